@@ -1,0 +1,35 @@
+"""Vitreous: vision transformers that you can see through.
+
+The public names are imported when they are first used, so that `import vitreous` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vitreous.models import create
+    from vitreous.models import names as models
+    from vitreous.weights import export_weights, import_weights
+
+__version__ = "0.1.0"
+__all__ = ["create", "export_weights", "import_weights", "models"]
+
+_HOME = {
+    "create": "vitreous.models",
+    "import_weights": "vitreous.weights",
+    "export_weights": "vitreous.weights",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "models":
+        return importlib.import_module("vitreous.models")
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

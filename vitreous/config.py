@@ -1,0 +1,121 @@
+"""Frozen dataclasses as configuration: from and to plain data, checked, unknown keys refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from vitreous.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+Size = int | tuple[int, int]
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
+    """A config of type `cls`; what is not given keeps its default."""
+    return cls(**checked(cls, values, where=where))
+
+
+def changed(config: T, values: Mapping[str, Any], *, where: str = "") -> T:
+    """A copy of `config` with `values` in place."""
+    return dataclasses.replace(config, **checked(type(config), values, where=where))  # type: ignore[type-var]
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Plain data that JSON and TOML can hold (tuples become lists)."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def checked(cls: type, values: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
+    """`values` with lists as tuples; an unknown name or a wrong type is an error."""
+    hints = typing.get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls) if field.init]
+    place = f" in {where}" if where else ""
+    result = {}
+    for name, value in values.items():
+        if name not in names:
+            hint = did_you_mean(name, names) or f": the fields are {', '.join(names)}"
+            raise ConfigError(f"unknown field {name!r}{place}{hint}")
+        if isinstance(value, list):
+            value = tuple(value)
+        if isinstance(value, int) and not isinstance(value, bool) and _fits(float, hints[name]):
+            value = value if _fits_value(value, hints[name]) else float(value)
+        if not _fits_value(value, hints[name]):
+            raise ConfigError(
+                f"{name} = {value!r}{place}: expected {_spell(hints[name])}, "
+                f"got {type(value).__name__}"
+            )
+        result[name] = value
+    return result
+
+
+def choice(field: str, value: str, known: Iterable[str]) -> str:
+    """The known spelling of `value`: case and punctuation do not matter ("Learned 1-D")."""
+    known = list(known)
+    plain = {_plain(word): word for word in known}
+    if isinstance(value, str) and _plain(value) in plain:
+        return plain[_plain(value)]
+    hint = did_you_mean(str(value), known) or f": use one of {', '.join(known)}"
+    raise ConfigError(f"{field} = {value!r} is not known{hint}")
+
+
+def pair(field: str, value: Size) -> tuple[int, int]:
+    """(height, width) from one number or two; both positive."""
+    both = (value, value) if isinstance(value, int) else tuple(value)
+    if len(both) != 2 or any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in both):
+        raise ConfigError(
+            f"{field} = {value!r}: expected a positive whole number or (height, width)"
+        )
+    return both  # type: ignore[return-value]
+
+
+def positive(config: Any, *fields: str) -> None:
+    """Every named field is at least 1."""
+    for field in fields:
+        value = getattr(config, field)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{field} = {value!r}: expected a whole number of at least 1")
+
+
+def fraction(config: Any, *fields: str) -> None:
+    """Every named field is a rate: at least 0 and below 1."""
+    for field in fields:
+        value = getattr(config, field)
+        if not isinstance(value, int | float) or not 0 <= value < 1:
+            raise ConfigError(f"{field} = {value!r}: expected a rate from 0 to below 1")
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", word.lower())
+
+
+def _fits(kind: type, hint: Any) -> bool:
+    return hint is kind or kind in typing.get_args(hint)
+
+
+def _fits_value(value: Any, hint: Any) -> bool:
+    if hint is Any:
+        return True
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return any(_fits_value(value, arg) for arg in args)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if len(args) == 2 and args[1] is Ellipsis:
+            return all(_fits_value(item, args[0]) for item in value)
+        return len(value) == len(args) and all(map(_fits_value, value, args))
+    if hint is type(None):
+        return value is None
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, hint)
+
+
+def _spell(hint: Any) -> str:
+    return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)

@@ -1,0 +1,36 @@
+"""The errors a user can meet. Each message says what was given, what was expected and what to do.
+
+The command line prints any `VitreousError` as one message without a traceback and exits with 2;
+every other exception is a fault of ours and exits with 1.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class VitreousError(Exception):
+    """Something the user can put right."""
+
+
+class ConfigError(VitreousError, ValueError):
+    """A model name, field or value that cannot be used."""
+
+
+class InputError(VitreousError, ValueError):
+    """A tensor or image that does not fit the model."""
+
+
+class CheckpointError(VitreousError):
+    """A weight file that cannot be read, or that does not fit the model."""
+
+
+class HubError(VitreousError):
+    """A file on a model hub that could not be had."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`": did you mean 'vit-b/16'?"`, or nothing when no known word is near."""
+    near = difflib.get_close_matches(word.lower(), list(known), n=3, cutoff=0.6)
+    return f": did you mean {' or '.join(repr(match) for match in near)}?" if near else ""

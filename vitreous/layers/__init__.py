@@ -1,0 +1,1 @@
+"""The equations that several papers share. Nothing here needs more than torch."""

@@ -1,0 +1,78 @@
+"""One transformer block (ViT equations 2 and 3), and what may sit on its residual branches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.layers.attention import Attention
+from vitreous.layers.mlp import Mlp
+
+
+class DropPath(nn.Module):
+    """Stochastic depth (Huang et al. 2016): in training, a sample skips the branch with `rate`.
+
+    What is kept is scaled by 1 / (1 - rate), so that the expectation stays what it is in eval.
+    """
+
+    def __init__(self, rate: float = 0.0) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.rate == 0.0:
+            return x
+        keep = 1.0 - self.rate
+        kept = torch.rand(x.shape[0], *[1] * (x.ndim - 1), device=x.device) < keep
+        return x * kept.to(x.dtype).div_(keep)
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate:.3g}"
+
+
+class LayerScale(nn.Module):
+    """A learned factor per channel on a residual branch (Touvron et al. 2021, CaiT)."""
+
+    def __init__(self, dim: int, initial: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((dim,), initial))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+class Block(nn.Module):
+    """Attention and MLP, each a residual branch, with the norm before (`pre`) or after (`post`)."""
+
+    def __init__(
+        self,
+        dim: int,
+        attention: Attention,
+        mlp: Mlp,
+        *,
+        norm: str = "pre",
+        norm_eps: float = 1e-6,
+        layer_scale: float | None = None,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.post = norm == "post"
+        self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
+        self.attention = attention
+        self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
+        self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
+        self.mlp = mlp
+        self.scale2 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, bias: Tensor | None = None, queries: int | None = None) -> Tensor:
+        """x (b, n, d) -> (b, n, d), or (b, queries, d): exact, for the first `queries` tokens."""
+        asked = x[:, :queries]
+        if self.post:
+            x = self.norm1(asked + self._attend(x, bias, queries))
+            return self.norm2(x + self.drop_path(self.scale2(self.mlp(x))))
+        x = asked + self._attend(self.norm1(x), bias, queries)
+        return x + self.drop_path(self.scale2(self.mlp(self.norm2(x))))
+
+    def _attend(self, x: Tensor, bias: Tensor | None, queries: int | None) -> Tensor:
+        return self.drop_path(self.scale1(self.attention(x, bias, queries)))

@@ -1,0 +1,36 @@
+"""What `model.features(...)` gives, for every model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from vitreous.errors import ConfigError
+
+
+class Features(NamedTuple):
+    """The inner results of one forward, one entry per asked block (or stage), in the asked order.
+
+    tokens: (b, p + n, d) each, the `prefix` class, distillation and register tokens first.
+    maps:   (b, d, gh, gw) each, the patch tokens back in their places.
+    output: what `model(images)` gives.
+    """
+
+    tokens: list[Tensor]
+    maps: list[Tensor]
+    output: Tensor
+    prefix: int
+
+
+def block_indices(blocks: Iterable[int] | None, depth: int) -> list[int]:
+    """The asked blocks, counted from 0; negative ones count from the end; None is the last."""
+    asked = [-1] if blocks is None else list(blocks)
+    for index in asked:
+        if not -depth <= index < depth:
+            raise ConfigError(
+                f"features of block {index} were asked for; this model has {depth} blocks: "
+                f"use 0 to {depth - 1}, or -{depth} to -1 to count from the end"
+            )
+    return [index % depth for index in asked]

@@ -1,0 +1,48 @@
+"""The position-wise network of a transformer block, and its activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """x · sigmoid(1.702 x), the approximation that OpenAI's CLIP was trained with."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+def silu_gated(x: Tensor) -> Tensor:
+    """silu(gate) · value for x = [gate, value] (Shazeer 2020, SwiGLU)."""
+    gate, value = x.chunk(2, dim=-1)
+    return F.silu(gate) * value
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "quick-gelu": quick_gelu,
+    "relu": F.relu,
+    "silu-gated": silu_gated,
+}
+
+
+class Mlp(nn.Module):
+    """Linear, activation, linear: (…, dim) -> (…, dim), `hidden` wide inside."""
+
+    def __init__(
+        self, dim: int, hidden: int, *, activation: str = "gelu", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        gates = 2 if activation == "silu-gated" else 1
+        self.fc1 = nn.Linear(dim, gates * hidden)
+        self.activation = ACTIVATIONS[activation]
+        self.fc2 = nn.Linear(hidden, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.dropout(self.activation(self.fc1(x)))
+        return self.dropout(self.fc2(x))

@@ -1,0 +1,77 @@
+"""An image as a grid of patches (ViT section 3.1)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class PatchEmbedding(nn.Module):
+    """Cuts (b, c, h, w) into patches and maps each one linearly: -> (b, h/ph, w/pw, dim).
+
+    This is the convolution whose stride is its kernel, computed as one matrix product; the weight
+    keeps the convolution's layout (dim, c, ph, pw), which is how most checkpoints store it and how
+    one looks at the filters. `norm` puts a LayerNorm before and after the map (vit-pytorch).
+    `pad` fills the image with zeros at the bottom and right up to whole patches.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        patch: tuple[int, int],
+        dim: int,
+        *,
+        pad: bool = False,
+        norm: bool = False,
+        norm_eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        self.patch, self.pad = patch, pad
+        self.weight = nn.Parameter(torch.empty(dim, channels, *patch))
+        self.bias = nn.Parameter(torch.zeros(dim))
+        width = channels * patch[0] * patch[1]
+        self.norm_in = nn.LayerNorm(width, eps=norm_eps) if norm else nn.Identity()
+        self.norm_out = nn.LayerNorm(dim, eps=norm_eps) if norm else nn.Identity()
+        nn.init.trunc_normal_(self.weight, std=width**-0.5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        ph, pw = self.patch
+        if self.pad:
+            h, w = images.shape[2:]
+            images = F.pad(images, (0, -w % pw, 0, -h % ph))
+        b, c, h, w = images.shape
+        patches = images.reshape(b, c, h // ph, ph, w // pw, pw).permute(0, 2, 4, 1, 3, 5)
+        patches = self.norm_in(patches.flatten(3))  # (b, gh, gw, c·ph·pw)
+        return self.norm_out(F.linear(patches, self.weight.flatten(1), self.bias))
+
+    def extra_repr(self) -> str:
+        dim, channels = self.weight.shape[:2]
+        return f"{channels}x{self.patch[0]}x{self.patch[1]} -> {dim}, pad={self.pad}"
+
+
+class PrefixTokens(nn.Module):
+    """The learned tokens before the patches: class, distillation (DeiT), registers, in this order.
+
+    Registers (Darcet et al. 2023) are room to think in: nothing reads their output.
+    """
+
+    def __init__(
+        self, dim: int, *, class_token: bool, distillation_token: bool, registers: int
+    ) -> None:
+        super().__init__()
+        self.class_token = nn.Parameter(torch.zeros(dim)) if class_token else None
+        self.distillation_token = nn.Parameter(torch.zeros(dim)) if distillation_token else None
+        self.registers = nn.Parameter(torch.zeros(registers, dim)) if registers else None
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """(b, n, d) -> (b, p + n, d)."""
+        rows = [
+            row.reshape(-1, patches.shape[-1])
+            for row in (self.class_token, self.distillation_token, self.registers)
+            if row is not None
+        ]
+        if not rows:
+            return patches
+        prefix = torch.cat(rows).to(patches.dtype).expand(patches.shape[0], -1, -1)
+        return torch.cat((prefix, patches), dim=1)

@@ -1,0 +1,215 @@
+"""Where a patch is: every position encoding of the ViT paper (appendix D.4), and of CPVT.
+
+An encoding may act at three places, and each one here uses one of them: `add` changes the tokens
+before the first block, `biases` gives each block something to add to its attention scores, `after`
+changes the tokens behind a block. Grids are (height, width) in patches. Class, distillation and
+register tokens have no place in the image; what each encoding does with them is said there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Grid = tuple[int, int]
+
+
+class Position(nn.Module):
+    """No position encoding: tokens are a set. The base of the others."""
+
+    any_size = True
+    """Whether a grid other than the one it was made for can be given."""
+
+    def add(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+        """x (b, prefix + gh·gw, d), before the first block."""
+        return x
+
+    def biases(self, prefix: int, grid: Grid) -> Iterable[Tensor | None]:
+        """For each block, (heads, n, n) for all tokens, prefix included; or None."""
+        return itertools.repeat(None)
+
+    def after(self, block: int, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+        """x (b, prefix + gh·gw, d), behind block number `block`."""
+        return x
+
+    def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
+        """The parameter `name`, made for the grid `source`, for the grid of this module."""
+        raise KeyError(f"{type(self).__name__} has no parameter {name!r} that depends on the grid")
+
+
+class Learned1d(Position):
+    """A learned vector for each token in raster order: the paper's default.
+
+    `rows` counts the tokens before the patches that have a row too (class and distillation token;
+    registers have none: they are learned vectors already).
+    """
+
+    any_size = False
+
+    def __init__(self, dim: int, grid: Grid, rows: int) -> None:
+        super().__init__()
+        self.grid, self.rows = grid, rows
+        self.table = nn.Parameter(torch.empty(rows + grid[0] * grid[1], dim))
+        nn.init.trunc_normal_(self.table, std=0.02)
+
+    def add(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+        table = self.table.to(x.dtype)
+        if prefix == self.rows:
+            return x + table
+        before = x[:, : self.rows] + table[: self.rows]
+        patches = x[:, prefix:] + table[self.rows :]
+        return torch.cat((before, x[:, self.rows : prefix], patches), dim=1)
+
+    def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
+        rows = value.shape[0] - source[0] * source[1]
+        prefix, patches = value[:rows], value[rows:]
+        patches = resample_grid(patches.unflatten(0, source), self.grid, mode).flatten(0, 1)
+        return torch.cat((prefix, patches))
+
+
+class Learned2d(Position):
+    """A learned half-vector for each row and one for each column, side by side.
+
+    Tokens before the patches get nothing: they are learned vectors already.
+    """
+
+    any_size = False
+
+    def __init__(self, dim: int, grid: Grid) -> None:
+        super().__init__()
+        self.grid = grid
+        self.y = nn.Parameter(torch.empty(grid[0], dim // 2))
+        self.x = nn.Parameter(torch.empty(grid[1], dim // 2))
+        nn.init.trunc_normal_(self.y, std=0.02)
+        nn.init.trunc_normal_(self.x, std=0.02)
+
+    def add(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+        gh, gw = grid
+        table = torch.cat(
+            (self.x[None].expand(gh, -1, -1), self.y[:, None].expand(-1, gw, -1)), dim=-1
+        )
+        return _add_to_patches(x, prefix, table.flatten(0, 1))
+
+    def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
+        size = (self.grid[0], 1) if name == "y" else (self.grid[1], 1)
+        return resample_grid(value[:, None], size, mode).squeeze(1)
+
+
+class Sines1d(Position):
+    """Fixed sines over the raster order (Vaswani et al. 2017, section 3.5). Prefix: nothing."""
+
+    def add(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+        places = torch.arange(grid[0] * grid[1], device=x.device, dtype=torch.float32)
+        half = x.shape[-1] // 2
+        frequencies = 10_000.0 ** -(torch.arange(half, device=x.device) / half)
+        return _add_to_patches(x, prefix, _sines(places, frequencies))
+
+
+class Sines2d(Position):
+    """Fixed sines over x and y, a quarter each of sin x, cos x, sin y, cos y. Prefix: nothing.
+
+    The form of big_vision and SimpleViT (Beyer et al. 2022), whose frequencies run from 1 down to
+    1/10,000 with both ends included.
+    """
+
+    def add(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+        quarter = x.shape[-1] // 4
+        steps = torch.arange(quarter, device=x.device) / max(quarter - 1, 1)
+        frequencies = 10_000.0**-steps
+        ys, xs = (torch.arange(size, device=x.device, dtype=torch.float32) for size in grid)
+        at_y = _sines(ys, frequencies)[:, None].expand(-1, grid[1], -1)
+        at_x = _sines(xs, frequencies)[None].expand(grid[0], -1, -1)
+        return _add_to_patches(x, prefix, torch.cat((at_x, at_y), dim=-1).flatten(0, 1))
+
+
+class Relative(Position):
+    """A learned bias for each offset between two patches, per block and head.
+
+    `bias` (depth, heads, 2·gh-1, 2·gw-1) is indexed by (query - key) offsets; `prefix_bias`
+    (depth, heads, 3) serves prefix to patch, patch to prefix and prefix to prefix, as in BEiT.
+    """
+
+    any_size = False
+
+    def __init__(self, depth: int, heads: int, grid: Grid, prefix: int) -> None:
+        super().__init__()
+        self.grid = grid
+        self.bias = nn.Parameter(torch.empty(depth, heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
+        nn.init.trunc_normal_(self.bias, std=0.02)
+        self.prefix_bias = nn.Parameter(torch.zeros(depth, heads, 3)) if prefix else None
+
+    def biases(self, prefix: int, grid: Grid) -> Iterable[Tensor | None]:
+        index = relative_index(grid, self.bias.device)
+        for block, table in enumerate(self.bias):
+            between = table.flatten(1)[:, index]  # (heads, n, n)
+            if self.prefix_bias is None:
+                yield between
+                continue
+            to_patch, to_prefix, among = self.prefix_bias[block][:, :, None, None].unbind(1)
+            n = index.shape[0]
+            top = torch.cat((among.expand(-1, prefix, prefix), to_patch.expand(-1, prefix, n)), 2)
+            bottom = torch.cat((to_prefix.expand(-1, n, prefix), between), 2)
+            yield torch.cat((top, bottom), 1)
+
+    def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
+        size = (2 * self.grid[0] - 1, 2 * self.grid[1] - 1)
+        grid_last = value.flatten(0, 1).permute(1, 2, 0)
+        resampled = resample_grid(grid_last, size, mode)
+        return resampled.permute(2, 0, 1).unflatten(0, value.shape[:2])
+
+
+class Conditional(Position):
+    """The position encoding generator of CPVT (Chu et al. 2021, section 3.2).
+
+    A depthwise 3x3 convolution over the grid, added to the patches behind the first block: a patch
+    knows its place from its neighbours and from the zeros around the image. Any grid will do.
+    Tokens before the patches pass by.
+    """
+
+    def __init__(self, dim: int, kernel: int = 3) -> None:
+        super().__init__()
+        self.generator = nn.Conv2d(dim, dim, kernel, padding=kernel // 2, groups=dim)
+
+    def after(self, block: int, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+        if block != 0:
+            return x
+        before, patches = x[:, :prefix], x[:, prefix:]
+        on_grid = patches.transpose(1, 2).unflatten(2, grid)
+        patches = patches + self.generator(on_grid).flatten(2).transpose(1, 2)
+        return torch.cat((before, patches), dim=1)
+
+
+def resample_grid(values: Tensor, size: Grid, mode: str) -> Tensor:
+    """(h, w, d) -> (*size, d), antialiased, in float32; the same size gives the same values."""
+    if values.shape[:2] == size:
+        return values
+    on_grid = values.permute(2, 0, 1)[None].float()
+    resized = F.interpolate(on_grid, size=size, mode=mode, antialias=True)
+    return resized[0].permute(1, 2, 0).to(values.dtype)
+
+
+def relative_index(grid: Grid, device: torch.device | None = None) -> Tensor:
+    """(n, n): for query i and key j, where their offset stands in a flat (2h-1)·(2w-1) table."""
+    gh, gw = grid
+    ys = torch.arange(gh, device=device).repeat_interleave(gw)
+    xs = torch.arange(gw, device=device).repeat(gh)
+    dy = ys[:, None] - ys[None] + gh - 1
+    dx = xs[:, None] - xs[None] + gw - 1
+    return dy * (2 * gw - 1) + dx
+
+
+def _sines(places: Tensor, frequencies: Tensor) -> Tensor:
+    """(n,), (k,) -> (n, 2k): all sines, then all cosines."""
+    angles = places[:, None] * frequencies
+    return torch.cat((angles.sin(), angles.cos()), dim=-1)
+
+
+def _add_to_patches(x: Tensor, prefix: int, table: Tensor) -> Tensor:
+    table = table.to(x.dtype)
+    if prefix == 0:
+        return x + table
+    return torch.cat((x[:, :prefix], x[:, prefix:] + table), dim=1)

@@ -1,0 +1,96 @@
+"""Every model: `create` builds one by name, `names` lists them.
+
+`vitreous.models` is this package and can also be called: `vitreous.models("vit*")` is
+`vitreous.models.names("vit*")`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from vitreous.config import changed
+from vitreous.errors import ConfigError, did_you_mean
+from vitreous.models import cpvt, deit, hybrid, resnet, vit
+from vitreous.models.names import translate
+
+
+class Family(NamedTuple):
+    """One paper: how its model is built, and its named sizes."""
+
+    model: type[nn.Module]
+    config: type
+    variants: Mapping[str, Any]
+
+
+FAMILIES = {
+    "vit": Family(vit.ViT, vit.ViTConfig, vit.VARIANTS),
+    "deit": Family(deit.DeiT, deit.DeiTConfig, deit.VARIANTS),
+    "cpvt": Family(cpvt.CPVT, cpvt.CPVTConfig, cpvt.VARIANTS),
+    "hybrid": Family(hybrid.Hybrid, hybrid.HybridConfig, hybrid.VARIANTS),
+    "resnet": Family(resnet.ResNet, resnet.ResNetConfig, resnet.VARIANTS),
+}
+
+
+def names(pattern: str = "*") -> list[str]:
+    """The names of all models that match, as in file names: `names("vit-b*")`."""
+    known = [name for family in FAMILIES.values() for name in family.variants]
+    return [name for name in known if fnmatch.fnmatchcase(name, pattern)]
+
+
+def create(name: str, **changes: Any) -> nn.Module:
+    """The model `name` with random weights: (b, channels, height, width) -> logits.
+
+    `name` is ours (`names()`), another library's, or a family ("vit") whose every field is given or
+    left at its default. `changes` are fields of the family's config: `classes=10`,
+    `image_size=(160, 224)`, `channels=1` …
+    """
+    family, config = configure(name, **changes)
+    model = FAMILIES[family].model(config)
+    model.name = name if name in FAMILIES else known_name(name)  # type: ignore[assignment]
+    return model
+
+
+def configure(name: str, **changes: Any) -> tuple[str, Any]:
+    """The family and the config that `create` would build from."""
+    if changes.get("head") == "none" and "classes" in changes:
+        raise ConfigError("head = 'none' has no classes: leave out classes, or choose a head")
+    where = f"model {name!r}"
+    if name in FAMILIES:
+        return name, changed(FAMILIES[name].config(), changes, where=where)
+    known = known_name(name)
+    translated = translate(name)
+    if translated is not None and name != known:
+        changes = {**translated[1], **changes}
+    for family, (_, _, variants) in FAMILIES.items():
+        if known in variants:
+            return family, changed(variants[known], changes, where=where)
+    raise AssertionError(f"{known} is in no family")
+
+
+def known_name(name: str) -> str:
+    """Our own name for `name`, whichever library's name it is."""
+    known = names()
+    if name in known:
+        return name
+    translated = translate(name)
+    for candidate in (name.lower(), translated and translated[0]):
+        if candidate in known:
+            return candidate
+    hint = did_you_mean(name, [*known, *FAMILIES]) or ""
+    raise ConfigError(f"unknown model {name!r}{hint or ''} ('vitreous models' lists them all)")
+
+
+class _CallableModels(types.ModuleType):
+    """Lets `vitreous.models` be the package and, as the public contract says, a function."""
+
+    def __call__(self, pattern: str = "*") -> list[str]:
+        return names(pattern)
+
+
+sys.modules[__name__].__class__ = _CallableModels

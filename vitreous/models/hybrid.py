@@ -1,0 +1,89 @@
+"""Hybrid: a ViT whose patches come from the feature map of a ResNet (ViT paper, section 3.1 and
+appendix B; the small ones from Steiner et al. 2021).
+
+The ResNet is BiT's (Kolesnikov et al. 2020): convolutions with standardised weights, group norm,
+and TensorFlow's "SAME" padding, which pads the bottom and right more when it cannot be even.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitreous.config import pair
+from vitreous.errors import ConfigError
+from vitreous.models.resnet import Bottleneck, Parts, Trunk
+from vitreous.models.vit import SIZES, ViT, ViTConfig
+
+
+@dataclass(frozen=True)
+class HybridConfig(ViTConfig):
+    """A ViT behind a ResNet stem. `patch` counts in positions of the stem's feature map."""
+
+    patch: int | tuple[int, int] = 1
+    stages: tuple[int, ...] = (3, 4, 9)
+    """Blocks in each stage of the stem; none leaves its first convolution and pooling."""
+    width: int = 64
+    """Channels behind the stem's first convolution."""
+
+    def __post_init__(self) -> None:
+        if self.width % 32 or self.width < 32:
+            raise ConfigError(f"width = {self.width}: use a multiple of 32, the norm's groups")
+        if any(blocks < 1 for blocks in self.stages):
+            raise ConfigError(f"stages = {self.stages}: expected at least one block per stage")
+        super().__post_init__()
+
+    @property
+    def feature_size(self) -> tuple[int, int]:
+        stride = 4 << max(len(self.stages) - 1, 0)
+        height, width = pair("image_size", self.image_size)
+        return -(-height // stride), -(-width // stride)
+
+
+class StandardisedConv(nn.Conv2d):
+    """A convolution whose filters are brought to mean 0 and variance 1 before use (Qiao et al.)."""
+
+    def __init__(self, channels: int, out: int, kernel: int, stride: int) -> None:
+        super().__init__(channels, out, kernel, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), correction=0, keepdim=True)
+        weight = (self.weight - mean) * torch.rsqrt(variance + 1e-8)
+        return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, None, self.stride)
+
+
+def pad_same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
+    """Pads so that the output has ceil(size / stride) positions, the odd one at the far side."""
+    h, w = (max((-(-s // stride) - 1) * stride + kernel - s, 0) for s in x.shape[2:])
+    if h == 0 and w == 0:
+        return x
+    return F.pad(x, (w // 2, w - w // 2, h // 2, h - h // 2), value=value)
+
+
+STANDARDISED = Parts(
+    conv=StandardisedConv,
+    norm=lambda channels: nn.GroupNorm(32, channels, eps=1e-5),
+    pool=lambda x: F.max_pool2d(pad_same(x, 3, 2, value=-torch.inf), 3, stride=2),
+)
+
+
+class Hybrid(ViT):
+    """(b, c, h, w) -> logits (b, classes): a ViT over the map of a ResNet."""
+
+    def __init__(self, config: HybridConfig) -> None:
+        stem = Trunk(config.channels, config.width, config.stages, Bottleneck, STANDARDISED)
+        super().__init__(config, stem=stem)
+
+
+VARIANTS = {
+    # The stem alone, cut into 8x8 patches: "/16" is the name that its authors gave it.
+    "r+vit-ti/16": HybridConfig(stages=(), patch=8, **SIZES["ti"]),
+    "r26+vit-s/32": HybridConfig(stages=(2, 2, 2, 2), **SIZES["s"]),
+    # Nine blocks in the third stage: the paper moves the fourth stage's three blocks there to
+    # keep a stride of 16 with the same number of layers.
+    "r50+vit-b/16": HybridConfig(stages=(3, 4, 9), **SIZES["b"]),
+    "r50+vit-l/32": HybridConfig(stages=(3, 4, 6, 3), **SIZES["l"]),
+}

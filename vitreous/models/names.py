@@ -1,0 +1,81 @@
+"""What other libraries call our models.
+
+Each row is a pattern over a foreign name and what it means here: our name, with the groups of the
+pattern filled in, and the numbers in which that library's model differs from ours.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+SIZES = {
+    "tiny": "ti",
+    "small": "s",
+    "base": "b",
+    "large": "l",
+    "huge": "h",
+    "giant": "g",
+    "gigantic": "G",
+    "ti": "ti",
+    "s": "s",
+    "b": "b",
+    "l": "l",
+    "h": "h",
+}
+_SIZE = "(?P<size>tiny|small|base|large|huge|giant|gigantic)"
+_PATCH = r"patch(?P<patch>\d+)"
+_IMAGE = r"(_(?P<image>\d+))?"
+_TAG = r"(\.[\w.]+)?"
+
+FOREIGN: list[tuple[str, str, dict[str, Any]]] = [
+    # timm, and PaddleClas, which writes them with capitals
+    (rf"vit_{_SIZE}_{_PATCH}{_IMAGE}{_TAG}", "vit-{size}/{patch}", {}),
+    (rf"deit_{_SIZE}_{_PATCH}{_IMAGE}{_TAG}", "deit-{size}/{patch}", {}),
+    (rf"deit_{_SIZE}_distilled_{_PATCH}{_IMAGE}{_TAG}", "deit-{size}/{patch}-distilled", {}),
+    (rf"vit_tiny_r_s16_p8{_IMAGE}{_TAG}", "r+vit-ti/16", {}),
+    (rf"vit_small_r26_s32{_IMAGE}{_TAG}", "r26+vit-s/32", {}),
+    (rf"vit_base_r50_s16{_IMAGE}{_TAG}", "r50+vit-b/16", {}),
+    (rf"vit_large_r50_s32{_IMAGE}{_TAG}", "r50+vit-l/32", {}),
+    (rf"resnet(?P<layers>18|34|50|101){_TAG}", "resnet-{layers}", {}),
+    # torchvision
+    (r"vit_(?P<size>b|l|h)_(?P<patch>\d+)", "vit-{size}/{patch}", {}),
+    # transformers
+    (
+        rf"google/vit-{_SIZE}-{_PATCH}-(?P<image>\d+)(-in21k)?",
+        "vit-{size}/{patch}",
+        {"norm_eps": 1e-12},
+    ),
+    (rf"facebook/deit-{_SIZE}-{_PATCH}-(?P<image>\d+)", "deit-{size}/{patch}", {"norm_eps": 1e-12}),
+    (
+        rf"facebook/deit-{_SIZE}-distilled-{_PATCH}-(?P<image>\d+)",
+        "deit-{size}/{patch}-distilled",
+        {"norm_eps": 1e-12},
+    ),
+    # google-research/vision_transformer
+    (r"(vit-)?(?P<size>ti|s|b|l|h)_(?P<patch>\d+)", "vit-{size}/{patch}", {}),
+    (r"r_?\+?(vit-)?ti_16", "r+vit-ti/16", {}),
+    (r"r26_?\+?(vit-)?s_32", "r26+vit-s/32", {}),
+    (r"r50_?\+?(vit-)?b_16", "r50+vit-b/16", {}),
+    (r"r50_?\+?(vit-)?l_32", "r50+vit-l/32", {}),
+]
+
+
+def translate(name: str) -> tuple[str, dict[str, Any]] | None:
+    """Our name and the changes for a foreign one; None when no row fits.
+
+    >>> translate("deit_base_distilled_patch16_384")
+    ('deit-b/16-distilled', {'image_size': 384})
+    """
+    for pattern, ours, numbers in FOREIGN:
+        found = re.fullmatch(pattern, name, flags=re.IGNORECASE)
+        if found is None:
+            continue
+        groups = found.groupdict()
+        if groups.get("size"):
+            groups["size"] = SIZES[groups["size"].lower()]
+        changes = dict(numbers)
+        if groups.get("image"):
+            changes["image_size"] = int(groups["image"])
+        return ours.format(**groups), changes
+    return None

@@ -1,0 +1,220 @@
+"""ResNet: Deep Residual Learning for Image Recognition (He et al. 2016), sections 3.3 and 4.1.
+
+The baseline of the ViT paper, the backbone of DETR, and, with other convolutions and norms, the
+stem of the hybrid ViT. The stride sits on the 3x3 convolution of a bottleneck, as everybody
+trains it today ("v1.5").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitreous.config import Size, choice, pair, positive
+from vitreous.errors import ConfigError, InputError
+from vitreous.layers.features import Features, block_indices
+from vitreous.layers.head import LinearHead
+from vitreous.layers.tap import Tapped
+
+
+@dataclass(frozen=True)
+class ResNetConfig:
+    """What a ResNet is made of. The defaults are ResNet-50."""
+
+    image_size: Size = 224
+    """Height and width in pixels; a ResNet takes any size, this is the one it is made for."""
+    channels: int = 3
+    classes: int = 1000
+    block: str = "bottleneck"
+    """bottleneck (1x1, 3x3, 1x1) or basic (3x3, 3x3)."""
+    stages: tuple[int, ...] = (3, 4, 6, 3)
+    """Blocks in each stage."""
+    width: int = 64
+    """Channels behind the first convolution; they double with each stage."""
+    head: str = "linear"
+    """linear or none."""
+    norm_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
+        object.__setattr__(self, "block", choice("block", self.block, BLOCKS))
+        object.__setattr__(self, "head", choice("head", self.head, ("linear", "none")))
+        if self.classes == 0:
+            raise ConfigError("classes = 0: expected at least 1; for features use head='none'")
+        positive(self, "channels", "classes", "width")
+        if not self.stages or any(blocks < 1 for blocks in self.stages):
+            raise ConfigError(f"stages = {self.stages}: expected at least one block per stage")
+
+
+class Parts(NamedTuple):
+    """What a residual network is built from: plain, or as the hybrid ViT wants it."""
+
+    conv: Callable[[int, int, int, int], nn.Module]
+    """(channels in, channels out, kernel, stride)"""
+    norm: Callable[[int], nn.Module]
+    pool: Callable[[Tensor], Tensor]
+    """3x3 maximum with stride 2"""
+
+
+def plain_parts(norm_eps: float = 1e-5) -> Parts:
+    """Convolutions padded alike on all sides, and batch norm."""
+    return Parts(
+        conv=lambda cin, cout, kernel, stride: nn.Conv2d(
+            cin, cout, kernel, stride, padding=kernel // 2, bias=False
+        ),
+        norm=lambda channels: nn.BatchNorm2d(channels, eps=norm_eps),
+        pool=lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
+    )
+
+
+class Root(nn.Module):
+    """(b, c, h, w) -> (b, width, h/4, w/4): 7x7 convolution and pooling, stride 2 each."""
+
+    def __init__(self, channels: int, width: int, parts: Parts) -> None:
+        super().__init__()
+        self.conv = parts.conv(channels, width, 7, 2)
+        self.norm = parts.norm(width)
+        self.pool = parts.pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pool(F.relu(self.norm(self.conv(x))))
+
+
+class Shortcut(nn.Module):
+    """The way around a block that changes the shape: 1x1 convolution and norm."""
+
+    def __init__(self, channels: int, out: int, stride: int, parts: Parts) -> None:
+        super().__init__()
+        self.conv = parts.conv(channels, out, 1, stride)
+        self.norm = parts.norm(out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv(x))
+
+
+class Basic(nn.Module):
+    """Two 3x3 convolutions (figure 5 left): (b, channels, h, w) -> (b, width, h/s, w/s)."""
+
+    expansion = 1
+
+    def __init__(self, channels: int, width: int, stride: int, parts: Parts) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = parts.conv(channels, width, 3, stride), parts.norm(width)
+        self.conv2, self.norm2 = parts.conv(width, width, 3, 1), parts.norm(width)
+        same = stride == 1 and channels == width
+        self.shortcut = nn.Identity() if same else Shortcut(channels, width, stride, parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3, 1x1 (figure 5 right): (b, channels, h, w) -> (b, 4·width, h/s, w/s)."""
+
+    expansion = 4
+
+    def __init__(self, channels: int, width: int, stride: int, parts: Parts) -> None:
+        super().__init__()
+        out = width * self.expansion
+        self.conv1, self.norm1 = parts.conv(channels, width, 1, 1), parts.norm(width)
+        self.conv2, self.norm2 = parts.conv(width, width, 3, stride), parts.norm(width)
+        self.conv3, self.norm3 = parts.conv(width, out, 1, 1), parts.norm(out)
+        same = stride == 1 and channels == out
+        self.shortcut = nn.Identity() if same else Shortcut(channels, out, stride, parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.norm1(self.conv1(x)))
+        out = F.relu(self.norm2(self.conv2(out)))
+        return F.relu(self.norm3(self.conv3(out)) + self.shortcut(x))
+
+
+BLOCKS: dict[str, type[Basic] | type[Bottleneck]] = {"basic": Basic, "bottleneck": Bottleneck}
+
+
+class Trunk(Tapped):
+    """Root and stages: (b, c, h, w) -> (b, out_channels, h/stride, w/stride).
+
+    The first stage keeps the size, each further one halves it.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        stages: tuple[int, ...],
+        block: type[Basic] | type[Bottleneck],
+        parts: Parts,
+    ) -> None:
+        super().__init__()
+        self.root = Root(channels, width, parts)
+        self.stages = nn.ModuleList()
+        self.out_channels, self.stride = width, 4
+        for stage, count in enumerate(stages):
+            blocks = nn.Sequential()
+            for i in range(count):
+                stride = 2 if stage > 0 and i == 0 else 1
+                blocks.append(block(self.out_channels, width << stage, stride, parts))
+                self.out_channels = (width << stage) * block.expansion
+            self.stages.append(blocks)
+            self.stride *= 2 if stage > 0 else 1
+
+    def pyramid(self, images: Tensor) -> list[Tensor]:
+        """The root's map, then each stage's: strides 4, 4, 8, 16, 32."""
+        maps = [self.show("root", self.root(images))]
+        for i, stage in enumerate(self.stages):
+            maps.append(self.show(f"stages.{i}", stage(maps[-1])))
+        return maps
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.pyramid(images)[-1]
+
+
+class ResNet(Trunk):
+    """(b, c, h, w) -> logits (b, classes)."""
+
+    input_weight = "root.conv.weight"
+
+    def __init__(self, config: ResNetConfig) -> None:
+        block = BLOCKS[config.block]
+        parts = plain_parts(config.norm_eps)
+        super().__init__(config.channels, config.width, config.stages, block, parts)
+        self.config = config
+        linear = config.head == "linear"
+        self.head = LinearHead(self.out_channels, config.classes) if linear else nn.Identity()
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self._run(images)[0]
+
+    def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:
+        """The maps behind the chosen stages (None: the last), and the output, in one pass."""
+        asked = block_indices(blocks, len(self.stages))
+        output, maps = self._run(images)
+        chosen = [maps[i] for i in asked]
+        return Features([m.flatten(2).transpose(1, 2) for m in chosen], chosen, output, 0)
+
+    def _run(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
+        if images.ndim != 4 or images.shape[1] != self.config.channels:
+            raise InputError(
+                f"images of shape {tuple(images.shape)} were given; this model takes (batch, "
+                f"{self.config.channels}, height, width): for another number of channels create "
+                "it with channels=…"
+            )
+        maps = self.pyramid(images)
+        pooled = self.show("pool", maps[-1].mean(dim=(2, 3)))
+        return self.show("head", self.head(pooled)), maps[1:]
+
+
+VARIANTS = {  # table 1
+    "resnet-18": ResNetConfig(block="basic", stages=(2, 2, 2, 2)),
+    "resnet-34": ResNetConfig(block="basic", stages=(3, 4, 6, 3)),
+    "resnet-50": ResNetConfig(stages=(3, 4, 6, 3)),
+    "resnet-101": ResNetConfig(stages=(3, 4, 23, 3)),
+}

@@ -1,0 +1,415 @@
+"""ViT: An Image is Worth 16x16 Words (Dosovitskiy et al. 2021).
+
+An image is cut into patches, each patch becomes a token, a class token is put in front, position
+is added, and a plain transformer encoder does the rest. Every choice that the paper and its
+successors make is a field of `ViTConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.config import Size, choice, fraction, pair, positive
+from vitreous.errors import ConfigError, InputError
+from vitreous.layers.attention import Attention
+from vitreous.layers.block import Block
+from vitreous.layers.features import Features, block_indices
+from vitreous.layers.head import DistilledHead, DistilledOutput, LinearHead, MlpHead, TanhHead
+from vitreous.layers.mlp import ACTIVATIONS, Mlp
+from vitreous.layers.patch import PatchEmbedding, PrefixTokens
+from vitreous.layers.position import (
+    Conditional,
+    Learned1d,
+    Learned2d,
+    Position,
+    Relative,
+    Sines1d,
+    Sines2d,
+)
+from vitreous.layers.tap import Tapped
+
+POSITIONS = (
+    "none",
+    "learned-1d",
+    "learned-2d",
+    "sines-1d",
+    "sines-2d",
+    "relative",
+    "conditional",
+)
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """What a ViT is made of. The defaults are ViT-B/16 as the paper fine-tunes it."""
+
+    image_size: Size = 224
+    """Height and width in pixels, or one number for both."""
+    patch: Size = 16
+    """Height and width of a patch."""
+    pad: bool = False
+    """Fill images with zeros at the bottom and right up to whole patches."""
+    channels: int = 3
+    classes: int = 1000
+    dim: int = 768
+    """Width of a token."""
+    depth: int = 12
+    """Number of blocks."""
+    heads: int = 12
+    head_dim: int | None = None
+    """Width of an attention head; dim / heads unless given."""
+    mlp_dim: int | None = None
+    """Width inside the MLP; 4 x dim unless given."""
+    position: str = "learned-1d"
+    """none, learned-1d, learned-2d, sines-1d, sines-2d, relative or conditional."""
+    tokens: str = "class"
+    """Tokens before the patches: class, class+distillation or none."""
+    registers: int = 0
+    """Further learned tokens that nothing reads."""
+    pool: str = "class"
+    """What the head sees: class (token), mean (of the patches), both (DeiT) or none (all tokens)."""
+    head: str = "linear"
+    """linear, tanh (hidden layer, pre-training), mlp (LayerNorm, two layers, GELU) or none."""
+    head_hidden: int | None = None
+    """Width inside the tanh head (dim unless given) or the mlp head (the MLP's width)."""
+    norm: str = "pre"
+    """LayerNorm before (pre) or after (post) attention and MLP."""
+    norm_eps: float = 1e-6
+    final_norm: str | bool = "tokens"
+    """LayerNorm behind the last block: on tokens (before pooling), pooled (after it) or none."""
+    patch_norm: bool = False
+    """LayerNorm before and after the patch embedding, as in vit-pytorch."""
+    activation: str = "gelu"
+    """gelu, gelu-tanh, quick-gelu, relu or silu-gated."""
+    qkv_bias: bool = True
+    projection_bias: bool = True
+    """Whether the linear layer behind the heads has a bias."""
+    qk_scale: float | None = None
+    """Factor on the attention scores; head_dim^-0.5 unless given."""
+    qk_norm: bool = False
+    """LayerNorm on queries and keys."""
+    layer_scale: float | None = None
+    """First value of a learned factor per channel on each branch; no factor unless given."""
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    drop_path: float = 0.0
+    """Chance to skip a branch of the last block; grows linearly from 0 at the first."""
+    init: str = "trunc-normal"
+    """First weights: trunc-normal (std 0.02) or jax (the paper's code)."""
+
+    def __post_init__(self) -> None:
+        spelled: dict[str, object] = {
+            "image_size": pair("image_size", self.image_size),
+            "patch": pair("patch", self.patch),
+            "position": choice("position", self.position, POSITIONS),
+            "tokens": choice("tokens", self.tokens, ("class", "class+distillation", "none")),
+            "pool": choice("pool", self.pool, ("class", "mean", "both", "none")),
+            "head": choice("head", self.head, ("linear", "tanh", "mlp", "none")),
+            "norm": choice("norm", self.norm, ("pre", "post")),
+            "final_norm": _final_norm(self.final_norm),
+            "activation": choice("activation", self.activation, ACTIVATIONS),
+            "init": choice("init", self.init, ("trunc-normal", "jax")),
+        }
+        for name, value in spelled.items():
+            object.__setattr__(self, name, value)
+        if self.classes == 0:
+            raise ConfigError("classes = 0: expected at least 1; for features use head='none'")
+        positive(self, "channels", "classes", "dim", "depth", "heads")
+        for name in ("head_dim", "mlp_dim", "head_hidden"):
+            if getattr(self, name) is not None:
+                positive(self, name)
+        fraction(self, "dropout", "attention_dropout", "drop_path")
+        if self.registers < 0:
+            raise ConfigError(f"registers = {self.registers}: expected 0 or more")
+        if not self.norm_eps > 0:
+            raise ConfigError(f"norm_eps = {self.norm_eps}: expected a number above 0")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.head_dim is None and self.dim % self.heads:
+            raise ConfigError(
+                f"dim = {self.dim} does not divide into {self.heads} heads: change one, "
+                "or give head_dim"
+            )
+        parts = {"learned-2d": 2, "sines-1d": 2, "sines-2d": 4}.get(self.position, 1)
+        if self.dim % parts:
+            raise ConfigError(
+                f"dim = {self.dim} with position {self.position!r}: use a multiple of {parts}"
+            )
+        if self.pool == "class" and self.tokens == "none":
+            raise ConfigError("pool = 'class' needs tokens = 'class'; or use pool = 'mean'")
+        if self.pool == "both":
+            if self.tokens != "class+distillation":
+                raise ConfigError("pool = 'both' needs tokens = 'class+distillation'")
+            if self.head not in ("linear", "none"):
+                raise ConfigError(f"pool = 'both' needs head = 'linear', not {self.head!r}")
+        _ = self.grid
+
+    @property
+    def feature_size(self) -> tuple[int, int]:
+        """The size of what is cut into patches: the image's, unless a stem shrinks it."""
+        return pair("image_size", self.image_size)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Patches in height and width."""
+        return patch_grid(self.feature_size, pair("patch", self.patch), self.pad)
+
+    @property
+    def rows(self) -> int:
+        """How many class and distillation tokens there are."""
+        return {"none": 0, "class": 1, "class+distillation": 2}[self.tokens]
+
+    @property
+    def prefix(self) -> int:
+        """How many tokens stand before the patches."""
+        return self.rows + self.registers
+
+    @property
+    def head_width(self) -> int:
+        return self.head_dim or self.dim // self.heads
+
+    @property
+    def mlp_width(self) -> int:
+        return self.mlp_dim or 4 * self.dim
+
+
+class ViT(Tapped):
+    """(b, c, h, w) -> logits (b, classes). See `ViTConfig` for every choice.
+
+    `stem` turns images into a feature map that is cut into patches instead (hybrid).
+    """
+
+    def __init__(self, config: ViTConfig, stem: nn.Module | None = None) -> None:
+        super().__init__()
+        self.config = config
+        dim = config.dim
+        self.stem = nn.Identity() if stem is None else stem
+        self.patch = PatchEmbedding(
+            config.channels if stem is None else stem.out_channels,  # type: ignore[arg-type]
+            pair("patch", config.patch),
+            dim,
+            pad=config.pad,
+            norm=config.patch_norm,
+            norm_eps=config.norm_eps,
+        )
+        self.prefix = PrefixTokens(
+            dim,
+            class_token=config.rows > 0,
+            distillation_token=config.rows > 1,
+            registers=config.registers,
+        )
+        self.position = _position(config)
+        self.dropout = nn.Dropout(config.dropout)
+        drop_path = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
+        self.blocks = nn.ModuleList(_block(config, rate) for rate in drop_path)
+        norms = {config.final_norm: nn.LayerNorm(dim, eps=config.norm_eps)}
+        self.norm = norms.get("tokens", nn.Identity())
+        self.pooled_norm = norms.get("pooled", nn.Identity())
+        self.head = _head(config)
+        initialise(self, config.init)
+
+    def forward(self, images: Tensor) -> Tensor | DistilledOutput:
+        return self._run(images, frozenset())[0]
+
+    def features(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
+    ) -> Features:
+        """Tokens and maps behind the chosen blocks (None: the last), and the output, in one pass.
+
+        `norm` puts the final LayerNorm on them, which the head sees but the blocks do not.
+        """
+        asked = block_indices(blocks, self.config.depth)
+        output, kept, grid = self._run(images, frozenset(asked))
+        tokens = [self.norm(kept[i]) if norm else kept[i] for i in asked]
+        prefix = self.config.prefix
+        maps = [x[:, prefix:].transpose(1, 2).unflatten(2, grid) for x in tokens]
+        return Features(tokens, maps, output, prefix)
+
+    @property
+    def input_weight(self) -> str:
+        """The parameter that sees the image's channels."""
+        return "patch.weight" if isinstance(self.stem, nn.Identity) else "stem.root.conv.weight"
+
+    @property
+    def reads(self) -> int | None:
+        """How many leading tokens the head reads; None when it reads them all."""
+        return {"class": 1, "both": 2}.get(self.config.pool)
+
+    def _run(
+        self, images: Tensor, keep: frozenset[int]
+    ) -> tuple[Tensor | DistilledOutput, dict[int, Tensor], tuple[int, int]]:
+        """The one forward: the output, the tokens behind the blocks in `keep`, and the grid."""
+        self._check(images)
+        config, prefix, last = self.config, self.config.prefix, self.config.depth - 1
+        x = self.show("stem", self.stem(images))
+        x = self.show("patch", self.patch(x))  # (b, gh, gw, d)
+        grid = (x.shape[1], x.shape[2])
+        x = self.show("tokens", x.flatten(1, 2))
+        x = self.show("prefix", self.prefix(x))  # (b, p + n, d)
+        x = self.show("position", self.dropout(self.position.add(x, prefix, grid)))
+        kept = {}
+        biases = self.position.biases(prefix, grid)
+        for i, (block, bias) in enumerate(zip(self.blocks, biases, strict=False)):
+            # Where only leading tokens are read, the last block computes nothing for the others.
+            queries = self.reads if i == last and i not in keep else None
+            x = block(x, bias, queries)
+            if queries is None:
+                x = self.position.after(i, x, prefix, grid)
+            self.show(f"blocks.{i}", x)
+            if i in keep:
+                kept[i] = x
+        x = self.show("norm", self.norm(x))
+        if config.pool == "mean":
+            x = x[:, prefix:].mean(dim=1)
+        elif config.pool != "none":
+            x = x[:, 0] if config.pool == "class" else x[:, :2]
+        x = self.show("pooled_norm", self.pooled_norm(x))
+        output = self.head(x)
+        if isinstance(output, Tensor):
+            self.show("head", output)
+        return output, kept, grid
+
+    def _check(self, images: Tensor) -> None:
+        config = self.config
+        expected = (config.channels, *pair("image_size", config.image_size))
+        if images.ndim != 4 or images.shape[1] != config.channels:
+            raise InputError(
+                f"images of shape {tuple(images.shape)} were given; this model takes "
+                f"(batch, {', '.join(map(str, expected))}): for another number of channels "
+                "create it with channels=…"
+            )
+        height, width = images.shape[2:]
+        if (height, width) == expected[1:]:
+            return
+        if not self.position.any_size:
+            raise InputError(
+                f"images of {height}x{width} were given; this model was made for "
+                f"{expected[1]}x{expected[2]}: resize them, or create it with "
+                f"image_size=({height}, {width}) and import the weights with resample='bicubic'"
+            )
+        if isinstance(self.stem, nn.Identity):
+            patch_grid((height, width), pair("patch", config.patch), config.pad)
+
+
+def patch_grid(size: tuple[int, int], patch: tuple[int, int], pad: bool) -> tuple[int, int]:
+    """How many patches fit into `size`, in height and width; they must fill it, or `pad`."""
+    (h, w), (ph, pw) = size, patch
+    if not pad and (h % ph or w % pw):
+        multiples = f"{ph}" if ph == pw else f"{ph} in height and {pw} in width"
+        raise ConfigError(
+            f"image {h}x{w} does not divide into {ph}x{pw} patches: use a multiple of "
+            f"{multiples}, or pad=True"
+        )
+    return -(-h // ph), -(-w // pw)
+
+
+def initialise(model: nn.Module, scheme: str) -> None:
+    """Set the first weights of every linear layer and token.
+
+    trunc-normal: weights from a normal distribution of std 0.02 cut at ±2, biases 0 (DeiT, timm).
+    jax: the paper's code: Xavier-uniform weights (q, k and v each by itself), small normal biases
+    in the MLP, class token and the last layer 0.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            if scheme == "jax":
+                parts = module.weight.chunk(3) if name.endswith("qkv") else (module.weight,)
+                for part in parts:
+                    nn.init.xavier_uniform_(part)
+            else:
+                nn.init.trunc_normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+                if scheme == "jax" and ".mlp." in name:
+                    nn.init.normal_(module.bias, std=1e-6)
+        if isinstance(module, PrefixTokens):
+            for token in module.parameters():
+                if scheme != "jax":
+                    nn.init.trunc_normal_(token, std=0.02)
+        if scheme == "jax" and isinstance(module, LinearHead | TanhHead):
+            nn.init.zeros_(module.out.weight)
+
+
+def _final_norm(value: str | bool) -> str:
+    if isinstance(value, bool):
+        return "tokens" if value else "none"
+    return choice("final_norm", value, ("tokens", "pooled", "none"))
+
+
+def _position(config: ViTConfig) -> Position:
+    grid = config.grid
+    match config.position:
+        case "learned-1d":
+            return Learned1d(config.dim, grid, config.rows)
+        case "learned-2d":
+            return Learned2d(config.dim, grid)
+        case "sines-1d":
+            return Sines1d()
+        case "sines-2d":
+            return Sines2d()
+        case "relative":
+            return Relative(config.depth, config.heads, grid, config.prefix)
+        case "conditional":
+            return Conditional(config.dim)
+        case _:
+            return Position()
+
+
+def _block(config: ViTConfig, drop_path: float) -> Block:
+    return Block(
+        config.dim,
+        Attention(
+            config.dim,
+            config.heads,
+            config.head_width,
+            qkv_bias=config.qkv_bias,
+            projection_bias=config.projection_bias,
+            scale=config.qk_scale,
+            qk_norm=config.qk_norm,
+            norm_eps=config.norm_eps,
+            attention_dropout=config.attention_dropout,
+            dropout=config.dropout,
+        ),
+        Mlp(config.dim, config.mlp_width, activation=config.activation, dropout=config.dropout),
+        norm=config.norm,
+        norm_eps=config.norm_eps,
+        layer_scale=config.layer_scale,
+        drop_path=drop_path,
+    )
+
+
+def _head(config: ViTConfig) -> nn.Module:
+    dim, classes = config.dim, config.classes
+    match config.head:
+        case "none":
+            return nn.Identity()
+        case "tanh":
+            return TanhHead(dim, config.head_hidden or dim, classes)
+        case "mlp":
+            hidden = config.head_hidden or config.mlp_width
+            return MlpHead(dim, hidden, classes, config.norm_eps)
+        case _:
+            return (
+                DistilledHead(dim, classes) if config.pool == "both" else LinearHead(dim, classes)
+            )
+
+
+SIZES = {  # paper table 1; Ti, S: Steiner et al. 2021; g, G: Zhai et al. 2021
+    "ti": {"dim": 192, "depth": 12, "heads": 3, "mlp_dim": 768},
+    "s": {"dim": 384, "depth": 12, "heads": 6, "mlp_dim": 1536},
+    "b": {"dim": 768, "depth": 12, "heads": 12, "mlp_dim": 3072},
+    "l": {"dim": 1024, "depth": 24, "heads": 16, "mlp_dim": 4096},
+    "h": {"dim": 1280, "depth": 32, "heads": 16, "mlp_dim": 5120},
+    "g": {"dim": 1408, "depth": 40, "heads": 16, "mlp_dim": 6144},
+    "G": {"dim": 1664, "depth": 48, "heads": 16, "mlp_dim": 8192},
+}
+VARIANTS = {
+    f"vit-{size}/{patch}": ViTConfig(patch=patch, **fields)
+    for size, fields in SIZES.items()
+    for patch in (8, 14, 16, 32)
+}
