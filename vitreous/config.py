@@ -71,7 +71,7 @@ def pair(field: str, value: Size) -> tuple[int, int]:
         raise ConfigError(
             f"{field} = {value!r}: expected a positive whole number or (height, width)"
         )
-    return both  # type: ignore[return-value]
+    return both
 
 
 def positive(config: Any, *fields: str) -> None:
@@ -110,6 +110,8 @@ def _fits_value(value: Any, hint: Any) -> bool:
         if len(args) == 2 and args[1] is Ellipsis:
             return all(_fits_value(item, args[0]) for item in value)
         return len(value) == len(args) and all(map(_fits_value, value, args))
+    if origin is not None:
+        return isinstance(value, origin)
     if hint is type(None):
         return value is None
     if isinstance(value, bool):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from vitreous.errors import ConfigError
+from vitreous.layers.head import DistilledOutput
 
 
 class Features(NamedTuple):
@@ -20,7 +21,7 @@ class Features(NamedTuple):
 
     tokens: list[Tensor]
     maps: list[Tensor]
-    output: Tensor
+    output: Tensor | DistilledOutput
     prefix: int
 
 

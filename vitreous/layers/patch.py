@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitreous.errors import ConfigError
+
 
 class PatchEmbedding(nn.Module):
     """Cuts (b, c, h, w) into patches and maps each one linearly: -> (b, h/ph, w/pw, dim).
@@ -75,3 +77,15 @@ class PrefixTokens(nn.Module):
             return patches
         prefix = torch.cat(rows).to(patches.dtype).expand(patches.shape[0], -1, -1)
         return torch.cat((prefix, patches), dim=1)
+
+
+def patch_grid(size: tuple[int, int], patch: tuple[int, int], pad: bool) -> tuple[int, int]:
+    """How many patches fit into `size`, in height and width; they must fill it, or `pad`."""
+    (h, w), (ph, pw) = size, patch
+    if not pad and (h % ph or w % pw):
+        multiples = f"{ph}" if ph == pw else f"{ph} in height and {pw} in width"
+        raise ConfigError(
+            f"image {h}x{w} does not divide into {ph}x{pw} patches: use a multiple of "
+            f"{multiples}, or pad=True"
+        )
+    return -(-h // ph), -(-w // pw)

@@ -41,7 +41,7 @@ def tapping(model: nn.Module, see: See, *, inner: bool = True) -> Iterator[None]
     before = [module.tap for _, module in tapped]
     try:
         for prefix, module in tapped:
-            module.tap = lambda name, tensor, prefix=prefix: see(prefix + name, tensor)  # type: ignore[misc]
+            module.tap = lambda name, tensor, prefix=prefix: see(prefix + name, tensor)
         yield
     finally:
         for (_, module), tap in zip(tapped, before, strict=True):

@@ -12,18 +12,17 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from torch import nn
-
 from vitreous.config import changed
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.models import cpvt, deit, hybrid, resnet, vit
+from vitreous.models.model import Model
 from vitreous.models.names import translate
 
 
 class Family(NamedTuple):
     """One paper: how its model is built, and its named sizes."""
 
-    model: type[nn.Module]
+    model: type[Any]
     config: type
     variants: Mapping[str, Any]
 
@@ -43,7 +42,7 @@ def names(pattern: str = "*") -> list[str]:
     return [name for name in known if fnmatch.fnmatchcase(name, pattern)]
 
 
-def create(name: str, **changes: Any) -> nn.Module:
+def create(name: str, **changes: Any) -> Model:
     """The model `name` with random weights: (b, channels, height, width) -> logits.
 
     `name` is ours (`names()`), another library's, or a family ("vit") whose every field is given or
@@ -51,8 +50,8 @@ def create(name: str, **changes: Any) -> nn.Module:
     `image_size=(160, 224)`, `channels=1` …
     """
     family, config = configure(name, **changes)
-    model = FAMILIES[family].model(config)
-    model.name = name if name in FAMILIES else known_name(name)  # type: ignore[assignment]
+    model: Model = FAMILIES[family].model(config)
+    model.name = name if name in FAMILIES else known_name(name)
     return model
 
 

@@ -50,8 +50,10 @@ class StandardisedConv(nn.Conv2d):
         super().__init__(channels, out, kernel, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), correction=0, keepdim=True)
-        weight = (self.weight - mean) * torch.rsqrt(variance + 1e-8)
+        # Each filter is a channel of one sample to batch norm: its kernel standardises them all at
+        # once and rounds as timm's does, which many layers later decides about the fifth digit.
+        filters = self.weight.flatten(1)[None]
+        weight = F.batch_norm(filters, None, None, training=True, eps=1e-8).view_as(self.weight)
         return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, None, self.stride)
 
 

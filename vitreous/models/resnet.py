@@ -19,6 +19,7 @@ from vitreous.errors import ConfigError, InputError
 from vitreous.layers.features import Features, block_indices
 from vitreous.layers.head import LinearHead
 from vitreous.layers.tap import Tapped
+from vitreous.models.model import Model
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ class Trunk(Tapped):
         return self.pyramid(images)[-1]
 
 
-class ResNet(Trunk):
+class ResNet(Trunk, Model):
     """(b, c, h, w) -> logits (b, classes)."""
 
     input_weight = "root.conv.weight"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +20,9 @@ from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
 from vitreous.layers.features import Features, block_indices
 from vitreous.layers.head import DistilledHead, DistilledOutput, LinearHead, MlpHead, TanhHead
+from vitreous.layers.init import initialise
 from vitreous.layers.mlp import ACTIVATIONS, Mlp
-from vitreous.layers.patch import PatchEmbedding, PrefixTokens
+from vitreous.layers.patch import PatchEmbedding, PrefixTokens, patch_grid
 from vitreous.layers.position import (
     Conditional,
     Learned1d,
@@ -30,7 +32,7 @@ from vitreous.layers.position import (
     Sines1d,
     Sines2d,
 )
-from vitreous.layers.tap import Tapped
+from vitreous.models.model import Model
 
 POSITIONS = (
     "none",
@@ -71,7 +73,7 @@ class ViTConfig:
     registers: int = 0
     """Further learned tokens that nothing reads."""
     pool: str = "class"
-    """What the head sees: class (token), mean (of the patches), both (DeiT) or none (all tokens)."""
+    """What the head sees: class (token), mean (of patches), both (tokens of DeiT), none (all)."""
     head: str = "linear"
     """linear, tanh (hidden layer, pre-training), mlp (LayerNorm, two layers, GELU) or none."""
     head_hidden: int | None = None
@@ -178,7 +180,7 @@ class ViTConfig:
         return self.mlp_dim or 4 * self.dim
 
 
-class ViT(Tapped):
+class ViT(Model):
     """(b, c, h, w) -> logits (b, classes). See `ViTConfig` for every choice.
 
     `stem` turns images into a feature map that is cut into patches instead (hybrid).
@@ -189,6 +191,7 @@ class ViT(Tapped):
         self.config = config
         dim = config.dim
         self.stem = nn.Identity() if stem is None else stem
+        self.input_weight = "patch.weight" if stem is None else "stem.root.conv.weight"
         self.patch = PatchEmbedding(
             config.channels if stem is None else stem.out_channels,  # type: ignore[arg-type]
             pair("patch", config.patch),
@@ -229,11 +232,6 @@ class ViT(Tapped):
         prefix = self.config.prefix
         maps = [x[:, prefix:].transpose(1, 2).unflatten(2, grid) for x in tokens]
         return Features(tokens, maps, output, prefix)
-
-    @property
-    def input_weight(self) -> str:
-        """The parameter that sees the image's channels."""
-        return "patch.weight" if isinstance(self.stem, nn.Identity) else "stem.root.conv.weight"
 
     @property
     def reads(self) -> int | None:
@@ -294,45 +292,6 @@ class ViT(Tapped):
             )
         if isinstance(self.stem, nn.Identity):
             patch_grid((height, width), pair("patch", config.patch), config.pad)
-
-
-def patch_grid(size: tuple[int, int], patch: tuple[int, int], pad: bool) -> tuple[int, int]:
-    """How many patches fit into `size`, in height and width; they must fill it, or `pad`."""
-    (h, w), (ph, pw) = size, patch
-    if not pad and (h % ph or w % pw):
-        multiples = f"{ph}" if ph == pw else f"{ph} in height and {pw} in width"
-        raise ConfigError(
-            f"image {h}x{w} does not divide into {ph}x{pw} patches: use a multiple of "
-            f"{multiples}, or pad=True"
-        )
-    return -(-h // ph), -(-w // pw)
-
-
-def initialise(model: nn.Module, scheme: str) -> None:
-    """Set the first weights of every linear layer and token.
-
-    trunc-normal: weights from a normal distribution of std 0.02 cut at ±2, biases 0 (DeiT, timm).
-    jax: the paper's code: Xavier-uniform weights (q, k and v each by itself), small normal biases
-    in the MLP, class token and the last layer 0.
-    """
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            if scheme == "jax":
-                parts = module.weight.chunk(3) if name.endswith("qkv") else (module.weight,)
-                for part in parts:
-                    nn.init.xavier_uniform_(part)
-            else:
-                nn.init.trunc_normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-                if scheme == "jax" and ".mlp." in name:
-                    nn.init.normal_(module.bias, std=1e-6)
-        if isinstance(module, PrefixTokens):
-            for token in module.parameters():
-                if scheme != "jax":
-                    nn.init.trunc_normal_(token, std=0.02)
-        if scheme == "jax" and isinstance(module, LinearHead | TanhHead):
-            nn.init.zeros_(module.out.weight)
 
 
 def _final_norm(value: str | bool) -> str:
@@ -399,7 +358,9 @@ def _head(config: ViTConfig) -> nn.Module:
             )
 
 
-SIZES = {  # paper table 1; Ti, S: Steiner et al. 2021; g, G: Zhai et al. 2021
+SIZES: dict[
+    str, dict[str, Any]
+] = {  # paper table 1; Ti, S: Steiner et al. 2021; g, G: Zhai et al. 2021
     "ti": {"dim": 192, "depth": 12, "heads": 3, "mlp_dim": 768},
     "s": {"dim": 384, "depth": 12, "heads": 6, "mlp_dim": 1536},
     "b": {"dim": 768, "depth": 12, "heads": 12, "mlp_dim": 3072},

@@ -1,0 +1,145 @@
+"""ViT, DeiT, hybrids and ResNets give timm's outputs with timm's weights, and the other way."""
+
+import pytest
+import timm
+import torch
+from compare import TOLERANCE, both_ways, perturb, picture, relative_error
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.vision_transformer import VisionTransformer
+
+import vitreous
+
+SMALL = {"depth": 2}
+
+
+def small_timm(**changes):
+    fields = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 4}
+    return VisionTransformer(**{**fields, "num_classes": 7, **changes})
+
+
+def small_ours(**changes):
+    fields = {"image_size": 32, "patch": 8, "dim": 48, "depth": 3, "heads": 4, "classes": 7}
+    return vitreous.create("vit", **{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "size"),
+    [
+        ("vit-ti/16", "vit_tiny_patch16_224", (224, 224)),
+        ("vit-s/16", "vit_small_patch16_224", (224, 224)),
+        ("vit-s/32", "vit_small_patch32_224", (224, 224)),
+        ("vit-b/32", "vit_base_patch32_384", (384, 384)),
+        ("vit-s/16", "vit_small_patch16_384", (384, 384)),
+        ("vit-ti/16", "vit_tiny_patch16_224", (160, 224)),
+    ],
+)
+def test_vit(name, theirs, size):
+    reference = timm.create_model(theirs, img_size=size, num_classes=11, **SMALL)
+    ours = vitreous.create(name, image_size=size, classes=11, **SMALL)
+    both_ways(reference, ours, picture(2, 3, *size), "timm")
+
+
+def test_vit_b16_at_full_size():
+    reference = timm.create_model("vit_base_patch16_224")
+    ours = vitreous.create("vit_base_patch16_224")
+    both_ways(reference, ours, picture(2, 3, 224, 224), "timm")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"global_pool": "avg"}, {"pool": "mean", "final_norm": "pooled"}),
+        (
+            {"global_pool": "avg", "class_token": False, "fc_norm": False},
+            {"pool": "mean", "tokens": "none"},
+        ),
+        ({"global_pool": ""}, {"pool": "none"}),
+        ({"qkv_bias": False}, {"qkv_bias": False}),
+        ({"qk_norm": True}, {"qk_norm": True}),
+        ({"init_values": 0.1}, {"layer_scale": 0.1}),
+        ({"final_norm": False}, {"final_norm": False}),
+        ({"mlp_ratio": 2.5}, {"mlp_dim": 120}),
+        ({"in_chans": 5, "img_size": (24, 40)}, {"channels": 5, "image_size": (24, 40)}),
+        ({"patch_size": (4, 8)}, {"patch": (4, 8)}),
+        ({"act_layer": "gelu_tanh"}, {"activation": "gelu-tanh"}),
+        ({"act_layer": "relu"}, {"activation": "relu"}),
+        ({"act_layer": "quick_gelu"}, {"activation": "quick-gelu"}),
+        ({"reg_tokens": 3}, {"registers": 3}),
+        ({"pos_embed": "none"}, {"position": "none"}),
+    ],
+    ids=str,
+)
+def test_every_choice(theirs, ours):
+    size = ours.get("image_size", (32, 32))
+    images = picture(2, ours.get("channels", 3), *size)
+    both_ways(small_timm(**theirs), small_ours(norm_eps=1e-6, **ours), images, "timm")
+
+
+@torch.no_grad()
+def test_positions_without_rows_for_prefix_tokens():
+    """timm's no_embed_class: the import knows it by the number of rows."""
+    theirs = perturb(small_timm(no_embed_class=True, reg_tokens=2))
+    ours = small_ours(registers=2).eval()
+    report = vitreous.import_weights(ours, theirs.state_dict(), format="timm")
+    images = picture(2, 3, 32, 32)
+    assert relative_error(ours(images), theirs(images)) < TOLERANCE
+    assert any("without rows" in note for note in report.notes)
+
+
+@torch.no_grad()
+def test_silu_gated_mlp():
+    from timm.layers import GluMlp
+
+    theirs = perturb(small_timm(mlp_layer=GluMlp, act_layer="silu", mlp_ratio=4))
+    # timm counts both halves as the MLP's width, and lets the second one be the gate.
+    ours = small_ours(activation="silu-gated", mlp_dim=96).eval()
+    state = theirs.state_dict()
+    for key in [k for k in state if ".fc1." in k]:
+        value, gate = state[key].chunk(2)
+        state[key] = torch.cat((gate, value))
+    vitreous.import_weights(ours, state, format="timm")
+    images = picture(2, 3, 32, 32)
+    assert relative_error(ours(images), theirs(images)) < TOLERANCE
+
+
+def test_deit_distilled():
+    theirs = VisionTransformerDistilled(
+        img_size=32, patch_size=8, embed_dim=48, depth=3, num_heads=4, num_classes=7
+    )
+    ours = small_ours(tokens="class+distillation", pool="both")
+    images = picture(2, 3, 32, 32)
+    both_ways(theirs, ours, images, "timm")
+    theirs.set_distilled_training(True)
+    with torch.no_grad():
+        pairs = zip(ours.train()(images), theirs.train()(images), strict=True)
+    for mine, reference in pairs:
+        assert relative_error(mine, reference) < TOLERANCE
+
+
+def test_deit_small_distilled_by_name_as_deit_file():
+    theirs = timm.create_model("deit_small_distilled_patch16_224", depth=2)
+    ours = vitreous.create("deit-s/16-distilled", depth=2)
+    both_ways(theirs, ours, picture(2, 3, 224, 224), "deit")
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "size"),
+    [
+        ("r+vit-ti/16", "vit_tiny_r_s16_p8_224", (224, 224)),
+        ("r26+vit-s/32", "vit_small_r26_s32_224", (96, 160)),
+        ("r26+vit-s/32", "vit_small_r26_s32_224", (100, 90)),
+        ("r50+vit-b/16", "vit_base_r50_s16_224", (96, 96)),
+        ("r50+vit-l/32", "vit_large_r50_s32_224", (96, 96)),
+    ],
+)
+def test_hybrid(name, theirs, size):
+    reference = timm.create_model(theirs, img_size=size, num_classes=11, **SMALL)
+    ours = vitreous.create(name, image_size=size, classes=11, **SMALL)
+    both_ways(reference, ours, picture(2, 3, *size), "timm")
+
+
+@pytest.mark.parametrize("layers", [18, 34, 50, 101])
+def test_resnet(layers):
+    theirs = timm.create_model(f"resnet{layers}", num_classes=11)
+    ours = vitreous.create(f"resnet-{layers}", classes=11)
+    both_ways(theirs, ours, picture(2, 3, 70, 64), "timm")

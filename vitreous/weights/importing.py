@@ -1,0 +1,218 @@
+"""Weights from every library: complete, or refused with one message that says why."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.config import Size, pair
+from vitreous.errors import CheckpointError, ConfigError
+from vitreous.models.model import Model
+from vitreous.weights.files import read_tensors
+from vitreous.weights.fit import fit_input, fit_positions
+from vitreous.weights.formats import find_format
+from vitreous.weights.hub import resolve
+from vitreous.weights.matching import (
+    axes_of,
+    detect_format,
+    family_of,
+    find_keys,
+    title,
+    without_prefix,
+)
+from vitreous.weights.report import ImportReport, Misfit
+from vitreous.weights.rules import Format, to_ours
+
+
+def import_weights(
+    model: Model,
+    source: str | Path | Mapping[str, Any],
+    format: str | Path | None = None,
+    *,
+    reinit: Iterable[str] = (),
+    drop: Iterable[str] = (),
+    resample: str | None = None,
+    source_grid: Size | None = None,
+    adapt_channels: bool = False,
+    keep: Iterable[str] = (),
+    inside: str | None = None,
+) -> ImportReport:
+    """Load `source` into `model`, every tensor of it, or raise and leave the model as it was.
+
+    source: a file, a folder, a hub reference (`hf:owner/name[@revision]`), or tensors by name.
+    format: google, timm, huggingface, torchvision, vit_pytorch, deit, paddle, vitreous, or the path
+        of a .toml file with rules; None looks which of them fits.
+    reinit: patterns of our parameters that start afresh, whatever the source has for them.
+    drop: patterns of the source's keys that are not wanted.
+    resample: bicubic or bilinear: let position embeddings change their grid.
+    source_grid: the grid of the source's positions where it is not a square.
+    adapt_channels: let the first layer change its number of channels.
+    keep: config values that stay although the format's library computes with others ("norm_eps").
+    inside: which part of a training checkpoint to take ("model_ema").
+    """
+    if resample not in (None, "bicubic", "bilinear"):
+        raise ConfigError(f"resample = {resample!r}: use 'bicubic' or 'bilinear'")
+    reinit, drop = _patterns("reinit", reinit), _patterns("drop", drop)
+    family = family_of(model)
+    name, tensors = _read(source, inside)
+    rules = detect_format(model, tensors, name) if format is None else find_format(format, family)
+    tensors = without_prefix(tensors, rules)
+
+    report, misfit = ImportReport(name, rules.name), Misfit()
+    values, used = _gather(model, rules, tensors, reinit, report, misfit)
+    _account_for_rest(model, rules, tensors, used, [*drop, *rules.drop], reinit, report, misfit)
+    grid = None if source_grid is None else pair("source_grid", source_grid)
+    fit_positions(model, values, grid, resample, report, misfit)
+    fit_input(model, values, adapt_channels, report, misfit)
+    _check_shapes(model, values, misfit)
+    if misfit:
+        hint = _look_elsewhere(model, rules, tensors)
+        raise CheckpointError(misfit.explain(name, title(model), rules.name, hint))
+
+    _load(model, values, report)
+    _set_numbers(model, rules, set(_patterns("keep", keep)), report)
+    if rules.note:
+        report.notes.append(rules.note)
+    return report
+
+
+def _patterns(option: str, given: Iterable[str]) -> list[str]:
+    """A list; a lone string is a slip that would be read letter by letter."""
+    if isinstance(given, str):
+        raise ConfigError(f"{option} = {given!r}: expected a list of names, like [{given!r}]")
+    return list(given)
+
+
+def _read(
+    source: str | Path | Mapping[str, Any], inside: str | None
+) -> tuple[str, dict[str, Tensor]]:
+    if isinstance(source, Mapping):
+        try:
+            return "the given weights", {k: torch.as_tensor(v) for k, v in source.items()}
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"the given weights are not all tensors: {error}") from error
+    return str(source), read_tensors(resolve(str(source)), inside=inside).tensors
+
+
+def _gather(
+    model: Model,
+    rules: Format,
+    tensors: Mapping[str, Tensor],
+    reinit: list[str],
+    report: ImportReport,
+    misfit: Misfit,
+) -> tuple[dict[str, Tensor], set[str]]:
+    """What the checkpoint has for each of our parameters, in our layout, and the keys it took."""
+    axes, ours = axes_of(model), model.state_dict()
+    values: dict[str, Tensor] = {}
+    used: set[str] = set()
+    for pattern in reinit:
+        if not fnmatch.filter(ours, pattern):
+            raise ConfigError(
+                f"reinit = {pattern!r} matches no parameter of {title(model)}; "
+                f"they begin with {', '.join(dict.fromkeys(k.split('.')[0] for k in ours))}"
+            )
+    for name in ours:
+        found = find_keys(rules, name, tensors, axes)
+        if found is not None:
+            used.update(found[1])
+        if _matches(name, reinit):
+            report.reinitialised.append(name)
+            report.dropped += found[1] if found else []
+        elif found is not None:
+            rule, keys = found
+            try:
+                values[name] = to_ours(rule, [tensors[key] for key in keys], axes)
+            except ValueError as error:
+                misfit.misshaped[name] = f"{', '.join(keys)}: {error}"
+        else:
+            covered = rules.rule_for(name)
+            spellings = rules.spellings(*covered, axes) if covered else ()
+            looked_for = " or ".join(" + ".join(keys) for keys in spellings)
+            misfit.missing[name] = looked_for or "nothing: the format has no rule for it"
+    return values, used
+
+
+def _account_for_rest(
+    model: Model,
+    rules: Format,
+    tensors: Mapping[str, Tensor],
+    used: set[str],
+    drop: list[str],
+    reinit: list[str],
+    report: ImportReport,
+    misfit: Misfit,
+) -> None:
+    """Every other key is dropped by name, part of what starts afresh, or unexpected."""
+    axes = axes_of(model)
+    for key, tensor in tensors.items():
+        if key in used or tensor.numel() == 0:
+            continue
+        ours = rules.ours_of(key, axes)
+        if _matches(key, drop) or (ours is not None and _matches(ours, reinit)):
+            report.dropped.append(key)
+        else:
+            misfit.unexpected[key] = str(tuple(tensor.shape))
+
+
+def _check_shapes(model: Model, values: dict[str, Tensor], misfit: Misfit) -> None:
+    """The shapes agree; axes of length 1 do not matter."""
+    for name, parameter in model.state_dict().items():
+        if name not in values or name in misfit.misshaped:
+            continue
+        have, want = values[name].shape, parameter.shape
+        if [size for size in have if size != 1] == [size for size in want if size != 1]:
+            values[name] = values[name].reshape(want)
+            continue
+        misfit.misshaped[name] = f"{tuple(have)}, the model has {tuple(want)}"
+        if name.startswith("head."):
+            misfit.misshaped[name] += ": create it with as many classes, or reinit=['head.*']"
+
+
+def _look_elsewhere(model: Model, rules: Format, tensors: Mapping[str, Tensor]) -> str:
+    """A hint when the checkpoint has all parameters under another format's names."""
+    try:
+        better = detect_format(model, tensors, "")
+    except CheckpointError:
+        return ""
+    return "" if better.name == rules.name else f"its keys look like format {better.name!r}"
+
+
+def _load(model: Model, values: dict[str, Tensor], report: ImportReport) -> None:
+    target = model.state_dict()
+    if report.reinitialised:
+        fresh = type(model)(model.config).state_dict()
+        values = {**values, **{name: fresh[name] for name in report.reinitialised}}
+    casts = sorted({str(v.dtype) for n, v in values.items() if v.dtype != target[n].dtype})
+    if casts:
+        report.notes.append(f"converted from {', '.join(c.removeprefix('torch.') for c in casts)}")
+    on_meta = any(parameter.is_meta for parameter in target.values())
+    if on_meta:  # nothing to copy into: the model takes the tensors themselves
+        values = {n: v.to(target[n].dtype, copy=True) for n, v in values.items()}
+    model.load_state_dict(values, assign=on_meta)
+    changed = {*report.resampled, *report.adapted, *report.reinitialised}
+    report.loaded = [name for name in target if name not in changed]
+
+
+def _set_numbers(model: Model, rules: Format, keep: set[str], report: ImportReport) -> None:
+    """Compute with the numbers that the checkpoint's library computes with."""
+    for name, value in rules.numbers.items():
+        assert name == "norm_eps", f"{rules.name}: {name} cannot be set once the model is made"
+        before = getattr(model.config, name)
+        if before == value or name in keep:
+            continue
+        for module in model.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.eps = value
+        model.config = dataclasses.replace(model.config, **{name: value})
+        report.numbers[name] = f"{before} to {value}, as {rules.name} computes"
+
+
+def _matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,70 @@
+"""What happened when weights were imported, and why they were not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class ImportReport:
+    """Every parameter of the model is in exactly one of the first four."""
+
+    source: str
+    format: str
+    loaded: list[str] = field(default_factory=list)
+    resampled: dict[str, str] = field(default_factory=dict)
+    """Position parameters that changed their grid, and how."""
+    adapted: dict[str, str] = field(default_factory=dict)
+    """Parameters that changed their number of channels, and how."""
+    reinitialised: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    """Keys of the checkpoint that were not used, all by a named exception or a rule."""
+    numbers: dict[str, str] = field(default_factory=dict)
+    """Config values that were set to what the checkpoint's library computes with."""
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        total = sum(map(len, (self.loaded, self.resampled, self.adapted, self.reinitialised)))
+        lines = [
+            f"{self.source} ({self.format}): {len(self.loaded)} of {total} tensors loaded as is"
+        ]
+        lines += [f"  resampled       {name}: {how}" for name, how in self.resampled.items()]
+        lines += [f"  adapted         {name}: {how}" for name, how in self.adapted.items()]
+        lines += [f"  re-initialised  {name}" for name in self.reinitialised]
+        lines += [f"  not used        {key}" for key in self.dropped]
+        lines += [f"  set             {name}: {how}" for name, how in self.numbers.items()]
+        lines += [f"  note            {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+@dataclass
+class Misfit:
+    """Everything that keeps a checkpoint from fitting a model."""
+
+    missing: dict[str, str] = field(default_factory=dict)
+    """Our name, and where it was looked for."""
+    unexpected: dict[str, str] = field(default_factory=dict)
+    """Their key, and its shape."""
+    misshaped: dict[str, str] = field(default_factory=dict)
+    """Our name, and what is wrong."""
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.misshaped)
+
+    def explain(self, source: str, model: str, format: str, hint: str = "") -> str:
+        """One message that lists every key."""
+        counts = (
+            f"{len(self.missing)} missing, {len(self.unexpected)} unexpected, "
+            f"{len(self.misshaped)} with a wrong shape"
+        )
+        lines = [
+            f"{source} does not fit {model} as format {format!r}: {counts}; nothing was loaded"
+        ]
+        lines += [f"  missing      {name} (looked for {at})" for name, at in self.missing.items()]
+        lines += [f"  unexpected   {key} {shape}" for key, shape in self.unexpected.items()]
+        lines += [f"  wrong shape  {name}: {what}" for name, what in self.misshaped.items()]
+        if self.missing:
+            lines.append("to start some parameters afresh, name them: reinit=['head.*']")
+        if self.unexpected:
+            lines.append("to leave out keys of the checkpoint, name them: drop=['key.*']")
+        return "\n".join(lines + ([hint] if hint else []))

@@ -1,0 +1,210 @@
+"""A checkpoint format as data: rules that say what another library calls our parameters.
+
+A rule pairs a name of ours with one or several of theirs; `{i}` stands for the same piece of text
+on both sides (`{i+1}`: one more). Where the layout differs, an einops pattern turns theirs into
+ours; read from right to left it turns ours into theirs. Several tensors of theirs are stacked on a
+new first axis, so that fusing, splitting, transposing and reshaping are all one pattern:
+
+    "blocks.{i}.attention.qkv.weight" = { theirs = ["l{i}.q", "l{i}.k", "l{i}.v"],
+                                          pattern = "qkv width d -> (qkv width) d" }
+
+`docs/formats.md` describes the file format; `formats/*/*.toml` are examples, and all there is.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from einops import EinopsError, rearrange
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of a format."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    pattern: str | None = None
+    """einops pattern from theirs (stacked, if several) to ours."""
+    rows: str = "tokens"
+    """For a position table: do class and distillation token (tokens), also registers (all), or only
+    the patches (patches) have rows in the files that we write? Reading understands all three."""
+    if_absent: tuple[int | str, ...] | None = None
+    """The shape of the empty tensor that they keep where we have no such parameter."""
+    when: str | None = None
+    """Applies only if one of our parameters matches; used with `if_absent`."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One of several pieces of text that a placeholder of theirs may stand for."""
+
+    name: str
+    when: str | None = None
+    """Written only if one of our parameters matches; the first that may be written is."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """All rules of one format for one kind of model."""
+
+    name: str
+    rules: tuple[Rule, ...]
+    about: str = ""
+    families: tuple[str, ...] = ()
+    file: str = "safetensors"
+    """What it is usually stored in: safetensors, npz, pth or pdparams."""
+    wrap: str | None = None
+    """The key under which a .pth file holds the tensors."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """Config values that every model of this library has."""
+    prefixes: tuple[str, ...] = ()
+    """Text that may stand before every key of a file."""
+    drop: tuple[str, ...] = ()
+    """Patterns of their keys that we have no use for."""
+    alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
+    note: str = ""
+
+    def rule_for(self, ours: str) -> tuple[Rule, dict[str, str]] | None:
+        """The first rule that covers our parameter, and what its placeholders stand for."""
+        for rule in self.rules:
+            found = _regex(rule.ours).fullmatch(ours)
+            if found:
+                return rule, found.groupdict()
+        return None
+
+    def spellings(
+        self, rule: Rule, values: Mapping[str, str], axes: Mapping[str, int]
+    ) -> Iterator[list[str]]:
+        """Every way in which a file may spell the keys of a rule."""
+        used = [name for name in self.alternatives if any(_uses(t, name) for t in rule.theirs)]
+        for names in itertools.product(*(self.alternatives[name] for name in used)):
+            chosen = {name: alt.name for name, alt in zip(used, names, strict=True)}
+            yield _expand(rule.theirs, {**values, **chosen}, axes)
+
+    def written(
+        self, rule: Rule, values: Mapping[str, str], axes: Mapping[str, int], ours: Iterable[str]
+    ) -> list[str]:
+        """The keys of a rule in a file that we write."""
+        ours = list(ours)
+        chosen = {}
+        for name, alternatives in self.alternatives.items():
+            chosen[name] = next(
+                alt.name
+                for alt in alternatives
+                if alt.when is None or fnmatch.filter(ours, alt.when)
+            )
+        return _expand(rule.theirs, {**values, **chosen}, axes)
+
+    def ours_of(self, key: str, axes: Mapping[str, int]) -> str | None:
+        """Our name for a key of theirs, whether or not the model has it."""
+        for rule in self.rules:
+            for names in self.spellings(rule, _placeholders(rule.ours), axes):
+                for template in names:
+                    found = _regex(template).fullmatch(key)
+                    if found:
+                        return _fill(rule.ours, found.groupdict())
+        return None
+
+
+def to_ours(rule: Rule, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> Tensor:
+    """Their tensors in our layout. Axes of length 1 that they have or lack do not matter."""
+    if rule.pattern is None:
+        return tensors[0]
+    left = rule.pattern.split("->")[0]
+    try:
+        if len(tensors) == 1 and not _stacks(rule):
+            return rearrange(_with_units(tensors[0], left), rule.pattern, **_sizes(left, axes))
+        inner = left.split(maxsplit=1)[1] if not left.startswith("(") else left.split(")", 1)[1]
+        stacked = torch.stack([_with_units(t, inner) for t in tensors])
+        return rearrange(stacked, rule.pattern, **_sizes(left, axes))
+    except (EinopsError, RuntimeError) as error:
+        shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
+        raise ValueError(f"{shapes} does not fit the pattern '{rule.pattern}'") from error
+
+
+def to_theirs(rule: Rule, value: Tensor, count: int, axes: Mapping[str, int]) -> list[Tensor]:
+    """Our tensor as their `count` tensors: the pattern read backwards."""
+    if rule.pattern is None:
+        return [value]
+    left, right = (side.strip() for side in rule.pattern.split("->"))
+    theirs = rearrange(value, f"{right} -> {left}", **_sizes(right, axes))
+    return list(theirs.unbind(0)) if count > 1 or _stacks(rule) else [theirs]
+
+
+_PLACEHOLDER = re.compile(r"\{(\w+)(\+1)?\}")
+
+
+@functools.cache
+def _regex(template: str) -> re.Pattern[str]:
+    """`blocks.{i}.norm` -> a pattern; `{all}` takes anything, the others no dot or slash."""
+    result, at, seen = "", 0, set()
+    for found in _PLACEHOLDER.finditer(template):
+        name = found.group(1)
+        result += re.escape(template[at : found.start()])
+        body = ".+" if name == "all" else "[^./]+?"
+        result += f"(?P={name})" if name in seen else f"(?P<{name}>{body})"
+        seen.add(name)
+        at = found.end()
+    return re.compile(result + re.escape(template[at:]))
+
+
+def _placeholders(template: str) -> dict[str, str]:
+    return {m.group(1): m.group(0) for m in _PLACEHOLDER.finditer(template)}
+
+
+def _uses(template: str, name: str) -> bool:
+    return any(m.group(1) == name for m in _PLACEHOLDER.finditer(template))
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    """The template with its placeholders replaced; one that has no value becomes `*`."""
+
+    def piece(found: re.Match[str]) -> str:
+        value = values.get(found.group(1), "*")
+        return str(int(value) + 1) if found.group(2) and value.isdigit() else value
+
+    return _PLACEHOLDER.sub(piece, template)
+
+
+def _expand(
+    templates: Sequence[str], values: Mapping[str, str], axes: Mapping[str, int]
+) -> list[str]:
+    """Their keys; `{head}` runs over the heads, within each template."""
+    keys = []
+    for template in templates:
+        if _uses(template, "head"):
+            keys += [_fill(template, {**values, "head": str(h)}) for h in range(axes["heads"])]
+        else:
+            keys.append(_fill(template, values))
+    return keys
+
+
+def _stacks(rule: Rule) -> bool:
+    return len(rule.theirs) > 1 or _uses(rule.theirs[0], "head")
+
+
+def _sizes(side: str, axes: Mapping[str, int]) -> dict[str, int]:
+    """The known axis lengths that one side of a pattern needs: those inside parentheses."""
+    inside = set(re.findall(r"\w+", " ".join(re.findall(r"\(([^)]*)\)", side))))
+    return {name: axes[name] for name in inside if name in axes}
+
+
+def _with_units(tensor: Tensor, side: str) -> Tensor:
+    """`tensor` with axes of length 1 put in or left out, as one side of a pattern has them."""
+    if "..." in side:
+        return tensor
+    atoms = re.findall(r"\([^)]*\)|\S+", side)
+    if tensor.ndim == len(atoms):
+        return tensor
+    long = iter(size for size in tensor.shape if size != 1)
+    shape = [1 if atom == "1" else next(long, 1) for atom in atoms]
+    return tensor.reshape(shape)
