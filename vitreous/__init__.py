@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vitreous.models import create
     from vitreous.models import names as models
-    from vitreous.weights import export_weights, import_weights
+    from vitreous.weights.exporting import export_weights
+    from vitreous.weights.importing import import_weights
 
 __version__ = "0.1.0"
 __all__ = ["create", "export_weights", "import_weights", "models"]
 
 _HOME = {
     "create": "vitreous.models",
-    "import_weights": "vitreous.weights",
-    "export_weights": "vitreous.weights",
+    "import_weights": "vitreous.weights.importing",
+    "export_weights": "vitreous.weights.exporting",
 }
 
 

@@ -84,6 +84,7 @@ VARIANTS = {
     # The stem alone, cut into 8x8 patches: "/16" is the name that its authors gave it.
     "r+vit-ti/16": HybridConfig(stages=(), patch=8, **SIZES["ti"]),
     "r26+vit-s/32": HybridConfig(stages=(2, 2, 2, 2), **SIZES["s"]),
+    "r26+vit-b/32": HybridConfig(stages=(2, 2, 2, 2), **SIZES["b"]),
     # Nine blocks in the third stage: the paper moves the fourth stage's three blocks there to
     # keep a stride of 16 with the same number of layers.
     "r50+vit-b/16": HybridConfig(stages=(3, 4, 9), **SIZES["b"]),

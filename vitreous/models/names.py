@@ -29,6 +29,19 @@ _IMAGE = r"(_(?P<image>\d+))?"
 _TAG = r"(\.[\w.]+)?"
 
 FOREIGN: list[tuple[str, str, dict[str, Any]]] = [
+    # PaddleClas' small ViT is not the paper's; only its capitals tell it from timm's
+    (
+        "(?-i:ViT)_small_patch16_224",
+        "vit-b/16",
+        {
+            "depth": 8,
+            "heads": 8,
+            "mlp_dim": 2304,
+            "qkv_bias": False,
+            "qk_scale": 768**-0.5,
+            "norm_eps": 1e-5,
+        },
+    ),
     # timm, and PaddleClas, which writes them with capitals
     (rf"vit_{_SIZE}_{_PATCH}{_IMAGE}{_TAG}", "vit-{size}/{patch}", {}),
     (rf"deit_{_SIZE}_{_PATCH}{_IMAGE}{_TAG}", "deit-{size}/{patch}", {}),
@@ -36,6 +49,7 @@ FOREIGN: list[tuple[str, str, dict[str, Any]]] = [
     (rf"vit_tiny_r_s16_p8{_IMAGE}{_TAG}", "r+vit-ti/16", {}),
     (rf"vit_small_r26_s32{_IMAGE}{_TAG}", "r26+vit-s/32", {}),
     (rf"vit_base_r50_s16{_IMAGE}{_TAG}", "r50+vit-b/16", {}),
+    (rf"vit_base_r26_s32{_IMAGE}{_TAG}", "r26+vit-b/32", {}),
     (rf"vit_large_r50_s32{_IMAGE}{_TAG}", "r50+vit-l/32", {}),
     (rf"resnet(?P<layers>18|34|50|101){_TAG}", "resnet-{layers}", {}),
     # torchvision
@@ -56,6 +70,7 @@ FOREIGN: list[tuple[str, str, dict[str, Any]]] = [
     (r"(vit-)?(?P<size>ti|s|b|l|h)_(?P<patch>\d+)", "vit-{size}/{patch}", {}),
     (r"r_?\+?(vit-)?ti_16", "r+vit-ti/16", {}),
     (r"r26_?\+?(vit-)?s_32", "r26+vit-s/32", {}),
+    (r"r26_?\+?(vit-)?b_32", "r26+vit-b/32", {}),
     (r"r50_?\+?(vit-)?b_16", "r50+vit-b/16", {}),
     (r"r50_?\+?(vit-)?l_32", "r50+vit-l/32", {}),
 ]

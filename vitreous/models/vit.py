@@ -266,7 +266,7 @@ class ViT(Model):
             x = x[:, prefix:].mean(dim=1)
         elif config.pool != "none":
             x = x[:, 0] if config.pool == "class" else x[:, :2]
-        x = self.show("pooled_norm", self.pooled_norm(x))
+        x = self.show("pooled_norm", self.pooled_norm(self.show("pool", x)))
         output = self.head(x)
         if isinstance(output, Tensor):
             self.show("head", output)

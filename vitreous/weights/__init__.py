@@ -1,6 +1,2 @@
-"""Weights from and to other libraries."""
-
-from vitreous.weights.exporting import export_weights
-from vitreous.weights.importing import import_weights
-
-__all__ = ["export_weights", "import_weights"]
+"""Weights from and to other libraries. `import_weights` is in `importing`, `export_weights` in
+`exporting`; nothing is imported here, so that the catalog can be listed without torch."""

@@ -1,53 +1,97 @@
-"""Checkpoints by reference: a path, or a repository on a hub (`hf:owner/name[@revision]`)."""
+"""Checkpoints by reference: a path, a repository on a hub (`hf:owner/name[@revision]`), or a name
+in the catalog. Downloads happen only when such a reference is given, once, and are cached."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import shutil
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 from vitreous.errors import CheckpointError, HubError
+from vitreous.weights.catalog import catalog
 
-WANTED = ("config.json", "*.safetensors", "*.safetensors.index.json", "pytorch_model.bin", "*.npz")
+WANTED = ["config.json", "*.safetensors", "*.safetensors.index.json", "pytorch_model.bin"]
 _REFERENCE = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
 def resolve(reference: str) -> Path:
-    """The local path of what a user named; hub repositories are downloaded once and cached."""
+    """The local path of what a user named."""
+    if reference in catalog() and not Path(reference).exists():
+        entry = catalog()[reference]
+        if entry.address.startswith("https://"):
+            return fetch(entry.address, entry.sha256)
+        reference = entry.address
     if reference.startswith("hf:"):
-        return _download(reference)
+        return _from_hub(reference)
     if "://" in reference:
         raise CheckpointError(
-            f"{reference}: Vitreous does not fetch addresses; download the file and give its path, "
-            "or use a hub reference such as hf:owner/name"
+            f"{reference}: only addresses in the catalog are fetched ('vitreous models --weights'); "
+            "download the file and give its path, or use a hub reference such as hf:owner/name"
         )
     return Path(reference)
 
 
-def _download(reference: str) -> Path:
+def cache_folder() -> Path:
+    """Where fetched files are kept: $VITREOUS_CACHE, or `vitreous` in the user's cache folder."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitreous"
+    return Path(os.environ.get("VITREOUS_CACHE", default))
+
+
+def fetch(address: str, sha256: str = "") -> Path:
+    """The file at `address`, from the cache or the network; its hash must begin with `sha256`."""
+    target = cache_folder() / address.rpartition("/")[2]
+    if target.is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f"{target.name}.{os.getpid()}.part")
+    digest = hashlib.sha256()
+    try:
+        with urllib.request.urlopen(address, timeout=60) as answer, partial.open("wb") as file:
+            while chunk := answer.read(1 << 20):
+                digest.update(chunk)
+                file.write(chunk)
+        if not digest.hexdigest().startswith(sha256):
+            raise HubError(
+                f"{address}: the file's hash begins with {digest.hexdigest()[:8]}, not with the "
+                f"published {sha256}: it is damaged or was exchanged, and was not kept"
+            )
+        shutil.move(partial, target)
+    except (urllib.error.URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise HubError(
+            f"{address} cannot be fetched ({reason}): check the network, or download it elsewhere "
+            f"and put it at {target}"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def _from_hub(reference: str) -> Path:
     found = _REFERENCE.fullmatch(reference)
     if found is None:
-        raise HubError(
-            f"{reference!r}: a hub reference reads hf:owner/name or hf:owner/name@revision"
-        )
-    # huggingface_hub takes half a second to import: only who needs it pays for it.
+        raise HubError(f"{reference!r}: a hub reference reads hf:owner/name[@revision]")
+    # huggingface_hub takes long to import: only who needs it pays for it.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     repo, revision = found["repo"], found["revision"]
     try:
-        folder = snapshot_download(repo, revision=revision, allow_patterns=list(WANTED))
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=WANTED))
     except LocalEntryNotFoundError as error:
         raise HubError(
             f"{reference}: the hub cannot be reached and the repository is not in the cache; "
-            "check the network (or HF_HUB_OFFLINE, HF_ENDPOINT), or download it elsewhere and give "
-            "the folder's path"
+            "check the network (and HF_HUB_OFFLINE, HF_ENDPOINT), or download it elsewhere and "
+            "give the folder's path"
         ) from error
     except HfHubHTTPError as error:
-        status = getattr(error.response, "status_code", "an error")
         raise HubError(
-            f"{reference}: the hub answered {status}: is the name right, and the repository public "
-            "(else set HF_TOKEN)?"
+            f"{reference}: the hub answered {error.response.status_code}: is the name right, and "
+            "the repository public (else set HF_TOKEN)?"
         ) from error
     except (HFValidationError, OSError) as error:
         raise HubError(f"{reference}: {error}") from error
-    return Path(folder)

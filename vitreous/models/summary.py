@@ -1,0 +1,73 @@
+"""The walk of a tensor through a model: stage, shape, parameters, FLOPs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitreous.config import pair
+from vitreous.layers.tap import tapping
+from vitreous.models import create
+from vitreous.models.model import Model
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one part of a model does to one image."""
+
+    name: str
+    shape: tuple[int, ...]
+    """As the paper writes it: height x width x channels, or tokens x width; without the batch."""
+    parameters: int
+    flops: int
+    """Two for each multiplication with its addition, by torch's counter; attention included."""
+
+
+def summarise(model: Model) -> list[Stage]:
+    """Every stage of `model` for one image. On the meta device it costs no memory and little time.
+
+    The sums over all stages are the model's parameters and what torch's counter says of a forward.
+    """
+    config = model.config
+    device = next(model.parameters()).device
+    image = torch.zeros(1, config.channels, *pair("image_size", config.image_size), device=device)
+    stages = [Stage("image", _spelled("image", image), 0, 0)]
+    counter = FlopCounterMode(display=False)
+    counted = 0
+
+    def see(name: str, tensor: Tensor) -> None:
+        nonlocal counted
+        total = counter.get_total_flops()
+        parameters = sum(
+            p.numel() for key, p in model.named_parameters() if key.startswith(f"{name}.")
+        )
+        shape = _spelled(name, tensor)
+        if parameters or total > counted or shape != stages[-1].shape:
+            stages.append(Stage(name, shape, parameters, total - counted))
+        counted = total
+
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), counter, tapping(model, see, inner=False):
+            model(image)
+    finally:
+        model.train(training)
+    return stages
+
+
+def summarise_name(name: str, **changes: Any) -> list[Stage]:
+    """The walk through a model that is never given memory."""
+    with torch.device("meta"):
+        return summarise(create(name, **changes))
+
+
+def _spelled(name: str, tensor: Tensor) -> tuple[int, ...]:
+    shape = tuple(tensor.shape[1:])
+    if len(shape) == 3 and name != "patch":  # a map: channels first in torch, last in the papers
+        return (*shape[1:], shape[0])
+    return shape

@@ -1,0 +1,191 @@
+"""From any known format to any other, verified: what was written is read back and compared."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitreous.config import Size, pair
+from vitreous.errors import CheckpointError, ConfigError
+from vitreous.layers.head import DistilledOutput
+from vitreous.models import create
+from vitreous.models.model import Model
+from vitreous.weights.exporting import export_weights
+from vitreous.weights.files import read_tensors, write_tensors
+from vitreous.weights.formats import OWN, find_format
+from vitreous.weights.hub import resolve
+from vitreous.weights.importing import import_weights
+from vitreous.weights.matching import detect_format, family_of
+from vitreous.weights.origin import (
+    infer_changes,
+    origin_of,
+    own_metadata,
+    transformers_config,
+)
+from vitreous.weights.report import ImportReport
+
+KINDS = {
+    ".safetensors": "safetensors",
+    ".npz": "npz",
+    ".pth": "pth",
+    ".pt": "pth",
+    ".bin": "pth",
+    ".pdparams": "pdparams",
+}
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was done, and how well what was written agrees with what was read."""
+
+    model: str
+    config: Any
+    imported: ImportReport
+    written: Path
+    format: str
+    tensors: int
+    difference: float
+    """Norm of the difference of the outputs over their norm; 0 when they are the same bits."""
+    notes: tuple[str, ...] = ()
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    *,
+    from_format: str | Path | None = None,
+    to_format: str | Path = OWN,
+    model: str | None = None,
+    changes: dict[str, Any] | None = None,
+    reinit: Iterable[str] = (),
+    drop: Iterable[str] = (),
+    resample: str | None = None,
+    source_grid: Size | None = None,
+    adapt_channels: bool = False,
+    inside: str | None = None,
+) -> Conversion:
+    """Read `source`, write `target`, read that back and compare the outputs of both.
+
+    `target` is a file whose ending says its kind (.safetensors, .npz, .pth, .pdparams), or for
+    huggingface also a folder that `from_pretrained` takes. The model is what the source says it is,
+    unless `model` and `changes` say otherwise; the other arguments are those of `import_weights`.
+    """
+    target = Path(target)
+    kind = _kind(target, to_format)
+    path = resolve(str(source))
+    checkpoint = read_tensors(path, inside=inside)
+    name, fields = _origin(str(source), checkpoint.path, checkpoint.metadata, model, changes or {})
+    with torch.device("meta"):
+        blank = create(name, **fields)
+    if from_format is None:
+        rules = detect_format(blank, checkpoint.tensors, str(source))
+    else:
+        rules = find_format(from_format, family_of(blank))
+    find_format(to_format, family_of(blank))  # a misspelt target is said before the work
+    fields = infer_changes(name, fields, checkpoint.tensors, rules)
+
+    first = create(name, **fields).eval()
+    report = import_weights(
+        first,
+        checkpoint.tensors,
+        rules.name,
+        reinit=reinit,
+        drop=drop,
+        resample=resample,
+        source_grid=source_grid,
+        adapt_channels=adapt_channels,
+    )
+    report.source = str(source)
+    tensors = export_weights(first, to_format)
+    file = _write(target, kind, tensors, first, to_format)
+    difference = _verify(first, file, to_format)
+    return Conversion(
+        first.name, first.config, report, file, str(to_format), len(tensors), difference,
+        _advice(first, to_format),
+    )
+
+
+def _kind(target: Path, to_format: str | Path) -> str:
+    if not target.suffix and to_format in ("huggingface", "huggingface-v4"):
+        return "safetensors"
+    if target.suffix not in KINDS:
+        raise ConfigError(
+            f"{target}: the ending says what kind of file to write: use {', '.join(KINDS)}"
+            " (or, for huggingface, the name of a folder)"
+        )
+    kind = KINDS[target.suffix]
+    if str(to_format) == OWN and kind != "safetensors":
+        raise ConfigError(f"{target}: our own format is kept in .safetensors files")
+    return kind
+
+
+def _origin(
+    source: str, path: Path, metadata: dict[str, str], model: str | None, changes: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    if model is not None:
+        return model, changes
+    origin = origin_of(source, path, metadata)
+    if origin is None:
+        raise ConfigError(
+            f"{source} does not say which model it is for: name it, like --model vit-b/16 "
+            "('vitreous models' lists them)"
+        )
+    return origin[0], {**origin[1], **changes}
+
+
+def _write(
+    target: Path, kind: str, tensors: dict[str, torch.Tensor], model: Model, to_format: str | Path
+) -> Path:
+    metadata = {"format": "pt"} if kind == "safetensors" else None
+    if str(to_format) == OWN:
+        metadata = own_metadata(model)
+    file = target
+    if not target.suffix:
+        target.mkdir(parents=True, exist_ok=True)
+        config = json.dumps(transformers_config(model), indent=2)
+        (target / "config.json").write_text(config + "\n", encoding="utf-8")
+        file = target / "model.safetensors"
+    elif not target.parent.is_dir():
+        raise CheckpointError(f"{target}: the folder {target.parent} does not exist")
+    wrap = find_format(to_format, family_of(model)).wrap if kind == "pth" else None
+    write_tensors(file, tensors, kind, metadata, wrap=wrap)
+    return file
+
+
+@torch.no_grad()
+def _verify(model: Model, file: Path, to_format: str | Path) -> float:
+    """Read the file into a second model, and compare what the two make of a picture."""
+    second = type(model)(model.config).eval()
+    second.name = model.name
+    import_weights(second, file, to_format, keep=["norm_eps"])
+    generator = torch.Generator().manual_seed(0)
+    size = pair("image_size", model.config.image_size)
+    image = torch.randn(1, model.config.channels, *size, generator=generator)
+    wanted, got = model(image), second(image)
+    assert not isinstance(wanted, DistilledOutput), "in eval mode there is one output"
+    difference = ((got - wanted).norm() / wanted.norm()).item()
+    if not difference <= TOLERANCE:  # not a number is a failure too
+        os.unlink(file)
+        raise CheckpointError(
+            f"{file}: read back, it gives other outputs (relative difference {difference:.1e}); "
+            "it was removed. This is a fault of the rules: please report it"
+        )
+    return difference
+
+
+def _advice(model: Model, to_format: str | Path) -> tuple[str, ...]:
+    """Numbers that no weight file carries, where the target's library has others by default."""
+    numbers = find_format(to_format, family_of(model)).numbers
+    return tuple(
+        f"this model computes with {name} = {getattr(model.config, name)}, models of "
+        f"{to_format} with {value} unless they are told"
+        for name, value in numbers.items()
+        if getattr(model.config, name) != value
+    )
