@@ -21,7 +21,7 @@ def count(name: str) -> tuple[int, int]:
 
 def table() -> str:
     """The text of `counts.toml`."""
-    lines = ["# name = [parameters, FLOPs for one image]; written by python -m vitreous.models.counts"]
+    lines = ["# [parameters, FLOPs for one image]; written by python -m vitreous.models.counts"]
     for name in names():
         parameters, flops = count(name)
         lines.append(f'"{name}" = [{parameters:_}, {flops:_}]')

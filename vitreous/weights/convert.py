@@ -107,7 +107,13 @@ def convert(
     file = _write(target, kind, tensors, first, to_format)
     difference = _verify(first, file, to_format)
     return Conversion(
-        first.name, first.config, report, file, str(to_format), len(tensors), difference,
+        first.name,
+        first.config,
+        report,
+        file,
+        str(to_format),
+        len(tensors),
+        difference,
         _advice(first, to_format),
     )
 

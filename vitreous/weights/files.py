@@ -80,8 +80,12 @@ def write_tensors(
     tensors: dict[str, Tensor],
     kind: str,
     metadata: dict[str, str] | None = None,
+    wrap: str | None = None,
 ) -> None:
-    """Write tensors as 'safetensors', 'npz', 'pth' or 'pdparams': completely or not at all."""
+    """Write tensors as 'safetensors', 'npz', 'pth' or 'pdparams': completely or not at all.
+
+    `wrap` puts them under a key of a .pth file's outer dict, where some scripts look for them.
+    """
     path = Path(path)
     if kind not in WRITERS:
         raise CheckpointError(
@@ -92,7 +96,8 @@ def write_tensors(
         raise CheckpointError(f"{path}: only safetensors keeps metadata, {kind} cannot")
     temporary = path.parent / f".vitreous-{secrets.token_hex(8)}.tmp"
     try:
-        WRITERS[kind](temporary, owned(tensors), metadata)
+        extra = {"wrap": wrap} if wrap is not None and kind == "pth" else {}
+        WRITERS[kind](temporary, owned(tensors), metadata, **extra)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -29,7 +29,7 @@ def resolve(reference: str) -> Path:
         return _from_hub(reference)
     if "://" in reference:
         raise CheckpointError(
-            f"{reference}: only addresses in the catalog are fetched ('vitreous models --weights'); "
+            f"{reference}: only what is in the catalog is fetched ('vitreous models --weights'); "
             "download the file and give its path, or use a hub reference such as hf:owner/name"
         )
     return Path(reference)

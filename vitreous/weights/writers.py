@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -58,9 +58,9 @@ def write_npz(path: Path, tensors: Tensors, _metadata: object) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def write_pth(path: Path, tensors: Tensors, _metadata: object) -> None:
+def write_pth(path: Path, tensors: Tensors, _metadata: object, wrap: str | None = None) -> None:
     with path.open("wb") as file:
-        torch.save(tensors, file)
+        torch.save(tensors if wrap is None else {wrap: tensors}, file)
 
 
 def write_pdparams(path: Path, tensors: Tensors, _metadata: object) -> None:
@@ -108,7 +108,7 @@ def _arrays(tensors: Tensors) -> Iterator[tuple[str, np.ndarray]]:
         yield name, tensor.numpy()
 
 
-WRITERS = {
+WRITERS: dict[str, Callable[..., None]] = {
     "safetensors": write_safetensors,
     "npz": write_npz,
     "pth": write_pth,

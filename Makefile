@@ -1,0 +1,58 @@
+# Every target sets up what it needs: an environment in .venv with all that the project uses.
+.PHONY: help test lint format demo setup test-paddle clean
+.DEFAULT_GOAL := help
+
+BIN := .venv/bin
+READY := .venv/ready
+PADDLE := .venv-paddle/ready
+export PYTHONDONTWRITEBYTECODE :=
+# Two processes of one thread each are faster here than one of two: most tests are small.
+WORKERS ?= 2
+
+help:
+	@echo "make demo         set up, and run the main job"
+	@echo "make test         set up, and run all tests"
+	@echo "make lint         set up, and check format, style, types and import rules"
+	@echo "make format       put the code into the agreed format"
+	@echo "make test-paddle  prove the paddle format against PaddleClas, in an environment of its own"
+	@echo "make clean        remove the environments and all that tools leave behind"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt tools/setup.sh
+	@bash tools/setup.sh .venv
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+test: $(READY)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS)
+
+lint: $(READY)
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports > .venv/lint-imports.log || (cat .venv/lint-imports.log; false)
+	@echo "lint: format, style, types and import rules are kept"
+
+format: $(READY)
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+demo: $(READY)
+	@echo "== The models, with parameters and GFLOPs" && $(BIN)/vitreous models 'vit-b*'
+	@echo && echo "== The walk of a tensor through ViT-B/16" && $(BIN)/vitreous summary vit-b/16
+	@echo && echo "== The same outputs as the libraries people trust" && $(BIN)/python examples/parity.py
+
+$(PADDLE): Makefile
+	@bash tools/setup.sh .venv-paddle
+	@.venv-paddle/bin/python -m pip install --quiet paddlepaddle==3.3.1 requests tqdm
+	@.venv-paddle/bin/python -m pip install --quiet --no-deps paddleclas==2.6.0
+	@touch $@
+
+test-paddle: $(READY) $(PADDLE)
+	@$(BIN)/python -m pytest tests/parity/test_paddle.py
+
+clean:
+	@rm -rf .venv .venv-paddle build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache \
+		.import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,131 @@
+"""Every named model has exactly the parameters it should have, by table and by other libraries."""
+
+import pytest
+import timm
+import torch
+import torchvision
+from transformers import DeiTConfig, DeiTForImageClassificationWithTeacher
+from transformers import ViTConfig as HfConfig
+from transformers import ViTForImageClassification as HfViT
+
+import vitreous
+from vitreous.models import configure
+from vitreous.models.names import translate
+
+PARAMETERS = {
+    "vit-ti/8": 5_719_720,
+    "vit-ti/14": 5_694_376,
+    "vit-ti/16": 5_717_416,
+    "vit-ti/32": 6_131_560,
+    "vit-s/8": 22_055_272,
+    "vit-s/14": 22_004_584,
+    "vit-s/16": 22_050_664,
+    "vit-s/32": 22_878_952,
+    "vit-b/8": 86_576_872,
+    "vit-b/14": 86_475_496,
+    "vit-b/16": 86_567_656,
+    "vit-b/32": 88_224_232,
+    "vit-l/8": 304_338_920,
+    "vit-l/14": 304_203_752,
+    "vit-l/16": 304_326_632,
+    "vit-l/32": 306_535_400,
+    "vit-h/8": 632_214_760,
+    "vit-h/14": 632_045_800,
+    "vit-h/16": 632_199_400,
+    "vit-h/32": 634_960_360,
+    "vit-g/8": 1_012_797_288,
+    "vit-g/14": 1_012_611_432,
+    "vit-g/16": 1_012_780_392,
+    "vit-g/32": 1_015_817_448,
+    "vit-G/8": 1_844_660_328,
+    "vit-G/14": 1_844_440_680,
+    "vit-G/16": 1_844_640_360,
+    "vit-G/32": 1_848_229_608,
+    "deit-ti/16": 5_717_416,
+    "deit-s/16": 22_050_664,
+    "deit-b/16": 86_567_656,
+    "deit-ti/16-distilled": 5_910_800,
+    "deit-s/16-distilled": 22_436_432,
+    "deit-b/16-distilled": 87_338_192,
+    "cpvt-ti/16": 5_681_512,
+    "cpvt-s/16": 21_978_856,
+    "cpvt-b/16": 86_424_040,
+    "cpvt-ti/16-gap": 5_681_320,
+    "cpvt-s/16-gap": 21_978_472,
+    "cpvt-b/16-gap": 86_423_272,
+    "r+vit-ti/16": 6_337_704,
+    "r26+vit-s/32": 36_431_912,
+    "r26+vit-b/32": 101_383_976,
+    "r50+vit-b/16": 98_659_112,
+    "r50+vit-l/32": 328_994_856,
+    "resnet-18": 11_689_512,
+    "resnet-34": 21_797_672,
+    "resnet-50": 25_557_032,
+    "resnet-101": 44_549_160,
+}
+TIMM = [
+    name
+    for name in timm.list_models()
+    if (found := translate(name)) is not None and found[0] in PARAMETERS
+    if not name.endswith("_384") or "base" in name  # one size shows that sizes are understood
+]
+TORCHVISION = [
+    "vit_b_16",
+    "vit_b_32",
+    "vit_l_16",
+    "vit_l_32",
+    "vit_h_14",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+]
+TRANSFORMERS = [name for name in PARAMETERS if name.startswith(("vit-", "deit-"))]
+
+
+def count(build, *args, **fields):
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build(*args, **fields).parameters())
+
+
+def test_table_has_every_variant_and_no_other():
+    assert list(PARAMETERS) == vitreous.models()
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_exact_count(name):
+    assert count(vitreous.create, name) == PARAMETERS[name]
+
+
+def test_timm_has_most_of_them():
+    """So that a change in timm's names cannot empty the comparison."""
+    assert len({translate(name)[0] for name in TIMM}) >= 22, TIMM
+
+
+@pytest.mark.parametrize("name", TIMM)
+def test_count_of_timm(name):
+    assert count(vitreous.create, name) == count(timm.create_model, name, num_classes=1000)
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_count_of_torchvision(name):
+    assert count(vitreous.create, name) == count(getattr(torchvision.models, name), weights=None)
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_count_of_transformers(name):
+    config = configure(name)[1]
+    distilled = config.pool == "both"
+    kind, model = HfConfig, HfViT
+    if distilled:
+        kind, model = DeiTConfig, DeiTForImageClassificationWithTeacher
+    theirs = kind(
+        hidden_size=config.dim,
+        num_hidden_layers=config.depth,
+        num_attention_heads=config.heads,
+        intermediate_size=config.mlp_dim,
+        image_size=config.image_size[0],
+        patch_size=config.patch[0],
+        num_labels=config.classes,
+    )
+    assert count(model, theirs) == PARAMETERS[name]

@@ -1,0 +1,78 @@
+"""`vitreous COMMAND`: finds the command and turns errors into one message and an exit code.
+
+0: done. 2: the user must change something. 1: our fault.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from vitreous import __version__
+from vitreous.errors import VitreousError, did_you_mean
+
+COMMANDS = {
+    "models": "what there is, with parameters and FLOPs; --weights: public checkpoints",
+    "summary": "the walk of a tensor through a model: stage, shape, parameters, FLOPs",
+    "convert": "weights from one library's format to another's, verified",
+}
+"""Each is a module of this package with a dataclass `Arguments` and a function `run`."""
+
+
+def usage() -> str:
+    rows = "\n".join(f"  {name:<10} {what}" for name, what in COMMANDS.items())
+    return (
+        "usage: vitreous COMMAND [options]\n\n"
+        "Vision transformers that you can see through.\n\n"
+        f"commands:\n{rows}\n\n"
+        "  vitreous COMMAND --help   the options of a command\n"
+        "  vitreous --version        the version\n"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage(), end="")
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    if command == "--version":
+        print(f"vitreous {__version__}")
+        return 0
+    if command not in COMMANDS:
+        hint = did_you_mean(command, COMMANDS) or f": the commands are {', '.join(COMMANDS)}"
+        return _fail(f"unknown command {command!r}{hint}")
+    # A command imports what it needs, torch among it, only when it is called.
+    module = importlib.import_module(f"vitreous.cli.{command}")
+    import tyro
+
+    parsed = tyro.cli(
+        module.Arguments,
+        prog=f"vitreous {command}",
+        description=module.__doc__,
+        args=rest,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    try:
+        module.run(parsed)
+        sys.stdout.flush()
+    except VitreousError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return _fail("stopped", code=130)
+    except BrokenPipeError:
+        # Whoever read our output has closed it (`| head`): that is no error, and nothing is left
+        # to say. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _fail(message: str, code: int = 2) -> int:
+    print(f"vitreous: {message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""How results look on a terminal, and as plain text when they go elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+
+class Table:
+    """Columns under headings; a heading that ends in `>` is aligned to the right.
+
+    On a terminal rich draws it; in a file or a pipe it is plain lines of full length, which `grep`
+    and `cut` understand.
+    """
+
+    def __init__(self, *headings: str) -> None:
+        self.headings = [heading.removesuffix(">") for heading in headings]
+        self.right = [heading.endswith(">") for heading in headings]
+        self.rows: list[tuple[str, ...]] = []
+
+    def row(self, *cells: str) -> None:
+        self.rows.append(cells)
+
+    def print(self) -> None:
+        if sys.stdout.isatty():
+            self._print_rich()
+            return
+        lines = [tuple(self.headings), *self.rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.headings))]
+        for line in lines:
+            cells = (
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, self.right, strict=True)
+            )
+            print("  ".join(cells).rstrip())
+
+    def _print_rich(self) -> None:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table as RichTable
+
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading, right in zip(self.headings, self.right, strict=True):
+            table.add_column(heading, justify="right" if right else "left", overflow="fold")
+        for cells in self.rows:
+            table.add_row(*cells)
+        Console().print(table)
+
+
+def thousands(number: int) -> str:
+    return f"{number:,}"
+
+
+def giga(number: int) -> str:
+    return f"{number / 1e9:,.2f}"

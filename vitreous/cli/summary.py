@@ -1,0 +1,84 @@
+"""Show the walk of a tensor through a model: every stage with its shape, parameters and FLOPs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated
+
+import tyro
+
+from vitreous.cli.show import Table, thousands
+
+
+@dataclass(frozen=True)
+class Arguments:
+    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
+    """A model's name ('vitreous models' lists them); other libraries' names are understood."""
+    image_size: Annotated[tuple[int, ...], tyro.conf.arg(metavar="H [W]")] = ()
+    """Height and width in pixels, or one number for both."""
+    channels: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Channels of the image."""
+    classes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Number of classes."""
+    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=VALUE")] = ()
+    """Other fields of the model's config, like position=sines-2d."""
+    all: bool = False
+    """Show every block, also where they are alike."""
+    json: Annotated[bool, tyro.conf.arg(name="json")] = False
+    """Print one JSON object."""
+
+
+def run(arguments: Arguments) -> None:
+    from vitreous.cli.fields import config_fields, size_of
+    from vitreous.models.summary import Stage, summarise_name
+
+    changes = config_fields(arguments.set)
+    if arguments.image_size:
+        changes["image_size"] = size_of("image_size", arguments.image_size)
+    if arguments.channels is not None:
+        changes["channels"] = arguments.channels
+    if arguments.classes is not None:
+        changes["classes"] = arguments.classes
+    stages = summarise_name(arguments.model, **changes)
+    parameters, flops = sum(s.parameters for s in stages), sum(s.flops for s in stages)
+    if arguments.json:
+        result = {
+            "model": arguments.model,
+            "parameters": parameters,
+            "flops": flops,
+            "stages": [asdict(stage) for stage in stages],
+        }
+        print(json.dumps(result, indent=2))
+        return
+
+    def merged() -> list[Stage]:
+        """Blocks in a row that are alike become one line with their sums."""
+        lines: list[Stage] = []
+        alike: list[Stage] = []
+        for stage in stages:
+            same = alike and (
+                (stage.shape, stage.parameters, stage.flops)
+                == (alike[0].shape, alike[0].parameters, alike[0].flops)
+                and stage.name.startswith("blocks.")
+                and alike[0].name.startswith("blocks.")
+            )
+            if same and not arguments.all:
+                alike.append(stage)
+                lines[-1] = replace(
+                    stage,
+                    name=f"{alike[0].name} to {stage.name.rpartition('.')[2]}",
+                    parameters=sum(s.parameters for s in alike),
+                    flops=sum(s.flops for s in alike),
+                )
+            else:
+                alike = [stage]
+                lines.append(stage)
+        return lines
+
+    table = Table("stage", "shape", "parameters>", "MFLOPs>")
+    for stage in merged():
+        shape = "x".join(map(str, stage.shape))
+        table.row(stage.name, shape, thousands(stage.parameters), f"{stage.flops / 1e6:,.1f}")
+    table.row("total", "", thousands(parameters), f"{flops / 1e6:,.1f}")
+    table.print()
