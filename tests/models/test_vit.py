@@ -1,0 +1,604 @@
+"""What must hold for every ViT, whatever it is made of."""
+
+import copy
+import itertools
+import subprocess
+import sys
+
+import pytest
+import torch
+from compare import perturb, picture, relative_error
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import vitreous
+from vitreous.errors import ConfigError, InputError
+from vitreous.layers.block import DropPath
+from vitreous.layers.head import DistilledOutput
+from vitreous.layers.tap import tapping
+from vitreous.models.vit import POSITIONS
+
+SIZE = (24, 32)  # 3 x 4 patches: height and width cannot be taken for one another
+SMALL = {"image_size": SIZE, "patch": 8, "dim": 32, "depth": 3, "heads": 4, "classes": 5}
+BOTH = {"tokens": "class+distillation", "pool": "both"}
+GAP = {"tokens": "none", "pool": "mean"}
+ANY_SIZE = ("none", "sines-1d", "sines-2d", "conditional")
+HYBRID = {"image_size": (48, 64), "stages": (1, 1), "width": 32, "patch": 2}
+PARTS = {
+    **{position: {"position": position} for position in POSITIONS},
+    "qk_norm": {"qk_norm": True, "position": "relative"},
+    "no bias": {"qkv_bias": False, "projection_bias": False},
+    "registers": {"registers": 3},
+    "relative with registers": {"registers": 2, "position": "relative"},
+    "wide heads, own scale": {"head_dim": 20, "qk_scale": 0.3},
+    "post": {"norm": "post"},
+    "layer scale": {"layer_scale": 0.5},
+    "both": BOTH,
+    "both, relative, registers": {**BOTH, "position": "relative", "registers": 2},
+    "both, post": {**BOTH, "norm": "post", "layer_scale": 0.3},
+    "mean": {**GAP, "position": "relative"},
+    "mean beside a class token": {"pool": "mean", "final_norm": "pooled"},
+    "all tokens": {"pool": "none"},
+    "patch norm": {"patch_norm": True},
+}
+
+
+def vit(**changes):
+    return perturb(vitreous.create("vit", **{**SMALL, **changes}))
+
+
+def hybrid(**changes):
+    return perturb(vitreous.create("hybrid", **{**SMALL, **HYBRID, **changes}))
+
+
+def images(count=2, size=SIZE, channels=3):
+    return picture(count, channels, *size)
+
+
+def parts(table=PARTS):
+    return pytest.mark.parametrize("fields", table.values(), ids=table)
+
+
+def both_tensors(output):
+    return torch.cat(output) if isinstance(output, DistilledOutput) else output
+
+
+# Attention
+
+
+@torch.no_grad()
+@parts()
+def test_fused_attention_equals_explicit(fields):
+    model, seen = vit(**fields), {}
+    fused = model(images())
+    with tapping(model, seen.__setitem__):
+        explicit = model(images())
+    assert relative_error(explicit, fused) < 1e-6
+    weights = [value for name, value in seen.items() if name.endswith("attention.weights")]
+    assert len(weights) == 3
+    for value in weights:
+        torch.testing.assert_close(value.sum(-1), torch.ones(value.shape[:-1]))
+        assert value.std() > 1e-3
+    n = 12 + model.config.prefix
+    assert weights[0].shape == (2, 4, n, n)
+    assert weights[-1].shape == (2, 4, {"class": 1, "both": 2}.get(model.config.pool, n), n)
+    assert torch.equal(model(images()), fused), "the tap is gone"
+
+
+@torch.no_grad()
+def test_attention_by_the_equation():
+    """One block's attention, written out from what it shows."""
+    model, seen = vit(position="relative", qk_scale=0.4, pool="none", registers=1), {}
+    with tapping(model, seen.__setitem__):
+        model(images())
+    bias = next(iter(model.position.biases(2, (3, 4))))
+    q, k, v = (seen[f"blocks.0.attention.{name}"] for name in "qkv")
+    scores = torch.einsum("bhqe,bhke->bhqk", q, k) * 0.4 + bias
+    torch.testing.assert_close(seen["blocks.0.attention.weights"], scores.softmax(-1))
+    x = seen["position"]
+    out = torch.einsum("bhqk,bhke->bqhe", scores.softmax(-1), v).flatten(2)
+    block = model.blocks[0]
+    wanted = x + block.attention.projection(out)
+    wanted = wanted + block.mlp(block.norm2(wanted))
+    assert relative_error(seen["blocks.0"], wanted) < 1e-6
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", [vit, hybrid])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_batch_equals_singles(make, position):
+    model = make(position=position)
+    batch = images(3, model.config.image_size)
+    singles = torch.cat([model(image[None]) for image in batch])
+    assert relative_error(model(batch), singles) < 1e-6
+
+
+# The last block
+
+
+def gradients(model, output):
+    model.zero_grad()
+    weights = torch.linspace(-1, 1, output.numel()).view_as(output)
+    (output * weights).sum().backward()
+    zero = torch.zeros
+    return {
+        name: zero(p.shape) if p.grad is None else p.grad.clone()
+        for name, p in model.named_parameters()
+    }
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@parts({name: fields for name, fields in PARTS.items() if fields.get("pool") in (None, "both")})
+def test_shortcut_of_the_last_block_is_exact(fields, training):
+    model = vit(**fields).train(training)
+    short = both_tensors(model(images()))
+    full = both_tensors(model.features(images(), blocks=[-1]).output)
+    assert relative_error(short, full) < 1e-6
+    wanted = gradients(model, full)
+    for name, value in gradients(model, short).items():
+        # What is zero by mathematics is noise, so compare with the size of all gradients.
+        error = (value - wanted[name]).norm()
+        assert error <= 1e-5 * max(wanted[name].norm().item(), 1.0), name
+
+
+@pytest.mark.parametrize(("fields", "reads"), [({}, 1), (BOTH, 2), ({"registers": 4}, 1)])
+def test_shortcut_saves_most_of_a_block(fields, reads):
+    def flops(depth, full=False):
+        with torch.device("meta"):
+            config = {**SMALL, "image_size": 64, "depth": depth, "head": "none", **fields}
+            model = vitreous.create("vit", **config)
+            batch = torch.empty(1, 3, 64, 64)
+            with FlopCounterMode(display=False) as counter:
+                model.features(batch, blocks=[-1]) if full else model(batch)
+        return counter.get_total_flops()
+
+    block = flops(3, full=True) - flops(2, full=True)
+    saved = flops(3, full=True) - flops(3)
+    n, d = 64 + vit(**fields).config.prefix, 32
+    # Left over: keys and values for all tokens, everything else for those that are read.
+    needed = 2 * n * d * 2 * d + 2 * reads * (d * d + 2 * n * d + d * d + 8 * d * d)
+    assert block - saved == needed
+    assert saved > 0.7 * block
+
+
+def test_models_that_read_all_tokens_take_no_shortcut():
+    seen = {}
+    for fields in (GAP, {"pool": "mean"}, {"pool": "none"}):
+        model = vit(**fields)
+        with tapping(model, seen.__setitem__, inner=False):
+            model(images())
+        assert seen["blocks.2"].shape == (2, 12 + model.config.prefix, 32)
+
+
+# Gradients
+
+HEADS = {
+    "linear": {},
+    "tanh": {"head": "tanh"},
+    "mlp": {"head": "mlp", "head_hidden": 24},
+    "none": {"head": "none"},
+    "mean, mlp": {"head": "mlp", **GAP},
+    "gated": {"activation": "silu-gated"},
+    "depth 1": {"depth": 1, "pool": "mean"},
+}
+
+
+@parts(PARTS | HEADS)
+def test_every_parameter_receives_a_gradient(fields):
+    config = {**SMALL, **fields}
+    if config.get("head") == "none":
+        del config["classes"]
+    model = perturb(vitreous.create("vit", **config)).train()
+    found = gradients(model, both_tensors(model(images())))
+    for name, value in found.items():
+        if name.endswith("k_norm.bias"):
+            continue  # adds the same to all scores of a query: softmax does not see it
+        assert value.abs().max() > 1e-4, name
+
+
+@pytest.mark.parametrize("position", ["learned-1d", "conditional", "relative"])
+def test_every_parameter_of_a_hybrid_receives_a_gradient(position):
+    model = hybrid(position=position, stages=(1, 2)).train()
+    for name, value in gradients(model, model(images(2, (48, 64)))).items():
+        assert value.abs().max() > 1e-5, name
+
+
+def test_every_parameter_of_a_resnet_receives_a_gradient():
+    for block in ("basic", "bottleneck"):
+        model = perturb(vitreous.create("resnet", block=block, stages=(1, 2), width=8, classes=5))
+        for name, value in gradients(model.train(), model(images())).items():
+            assert value.abs().max() > 1e-6, name
+
+
+# Features
+
+
+@torch.no_grad()
+@parts()
+def test_features_are_what_the_blocks_give(fields):
+    if fields.get("position") == "conditional":
+        pytest.skip("the generator works behind the block: see test_features_of_cpvt")
+    model, caught = vit(**fields), {}
+    for i, block in enumerate(model.blocks):
+        block.register_forward_hook(lambda _, __, out, i=i: caught.__setitem__(i, out))
+    features = model.features(images(), blocks=[2, 0, -2, -1, 0])
+    for asked, tokens, grid in zip([2, 0, 1, 2, 0], features.tokens, features.maps, strict=True):
+        assert torch.equal(tokens, caught[asked])
+        assert grid.shape == (2, 32, 3, 4)
+        assert torch.equal(grid[:, :, 1, 2], tokens[:, model.config.prefix + 6])
+    assert features.prefix == model.config.prefix
+    assert relative_error(features.output, model(images())) < 1e-6
+    assert torch.equal(model.features(images()).tokens[0], features.tokens[0])
+    normed = model.features(images(), blocks=[1], norm=True).tokens[0]
+    assert torch.equal(normed, model.norm(features.tokens[2]))
+    assert model.features(images(), blocks=[]).tokens == []
+
+
+@torch.no_grad()
+def test_features_of_cpvt():
+    model, seen = vit(position="conditional"), {}
+    with tapping(model, seen.__setitem__, inner=False):
+        features = model.features(images(), blocks=[0, 1, 2])
+    for i, tokens in enumerate(features.tokens):
+        assert torch.equal(tokens, seen[f"blocks.{i}"])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cell", [(0, 0), (0, 3), (2, 0), (1, 2)])
+def test_a_patch_is_at_its_place_in_the_map(cell):
+    """With attention silenced, changing one patch changes one cell of the map."""
+    model = vit(position="none", **GAP)
+    for block in model.blocks:
+        nn.init.zeros_(block.attention.projection.weight)
+    before = images(1)
+    after = before.clone()
+    y, x = cell
+    after[:, :, 8 * y : 8 * y + 8, 8 * x : 8 * x + 8] += 1
+    maps = [model.features(batch, blocks=[1]).maps[0] for batch in (before, after)]
+    changed = (maps[0] - maps[1]).abs().amax(1)[0] > 1e-5
+    assert changed.nonzero().tolist() == [[y, x]]
+
+
+@torch.no_grad()
+def test_features_of_hybrid_and_resnet():
+    model = hybrid()
+    batch = images(2, (48, 64))
+    features = model.features(batch, blocks=[0, -1])
+    assert [tuple(m.shape) for m in features.maps] == [(2, 32, 3, 4)] * 2
+    assert relative_error(features.output, model(batch)) < 1e-6
+
+    resnet = perturb(vitreous.create("resnet", stages=(1, 1, 1), width=8, classes=5))
+    caught = {}
+    for i, stage in enumerate(resnet.stages):
+        stage.register_forward_hook(lambda _, __, out, i=i: caught.__setitem__(i, out))
+    features = resnet.features(batch, blocks=[-1, 0])
+    assert torch.equal(features.maps[0], caught[2])
+    assert torch.equal(features.maps[1], caught[0])
+    assert [tuple(m.shape) for m in features.maps] == [(2, 128, 3, 4), (2, 32, 12, 16)]
+    assert torch.equal(features.tokens[0][:, 5], features.maps[0][:, :, 1, 1])
+    assert torch.equal(features.output, resnet(batch))
+    assert features.prefix == 0
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_features_of_a_block_that_is_not_there(index):
+    with pytest.raises(ConfigError, match=rf"block {index} .*3 blocks.*0 to 2"):
+        vit().features(images(), blocks=[index])
+
+
+# What happens only in training
+
+
+def test_drop_path_keeps_the_expectation_and_is_off_in_eval():
+    layer, x = DropPath(0.3), torch.ones(20_000, 2, 3)
+    torch.manual_seed(0)
+    out = layer.train()(x)
+    kept = out[:, 0, 0] > 0
+    assert torch.equal(out, kept[:, None, None] * x / 0.7), "a sample is dropped whole"
+    assert abs(kept.float().mean().item() - 0.7) < 0.01
+    assert abs(out.mean().item() - 1) < 0.02
+    assert layer.eval()(x) is x
+
+
+def test_drop_path_grows_linearly_with_depth():
+    model = vitreous.create("vit", **{**SMALL, "depth": 5}, drop_path=0.2)
+    rates = [block.drop_path.rate for block in model.blocks]
+    assert rates == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
+
+
+def test_drop_path_of_a_block_skips_its_branches():
+    model = vit(drop_path=0.5, depth=2)
+    block, x = model.blocks[1].train(), picture(400, 3, 32, 1).squeeze(3)
+    torch.manual_seed(0)
+    same = (block(x) == x).flatten(1).all(1).float().mean()
+    assert abs(same - 0.25) < 0.08, "both branches skipped with 0.5 each"
+
+
+@pytest.mark.parametrize("field", ["dropout", "attention_dropout", "drop_path"])
+def test_dropouts_act_in_training_only(field):
+    model = vit(**{field: 0.5})
+    plain = vit()
+    assert torch.equal(model(images()), plain(images())), "eval"
+    model.train()
+    torch.manual_seed(0)
+    first, second = model(images()), model(images())
+    assert not torch.equal(first, second)
+    torch.manual_seed(0)
+    assert torch.equal(first, model(images()))
+
+
+def test_dropout_rates_arrive_where_they_belong():
+    model = vit(dropout=0.1, attention_dropout=0.2)
+    assert {m.p for m in model.modules() if isinstance(m, nn.Dropout)} == {0.1}
+    assert sum(isinstance(m, nn.Dropout) for m in model.modules()) == 1 + 3 * 2
+    assert {block.attention.attention_dropout for block in model.blocks} == {0.2}
+
+
+def test_attention_dropout_keeps_the_expectation_when_looked_into():
+    model, seen = vit(attention_dropout=0.4).train(), {}
+    attention, x = model.blocks[0].attention, picture(1, 13, 32, 1).squeeze(3)
+    torch.manual_seed(0)
+    attention.tap = seen.__setitem__
+    mean = torch.stack([attention(x) for _ in range(1500)]).mean(0)
+    attention.tap = None
+    assert relative_error(mean, attention.eval()(x)) < 0.1
+    torch.testing.assert_close(seen["weights"].sum(-1), torch.ones(1, 4, 13))
+
+
+# First weights
+
+
+def test_trunc_normal_initialisation():
+    torch.manual_seed(0)
+    model = vitreous.create("vit", **{**SMALL, "dim": 96}, registers=2)
+    for name, value in model.named_parameters():
+        if "norm" in name:
+            assert value.eq(float(name.endswith("weight"))).all(), name
+        elif name.endswith("bias"):
+            assert value.eq(0).all(), name
+        elif name.startswith("patch"):
+            assert value.std().item() == pytest.approx(192**-0.5, rel=0.1)
+        else:
+            assert value.std().item() == pytest.approx(0.02, rel=0.25), name
+
+
+def test_jax_initialisation():
+    torch.manual_seed(0)
+    model = vitreous.create("vit", **{**SMALL, "dim": 96, "heads": 2}, init="jax", head_dim=16)
+    assert model.head.out.weight.eq(0).all()
+    assert model.prefix.class_token.eq(0).all()
+    for q in model.blocks[0].attention.qkv.weight.chunk(
+        3
+    ):  # Xavier by itself: 32 + 96, not 96 + 96
+        bound = (6 / (32 + 96)) ** 0.5
+        assert 0.95 * bound < q.abs().max() <= bound
+    assert 1e-7 < model.blocks[0].mlp.fc1.bias.std() < 2e-6
+    assert model.blocks[0].attention.qkv.bias.eq(0).all()
+    assert model(images()).eq(0).all()
+
+
+@pytest.mark.parametrize("init", ["trunc-normal", "jax"])
+def test_registers_begin_apart(init):
+    """Equal registers would get equal gradients and stay equal for ever."""
+    model = vitreous.create("vit", **SMALL, registers=3, init=init)
+    assert torch.unique(model.prefix.registers, dim=0).shape[0] == 3
+
+
+def test_layer_scale_begins_at_its_value():
+    model = vitreous.create("vit", **SMALL, layer_scale=1e-3)
+    for block in model.blocks:
+        for scale in (block.scale1, block.scale2):
+            assert torch.equal(scale.gamma, torch.full((32,), 1e-3))
+    none = vitreous.create("vit", **SMALL)
+    assert not any("gamma" in name for name in none.state_dict())
+
+
+# Other sizes
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("position", ANY_SIZE)
+def test_positions_for_any_size_need_none(position):
+    model = vit(position=position)
+    other = vit(position=position, image_size=(40, 16))
+    other.load_state_dict(model.state_dict())
+    batch = images(2, (40, 16))
+    assert torch.equal(model(batch), other(batch))
+    assert model.features(batch).maps[0].shape == (2, 32, 5, 2)
+
+
+@pytest.mark.parametrize("position", [p for p in POSITIONS if p not in ANY_SIZE])
+def test_learned_positions_refuse_another_size(position):
+    with pytest.raises(InputError, match=r"40x16.*24x32.*image_size=\(40, 16\).*resample"):
+        vit(position=position)(images(1, (40, 16)))
+
+
+@pytest.mark.parametrize("make", [vit, hybrid])
+def test_any_size_still_has_to_divide(make):
+    model = make(position="sines-2d")
+    size = model.config.image_size
+    with pytest.raises((InputError, ConfigError), match="does not divide"):
+        model(images(1, (size[0] + 4, size[1])))
+
+
+@torch.no_grad()
+def test_pad_takes_every_size():
+    padded, plain = vit(position="conditional", pad=True), vit(position="conditional")
+    batch = images(2, (21, 27))
+    whole = torch.zeros(2, 3, 24, 32)
+    whole[:, :, :21, :27] = batch
+    assert torch.equal(padded(batch), plain(whole))
+    fixed = vit(image_size=(21, 27), pad=True)
+    assert fixed.config.grid == (3, 4)
+    assert fixed(batch).shape == (2, 5)
+
+
+@torch.no_grad()
+def test_cpvt_moves_with_its_picture():
+    """A shift by one patch shifts the maps, but for the border that the generator sees.
+
+    Attention looks at all patches, so the shifted picture must have the same ones: it is rolled.
+    """
+    model = vit(position="conditional", depth=1, image_size=64, **GAP)
+    batch = images(1, (64, 64))
+    before = model.features(batch).maps[0]
+    after = model.features(batch.roll((8, 16), (2, 3))).maps[0]
+    moved = before.roll((1, 2), (2, 3))
+    inside = (slice(None), slice(None), slice(2, -1), slice(3, -1))
+    assert relative_error(after[inside], moved[inside]) < 1e-5
+    assert relative_error(after, moved) > 1e-2, "the border tells where the picture ends"
+
+
+@torch.no_grad()
+def test_position_decides_whether_order_matters():
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    batch = images()
+    cut = batch.unfold(2, 8, 8).unfold(3, 8, 8).flatten(2, 3)[:, :, order]
+    cut = cut.unflatten(2, (3, 4)).permute(0, 1, 2, 4, 3, 5)
+    mixed = cut.reshape(2, 3, *SIZE)
+    for position in POSITIONS:
+        error = relative_error(vit(position=position)(mixed), vit(position=position)(batch))
+        assert (error < 1e-5) == (position == "none"), position
+
+
+# Life with torch
+
+
+def test_models_and_layers_need_no_torchvision():
+    code = (
+        "import sys; sys.modules['torchvision'] = None\n"
+        "import torch, vitreous, vitreous.models, vitreous.layers.position, vitreous.weights\n"
+        "for name in ('vit', 'hybrid', 'resnet'):\n"
+        "    model = vitreous.create(name, image_size=32, width=32, stages=(1,))"
+        " if name != 'vit' else vitreous.create('vit', image_size=32, depth=1)\n"
+        "    model(torch.zeros(1, 3, 32, 32))\n"
+        "vitreous.export_weights(vitreous.create('vit', depth=1), 'timm')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+TORCH = {
+    "vit": lambda: vit(),
+    "distilled": lambda: vit(**BOTH),
+    "relative": lambda: vit(position="relative", qk_norm=True, registers=1),
+    "sines": lambda: vit(position="sines-2d", **GAP),
+    "cpvt": lambda: vit(position="conditional"),
+    "hybrid": lambda: hybrid(),
+    "resnet": lambda: perturb(vitreous.create("resnet", stages=(1, 1), width=8, classes=5)),
+}
+each = pytest.mark.parametrize("make", TORCH.values(), ids=TORCH)
+
+
+def size_of(model):
+    return SIZE if model.config.image_size == (224, 224) else model.config.image_size
+
+
+@torch.no_grad()
+@each
+def test_compiles_as_one_graph(make):
+    model = make()
+    batch = images(2, size_of(model))
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    assert relative_error(compiled(batch), model(batch)) < 1e-6
+    torch.compiler.reset()
+
+
+@torch.no_grad()
+@each
+def test_exports_with_any_batch(make):
+    model = make()
+    batch = images(2, size_of(model))
+    program = torch.export.export(model, (batch,), dynamic_shapes=({0: torch.export.Dim("b")},))
+    more = images(5, size_of(model))
+    assert relative_error(program.module()(more), model(more)) < 1e-6
+
+
+@torch.no_grad()
+@each
+def test_copies_and_states(make):
+    model = make()
+    batch = images(2, size_of(model))
+    twin = copy.deepcopy(model)
+    assert twin.config == model.config
+    assert torch.equal(twin(batch), model(batch))
+    perturb(twin, seed=3)
+    assert not torch.equal(twin(batch), model(batch)), "a copy has weights of its own"
+    twin.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(twin(batch), model(batch))
+
+
+@each
+def test_pickles(make, tmp_path):
+    """Spawned workers and torch.save of a whole model need it."""
+    model = make()
+    torch.save(model, tmp_path / "model.pt")
+    again = torch.load(tmp_path / "model.pt", weights_only=False)
+    batch = images(1, size_of(model))
+    assert torch.equal(again(batch), model(batch))
+
+
+@each
+def test_bfloat16(make):
+    model = make()
+    batch = images(2, size_of(model))
+    with torch.no_grad():
+        exact = model(batch)
+        half = copy.deepcopy(model).to(torch.bfloat16)(batch.bfloat16())
+    assert half.dtype == torch.bfloat16
+    assert relative_error(half.float(), exact) < 0.05
+    with torch.autocast("cpu", torch.bfloat16):
+        with tapping(model, lambda name, value: None), torch.no_grad():
+            explicit = both_tensors(model(batch))
+        both_tensors(model.train()(batch)).float().sum().backward()
+    assert relative_error(explicit.float(), exact) < 0.05
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+@torch.no_grad()
+@parts()
+def test_every_part_runs_in_half_precision(fields):
+    exact = vit(**fields)(images())
+    half = vit(**fields).to(torch.bfloat16)(images().bfloat16())
+    assert relative_error(half.float(), exact) < 0.05
+    with torch.autocast("cpu", torch.bfloat16):
+        assert relative_error(vit(**fields)(images()).float(), exact) < 0.05
+
+
+@torch.no_grad()
+def test_distilled_outputs():
+    model = vit(**BOTH)
+    mean = model(images())
+    both = model.train()(images())
+    assert isinstance(both, DistilledOutput)
+    assert torch.equal((both.class_logits + both.distillation_logits) / 2, mean)
+    assert not torch.allclose(both.class_logits, both.distillation_logits)
+
+
+@torch.no_grad()
+def test_heads_by_their_definition():
+    for head, pool in itertools.product(("linear", "tanh", "mlp"), ("class", "mean", "none")):
+        model, seen = vit(head=head, pool=pool), {}
+        with tapping(model, seen.__setitem__, inner=False):
+            out = model(images())
+        x = seen["pooled_norm"]
+        if head == "tanh":
+            x = model.head.hidden(x).tanh()
+        elif head == "mlp":
+            x = nn.functional.gelu(model.head.hidden(model.head.norm(x)))
+        assert torch.equal(out, model.head.out(x))
+        assert out.shape == ((2, 13, 5) if pool == "none" else (2, 5))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("final_norm", ["tokens", "pooled", "none"])
+def test_final_norm_and_pooling_by_their_definition(final_norm):
+    model = vit(final_norm=final_norm, pool="mean", registers=2, norm_eps=1e-3)
+    x = model.features(images()).tokens[0]
+    if final_norm == "tokens":
+        x = nn.functional.layer_norm(x, (32,), model.norm.weight, model.norm.bias, 1e-3)
+    x = x[:, 3:].mean(1)
+    if final_norm == "pooled":
+        norm = model.pooled_norm
+        x = nn.functional.layer_norm(x, (32,), norm.weight, norm.bias, 1e-3)
+    assert relative_error(model(images()), model.head(x)) < 1e-6
