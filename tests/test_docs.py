@@ -1,4 +1,4 @@
-"""What the documentation shows is run: code, rules and commands, in the order in which they stand."""
+"""What the documentation shows is run: code, rules and commands, in their order."""
 
 import re
 import shlex

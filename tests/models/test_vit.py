@@ -145,7 +145,7 @@ def test_shortcut_of_the_last_block_is_exact(fields, training):
 def test_shortcut_saves_most_of_a_block(fields, reads):
     def flops(depth, full=False):
         with torch.device("meta"):
-            config = {**SMALL, "image_size": 64, "depth": depth, "head": "none", **fields}
+            config = {**SMALL, "image_size": 64, "depth": depth, **fields}
             model = vitreous.create("vit", **config)
             batch = torch.empty(1, 3, 64, 64)
             with FlopCounterMode(display=False) as counter:

@@ -101,6 +101,8 @@ def convert(
         resample=resample,
         source_grid=source_grid,
         adapt_channels=adapt_channels,
+        # What the source or the caller says goes before what its library usually does.
+        keep=["norm_eps"] if "norm_eps" in fields else [],
     )
     report.source = str(source)
     tensors = export_weights(first, to_format)

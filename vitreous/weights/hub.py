@@ -15,7 +15,7 @@ from vitreous.errors import CheckpointError, HubError
 from vitreous.weights.catalog import catalog
 
 WANTED = ["config.json", "*.safetensors", "*.safetensors.index.json", "pytorch_model.bin"]
-_REFERENCE = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+_REFERENCE = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?")
 
 
 def resolve(reference: str) -> Path:

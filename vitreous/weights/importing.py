@@ -26,6 +26,7 @@ from vitreous.weights.matching import (
     title,
     without_prefix,
 )
+from vitreous.weights.origin import stated_numbers
 from vitreous.weights.report import ImportReport, Misfit
 from vitreous.weights.rules import Format, to_ours
 
@@ -60,7 +61,7 @@ def import_weights(
         raise ConfigError(f"resample = {resample!r}: use 'bicubic' or 'bilinear'")
     reinit, drop = _patterns("reinit", reinit), _patterns("drop", drop)
     family = family_of(model)
-    name, tensors = _read(source, inside)
+    name, tensors, stated = _read(source, inside)
     rules = detect_format(model, tensors, name) if format is None else find_format(format, family)
     tensors = without_prefix(tensors, rules)
 
@@ -76,7 +77,8 @@ def import_weights(
         raise CheckpointError(misfit.explain(name, title(model), rules.name, hint))
 
     _load(model, values, report)
-    _set_numbers(model, rules, set(_patterns("keep", keep)), report)
+    numbers = {**rules.numbers, **stated}
+    _set_numbers(model, numbers, set(_patterns("keep", keep)), report)
     if rules.note:
         report.notes.append(rules.note)
     return report
@@ -91,13 +93,16 @@ def _patterns(option: str, given: Iterable[str]) -> list[str]:
 
 def _read(
     source: str | Path | Mapping[str, Any], inside: str | None
-) -> tuple[str, dict[str, Tensor]]:
+) -> tuple[str, dict[str, Tensor], dict[str, Any]]:
+    """The source's name, its tensors, and the numbers that its own config states."""
     if isinstance(source, Mapping):
         try:
-            return "the given weights", {k: torch.as_tensor(v) for k, v in source.items()}
+            return "the given weights", {k: torch.as_tensor(v) for k, v in source.items()}, {}
         except (TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"the given weights are not all tensors: {error}") from error
-    return str(source), read_tensors(resolve(str(source)), inside=inside).tensors
+    checkpoint = read_tensors(resolve(str(source)), inside=inside)
+    stated = stated_numbers(checkpoint.path, checkpoint.metadata)
+    return str(source), checkpoint.tensors, stated
 
 
 def _gather(
@@ -200,10 +205,12 @@ def _load(model: Model, values: dict[str, Tensor], report: ImportReport) -> None
     report.loaded = [name for name in target if name not in changed]
 
 
-def _set_numbers(model: Model, rules: Format, keep: set[str], report: ImportReport) -> None:
+def _set_numbers(
+    model: Model, numbers: Mapping[str, Any], keep: set[str], report: ImportReport
+) -> None:
     """Compute with the numbers that the checkpoint's library computes with."""
-    for name, value in rules.numbers.items():
-        assert name == "norm_eps", f"{rules.name}: {name} cannot be set once the model is made"
+    for name, value in numbers.items():
+        assert name == "norm_eps", f"{name} cannot be set once the model is made"
         before = getattr(model.config, name)
         if before == value or name in keep:
             continue
@@ -211,7 +218,7 @@ def _set_numbers(model: Model, rules: Format, keep: set[str], report: ImportRepo
             if isinstance(module, nn.LayerNorm):
                 module.eps = value
         model.config = dataclasses.replace(model.config, **{name: value})
-        report.numbers[name] = f"{before} to {value}, as {rules.name} computes"
+        report.numbers[name] = f"{before} to {value}, as the checkpoint's library computes"
 
 
 def _matches(name: str, patterns: list[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from vitreous.config import pair
@@ -11,7 +12,7 @@ from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import FAMILIES
 from vitreous.models.model import Model
 from vitreous.weights.formats import OWN, find_format, formats
-from vitreous.weights.rules import Format, Rule
+from vitreous.weights.rules import Format, Rule, to_ours
 
 
 def family_of(model: Model) -> str:
@@ -61,15 +62,33 @@ def without_prefix(tensors: Mapping[str, Tensor], rules: Format) -> dict[str, Te
 
 
 def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> Format:
-    """The first known format in which every parameter but the head's is in the checkpoint."""
+    """The known format in which the checkpoint has every parameter but the head's.
+
+    Where several have the keys (PaddleClas uses timm's), the one with the most shapes right wins.
+    """
     family, axes = family_of(model), axes_of(model)
-    candidates = [find_format(OWN, family)]
-    candidates += [one for sets in formats().values() for one in sets if family in one.families]
-    body = [name for name in model.state_dict() if not name.startswith("head.")]
+    known = [one for sets in formats().values() for one in sets if family in one.families]
+    originals_first = sorted(known, key=lambda rules: bool(rules.same_as))
+    candidates = [find_format(OWN, family), *originals_first]
+    wanted = {k: v.shape for k, v in model.state_dict().items() if not k.startswith("head.")}
+    shapes = {key: torch.empty(t.shape, device="meta") for key, t in tensors.items()}
+    best: tuple[int, Format] | None = None
     for rules in candidates:
-        keys = without_prefix(tensors, rules)
-        if all(find_keys(rules, name, keys, axes) for name in body):
-            return rules
+        keys = without_prefix(shapes, rules)
+        found = {name: find_keys(rules, name, keys, axes) for name in wanted}
+        if None in found.values():
+            continue
+        right = 0
+        for name, match in found.items():
+            assert match is not None
+            try:
+                right += to_ours(match[0], [keys[k] for k in match[1]], axes).shape == wanted[name]
+            except ValueError:
+                continue
+        if best is None or right > best[0]:
+            best = right, rules
+    if best is not None:
+        return best[1]
     raise CheckpointError(
         f"{source} fits {title(model)} in none of the known formats "
         f"({', '.join(rules.name for rules in candidates)}); its keys begin with "

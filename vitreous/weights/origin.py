@@ -20,6 +20,7 @@ from vitreous.layers.position import Learned1d
 from vitreous.models import FAMILIES, create
 from vitreous.models.model import Model
 from vitreous.weights.catalog import catalog
+from vitreous.weights.files import FOLDER_FILES
 from vitreous.weights.fit import divide_rows
 from vitreous.weights.matching import axes_of, family_of, find_keys, without_prefix
 from vitreous.weights.rules import Format, to_ours
@@ -69,7 +70,16 @@ def origin_of(source: str, path: Path, metadata: Mapping[str, str]) -> Origin | 
         entry = catalog()[source]
         return entry.model, entry.changes
     config_file = path.parent / "config.json"
-    return _from_transformers(config_file) if config_file.is_file() else None
+    if path.name in FOLDER_FILES and config_file.is_file():
+        return _from_transformers(config_file)
+    return None
+
+
+def stated_numbers(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Numbers that the checkpoint's own config gives, and no weight file can: norm_eps."""
+    origin = origin_of("", path, metadata)
+    changes = origin[1] if origin else {}
+    return {name: changes[name] for name in ("norm_eps",) if name in changes}
 
 
 def infer_changes(

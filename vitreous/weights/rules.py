@@ -72,6 +72,8 @@ class Format:
     """Patterns of their keys that we have no use for."""
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     note: str = ""
+    same_as: str = ""
+    """The file whose rules these are, with changes."""
 
     def rule_for(self, ours: str) -> tuple[Rule, dict[str, str]] | None:
         """The first rule that covers our parameter, and what its placeholders stand for."""

@@ -63,7 +63,7 @@ def read_format(path: Path, name: str) -> Format:
         raise ConfigError(f"{path}: not a readable TOML file: {error}") from error
     base: Format | None = None
     if "same_as" in data:
-        origin = str(data.pop("same_as"))
+        origin = str(data["same_as"])
         source = FOLDER / f"{origin}.toml"
         if not source.is_file():
             known = [f"{p.parent.name}/{p.stem}" for p in sorted(FOLDER.glob("*/*.toml"))]

@@ -1,0 +1,166 @@
+"""convert: any format to any other, verified, and the command that does it."""
+
+import json
+
+import pytest
+import torch
+from compare import perturb, picture, relative_error
+
+import vitreous
+from vitreous.cli.main import main
+from vitreous.errors import CheckpointError, ConfigError
+from vitreous.weights.convert import convert
+from vitreous.weights.files import read_tensors, write_tensors
+from vitreous.weights.formats import formats
+
+FIELDS = {"image_size": 32, "patch": 8, "dim": 32, "depth": 2, "heads": 2, "mlp_dim": 64}
+KIND = {"google": "npz", "torchvision": "pth", "deit": "pth", "paddle": "pdparams"}
+ENDING = {"npz": ".npz", "pth": ".pth", "pdparams": ".pdparams", "safetensors": ".safetensors"}
+PLAIN = [name for name in formats() if name != "vit_pytorch"]  # whose models have other parts
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A model and its file in our own format."""
+    model = perturb(vitreous.create("vit", classes=7, **FIELDS))
+    path = tmp_path / "own.safetensors"
+    from vitreous.weights.origin import own_metadata
+
+    write_tensors(
+        path, vitreous.export_weights(model, "vitreous"), "safetensors", own_metadata(model)
+    )
+    return model, path
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("format", PLAIN)
+def test_there_and_back_through_every_format(own, tmp_path, format):
+    model, path = own
+    there = tmp_path / f"there{ENDING[KIND.get(format, 'safetensors')]}"
+    done = convert(path, there, to_format=format)
+    assert done.difference == 0
+    assert done.imported.format == "vitreous"
+    changes = {**FIELDS, "norm_eps": model.config.norm_eps}
+    back = tmp_path / "back.safetensors"
+    convert(there, back, from_format=format, model="vit", changes=changes)
+    again, ours = read_tensors(back).tensors, model.state_dict()
+    assert again.keys() == ours.keys()
+    assert all(torch.equal(again[name], ours[name]) for name in ours)
+
+
+def test_classes_channels_and_size_come_from_the_tensors(tmp_path):
+    model = perturb(vitreous.create("vit-ti/16", depth=1, classes=9, channels=2, image_size=96))
+    source = tmp_path / "w.npz"
+    write_tensors(source, vitreous.export_weights(model, "google"), "npz")
+    done = convert(source, tmp_path / "w.safetensors", model="vit-ti/16", changes={"depth": 1})
+    config = done.config
+    assert (config.classes, config.channels, config.image_size) == (9, 2, (96, 96))
+    assert done.imported.format == "google"
+
+
+def test_what_is_asked_for_changes_and_is_said(own, tmp_path):
+    _, path = own
+    done = convert(
+        path,
+        tmp_path / "new.safetensors",
+        changes={"image_size": (48, 32), "channels": 1, "classes": 3},
+        resample="bicubic",
+        adapt_channels=True,
+        reinit=["head.*"],
+    )
+    assert done.imported.resampled == {"position.table": "4x4 to 6x4, bicubic"}
+    assert done.imported.adapted == {"patch.weight": "3 to 1 channels"}
+    assert done.imported.reinitialised == ["head.out.weight", "head.out.bias"]
+
+
+def test_folder_that_transformers_loads(own, tmp_path):
+    from transformers import AutoModelForImageClassification
+
+    model, path = own
+    done = convert(path, tmp_path / "folder", to_format="huggingface")
+    assert any("norm_eps" in note for note in done.notes) is (model.config.norm_eps != 1e-12)
+    theirs = AutoModelForImageClassification.from_pretrained(tmp_path / "folder").eval()
+    images = picture(2, 3, 32, 32)
+    with torch.no_grad():
+        assert relative_error(theirs(images).logits, model(images)) < 1e-5
+    back = convert(tmp_path / "folder", tmp_path / "back.safetensors")
+    assert back.config.norm_eps == model.config.norm_eps, "config.json says the epsilon"
+
+
+def test_distilled_model_to_a_folder(tmp_path):
+    from transformers import AutoModelForImageClassification, DeiTForImageClassificationWithTeacher
+
+    fields = {**FIELDS, "tokens": "class+distillation", "pool": "both", "classes": 5}
+    model = perturb(vitreous.create("vit", **fields))
+    source = tmp_path / "timm.safetensors"
+    write_tensors(source, vitreous.export_weights(model, "timm"), "safetensors")
+    changes = {k: v for k, v in fields.items() if k != "classes"}
+    convert(source, tmp_path / "deit", to_format="huggingface", model="vit", changes=changes)
+    assert AutoModelForImageClassification
+    theirs = DeiTForImageClassificationWithTeacher.from_pretrained(tmp_path / "deit").eval()
+    images = picture(2, 3, 32, 32)
+    with torch.no_grad():
+        assert relative_error(theirs(images).logits, model(images)) < 1e-5
+
+
+def test_deit_files_are_wrapped_as_the_official_script_wants(own, tmp_path):
+    _, path = own
+    convert(path, tmp_path / "deit.pth", to_format="deit")
+    assert set(torch.load(tmp_path / "deit.pth", weights_only=True)) == {"model"}
+
+
+def test_a_file_that_does_not_read_back_the_same_is_refused(own, tmp_path, monkeypatch):
+    """The verification can fail: here the writer loses a bit of one tensor."""
+    from vitreous.weights import convert as module
+
+    def careless(path, tensors, *rest, **more):
+        tensors["norm.weight"] = tensors["norm.weight"] * 1.01
+        write_tensors(path, tensors, *rest, **more)
+
+    monkeypatch.setattr(module, "write_tensors", careless)
+    target = tmp_path / "bad.safetensors"
+    with pytest.raises(CheckpointError, match="gives other outputs"):
+        convert(own[1], target, to_format="timm")
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{own}", "x.txt"], "the ending says what kind of file"),
+        (["{own}", "x.npz"], "our own format is kept in .safetensors"),
+        (["{own}", "x.safetensors", "--to", "tim"], "did you mean 'timm'"),
+        (["{own}", "x.safetensors", "--from", "gogle"], "did you mean 'google'"),
+        (["{own}", "none/x.safetensors"], "the folder none does not exist"),
+        (["nowhere.npz", "x.safetensors"], "nowhere.npz: there is no such file"),
+        (["{own}", "x.safetensors", "--model", "vit-b/61"], "did you mean 'vit-b/16'"),
+        (["{own}", "x.safetensors", "--resample", "cubic"], "use 'bicubic' or 'bilinear'"),
+        (["{own}", "x.safetensors", "--set", "haeds=4"], "did you mean 'heads'"),
+        (["{own}", "x.safetensors", "--image-size", "64"], "resample='bicubic'"),
+        (["{own}", "x.safetensors", "--channels", "5"], "adapt_channels=True"),
+        (["{own}", "x.safetensors", "--from", "none.toml"], "none.toml: there is no such file"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_2(own, tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    code = main(["convert", *(a.format(own=own[1]) for a in arguments)])
+    captured = capsys.readouterr()
+    assert code == 2
+    assert words in captured.err
+    assert "Traceback" not in captured.err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_source_that_does_not_say_its_model(own, tmp_path):
+    convert(own[1], tmp_path / "t.safetensors", to_format="timm")
+    with pytest.raises(ConfigError, match="--model"):
+        convert(tmp_path / "t.safetensors", tmp_path / "u.safetensors")
+
+
+def test_command_prints_json(own, tmp_path, capsys):
+    assert main(["convert", str(own[1]), str(tmp_path / "t.npz"), "--to", "google", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["difference"] == 0
+    assert result["config"]["dim"] == 32
+    assert result["imported"]["loaded"]

@@ -1,0 +1,190 @@
+"""Hub references and fetched files, against a small server on this machine; never the internet."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+import vitreous
+from vitreous.errors import CheckpointError, HubError
+from vitreous.weights import hub
+from vitreous.weights.catalog import CatalogEntry, catalog, entries, find_entry
+from vitreous.weights.files import write_tensors
+
+FIELDS = {"image_size": 32, "patch": 8, "dim": 32, "depth": 1, "heads": 2, "classes": 4}
+COMMIT = "a" * 40
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A hub with one repository, tiny/vit, and plain files under /files."""
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    model = vitreous.create("vit", **FIELDS)
+    tensors = vitreous.export_weights(model, "timm")
+    write_tensors(folder / "model.safetensors", tensors, "safetensors")
+    (folder / "README.md").write_text("not wanted")
+    asked = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer(body=True)
+
+        def do_HEAD(self):
+            self.answer(body=False)
+
+        def answer(self, body):
+            asked.append(self.path)
+            name = self.path.rpartition("/")[2]
+            if self.path.startswith("/api/models/tiny/vit/tree"):
+                tree = [
+                    {"type": "file", "path": path.name, "size": path.stat().st_size, "oid": "0"}
+                    for path in folder.iterdir()
+                ]
+                data = json.dumps(tree).encode()
+            elif self.path.startswith("/api/models/tiny/vit"):
+                files = [{"rfilename": path.name} for path in folder.iterdir()]
+                data = json.dumps({"id": "tiny/vit", "sha": COMMIT, "siblings": files}).encode()
+            elif (
+                self.path.startswith(("/tiny/vit/resolve/", "/files/")) and (folder / name).exists()
+            ):
+                data = (folder / name).read_bytes()
+            else:
+                self.send_response(404)
+                self.send_header("X-Error-Code", "RepoNotFound")
+                self.end_headers()
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
+            self.send_header("X-Repo-Commit", COMMIT)
+            self.end_headers()
+            if body:
+                self.wfile.write(data)
+
+        def log_message(self, *_):
+            pass
+
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+    running.address = f"http://127.0.0.1:{running.server_port}"
+    running.asked = asked
+    running.folder = folder
+    yield running
+    running.shutdown()
+    running.server_close()
+
+
+def in_fresh_python(code, tmp_path, **environment):
+    """huggingface_hub reads its settings when it is imported."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
+    settings = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1", **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**clean, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+IMPORT = f"""
+import vitreous
+model = vitreous.create("vit", **{FIELDS})
+try:
+    print(vitreous.import_weights(model, "REFERENCE").format)
+except vitreous.errors.HubError as error:
+    print("HubError:", error)
+"""
+
+
+def test_repository_is_downloaded_cached_and_then_read_offline(server, tmp_path):
+    code = IMPORT.replace("REFERENCE", "hf:tiny/vit@main")
+    first = in_fresh_python(code, tmp_path, HF_ENDPOINT=server.address)
+    assert first.stdout.split() == ["timm"], first.stderr
+    assert not any("README" in path for path in server.asked), "only weights are wanted"
+    offline = in_fresh_python(code, tmp_path, HF_ENDPOINT=server.address, HF_HUB_OFFLINE="1")
+    assert offline.stdout.split() == ["timm"], offline.stderr
+
+
+def test_no_network_and_wrong_name_say_what_to_do(server, tmp_path):
+    code = IMPORT.replace("REFERENCE", "hf:tiny/vit")
+    nowhere = in_fresh_python(code, tmp_path, HF_ENDPOINT="http://127.0.0.1:9")
+    assert "HubError: hf:tiny/vit: the hub cannot be reached" in nowhere.stdout, nowhere.stderr
+    code = IMPORT.replace("REFERENCE", "hf:tiny/vti")
+    wrong = in_fresh_python(code, tmp_path, HF_ENDPOINT=server.address)
+    assert "HubError: hf:tiny/vti: the hub answered 404: is the name right" in wrong.stdout
+
+
+@pytest.mark.parametrize("reference", ["hf:vit", "hf:a/b/c", "hf:../etc", "hf:a/b@"])
+def test_malformed_references(reference):
+    with pytest.raises(HubError, match=r"hf:owner/name\[@revision\]"):
+        hub.resolve(reference)
+
+
+def test_addresses_are_not_fetched():
+    with pytest.raises(CheckpointError, match="download the file"):
+        hub.resolve("https://example.org/weights.pth")
+
+
+def test_files_of_the_catalog_are_fetched_once_and_hashed(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+    data = (server.folder / "model.safetensors").read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    address = f"{server.address}/files/model.safetensors"
+    with pytest.raises(HubError, match="damaged or was exchanged"):
+        hub.fetch(address, "0" * 8)
+    assert not list((tmp_path / "cache").iterdir()), "nothing is kept of a wrong file"
+    path = hub.fetch(address, digest[:8])
+    assert path.read_bytes() == data
+    asked = len(server.asked)
+    assert hub.fetch(address, digest[:8]) == path
+    assert len(server.asked) == asked, "the second time comes from the cache"
+    with pytest.raises(HubError, match="put it at"):
+        hub.fetch(f"{server.address}/files/none.pth")
+
+
+def test_catalog_names_are_references(monkeypatch):
+    wanted = []
+    monkeypatch.setattr(hub, "fetch", lambda address, sha256: wanted.append((address, sha256)))
+    entry = next(e for e in entries() if e.address.startswith("https://") and e.sha256)
+    hub.resolve(entry.name)
+    assert wanted == [(entry.address, entry.sha256)]
+
+
+def test_every_entry_of_the_catalog_builds_a_model():
+    """Model, config, classes and format of each entry fit together."""
+    import torch
+
+    from vitreous.weights.formats import find_format
+    from vitreous.weights.matching import family_of
+
+    assert len(catalog()) >= 40
+    built = {}
+    for entry in catalog().values():
+        assert isinstance(entry, CatalogEntry)
+        key = (entry.model, json.dumps(entry.changes), entry.format)
+        if key not in built:
+            with torch.device("meta"):
+                changes = {**entry.changes, "depth": 1} if "resnet" not in entry.model else {}
+                built[key] = vitreous.create(entry.model, **changes)
+            find_format(entry.format, family_of(built[key]))
+        size = entry.preprocessing.image_size
+        if "resnet" not in entry.model:
+            assert built[key].config.image_size == (size, size), entry.name
+        assert len(entry.preprocessing.mean) == len(entry.preprocessing.std) == 3
+        assert entry.accuracy is None or 0.5 < entry.accuracy < 0.95
+        assert entry.licence
+
+
+def test_a_misspelt_checkpoint_gets_a_suggestion():
+    name = next(iter(catalog()))
+    with pytest.raises(vitreous.errors.ConfigError, match="did you mean"):
+        find_entry(name[:-1])

@@ -1,0 +1,805 @@
+"""Weights in and out: complete or refused, changed only when asked, exact there and back."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from compare import TOLERANCE, perturb, picture, relative_error
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import vitreous
+from vitreous.errors import CheckpointError, ConfigError
+from vitreous.layers.position import resample_grid
+from vitreous.models.vit import POSITIONS
+from vitreous.weights.fit import adapt_channels
+from vitreous.weights.formats import OWN, find_format, formats
+from vitreous.weights.matching import family_of
+
+SMALL = {"image_size": 32, "patch": 8, "dim": 32, "depth": 2, "heads": 4, "classes": 5}
+BOTH = {"tokens": "class+distillation", "pool": "both"}
+GAP = {"tokens": "none", "pool": "mean"}
+LUCIDRAINS = {"patch_norm": True, "qkv_bias": False, "norm_eps": 1e-5}
+HYBRID = {**SMALL, "stages": (1, 2), "width": 32, "patch": 1, "image_size": (16, 24)}
+RESNET = {"stages": (1, 2), "width": 8, "classes": 5}
+PLAIN = [{}, {"patch": (4, 8), "image_size": (20, 32), "channels": 2}, {"head_dim": 12}]
+
+CAN = {
+    "timm": [
+        *PLAIN,
+        BOTH,
+        {**BOTH, "registers": 2},
+        {**GAP, "final_norm": "pooled"},
+        {**GAP, "registers": 2},
+        {"registers": 3},
+        {"qk_norm": True, "qkv_bias": False},
+        {"layer_scale": 0.1},
+        {"head": "tanh", "head_hidden": 24},
+        {"final_norm": False, "position": "none"},
+    ],
+    "deit": [*PLAIN, BOTH],
+    "google": [*PLAIN, GAP, {"head": "tanh", "head_hidden": 24}, {"position": "none"}],
+    "huggingface": [*PLAIN, BOTH, {"qkv_bias": False}, {"head": "none", "pool": "none"}],
+    "torchvision": [*PLAIN, {"head": "tanh", "head_hidden": 24}],
+    "vit_pytorch": [
+        {**LUCIDRAINS, **fields}
+        for fields in (
+            *PLAIN,
+            GAP,
+            {**GAP, "position": "sines-2d", "projection_bias": False},
+        )
+    ],
+    "paddle": [*PLAIN, BOTH, {"qkv_bias": False}],
+    OWN: [
+        *PLAIN,
+        {**BOTH, "registers": 2, "qk_norm": True, "layer_scale": 0.1, "head": "none"},
+        {"head": "mlp", "patch_norm": True, "activation": "silu-gated", "norm": "post"},
+        *({"position": position, **GAP} for position in POSITIONS),
+        *({"position": position, "registers": 1} for position in POSITIONS),
+    ],
+}
+CAN["huggingface-v4"] = CAN["huggingface"]
+CASES = [
+    *[(name, "vit", fields) for name, all_fields in CAN.items() for fields in all_fields],
+    *[
+        (name, "hybrid", {**HYBRID, **fields})
+        for name in ("timm", "google", OWN)
+        for fields in ({}, {"stages": (), "patch": 2}, {"channels": 1, "depth": 1})
+    ],
+    *[
+        (name, "resnet", {**RESNET, "block": block})
+        for name in ("timm", "torchvision", OWN)
+        for block in ("basic", "bottleneck")
+    ],
+]
+
+
+def make(name="vit", seed=0, **fields):
+    config = {**SMALL, **fields} if name == "vit" else fields
+    if config.get("head") == "none":
+        config.pop("classes")
+    return perturb(vitreous.create(name, **config), seed)
+
+
+def same_state(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def copy_of(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def refusal(model, source, *args, error=CheckpointError, **options):
+    """The message of the refusal, which must leave the model as it was, to the bit."""
+    before, config = copy_of(model), model.config
+    with pytest.raises(error) as caught:
+        vitreous.import_weights(model, source, *args, **options)
+    assert same_state(copy_of(model), before)
+    assert model.config == config
+    return str(caught.value)
+
+
+# There and back
+
+
+@pytest.mark.parametrize(("format", "name", "fields"), CASES, ids=lambda v: str(v)[:60])
+def test_round_trip_is_exact(format, name, fields):
+    ours, again = make(name, **fields), make(name, seed=1, **fields)
+    exported = vitreous.export_weights(ours, format)
+    assert all(value.is_contiguous() for value in exported.values())
+    report = vitreous.import_weights(again, exported, format)
+    assert report.loaded == list(ours.state_dict())
+    assert same_state(again.state_dict(), ours.state_dict())
+    twice = vitreous.export_weights(again, format)
+    assert same_state(twice, exported)
+
+
+# The same names and layouts, so that nothing can tell them apart.
+ALIKE = {"deit": "timm", "huggingface-v4": "huggingface"}
+
+
+@pytest.mark.parametrize(("format", "name", "fields"), CASES, ids=lambda v: str(v)[:60])
+def test_the_format_is_found_out(format, name, fields):
+    ours, again = make(name, **fields), make(name, seed=1, **fields)
+    report = vitreous.import_weights(again, vitreous.export_weights(ours, format))
+    expected = ALIKE.get(format, format)
+    if name == "resnet" and format == "torchvision":
+        expected = "timm"  # whose names are the same
+    assert same_state(again.state_dict(), ours.state_dict())
+    assert report.format in (expected, format)
+
+
+def test_timm_is_called_timm():
+    exported = vitreous.export_weights(make(), "timm")
+    assert vitreous.import_weights(make(), exported).format == "timm"
+    message = refusal(make(), exported, "google")
+    assert "its keys look like format 'timm'" in message
+
+
+def test_every_rule_is_used_by_some_model():
+    used = {}
+    for format, name, fields in CASES:
+        model = make(name, **fields)
+        rules = find_format(format, family_of(model))
+        found = {rules.rule_for(parameter)[0].ours for parameter in model.state_dict()}
+        used.setdefault((format, name == "resnet"), set()).update(found)
+    for format, sets in formats().items():
+        for rules in sets:
+            idle = {rule.ours for rule in rules.rules} - used[format, "resnet" in rules.families]
+            if format == "deit":  # timm's rules, most of them for models that DeiT has not
+                idle -= {rule.ours for rule in find_format("timm", "vit").rules}
+            assert not idle, (format, idle)
+
+
+fields_of_any_model = st.fixed_dictionaries(
+    {
+        "patch": st.sampled_from([4, 8, (4, 8), (2, 8)]),
+        "image_size": st.sampled_from([16, (8, 24), (24, 16)]),
+        "channels": st.integers(1, 4),
+        "heads": st.integers(1, 4),
+        "head_dim": st.integers(1, 9),
+        "mlp_dim": st.integers(1, 40),
+        "depth": st.integers(1, 3),
+        "classes": st.integers(1, 4),
+        "registers": st.integers(0, 2),
+        "position": st.sampled_from(POSITIONS),
+        "tokens, pool": st.sampled_from(
+            [
+                ("class", "class"),
+                ("none", "mean"),
+                ("class", "mean"),
+                ("class+distillation", "both"),
+            ]
+        ),
+        "head": st.sampled_from(["linear", "tanh", "mlp"]),
+        "qkv_bias": st.booleans(),
+        "projection_bias": st.booleans(),
+        "qk_norm": st.booleans(),
+        "layer_scale": st.sampled_from([None, 0.1]),
+        "patch_norm": st.booleans(),
+        "final_norm": st.sampled_from(["tokens", "pooled", "none"]),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(fields=fields_of_any_model, format=st.sampled_from([*formats(), OWN]))
+def test_any_model_goes_there_and_back_or_is_refused_by_name(fields, format):
+    fields = dict(fields)
+    fields["tokens"], fields["pool"] = fields.pop("tokens, pool")
+    if fields["pool"] == "both":
+        fields["head"] = "linear"
+    ours = perturb(vitreous.create("vit", dim=16, **fields))
+    try:
+        exported = vitreous.export_weights(ours, format)
+    except CheckpointError as error:
+        assert format != OWN
+        assert any(name in str(error) for name in ours.state_dict())
+        return
+    again = perturb(vitreous.create("vit", dim=16, **fields), seed=1)
+    vitreous.import_weights(again, exported, format, keep=["norm_eps"])
+    assert same_state(again.state_dict(), ours.state_dict())
+    images = picture(1, ours.config.channels, *ours.config.image_size)
+    with torch.no_grad():
+        assert torch.equal(again(images), ours(images))
+
+
+CANNOT = [
+    ("timm", {"position": "relative"}, ["position.bias", "position.prefix_bias"]),
+    ("timm", {"position": "conditional"}, ["position.generator.weight"]),
+    ("timm", {"head": "mlp"}, ["head.norm.weight"]),
+    ("google", {"registers": 1}, ["prefix.registers"]),
+    ("google", BOTH, ["prefix.distillation_token", "head.distillation.weight"]),
+    ("huggingface", {"layer_scale": 0.1}, ["blocks.0.scale1.gamma", "blocks.1.scale2.gamma"]),
+    ("huggingface", {"head": "tanh"}, ["head.hidden.weight"]),
+    ("torchvision", BOTH, ["prefix.distillation_token"]),
+    ("vit_pytorch", {"qkv_bias": True}, ["blocks.0.attention.qkv.bias"]),
+    ("paddle", {"qk_norm": True}, ["blocks.1.attention.k_norm.weight"]),
+]
+
+
+@pytest.mark.parametrize(("format", "fields", "names"), CANNOT, ids=lambda v: str(v)[:40])
+def test_what_a_format_cannot_say_is_refused_by_name(format, fields, names):
+    with pytest.raises(CheckpointError, match=f"format '{format}' has no place for") as caught:
+        vitreous.export_weights(make(**fields), format)
+    for name in names:
+        assert name in str(caught.value)
+
+
+def test_formats_that_do_not_exist_or_have_no_rules():
+    with pytest.raises(ConfigError, match="unknown format 'tim': did you mean 'timm'"):
+        vitreous.export_weights(make(), "tim")
+    with pytest.raises(ConfigError, match="'google' has no rules for resnet.*timm, torchvision"):
+        vitreous.export_weights(make("resnet", **RESNET), "google")
+    with pytest.raises(ConfigError, match=r"Linear is not a model of Vitreous.*create"):
+        vitreous.import_weights(nn.Linear(2, 2), {}, "timm")
+
+
+# Complete or refused
+
+
+@pytest.mark.parametrize("format", ["timm", OWN])
+def test_one_message_lists_everything(format):
+    model = make()
+    state = copy_of(make(seed=1)) if format == OWN else vitreous.export_weights(make(), format)
+    keys = list(state)
+    lost, odd = [keys[0], keys[-1]], keys[5]
+    for key in lost:
+        del state[key]
+    state[odd] = torch.zeros(3, 7)
+    state |= {"extra.a": torch.zeros(2, 9), "extra.b": torch.zeros(4)}
+    message = refusal(model, state, format)
+    assert "2 missing, 2 unexpected, 1 with a wrong shape; nothing was loaded" in message
+    for word in (*lost, "extra.a (2, 9)", "extra.b (4,)", "(3, 7)", "reinit=", "drop="):
+        assert word in message
+
+
+def test_every_single_loss_is_noticed():
+    state = vitreous.export_weights(make(), "huggingface")
+    for key in state:
+        less = {k: v for k, v in state.items() if k != key}
+        assert key in refusal(make(seed=1), less, "huggingface")
+
+
+def test_message_stays_readable():
+    """The formats with many spellings must not list every product of them."""
+    message = refusal(make(), vitreous.export_weights(make(), "timm"), "huggingface")
+    assert "its keys look like format" in message
+    assert max(map(len, message.splitlines())) < 400
+
+
+def test_another_model():
+    small, large = make(), make(dim=48, depth=3)
+    message = refusal(small, copy_of(large), OWN)
+    assert "unexpected   blocks.2.norm1.weight (48,)" in message
+    assert "wrong shape  norm.weight: (48,), the model has (32,)" in message
+    message = refusal(small, copy_of(make("resnet", **RESNET)))
+    assert "none of the known formats" in message
+    assert "root.conv.weight" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"reinit": "head.*"}, r"reinit = 'head.*': expected a list"),
+        ({"drop": "head.*"}, r"drop = 'head.*': expected a list"),
+        ({"keep": "norm_eps"}, r"keep = 'norm_eps': expected a list"),
+        ({"reinit": ["heads.*"]}, r"reinit = 'heads.*' matches no parameter"),
+        ({"drop": ["heads.*"]}, r"drop = 'heads.*' matches no"),
+        ({"keep": ["nrom_eps"]}, r"nrom_eps"),
+        ({"resample": "nearest"}, r"resample = 'nearest': use 'bicubic' or 'bilinear'"),
+        ({"source_grid": (2, 0)}, r"source_grid = (2, 0)"),
+    ],
+    ids=str,
+)
+def test_wrong_options(options, says):
+    exported = vitreous.export_weights(make(seed=1), "huggingface")
+    assert says in refusal(make(), exported, "huggingface", error=ConfigError, **options)
+
+
+@pytest.mark.parametrize("source", [{"a": "text"}, {"a": {"b": torch.zeros(1)}}, {}])
+def test_sources_that_are_no_weights(source):
+    for format in (None, "timm"):
+        refusal(make(), source, format)
+
+
+# Named exceptions
+
+
+def test_reinit():
+    state = copy_of(make(seed=1))
+    model = make()
+    before = copy_of(model)
+    report = vitreous.import_weights(model, state, OWN, reinit=["head.*", "blocks.1.norm?.bias"])
+    afresh = ["blocks.1.norm1.bias", "blocks.1.norm2.bias", "head.out.weight", "head.out.bias"]
+    assert report.reinitialised == afresh
+    assert report.dropped == afresh
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, state[name]) == (name not in afresh), name
+        assert not torch.equal(value, before[name])
+    assert model.head.out.bias.eq(0).all()
+    assert model.head.out.weight.std().item() == pytest.approx(0.02, rel=0.3)
+
+
+@pytest.mark.parametrize("format", ["timm", "google", OWN])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    itertools.permutations(["linear", "tanh", "none"], 2),
+)
+def test_another_head(format, source, target):
+    exported = vitreous.export_weights(make(head=source), format)
+    model = make(seed=1, head=target)
+    if target == "none":
+        refusal(model, exported, format)
+        drop = [key for key in exported if key.startswith(("head", "pre_logits"))]
+        report = vitreous.import_weights(model, exported, format, drop=drop)
+        assert report.dropped == drop
+    else:
+        report = vitreous.import_weights(model, exported, format, reinit=["head.*"])
+        assert set(report.reinitialised) == {n for n in model.state_dict() if "head." in n}
+    assert torch.equal(model.norm.weight, make().norm.weight)
+
+
+def test_class_count():
+    state, model = copy_of(make(classes=9)), make(seed=1)
+    message = refusal(model, state, OWN)
+    assert "head.out.weight: (9, 32), the model has (5, 32)" in message
+    assert "reinit=['head.*']" in message
+    report = vitreous.import_weights(model, state, OWN, reinit=["head.*"])
+    assert report.reinitialised == ["head.out.weight", "head.out.bias"]
+
+
+def test_drop():
+    state = {**copy_of(make(seed=1)), "optimizer.a": torch.ones(2), "optimizer.b": torch.ones(1)}
+    report = vitreous.import_weights(make(), state, OWN, drop=["optimizer.*"])
+    assert report.dropped == ["optimizer.a", "optimizer.b"]
+    assert report.loaded == list(make().state_dict())
+
+
+def test_what_is_dropped_is_not_loaded():
+    model, state = make(), copy_of(make(seed=1))
+    assert "missing      head.out.weight" in refusal(model, state, OWN, drop=["head.*"])
+
+
+def test_blocks_beyond_the_model_are_not_taken_for_those_that_start_afresh():
+    """layer3 is stages.2: starting stages.3 afresh says nothing about its superfluous blocks."""
+    fields = {"width": 8, "block": "basic", "classes": 5}
+    deep = vitreous.export_weights(make("resnet", stages=(1, 1, 3, 1), **fields), "torchvision")
+    model = make("resnet", stages=(1, 1, 1, 1), **fields)
+    message = refusal(model, deep, "torchvision", reinit=["stages.3.*"])
+    assert "layer3.2.conv1.weight" in message
+    vitreous.import_weights(model, deep, "torchvision", reinit=["stages.2.*"])
+
+
+# Resolution
+
+
+def position_of(report):
+    return {name: how for name, how in report.resampled.items()}
+
+
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("format", ["timm", "google", OWN])
+@pytest.mark.parametrize("fields", [{}, {**GAP, "pool": "mean"}], ids=["class", "none"])
+def test_positions_from_square_to_rectangle(format, mode, fields):
+    source, target = make(**fields), make(seed=1, image_size=(24, 48), **fields)
+    exported = vitreous.export_weights(source, format)
+    message = refusal(target, exported, format)
+    assert "positions change from 4x4 to 3x6: pass resample='bicubic'" in message
+    report = vitreous.import_weights(target, exported, format, resample=mode)
+    assert position_of(report) == {"position.table": f"4x4 to 3x6, {mode}"}
+    rows = source.position.rows
+    wanted = resample_grid(source.position.table[rows:].unflatten(0, (4, 4)), (3, 6), mode)
+    assert torch.equal(target.position.table[rows:], wanted.flatten(0, 1))
+    assert torch.equal(target.position.table[:rows], source.position.table[:rows])
+    assert "position.table" not in report.loaded
+
+
+def test_positions_from_rectangle_to_rectangle():
+    source, target = make(image_size=(24, 48)), make(seed=1, image_size=(40, 32))
+    state = copy_of(source)
+    assert "pass source_grid=(height, width)" in refusal(target, state, OWN, resample="bicubic")
+    message = refusal(target, state, OWN, resample="bicubic", source_grid=(3, 5))
+    assert "do not make a grid of 3x5" in message
+    options = {"resample": "bicubic", "source_grid": (3, 6)}
+    report = vitreous.import_weights(target, state, OWN, **options)
+    assert position_of(report) == {"position.table": "3x6 to 5x4, bicubic"}
+    wanted = resample_grid(source.position.table[1:].unflatten(0, (3, 6)), (5, 4), "bicubic")
+    assert torch.equal(target.position.table[1:], wanted.flatten(0, 1))
+
+
+def test_as_many_patches_in_another_shape():
+    source, target = make(image_size=(16, 64)), make(seed=1)  # 2x8 and 4x4
+    options = {"resample": "bilinear", "source_grid": (2, 8)}
+    report = vitreous.import_weights(target, copy_of(source), OWN, **options)
+    assert position_of(report) == {"position.table": "2x8 to 4x4, bilinear"}
+
+
+AMBIGUOUS = [
+    # 7x7 and a class token make 50 rows, which are not 5x10 patches without one.
+    ({"image_size": 56}, {"image_size": (40, 80)}),
+    # 14x14 and two tokens make 198 rows, which are not 11x18 patches.
+    ({"image_size": 112, **BOTH}, {"image_size": (88, 144), **BOTH}),
+    # 4x4 and a class token make 17 rows: not 2x7 patches, two registers' rows and a class token.
+    ({"image_size": 32}, {"image_size": (16, 56), "registers": 2}),
+]
+
+
+@pytest.mark.parametrize(("source", "target"), AMBIGUOUS, ids=str)
+def test_rows_of_positions_are_not_mistaken(source, target):
+    """Whether resampled or refused as unclear: patches must not become tokens, or tokens patches."""
+    source, target = make(**source), make(seed=1, **target)
+    options = {"reinit": ["prefix.registers"]} if target.config.registers else {}
+    refusal(target, copy_of(source), OWN, **options)
+    options |= {"resample": "bicubic", "source_grid": source.config.grid}
+    report = vitreous.import_weights(target, copy_of(source), OWN, **options)
+    assert position_of(report)
+    rows = source.config.rows
+    assert torch.equal(target.position.table[:rows], source.position.table[:rows])
+
+
+@pytest.mark.parametrize("target", [(40, 32), (24, 48), 16], ids=str)
+def test_two_dimensional_and_relative_positions(target):
+    for position, names in {
+        "learned-2d": ["position.y", "position.x"],
+        "relative": ["position.bias"],
+    }.items():
+        fields = {"position": position}
+        source = make(image_size=(24, 56), **fields)
+        model = make(seed=1, image_size=target, **fields)
+        state = copy_of(source)
+        changing = [n for n in names if state[n].shape != model.state_dict()[n].shape]
+        message = refusal(model, state, OWN)
+        assert all(f"wrong shape  {name}: positions change" in message for name in changing)
+        report = vitreous.import_weights(model, state, OWN, resample="bicubic")
+        assert list(report.resampled) == changing
+        for name in changing:
+            value = source.get_parameter(name)
+            wanted = model.position.resample(name.split(".")[1], value, (3, 7), "bicubic")
+            assert torch.equal(model.get_parameter(name), wanted)
+
+
+@pytest.mark.parametrize("position", ["learned-1d", "learned-2d", "relative"])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 4, 5), (2, 3, 4, 5, 6)], ids=str)
+@pytest.mark.parametrize("resample", [None, "bicubic"])
+def test_tables_of_a_senseless_shape(position, shape, resample):
+    model = make(position=position)
+    for name in model.position.state_dict():
+        state = {**copy_of(model), f"position.{name}": torch.zeros(shape)}
+        assert f"position.{name}" in refusal(model, state, OWN, resample=resample)
+
+
+# Channels
+
+
+@pytest.mark.parametrize(("have", "want"), [(3, 1), (3, 5), (1, 3), (6, 3)])
+@pytest.mark.parametrize(
+    ("name", "fields", "weight", "format"),
+    [
+        ("vit", {}, "patch.weight", "timm"),
+        ("vit", {}, "patch.weight", "google"),
+        ("hybrid", HYBRID, "stem.root.conv.weight", "timm"),
+        ("resnet", RESNET, "root.conv.weight", "torchvision"),
+    ],
+    ids=["timm", "google", "hybrid", "resnet"],
+)
+def test_channels(have, want, name, fields, weight, format):
+    source = make(name, **fields, channels=have)
+    model = make(name, seed=1, **fields, channels=want)
+    exported = vitreous.export_weights(source, format)
+    message = refusal(model, exported, format)
+    assert f"{weight}: {have} channels, the model has {want}: pass adapt_channels=True" in message
+    report = vitreous.import_weights(model, exported, format, adapt_channels=True)
+    assert report.adapted == {weight: f"{have} to {want} channels"}
+    assert weight not in report.loaded
+    wanted = adapt_channels(source.get_parameter(weight), want)
+    assert torch.equal(model.get_parameter(weight), wanted)
+
+
+# Numbers, types, devices
+
+
+def test_the_epsilon_of_the_library_comes_with_its_weights():
+    exported = vitreous.export_weights(make(qk_norm=False, head="linear"), "huggingface")
+    model = make(seed=1)
+    report = vitreous.import_weights(model, exported, "huggingface")
+    assert model.config.norm_eps == 1e-12
+    assert {m.eps for m in model.modules() if isinstance(m, nn.LayerNorm)} == {1e-12}
+    assert "1e-06 to 1e-12" in report.numbers["norm_eps"]
+    kept = make(seed=1)
+    report = vitreous.import_weights(kept, exported, "huggingface", keep=["norm_eps"])
+    assert (kept.config.norm_eps, report.numbers) == (1e-6, {})
+    assert {m.eps for m in kept.modules() if isinstance(m, nn.LayerNorm)} == {1e-6}
+
+
+def test_types_are_converted_and_said():
+    source = make(seed=1)
+    state = {name: value.half() for name, value in copy_of(source).items()}
+    model = make()
+    report = vitreous.import_weights(model, state, OWN)
+    assert report.notes == ["converted from float16"]
+    assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
+    assert torch.equal(model.norm.weight, state["norm.weight"].float())
+    assert vitreous.import_weights(make(), copy_of(source), OWN).notes == []
+
+
+def test_a_fresh_start_is_no_conversion():
+    model = make().to(torch.bfloat16)
+    state = copy_of(make(seed=1).to(torch.bfloat16))
+    report = vitreous.import_weights(model, state, OWN, reinit=["head.*"])
+    assert report.notes == []
+    assert {value.dtype for value in model.state_dict().values()} == {torch.bfloat16}
+
+
+def test_numpy_arrays():
+    source, model = make(seed=1), make()
+    arrays = {k: v.numpy() for k, v in vitreous.export_weights(source, "google").items()}
+    vitreous.import_weights(model, arrays, "google")
+    assert same_state(model.state_dict(), source.state_dict())
+    for value in arrays.values():
+        value[...] = np.nan
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+@pytest.mark.parametrize(("format", "name", "fields"), CASES[::7], ids=lambda v: str(v)[:40])
+def test_a_model_on_the_meta_device(format, name, fields):
+    source = make(name, **fields)
+    exported = vitreous.export_weights(source, format)
+    with torch.device("meta"):
+        config = {**SMALL, **fields} if name == "vit" else fields
+        if config.get("head") == "none":
+            config.pop("classes")
+        model = vitreous.create(name, **config)
+    vitreous.import_weights(model, exported, format)
+    assert same_state(model.state_dict(), source.state_dict())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    next(iter(exported.values())).zero_()
+    images = picture(1, source.config.channels, *source.config.image_size[:2])
+    assert model.eval()(images).isfinite().all()
+    assert sum(p.eq(0).all().item() for p in model.parameters()) == 0, "it has its own memory"
+
+
+def test_meta_device_with_a_fresh_head():
+    with torch.device("meta"):
+        model = vitreous.create("vit", **SMALL)
+    vitreous.import_weights(model, copy_of(make(classes=9)), OWN, reinit=["head.*"])
+    assert model.head.out.weight.std().item() == pytest.approx(0.02, rel=0.3)
+
+
+def test_report_says_it_all():
+    source = make(channels=4, classes=9)
+    state = {**vitreous.export_weights(source, "huggingface"), "junk": torch.ones(2)}
+    state = {key: value.half() for key, value in state.items()}
+    model = make(seed=1, image_size=(24, 48))
+    report = vitreous.import_weights(
+        model,
+        state,
+        "huggingface",
+        reinit=["head.*"],
+        drop=["junk"],
+        resample="bicubic",
+        adapt_channels=True,
+    )
+    names = [*report.loaded, *report.resampled, *report.adapted, *report.reinitialised]
+    assert sorted(names) == sorted(model.state_dict())
+    for words in (
+        f"the given weights (huggingface): {len(report.loaded)} of {len(names)} tensors loaded as",
+        "resampled       position.table: 4x4 to 3x6, bicubic",
+        "adapted         patch.weight: 4 to 3 channels",
+        "re-initialised  head.out.bias",
+        "not used        junk",
+        "not used        classifier.weight",
+        "set             norm_eps: 1e-06 to 1e-12",
+        "note            converted from float16",
+    ):
+        assert words in str(report)
+
+
+def test_export_is_no_view_into_one_big_tensor():
+    """Pickling one of the split q, k, v must not store all three."""
+    exported = vitreous.export_weights(make(), "huggingface")
+    query = exported["vit.layers.0.attention.q_proj.weight"]
+    assert query.untyped_storage().nbytes() == query.numel() * 4
+    assert len(pickle.dumps(query)) < 2 * query.numel() * 4
+
+
+# Rules of one's own
+
+RENAMED = """
+about = "a ViT of a thesis"
+numbers = { norm_eps = 1e-5 }
+prefixes = ["net."]
+
+[rules]
+"patch.{p}" = "embed.{p}"
+"prefix.class_token" = { theirs = "cls", pattern = "1 1 d -> d" }
+"position.table" = { theirs = "pos", pattern = "1 n d -> n d" ROWS }
+"blocks.{i}.norm{k}.{p}" = "layer{i+1}.ln{k}.{p}"
+"blocks.{i}.attention.qkv.{p}" = { theirs = [
+    "layer{i+1}.head{head}.q.{p}", "layer{i+1}.head{head}.k.{p}", "layer{i+1}.head{head}.v.{p}",
+], pattern = "(qkv heads) e ... -> (qkv heads e) ..." }
+"blocks.{i}.attention.projection.weight" = { theirs = "layer{i+1}.out.w", pattern = "i o -> o i" }
+"blocks.{i}.attention.projection.bias" = "layer{i+1}.out.b"
+"blocks.{i}.mlp.fc{k}.{p}" = "layer{i+1}.{mlp}.{k}.{p}"
+"{all}" = "{all}"
+
+[alternatives]
+mlp = ["mlp", "ffn"]
+"""
+
+
+def rules(tmp_path, text, rows=""):
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace("ROWS", f', rows = "{rows}"' if rows else ""))
+    return path
+
+
+def test_own_names_and_heads_apart(tmp_path):
+    path = rules(tmp_path, RENAMED)
+    ours = make(head_dim=12)
+    exported = vitreous.export_weights(ours, path)
+    width = 4 * 12
+    for part, letter in enumerate("qkv"):
+        for head in range(4):
+            rows = slice(part * width + 12 * head, part * width + 12 * (head + 1))
+            weight = ours.blocks[1].attention.qkv.weight[rows]
+            assert torch.equal(exported[f"layer2.head{head}.{letter}.weight"], weight)
+    assert exported["layer1.out.w"].shape == (48, 32)
+    assert exported["cls"].shape == (1, 1, 32)
+    odd = {f"net.{key.replace('.mlp.', '.ffn.')}": value for key, value in exported.items()}
+    for source in (exported, odd):
+        model = make(seed=1, head_dim=12)
+        report = vitreous.import_weights(model, source, path)
+        assert same_state(model.state_dict(), ours.state_dict())
+        assert model.config.norm_eps == 1e-5
+        assert str(path) in str(report)
+    message = refusal(make(), {k: v for k, v in exported.items() if "head3.k" not in k}, path)
+    assert "layer1.head3.k.weight" in message
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tokens", [{}, BOTH], ids=["class", "distilled"])
+def test_positions_without_rows_for_tokens(tmp_path, tokens):
+    """Both ways the outputs stay: a token plus its row is a token."""
+    path = rules(tmp_path, RENAMED, rows="patches")
+    ours, images = make(norm_eps=1e-5, **tokens), picture(2, 3, 32, 32)
+    exported = vitreous.export_weights(ours, path)
+    assert exported["pos"].shape == (1, 16, 32)
+    assert torch.equal(exported["cls"][0, 0], ours.prefix.class_token + ours.position.table[0])
+    model = make(seed=1, norm_eps=1e-5, **tokens)
+    report = vitreous.import_weights(model, exported, path)
+    assert any("without rows" in note for note in report.notes)
+    assert relative_error(model(images), ours(images)) < 1e-6
+    wide = make(seed=1, image_size=(24, 48), **tokens)
+    report = vitreous.import_weights(wide, exported, path, resample="bicubic")
+    assert report.resampled["position.table"] == "4x4 to 3x6, bicubic"
+
+
+TORCH_ENCODER = """
+numbers = { norm_eps = 1e-5 }
+[rules]
+"patch.{p}" = "embed.{p}"
+"prefix.class_token" = "cls"
+"position.table" = "pos"
+"blocks.{i}.norm{k}.{p}" = "encoder.layers.{i}.norm{k}.{p}"
+"blocks.{i}.attention.qkv.{p}" = "encoder.layers.{i}.self_attn.in_proj_{p}"
+"blocks.{i}.attention.projection.{p}" = "encoder.layers.{i}.self_attn.out_proj.{p}"
+"blocks.{i}.mlp.fc{k}.{p}" = "encoder.layers.{i}.linear{k}.{p}"
+"norm.{p}" = "encoder.norm.{p}"
+"head.out.{p}" = "fc.{p}"
+"""
+
+
+class HomeMade(nn.Module):
+    """The ViT of many a tutorial: torch's own encoder behind a convolution."""
+
+    def __init__(self, norm_first, activation, final_norm):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(
+            32, 4, 80, 0.0, activation, batch_first=True, norm_first=norm_first
+        )
+        norm = nn.LayerNorm(32) if final_norm else None
+        self.embed = nn.Conv2d(3, 32, 8, 8)
+        self.encoder = nn.TransformerEncoder(layer, 2, norm=norm, enable_nested_tensor=False)
+        self.cls = nn.Parameter(torch.zeros(1, 1, 32))
+        self.pos = nn.Parameter(torch.zeros(1, 17, 32))
+        self.fc = nn.Linear(32, 5)
+
+    def forward(self, images):
+        x = self.embed(images).flatten(2).transpose(1, 2)
+        x = torch.cat((self.cls.expand(len(x), -1, -1), x), 1) + self.pos
+        return self.fc(self.encoder(x)[:, 0])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+@pytest.mark.parametrize("final_norm", [True, False])
+def test_encoder_of_torch(tmp_path, norm_first, activation, final_norm):
+    path = rules(tmp_path, TORCH_ENCODER)
+    theirs = perturb(HomeMade(norm_first, activation, final_norm))
+    model = make(
+        norm="pre" if norm_first else "post",
+        activation=activation,
+        final_norm=final_norm,
+        mlp_dim=80,
+    )
+    vitreous.import_weights(model, theirs.state_dict(), path)
+    images = picture(2, 3, 32, 32)
+    wanted = theirs(images)
+    assert relative_error(model(images), wanted) < TOLERANCE
+    perturb(model, seed=3)
+    exported = vitreous.export_weights(model, path)
+    shapes = {k: v.shape for k, v in theirs.state_dict().items()}
+    theirs.load_state_dict({k: v.reshape(shapes[k]) for k, v in exported.items()}, strict=True)
+    assert relative_error(theirs(images), model(images)) < TOLERANCE
+
+
+def test_rules_built_on_a_known_format(tmp_path):
+    text = 'same_as = "timm/vit"\n[rules]\n"head.out.{p}" = "fc.{p}"\n'
+    path = rules(tmp_path, text)
+    ours, model = make(), make(seed=1)
+    exported = vitreous.export_weights(ours, path)
+    assert "fc.weight" in exported
+    assert "blocks.0.attn.qkv.weight" in exported
+    vitreous.import_weights(model, exported, path)
+    assert same_state(model.state_dict(), ours.state_dict())
+
+
+ALL = '"{all}" = "{all}"\n'
+BAD_RULES = {
+    "syntax": ("[rules\n", "not a readable TOML"),
+    "no rules": ('about = "x"\n', r"\[rules\]"),
+    "rules no table": ("rules = 3\n", r"\[rules\]"),
+    "unknown top field": (f"abuot = 'x'\n[rules]\n{ALL}", "unknown field 'abuot'.*'about'"),
+    "unknown field": ('[rules]\n"norm.{p}" = { thiers = "x" }\n', "unknown field 'thiers'"),
+    "no theirs": ('[rules]\n"norm.{p}" = { pattern = "a -> a" }\n', "'theirs' is missing"),
+    "empty theirs": ('[rules]\n"norm.{p}" = []\n', "'theirs' is missing"),
+    "wrong theirs": ('[rules]\n"norm.{p}" = 3\n', "theirs = 3"),
+    "no arrow": ('[rules]\n"norm.{p}" = { theirs = "x", pattern = "a" }\n', "'theirs -> ours'"),
+    "two arrows": ('[rules]\n"a" = { theirs = "x", pattern = "a -> a -> a" }\n', "theirs -> ours"),
+    "no einops": (
+        f'[rules]\n"norm.weight" = {{ theirs = "n", pattern = "(a -> a" }}\n{ALL}',
+        "a -> a",
+    ),
+    "lost axis": (
+        f'[rules]\n"norm.weight" = {{ theirs = "n", pattern = "a b -> a" }}\n{ALL}',
+        "a b -> a",
+    ),
+    "no joint": ('[rules]\n"a" = ["x", "y"]\n', "several keys need a pattern"),
+    "rows": ('[rules]\n"a" = { theirs = "x", rows = "some" }\n', "rows must be"),
+    "same_as": ('same_as = "tim/vit"\n', "same_as = 'tim/vit'.*timm/vit"),
+    "placeholder": (f'[rules]\n"blocks.{{i}}.norm1.{{p}}" = "n{{j}}.{{p}}"\n{ALL}', "{j}"),
+    "group": (f'[rules]\n"blocks.{{1}}.x" = "n{{1}}"\n{ALL}', "{1}"),
+    "alternatives no list": (f'[rules]\n{ALL}[alternatives]\nroot = "ab"\n', "root"),
+    "alternatives number": (f"[rules]\n{ALL}[alternatives]\nroot = 5\n", "root"),
+    "alternatives empty": (f"[rules]\n{ALL}[alternatives]\nroot = []\n", "root"),
+    "alternatives all conditional": (
+        f'[rules]\n{ALL}[alternatives]\nroot = [{{ name = "x", when = "nothing" }}]\n',
+        "root",
+    ),
+    "numbers": (f"numbers = {{ qk_scale = 0.5 }}\n[rules]\n{ALL}", "qk_scale"),
+    "wrong numbers": (f"numbers = {{ norm_eps = 'x' }}\n[rules]\n{ALL}", "norm_eps"),
+    "if_absent": (f'[rules]\n"x" = {{ theirs = "x", if_absent = ["width"] }}\n{ALL}', "width"),
+    "one key for two": (f'[rules]\n"norm.weight" = "n"\n"norm.bias" = "n"\n{ALL}', "n"),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), BAD_RULES.values(), ids=BAD_RULES)
+def test_bad_rules(tmp_path, text, says):
+    path = rules(tmp_path, text)
+    with pytest.raises(ConfigError, match=says) as caught:
+        vitreous.export_weights(make(), path)
+    assert str(path) in str(caught.value)
+    assert str(path) in refusal(make(), copy_of(make(seed=1)), path, error=ConfigError)
+
+
+def test_rules_that_are_not_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"absent.toml: there is no such file"):
+        vitreous.export_weights(make(), tmp_path / "absent.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"binary.toml: not a readable TOML file"):
+        vitreous.export_weights(make(), tmp_path / "binary.toml")
