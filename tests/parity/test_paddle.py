@@ -92,7 +92,11 @@ def test_key_names_and_transposed_linears(tmp_path, distilled):
         "head.bias": (10,),
     }
     if distilled:
-        expected |= {"dist_token": (1, 1, 48), "head_dist.weight": (48, 10), "head_dist.bias": (10,)}
+        expected |= {
+            "dist_token": (1, 1, 48),
+            "head_dist.weight": (48, 10),
+            "head_dist.bias": (10,),
+        }
     path = tmp_path / "model.pdparams"
     write_tensors(path, vitreous.export_weights(model, "paddle"), "pdparams")
     stored = read_tensors(path).tensors

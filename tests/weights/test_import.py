@@ -1,7 +1,6 @@
 """Weights in and out: complete or refused, changed only when asked, exact there and back."""
 
 import itertools
-import pickle
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import vitreous
-from vitreous.errors import CheckpointError, ConfigError
+from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.layers.position import resample_grid
 from vitreous.models.vit import POSITIONS
 from vitreous.weights.fit import adapt_channels
@@ -77,6 +76,15 @@ CASES = [
 ]
 
 
+# The same names and layouts: nothing can tell them apart.
+ALIKE = {
+    ("deit", "vit"): ["timm"],
+    ("huggingface-v4", "vit"): ["huggingface"],
+    ("timm", "resnet"): ["torchvision"],
+    ("torchvision", "resnet"): ["timm"],
+}
+
+
 def make(name="vit", seed=0, **fields):
     config = {**SMALL, **fields} if name == "vit" else fields
     if config.get("head") == "none":
@@ -113,23 +121,11 @@ def test_round_trip_is_exact(format, name, fields):
     report = vitreous.import_weights(again, exported, format)
     assert report.loaded == list(ours.state_dict())
     assert same_state(again.state_dict(), ours.state_dict())
-    twice = vitreous.export_weights(again, format)
-    assert same_state(twice, exported)
-
-
-# The same names and layouts, so that nothing can tell them apart.
-ALIKE = {"deit": "timm", "huggingface-v4": "huggingface"}
-
-
-@pytest.mark.parametrize(("format", "name", "fields"), CASES, ids=lambda v: str(v)[:60])
-def test_the_format_is_found_out(format, name, fields):
-    ours, again = make(name, **fields), make(name, seed=1, **fields)
-    report = vitreous.import_weights(again, vitreous.export_weights(ours, format))
-    expected = ALIKE.get(format, format)
-    if name == "resnet" and format == "torchvision":
-        expected = "timm"  # whose names are the same
-    assert same_state(again.state_dict(), ours.state_dict())
-    assert report.format in (expected, format)
+    assert same_state(vitreous.export_weights(again, format), exported)
+    found_out = make(name, seed=1, **fields)
+    report = vitreous.import_weights(found_out, exported)
+    assert same_state(found_out.state_dict(), ours.state_dict())
+    assert report.format in (format, *ALIKE.get((format, name), ()))
 
 
 def test_timm_is_called_timm():
@@ -185,7 +181,7 @@ fields_of_any_model = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(fields=fields_of_any_model, format=st.sampled_from([*formats(), OWN]))
 def test_any_model_goes_there_and_back_or_is_refused_by_name(fields, format):
     fields = dict(fields)
@@ -193,12 +189,13 @@ def test_any_model_goes_there_and_back_or_is_refused_by_name(fields, format):
     if fields["pool"] == "both":
         fields["head"] = "linear"
     ours = perturb(vitreous.create("vit", dim=16, **fields))
-    try:
-        exported = vitreous.export_weights(ours, format)
-    except CheckpointError as error:
-        assert format != OWN
-        assert any(name in str(error) for name in ours.state_dict())
+    homeless = [n for n in ours.state_dict() if find_format(format, "vit").rule_for(n) is None]
+    if homeless:
+        with pytest.raises(CheckpointError, match="has no place for") as caught:
+            vitreous.export_weights(ours, format)
+        assert all(name in str(caught.value) for name in homeless)
         return
+    exported = vitreous.export_weights(ours, format)
     again = perturb(vitreous.create("vit", dim=16, **fields), seed=1)
     vitreous.import_weights(again, exported, format, keep=["norm_eps"])
     assert same_state(again.state_dict(), ours.state_dict())
@@ -232,7 +229,7 @@ def test_what_a_format_cannot_say_is_refused_by_name(format, fields, names):
 def test_formats_that_do_not_exist_or_have_no_rules():
     with pytest.raises(ConfigError, match="unknown format 'tim': did you mean 'timm'"):
         vitreous.export_weights(make(), "tim")
-    with pytest.raises(ConfigError, match="'google' has no rules for resnet.*timm, torchvision"):
+    with pytest.raises(ConfigError, match=r"'google' has no rules for resnet.*timm, torchvision"):
         vitreous.export_weights(make("resnet", **RESNET), "google")
     with pytest.raises(ConfigError, match=r"Linear is not a model of Vitreous.*create"):
         vitreous.import_weights(nn.Linear(2, 2), {}, "timm")
@@ -327,7 +324,7 @@ def test_reinit():
 @pytest.mark.parametrize("format", ["timm", "google", OWN])
 @pytest.mark.parametrize(
     ("source", "target"),
-    itertools.permutations(["linear", "tanh", "none"], 2),
+    list(itertools.permutations(["linear", "tanh", "none"], 2)),
 )
 def test_another_head(format, source, target):
     exported = vitreous.export_weights(make(head=source), format)
@@ -377,10 +374,6 @@ def test_blocks_beyond_the_model_are_not_taken_for_those_that_start_afresh():
 # Resolution
 
 
-def position_of(report):
-    return {name: how for name, how in report.resampled.items()}
-
-
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
 @pytest.mark.parametrize("format", ["timm", "google", OWN])
 @pytest.mark.parametrize("fields", [{}, {**GAP, "pool": "mean"}], ids=["class", "none"])
@@ -390,7 +383,7 @@ def test_positions_from_square_to_rectangle(format, mode, fields):
     message = refusal(target, exported, format)
     assert "positions change from 4x4 to 3x6: pass resample='bicubic'" in message
     report = vitreous.import_weights(target, exported, format, resample=mode)
-    assert position_of(report) == {"position.table": f"4x4 to 3x6, {mode}"}
+    assert report.resampled == {"position.table": f"4x4 to 3x6, {mode}"}
     rows = source.position.rows
     wanted = resample_grid(source.position.table[rows:].unflatten(0, (4, 4)), (3, 6), mode)
     assert torch.equal(target.position.table[rows:], wanted.flatten(0, 1))
@@ -406,7 +399,7 @@ def test_positions_from_rectangle_to_rectangle():
     assert "do not make a grid of 3x5" in message
     options = {"resample": "bicubic", "source_grid": (3, 6)}
     report = vitreous.import_weights(target, state, OWN, **options)
-    assert position_of(report) == {"position.table": "3x6 to 5x4, bicubic"}
+    assert report.resampled == {"position.table": "3x6 to 5x4, bicubic"}
     wanted = resample_grid(source.position.table[1:].unflatten(0, (3, 6)), (5, 4), "bicubic")
     assert torch.equal(target.position.table[1:], wanted.flatten(0, 1))
 
@@ -415,7 +408,7 @@ def test_as_many_patches_in_another_shape():
     source, target = make(image_size=(16, 64)), make(seed=1)  # 2x8 and 4x4
     options = {"resample": "bilinear", "source_grid": (2, 8)}
     report = vitreous.import_weights(target, copy_of(source), OWN, **options)
-    assert position_of(report) == {"position.table": "2x8 to 4x4, bilinear"}
+    assert report.resampled == {"position.table": "2x8 to 4x4, bilinear"}
 
 
 AMBIGUOUS = [
@@ -430,13 +423,13 @@ AMBIGUOUS = [
 
 @pytest.mark.parametrize(("source", "target"), AMBIGUOUS, ids=str)
 def test_rows_of_positions_are_not_mistaken(source, target):
-    """Whether resampled or refused as unclear: patches must not become tokens, or tokens patches."""
+    """Resampled or refused as unclear: patches do not become tokens, nor tokens patches."""
     source, target = make(**source), make(seed=1, **target)
     options = {"reinit": ["prefix.registers"]} if target.config.registers else {}
     refusal(target, copy_of(source), OWN, **options)
     options |= {"resample": "bicubic", "source_grid": source.config.grid}
     report = vitreous.import_weights(target, copy_of(source), OWN, **options)
-    assert position_of(report)
+    assert report.resampled
     rows = source.config.rows
     assert torch.equal(target.position.table[:rows], source.position.table[:rows])
 
@@ -596,14 +589,6 @@ def test_report_says_it_all():
         "note            converted from float16",
     ):
         assert words in str(report)
-
-
-def test_export_is_no_view_into_one_big_tensor():
-    """Pickling one of the split q, k, v must not store all three."""
-    exported = vitreous.export_weights(make(), "huggingface")
-    query = exported["vit.layers.0.attention.q_proj.weight"]
-    assert query.untyped_storage().nbytes() == query.numel() * 4
-    assert len(pickle.dumps(query)) < 2 * query.numel() * 4
 
 
 # Rules of one's own
@@ -772,8 +757,8 @@ BAD_RULES = {
     "no joint": ('[rules]\n"a" = ["x", "y"]\n', "several keys need a pattern"),
     "rows": ('[rules]\n"a" = { theirs = "x", rows = "some" }\n', "rows must be"),
     "same_as": ('same_as = "tim/vit"\n', "same_as = 'tim/vit'.*timm/vit"),
-    "placeholder": (f'[rules]\n"blocks.{{i}}.norm1.{{p}}" = "n{{j}}.{{p}}"\n{ALL}', "{j}"),
-    "group": (f'[rules]\n"blocks.{{1}}.x" = "n{{1}}"\n{ALL}', "{1}"),
+    "placeholder": (f'[rules]\n"blocks.{{i}}.norm1.{{p}}" = "n{{j}}.{{p}}"\n{ALL}', r"\{j\}"),
+    "group": (f'[rules]\n"blocks.{{1}}.x" = "n{{1}}"\n{ALL}', r"\{1\}"),
     "alternatives no list": (f'[rules]\n{ALL}[alternatives]\nroot = "ab"\n', "root"),
     "alternatives number": (f"[rules]\n{ALL}[alternatives]\nroot = 5\n", "root"),
     "alternatives empty": (f"[rules]\n{ALL}[alternatives]\nroot = []\n", "root"),
@@ -784,7 +769,6 @@ BAD_RULES = {
     "numbers": (f"numbers = {{ qk_scale = 0.5 }}\n[rules]\n{ALL}", "qk_scale"),
     "wrong numbers": (f"numbers = {{ norm_eps = 'x' }}\n[rules]\n{ALL}", "norm_eps"),
     "if_absent": (f'[rules]\n"x" = {{ theirs = "x", if_absent = ["width"] }}\n{ALL}', "width"),
-    "one key for two": (f'[rules]\n"norm.weight" = "n"\n"norm.bias" = "n"\n{ALL}', "n"),
 }
 
 
@@ -795,6 +779,16 @@ def test_bad_rules(tmp_path, text, says):
         vitreous.export_weights(make(), path)
     assert str(path) in str(caught.value)
     assert str(path) in refusal(make(), copy_of(make(seed=1)), path, error=ConfigError)
+
+
+@pytest.mark.parametrize(
+    "rule", ['"norm.{p}" = "n"', '"blocks.{i}.norm1.weight" = "n"'], ids=["two names", "all blocks"]
+)
+def test_two_parameters_under_one_key_are_not_written(tmp_path, rule):
+    """The second would take the first one's place, and the file would be worth nothing."""
+    path = rules(tmp_path, f"[rules]\n{rule}\n{ALL}")
+    with pytest.raises(VitreousError, match="'?n'?"):
+        vitreous.export_weights(make(), path)
 
 
 def test_rules_that_are_not_there(tmp_path):

@@ -173,6 +173,8 @@ class Conditional(Position):
     def __init__(self, dim: int, kernel: int = 3) -> None:
         super().__init__()
         self.generator = nn.Conv2d(dim, dim, kernel, padding=kernel // 2, groups=dim)
+        nn.init.normal_(self.generator.weight, std=(2 / kernel**2) ** 0.5)
+        nn.init.zeros_(self.generator.bias)  # type: ignore[arg-type]
 
     def after(self, block: int, x: Tensor, prefix: int, grid: Grid) -> Tensor:
         if block != 0:
