@@ -1,16 +1,20 @@
 """Every named model has exactly the parameters it should have, by table and by other libraries."""
 
+import tomllib
+
 import pytest
 import timm
 import torch
 import torchvision
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import DeiTConfig, DeiTForImageClassificationWithTeacher
 from transformers import ViTConfig as HfConfig
 from transformers import ViTForImageClassification as HfViT
 
 import vitreous
-from vitreous.models import configure
+from vitreous.models import configure, counts
 from vitreous.models.names import translate
+from vitreous.models.summary import summarise
 
 PARAMETERS = {
     "vit-ti/8": 5_719_720,
@@ -80,7 +84,11 @@ TORCHVISION = [
     "resnet50",
     "resnet101",
 ]
-TRANSFORMERS = [name for name in PARAMETERS if name.startswith(("vit-", "deit-"))]
+TRANSFORMERS = [
+    name
+    for name in PARAMETERS
+    if name.startswith(("vit-ti", "vit-s", "vit-b", "deit-")) or name.endswith("/14")  # large: once
+]
 
 
 def count(build, *args, **fields):
@@ -129,3 +137,25 @@ def test_count_of_transformers(name):
         num_labels=config.classes,
     )
     assert count(model, theirs) == PARAMETERS[name]
+
+
+def test_listed_counts_are_the_models_own():
+    """`vitreous models` lists counts.toml; it has every variant, and torch's counter agrees."""
+    listed = tomllib.loads(counts.PATH.read_text(encoding="utf-8"))
+    assert list(listed) == vitreous.models()
+    assert {name: parameters for name, (parameters, _) in listed.items()} == PARAMETERS
+    for name, (parameters, flops) in listed.items():
+        if parameters < 30e6:
+            assert counts.count(name) == (parameters, flops), name
+
+
+@pytest.mark.parametrize("name", ["vit-ti/16", "cpvt-ti/16-gap", "r+vit-ti/16", "resnet-18"])
+def test_flops_of_the_stages_add_up_to_torchs_own_counter(name):
+    with torch.device("meta"):
+        model = vitreous.create(name).eval()
+        images = torch.zeros(1, 3, 224, 224)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(images)
+    stages = summarise(model)
+    assert sum(stage.flops for stage in stages) == counter.get_total_flops()
+    assert sum(stage.parameters for stage in stages) == sum(p.numel() for p in model.parameters())

@@ -64,7 +64,7 @@ def configure(name: str, **changes: Any) -> tuple[str, Any]:
         return name, changed(FAMILIES[name].config(), changes, where=where)
     known = known_name(name)
     translated = translate(name)
-    if translated is not None and name != known:
+    if translated is not None and known.lower() != name.lower():
         changes = {**translated[1], **changes}
     for family, (_, _, variants) in FAMILIES.items():
         if known in variants:
@@ -74,15 +74,18 @@ def configure(name: str, **changes: Any) -> tuple[str, Any]:
 
 def known_name(name: str) -> str:
     """Our own name for `name`, whichever library's name it is."""
+    if not isinstance(name, str):
+        raise ConfigError(f"a model's name is text, like 'vit-b/16'; {name!r} was given")
     known = names()
-    if name in known:
-        return name
+    # Capitals do not matter, but where they decide (ViT-g and ViT-G), the nearest spelling does.
+    same = [word for word in known if word.lower() == name.lower()]
+    if same:
+        return max(same, key=lambda word: sum(map(str.__eq__, word, name)))
     translated = translate(name)
-    for candidate in (name.lower(), translated and translated[0]):
-        if candidate in known:
-            return candidate
-    hint = did_you_mean(name, [*known, *FAMILIES]) or ""
-    raise ConfigError(f"unknown model {name!r}{hint or ''} ('vitreous models' lists them all)")
+    if translated is not None and translated[0] in known:
+        return translated[0]
+    hint = did_you_mean(name, [*known, *FAMILIES])
+    raise ConfigError(f"unknown model {name!r}{hint} ('vitreous models' lists them all)")
 
 
 class _CallableModels(types.ModuleType):

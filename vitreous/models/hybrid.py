@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import pair
 from vitreous.errors import ConfigError
 from vitreous.models.resnet import Bottleneck, Parts, Trunk
 from vitreous.models.vit import SIZES, ViT, ViTConfig
@@ -36,11 +35,9 @@ class HybridConfig(ViTConfig):
             raise ConfigError(f"stages = {self.stages}: expected at least one block per stage")
         super().__post_init__()
 
-    @property
-    def feature_size(self) -> tuple[int, int]:
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
         stride = 4 << max(len(self.stages) - 1, 0)
-        height, width = pair("image_size", self.image_size)
-        return -(-height // stride), -(-width // stride)
+        return super().grid_of((-(-size[0] // stride), -(-size[1] // stride)))
 
 
 class StandardisedConv(nn.Conv2d):
@@ -65,10 +62,14 @@ def pad_same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
     return F.pad(x, (w // 2, w - w // 2, h // 2, h - h // 2), value=value)
 
 
+def pool_same(x: Tensor) -> Tensor:
+    return F.max_pool2d(pad_same(x, 3, 2, value=-torch.inf), 3, stride=2)
+
+
 STANDARDISED = Parts(
     conv=StandardisedConv,
     norm=lambda channels: nn.GroupNorm(32, channels, eps=1e-5),
-    pool=lambda x: F.max_pool2d(pad_same(x, 3, 2, value=-torch.inf), 3, stride=2),
+    pool=pool_same,
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vitreous.errors import InputError
 from vitreous.layers.features import Features
 from vitreous.layers.tap import Tapped
 
@@ -24,3 +25,18 @@ class Model(Tapped):
     def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:
         """What stands behind the chosen blocks or stages, and the output, in one pass."""
         raise NotImplementedError
+
+    def check_images(self, images: Tensor) -> None:
+        """Images are floating-point (b, channels, h, w) with as many channels as the model has."""
+        channels = self.config.channels
+        if images.ndim != 4 or images.shape[1] != channels:
+            raise InputError(
+                f"images of shape {tuple(images.shape)} were given; this model takes (batch, "
+                f"{channels}, height, width): for another number of channels create it with "
+                "channels=…"
+            )
+        if not images.is_floating_point():
+            raise InputError(
+                f"images of type {images.dtype} were given; this model takes normalised "
+                "floating-point values: images.float() / 255, then subtract mean, divide by std"
+            )

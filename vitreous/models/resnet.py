@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.config import Size, choice, pair, positive
-from vitreous.errors import ConfigError, InputError
+from vitreous.errors import ConfigError
 from vitreous.layers.features import Features, block_indices
 from vitreous.layers.head import LinearHead
 from vitreous.layers.tap import Tapped
@@ -68,8 +68,12 @@ def plain_parts(norm_eps: float = 1e-5) -> Parts:
             cin, cout, kernel, stride, padding=kernel // 2, bias=False
         ),
         norm=lambda channels: nn.BatchNorm2d(channels, eps=norm_eps),
-        pool=lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
+        pool=pool_plain,
     )
+
+
+def pool_plain(x: Tensor) -> Tensor:
+    return F.max_pool2d(x, 3, stride=2, padding=1)
 
 
 class Root(nn.Module):
@@ -202,12 +206,7 @@ class ResNet(Trunk, Model):
         return Features([m.flatten(2).transpose(1, 2) for m in chosen], chosen, output, 0)
 
     def _run(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-        if images.ndim != 4 or images.shape[1] != self.config.channels:
-            raise InputError(
-                f"images of shape {tuple(images.shape)} were given; this model takes (batch, "
-                f"{self.config.channels}, height, width): for another number of channels create "
-                "it with channels=…"
-            )
+        self.check_images(images)
         maps = self.pyramid(images)
         pooled = self.show("pool", maps[-1].mean(dim=(2, 3)))
         return self.show("head", self.head(pooled)), maps[1:]

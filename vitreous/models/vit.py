@@ -152,14 +152,13 @@ class ViTConfig:
         _ = self.grid
 
     @property
-    def feature_size(self) -> tuple[int, int]:
-        """The size of what is cut into patches: the image's, unless a stem shrinks it."""
-        return pair("image_size", self.image_size)
-
-    @property
     def grid(self) -> tuple[int, int]:
         """Patches in height and width."""
-        return patch_grid(self.feature_size, pair("patch", self.patch), self.pad)
+        return self.grid_of(pair("image_size", self.image_size))
+
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Patches in height and width of an image of this size; an error where they do not fit."""
+        return patch_grid(size, pair("patch", self.patch), self.pad)
 
     @property
     def rows(self) -> int:
@@ -227,8 +226,10 @@ class ViT(Model):
         `norm` puts the final LayerNorm on them, which the head sees but the blocks do not.
         """
         asked = block_indices(blocks, self.config.depth)
+        if norm and self.config.final_norm == "none":
+            raise ConfigError("norm=True was asked for; this model has final_norm = 'none'")
         output, kept, grid = self._run(images, frozenset(asked))
-        tokens = [self.norm(kept[i]) if norm else kept[i] for i in asked]
+        tokens = [self.pooled_norm(self.norm(kept[i])) if norm else kept[i] for i in asked]
         prefix = self.config.prefix
         maps = [x[:, prefix:].transpose(1, 2).unflatten(2, grid) for x in tokens]
         return Features(tokens, maps, output, prefix)
@@ -273,25 +274,17 @@ class ViT(Model):
         return output, kept, grid
 
     def _check(self, images: Tensor) -> None:
-        config = self.config
-        expected = (config.channels, *pair("image_size", config.image_size))
-        if images.ndim != 4 or images.shape[1] != config.channels:
-            raise InputError(
-                f"images of shape {tuple(images.shape)} were given; this model takes "
-                f"(batch, {', '.join(map(str, expected))}): for another number of channels "
-                "create it with channels=…"
-            )
-        height, width = images.shape[2:]
-        if (height, width) == expected[1:]:
+        self.check_images(images)
+        expected, (height, width) = pair("image_size", self.config.image_size), images.shape[2:]
+        if (height, width) == expected:
             return
         if not self.position.any_size:
             raise InputError(
                 f"images of {height}x{width} were given; this model was made for "
-                f"{expected[1]}x{expected[2]}: resize them, or create it with "
+                f"{expected[0]}x{expected[1]}: resize them, or create it with "
                 f"image_size=({height}, {width}) and import the weights with resample='bicubic'"
             )
-        if isinstance(self.stem, nn.Identity):
-            patch_grid((height, width), pair("patch", config.patch), config.pad)
+        self.config.grid_of((height, width))
 
 
 def _final_norm(value: str | bool) -> str:

@@ -28,7 +28,14 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
             f"format {rules.name!r} has no place for {len(unknown)} parameters of {title(model)}: "
             f"{', '.join(unknown)}. Choose another format, or write rules (docs/formats.md)"
         )
+    unable = rules.cannot_say(model.config)
+    if unable:
+        raise CheckpointError(
+            f"models of {rules.name} cannot compute what {title(model)} does, although the weights "
+            f"would fit: {'; '.join(unable)}"
+        )
     result: dict[str, Tensor] = {}
+    written_by: dict[str, str] = {}
     for name, found in covered.items():
         if found is not None and found[0].rows != "tokens":
             ours = _with_rows(ours, name, found[0].rows, model)
@@ -36,7 +43,13 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
         assert found is not None
         keys = rules.written(*found, axes, ours)
         for key, tensor in zip(keys, to_theirs(found[0], ours[name], len(keys), axes), strict=True):
+            if key in written_by:
+                raise CheckpointError(
+                    f"format {rules.name!r} writes {written_by[key]} and {name} to the same key "
+                    f"{key!r}: a placeholder is missing in the rule for {found[0].ours!r}"
+                )
             result[key] = tensor.contiguous()
+            written_by[key] = name
     for rule in rules.rules:
         wanted = rule.when is None or fnmatch.filter(ours, rule.when)
         if rule.if_absent is not None and rule.ours not in ours and wanted:

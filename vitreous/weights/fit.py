@@ -25,10 +25,12 @@ def fit_positions(
     for owner, module in model.named_modules():
         if not isinstance(module, Learned1d | Learned2d | Relative):
             continue
-        for name, _ in module.named_parameters():
+        for name, parameter in module.named_parameters():
             full = f"{owner}.{name}"
-            if full not in values or name == "prefix_bias":
+            if name == "prefix_bias" or full not in values:
                 continue
+            if values[full].ndim != parameter.ndim:
+                continue  # its shape will be refused
             if isinstance(module, Learned1d):
                 source = _fit_rows(model, module, full, values, source_grid, report, misfit)
             else:
@@ -60,8 +62,16 @@ def fit_input(
     if not allowed:
         misfit.misshaped[name] = f"{have} channels, the model has {want}: pass adapt_channels=True"
         return
+    change = f"{have} to {want} channels"
     values[name] = adapt_channels(values[name], want)
-    report.adapted[name] = f"{have} to {want} channels"
+    report.adapted[name] = change
+    for part in ("patch.norm_in.weight", "patch.norm_in.bias"):  # a value per pixel and channel
+        if part in values:
+            by_channel = values[part].reshape(1, have, -1, 1)
+            # Where filters share a picture, each sees it normalised as before: no scaling here.
+            kept = adapt_channels(by_channel, want) * (want / have)
+            values[part] = kept.flatten()
+            report.adapted[part] = change
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
@@ -93,20 +103,20 @@ def divide_rows(
     """Which of `count` rows belong to tokens before the patches, and what grid the others form.
 
     Libraries give a row to the class and distillation token, or also to registers, or to none of
-    them. Without a `source` grid the rest must be as many as the target's, or a square.
+    them. Without a `source` grid the rest must be as many as the target's, or a square. None when
+    there is no such division, or more than one.
     """
-    prefixes = dict.fromkeys((tokens, tokens + registers, 0))
-    rests = {prefix: count - prefix for prefix in prefixes if count > prefix}
-    grids = [source] if source is not None else [target]
-    for prefix, rest in rests.items():
-        if rest == grids[0][0] * grids[0][1]:
-            return Rows(prefix, grids[0])
-    if source is None:
-        for prefix, rest in rests.items():
-            side = math.isqrt(rest)
-            if side * side == rest:
-                return Rows(prefix, (side, side))
-    return None
+    readings: set[Rows] = set()
+    for prefix in {tokens, tokens + registers, 0}:
+        rest = count - prefix
+        side = math.isqrt(max(rest, 0))
+        for grid in (source,) if source is not None else (target, (side, side)):
+            if rest > 0 and rest == grid[0] * grid[1]:
+                readings.add(Rows(prefix, grid))
+    usual = Rows(tokens, target)
+    if usual in readings:
+        return usual
+    return readings.pop() if len(readings) == 1 else None
 
 
 def _fit_rows(
@@ -120,8 +130,6 @@ def _fit_rows(
 ) -> Grid | None:
     """Give a table as many rows before the patches as ours has; return the grid of the others."""
     table = values[full]
-    if table.ndim != 2:
-        return None  # its shape will be refused
     rows = divide_rows(
         table.shape[0],
         tokens=module.rows,
@@ -133,7 +141,7 @@ def _fit_rows(
         misfit.misshaped[full] = (
             f"{table.shape[0]} rows, {module.rows} of them for tokens before the patches, "
             + (
-                "are not a square of patches: pass source_grid=(height, width)"
+                "can be read in no way or in several: pass source_grid=(height, width)"
                 if source_grid is None
                 else f"do not make a grid of {source_grid[0]}x{source_grid[1]}"
             )
@@ -145,10 +153,10 @@ def _fit_rows(
     elif rows.prefix > module.rows:
         # Rows for registers: a register plus its row is a register.
         registers = full.removesuffix("position.table") + "prefix.registers"
+        values[full] = torch.cat((table[: module.rows], table[rows.prefix :]))
         if registers in values:
             values[registers] = values[registers] + table[module.rows : rows.prefix]
-        values[full] = torch.cat((table[: module.rows], table[rows.prefix :]))
-        report.notes.append(f"{full}: the registers' rows were added to {registers}")
+            report.notes.append(f"{full}: the registers' rows were added to {registers}")
     return rows.grid
 
 

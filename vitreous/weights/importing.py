@@ -59,15 +59,22 @@ def import_weights(
     """
     if resample not in (None, "bicubic", "bilinear"):
         raise ConfigError(f"resample = {resample!r}: use 'bicubic' or 'bilinear'")
-    reinit, drop = _patterns("reinit", reinit), _patterns("drop", drop)
+    reinit, drop, keep = (
+        _patterns(option, given)
+        for option, given in (("reinit", reinit), ("drop", drop), ("keep", keep))
+    )
+    for number in keep:
+        if number != "norm_eps":
+            raise ConfigError(f"keep = {number!r}: what can be kept is 'norm_eps'")
     family = family_of(model)
     name, tensors, stated = _read(source, inside)
     rules = detect_format(model, tensors, name) if format is None else find_format(format, family)
     tensors = without_prefix(tensors, rules)
 
     report, misfit = ImportReport(name, rules.name), Misfit()
+    tensors = _drop(tensors, drop, report)
     values, used = _gather(model, rules, tensors, reinit, report, misfit)
-    _account_for_rest(model, rules, tensors, used, [*drop, *rules.drop], reinit, report, misfit)
+    _account_for_rest(model, rules, tensors, used, reinit, report, misfit)
     grid = None if source_grid is None else pair("source_grid", source_grid)
     fit_positions(model, values, grid, resample, report, misfit)
     fit_input(model, values, adapt_channels, report, misfit)
@@ -78,7 +85,7 @@ def import_weights(
 
     _load(model, values, report)
     numbers = {**rules.numbers, **stated}
-    _set_numbers(model, numbers, set(_patterns("keep", keep)), report)
+    _set_numbers(model, numbers, keep, report)
     if rules.note:
         report.notes.append(rules.note)
     return report
@@ -96,13 +103,31 @@ def _read(
 ) -> tuple[str, dict[str, Tensor], dict[str, Any]]:
     """The source's name, its tensors, and the numbers that its own config states."""
     if isinstance(source, Mapping):
-        try:
-            return "the given weights", {k: torch.as_tensor(v) for k, v in source.items()}, {}
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"the given weights are not all tensors: {error}") from error
+        return "the given weights", _as_tensors(source), {}
     checkpoint = read_tensors(resolve(str(source)), inside=inside)
     stated = stated_numbers(checkpoint.path, checkpoint.metadata)
     return str(source), checkpoint.tensors, stated
+
+
+def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
+    tensors = {}
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise CheckpointError(f"the given weights have the key {key!r}: expected names")
+        try:
+            tensors[key] = value if isinstance(value, Tensor) else torch.tensor(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"the given weights: {key} is no tensor: {error}") from error
+    return tensors
+
+
+def _drop(tensors: dict[str, Tensor], drop: list[str], report: ImportReport) -> dict[str, Tensor]:
+    """The tensors that the caller wants, and a line in the report for each of the others."""
+    for pattern in drop:
+        if not fnmatch.filter(tensors, pattern):
+            raise ConfigError(f"drop = {pattern!r} matches no key of {report.source}")
+    report.dropped += [key for key in tensors if _matches(key, drop)]
+    return {key: value for key, value in tensors.items() if not _matches(key, drop)}
 
 
 def _gather(
@@ -136,12 +161,23 @@ def _gather(
                 values[name] = to_ours(rule, [tensors[key] for key in keys], axes)
             except ValueError as error:
                 misfit.misshaped[name] = f"{', '.join(keys)}: {error}"
+        elif _matches(name, rules.optional):
+            values[name] = ours[name]
+            report.notes.append(f"{name}: not in the checkpoint, left as it is")
         else:
-            covered = rules.rule_for(name)
-            spellings = rules.spellings(*covered, axes) if covered else ()
-            looked_for = " or ".join(" + ".join(keys) for keys in spellings)
-            misfit.missing[name] = looked_for or "nothing: the format has no rule for it"
+            misfit.missing[name] = _looked_for(rules, name, axes, ours)
     return values, used
+
+
+def _looked_for(
+    rules: Format, name: str, axes: Mapping[str, int], ours: Mapping[str, Tensor]
+) -> str:
+    covered = rules.rule_for(name)
+    if covered is None:
+        return "nothing: the format has no rule for it"
+    others = len(list(rules.spellings(*covered, axes))) - 1
+    usual = " + ".join(rules.written(*covered, axes, ours))
+    return f"{usual}, and {others} other spellings" if others else usual
 
 
 def _account_for_rest(
@@ -149,7 +185,6 @@ def _account_for_rest(
     rules: Format,
     tensors: Mapping[str, Tensor],
     used: set[str],
-    drop: list[str],
     reinit: list[str],
     report: ImportReport,
     misfit: Misfit,
@@ -160,7 +195,7 @@ def _account_for_rest(
         if key in used or tensor.numel() == 0:
             continue
         ours = rules.ours_of(key, axes)
-        if _matches(key, drop) or (ours is not None and _matches(ours, reinit)):
+        if _matches(key, rules.drop) or (ours is not None and _matches(ours, reinit)):
             report.dropped.append(key)
         else:
             misfit.unexpected[key] = str(tuple(tensor.shape))
@@ -191,12 +226,12 @@ def _look_elsewhere(model: Model, rules: Format, tensors: Mapping[str, Tensor]) 
 
 def _load(model: Model, values: dict[str, Tensor], report: ImportReport) -> None:
     target = model.state_dict()
-    if report.reinitialised:
-        fresh = type(model)(model.config).state_dict()
-        values = {**values, **{name: fresh[name] for name in report.reinitialised}}
     casts = sorted({str(v.dtype) for n, v in values.items() if v.dtype != target[n].dtype})
     if casts:
         report.notes.append(f"converted from {', '.join(c.removeprefix('torch.') for c in casts)}")
+    if report.reinitialised:
+        fresh = type(model)(model.config).state_dict()
+        values = {**values, **{name: fresh[name] for name in report.reinitialised}}
     on_meta = any(parameter.is_meta for parameter in target.values())
     if on_meta:  # nothing to copy into: the model takes the tensors themselves
         values = {n: v.to(target[n].dtype, copy=True) for n, v in values.items()}
@@ -206,7 +241,7 @@ def _load(model: Model, values: dict[str, Tensor], report: ImportReport) -> None
 
 
 def _set_numbers(
-    model: Model, numbers: Mapping[str, Any], keep: set[str], report: ImportReport
+    model: Model, numbers: Mapping[str, Any], keep: list[str], report: ImportReport
 ) -> None:
     """Compute with the numbers that the checkpoint's library computes with."""
     for name, value in numbers.items():
@@ -221,5 +256,5 @@ def _set_numbers(
         report.numbers[name] = f"{before} to {value}, as the checkpoint's library computes"
 
 
-def _matches(name: str, patterns: list[str]) -> bool:
+def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -2,11 +2,12 @@
 
 A rule pairs a name of ours with one or several of theirs; `{i}` stands for the same piece of text
 on both sides (`{i+1}`: one more). Where the layout differs, an einops pattern turns theirs into
-ours; read from right to left it turns ours into theirs. Several tensors of theirs are stacked on a
-new first axis, so that fusing, splitting, transposing and reshaping are all one pattern:
+ours; read from right to left it turns ours into theirs. Several tensors of theirs are joined along
+their first axis; with a pattern they are stacked on a new one, so that fusing, splitting,
+transposing and reshaping are all one pattern:
 
     "blocks.{i}.attention.qkv.weight" = { theirs = ["l{i}.q", "l{i}.k", "l{i}.v"],
-                                          pattern = "qkv width d -> (qkv width) d" }
+                                          pattern = "qkv d width -> (qkv width) d" }
 
 `docs/formats.md` describes the file format; `formats/*/*.toml` are examples, and all there is.
 """
@@ -25,6 +26,8 @@ import torch
 from einops import EinopsError, rearrange
 from torch import Tensor
 
+from vitreous.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -34,6 +37,8 @@ class Rule:
     theirs: tuple[str, ...]
     pattern: str | None = None
     """einops pattern from theirs (stacked, if several) to ours."""
+    parts: tuple[int, ...] = ()
+    """Without a pattern: the proportions of several joined tensors, alike unless given."""
     rows: str = "tokens"
     """For a position table: do class and distillation token (tokens), also registers (all), or only
     the patches (patches) have rows in the files that we write? Reading understands all three."""
@@ -70,6 +75,10 @@ class Format:
     """Text that may stand before every key of a file."""
     drop: tuple[str, ...] = ()
     """Patterns of their keys that we have no use for."""
+    optional: tuple[str, ...] = ()
+    """Patterns of our parameters that files may lack; they stay as they are."""
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    """Config values that this library's models can have, where no parameter shows them."""
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     note: str = ""
     same_as: str = ""
@@ -109,40 +118,66 @@ class Format:
     def ours_of(self, key: str, axes: Mapping[str, int]) -> str | None:
         """Our name for a key of theirs, whether or not the model has it."""
         for rule in self.rules:
-            for names in self.spellings(rule, _placeholders(rule.ours), axes):
+            unfilled = {name: f"{{{name}}}" for name in placeholders(rule.ours)}
+            for names in self.spellings(rule, unfilled, axes):
                 for template in names:
                     found = _regex(template).fullmatch(key)
                     if found:
-                        return _fill(rule.ours, found.groupdict())
+                        values = found.groupdict()
+                        for name in values:
+                            if f"{{{name}+1}}" in template and values[name].isdigit():
+                                values[name] = str(int(values[name]) - 1)
+                        return _fill(rule.ours, values)
         return None
+
+    def cannot_say(self, config: Any) -> list[str]:
+        """What this library's models cannot compute, although their parameters would fit."""
+        return [
+            f"{name} = {value!r} (it has {', '.join(map(repr, values)) or 'no such choice'})"
+            for name, values in self.choices.items()
+            if (value := getattr(config, name, None)) is not None and value not in values
+        ]
 
 
 def to_ours(rule: Rule, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> Tensor:
     """Their tensors in our layout. Axes of length 1 that they have or lack do not matter."""
+    shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
     if rule.pattern is None:
-        return tensors[0]
+        try:
+            return torch.cat(list(tensors)) if len(tensors) > 1 else tensors[0]
+        except RuntimeError as error:
+            raise ValueError(f"{shapes} cannot be joined") from error
     left = rule.pattern.split("->")[0]
     try:
-        if len(tensors) == 1 and not _stacks(rule):
+        if not _stacks(rule):
             return rearrange(_with_units(tensors[0], left), rule.pattern, **_sizes(left, axes))
-        inner = left.split(maxsplit=1)[1] if not left.startswith("(") else left.split(")", 1)[1]
+        inner = " ".join(_atoms(left)[1:])
         stacked = torch.stack([_with_units(t, inner) for t in tensors])
         return rearrange(stacked, rule.pattern, **_sizes(left, axes))
     except (EinopsError, RuntimeError) as error:
-        shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
         raise ValueError(f"{shapes} does not fit the pattern '{rule.pattern}'") from error
 
 
 def to_theirs(rule: Rule, value: Tensor, count: int, axes: Mapping[str, int]) -> list[Tensor]:
     """Our tensor as their `count` tensors: the pattern read backwards."""
     if rule.pattern is None:
-        return [value]
+        if count == 1:
+            return [value]
+        parts = rule.parts or (1,) * count
+        return list(value.split([value.shape[0] * part // sum(parts) for part in parts]))
     left, right = (side.strip() for side in rule.pattern.split("->"))
     theirs = rearrange(value, f"{right} -> {left}", **_sizes(right, axes))
     return list(theirs.unbind(0)) if count > 1 or _stacks(rule) else [theirs]
 
 
-_PLACEHOLDER = re.compile(r"\{(\w+)(\+1)?\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)(\+1)?\}")
+
+
+def placeholders(template: str) -> list[str]:
+    """The names in braces; braces that hold something else are an error."""
+    if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
+        raise ValueError(f"{template!r}: braces hold a name, like {{i}}, or {{i+1}}")
+    return [found.group(1) for found in _PLACEHOLDER.finditer(template)]
 
 
 @functools.cache
@@ -159,12 +194,8 @@ def _regex(template: str) -> re.Pattern[str]:
     return re.compile(result + re.escape(template[at:]))
 
 
-def _placeholders(template: str) -> dict[str, str]:
-    return {m.group(1): m.group(0) for m in _PLACEHOLDER.finditer(template)}
-
-
 def _uses(template: str, name: str) -> bool:
-    return any(m.group(1) == name for m in _PLACEHOLDER.finditer(template))
+    return name in placeholders(template)
 
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
@@ -172,7 +203,9 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
 
     def piece(found: re.Match[str]) -> str:
         value = values.get(found.group(1), "*")
-        return str(int(value) + 1) if found.group(2) and value.isdigit() else value
+        if not found.group(2):
+            return value
+        return str(int(value) + 1) if value.isdigit() else found.group(0)
 
     return _PLACEHOLDER.sub(piece, template)
 
@@ -184,6 +217,8 @@ def _expand(
     keys = []
     for template in templates:
         if _uses(template, "head"):
+            if "heads" not in axes:
+                raise ConfigError(f"rule for {template!r}: this model has no attention heads")
             keys += [_fill(template, {**values, "head": str(h)}) for h in range(axes["heads"])]
         else:
             keys.append(_fill(template, values))
@@ -204,9 +239,14 @@ def _with_units(tensor: Tensor, side: str) -> Tensor:
     """`tensor` with axes of length 1 put in or left out, as one side of a pattern has them."""
     if "..." in side:
         return tensor
-    atoms = re.findall(r"\([^)]*\)|\S+", side)
+    atoms = _atoms(side)
     if tensor.ndim == len(atoms):
         return tensor
     long = iter(size for size in tensor.shape if size != 1)
     shape = [1 if atom == "1" else next(long, 1) for atom in atoms]
     return tensor.reshape(shape)
+
+
+def _atoms(side: str) -> list[str]:
+    """The axes of one side of a pattern; what is in parentheses is one."""
+    return re.findall(r"\([^)]*\)|\S+", side)

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from einops import EinopsError
+from einops.parsing import ParsedExpression
+
 from vitreous.config import from_dict
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.weights.rules import Alternative, Format, Rule
+from vitreous.weights.rules import Alternative, Format, Rule, placeholders
 
 FOLDER = Path(__file__).parent
 OWN = "vitreous"
@@ -75,40 +79,89 @@ def read_format(path: Path, name: str) -> Format:
         raise ConfigError(f"{path}: [rules] and [alternatives] must be tables")
     if not rules and base is None:
         raise ConfigError(f"{path}: expected a table [rules] of our names and theirs")
-    data["rules"] = tuple(_read_rule(path, ours, row) for ours, row in rules.items())
     data["alternatives"] = {
-        key: tuple(_read_alternative(path, key, row) for row in rows)
-        for key, rows in alternatives.items()
+        key: _read_alternatives(path, key, rows) for key, rows in alternatives.items()
     }
+    spelled = {**(base.alternatives if base else {}), **data["alternatives"]}
+    data["rules"] = tuple(_read_rule(path, ours, row, spelled) for ours, row in rules.items())
     read = from_dict(Format, {"name": name, **data}, where=str(path))
+    _check_numbers(path, read)
     if base is None:
         return read
     return replace(
         base,
         **{key: getattr(read, key) for key in data if key not in ("rules", "alternatives")},
         rules=read.rules + base.rules,
-        alternatives={**base.alternatives, **read.alternatives},
+        alternatives=spelled,
     )
 
 
-def _read_rule(path: Path, ours: str, row: Any) -> Rule:
+def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) -> Rule:
+    where = f"{path}, rule {ours!r}"
     fields = dict(row) if isinstance(row, dict) else {"theirs": row}
     if isinstance(fields.get("theirs"), str):
         fields["theirs"] = (fields["theirs"],)
-    rule = from_dict(Rule, {"ours": ours, "theirs": (), **fields}, where=f"{path}, rule {ours!r}")
+    rule = from_dict(Rule, {"ours": ours, "theirs": (), **fields}, where=where)
     if not rule.theirs:
-        raise ConfigError(f"{path}, rule {ours!r}: 'theirs' is missing")
+        raise ConfigError(f"{where}: 'theirs' is missing")
     if rule.rows not in ("tokens", "all", "patches"):
-        raise ConfigError(f"{path}, rule {ours!r}: rows must be tokens, all or patches")
-    if rule.pattern is not None and rule.pattern.count("->") != 1:
-        raise ConfigError(
-            f"{path}, rule {ours!r}: a pattern reads 'theirs -> ours', like 'i o -> o i'"
-        )
-    if len(rule.theirs) > 1 and rule.pattern is None:
-        raise ConfigError(f"{path}, rule {ours!r}: several keys need a pattern that joins them")
+        raise ConfigError(f"{where}: rows must be tokens, all or patches")
+    if rule.rows != "tokens" and not ours.endswith("position.table"):
+        raise ConfigError(f"{where}: only position.table has rows")
+    if rule.parts and (rule.pattern is not None or len(rule.parts) != len(rule.theirs)):
+        raise ConfigError(f"{where}: parts gives a number for each key, and goes without a pattern")
+    unknown = [axis for axis in rule.if_absent or () if isinstance(axis, str) and axis != "dim"]
+    if unknown:
+        raise ConfigError(f"{where}: if_absent has numbers and 'dim', not {unknown[0]!r}")
+    _check_placeholders(where, rule, alternatives)
+    if rule.pattern is not None:
+        _check_pattern(where, rule.pattern)
     return rule
 
 
-def _read_alternative(path: Path, key: str, row: Any) -> Alternative:
-    fields = row if isinstance(row, dict) else {"name": row}
-    return from_dict(Alternative, fields, where=f"{path}, alternatives of {key!r}")
+def _check_placeholders(where: str, rule: Rule, alternatives: Container[str]) -> None:
+    try:
+        known = placeholders(rule.ours)
+        for name in (name for template in rule.theirs for name in placeholders(template)):
+            if name not in known and name not in alternatives and name != "head":
+                raise ConfigError(
+                    f"{where}: {{{name}}} is not in our name, nor among the alternatives"
+                )
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _check_pattern(where: str, pattern: str) -> None:
+    remedy = "a pattern reads 'theirs -> ours' with the same axes on both sides, like 'i o -> o i'"
+    if pattern.count("->") != 1:
+        raise ConfigError(f"{where}: {pattern!r}: {remedy}")
+    try:
+        left, right = (ParsedExpression(side).identifiers for side in pattern.split("->"))
+    except EinopsError as error:
+        raise ConfigError(f"{where}: {pattern!r}: {error}: {remedy}") from error
+    if left != right:
+        raise ConfigError(f"{where}: {pattern!r}: {remedy}")
+
+
+def _read_alternatives(path: Path, key: str, rows: Any) -> tuple[Alternative, ...]:
+    where = f"{path}, alternatives of {key!r}"
+    if not isinstance(rows, list):
+        raise ConfigError(f"{where}: expected a list of spellings")
+    read = tuple(
+        from_dict(Alternative, row if isinstance(row, dict) else {"name": row}, where=where)
+        for row in rows
+    )
+    if all(alternative.when is not None for alternative in read):
+        raise ConfigError(f"{where}: one of them must be without 'when', to be written otherwise")
+    return read
+
+
+def _check_numbers(path: Path, read: Format) -> None:
+    for name, value in read.numbers.items():
+        if name != "norm_eps":
+            raise ConfigError(f"{path}: numbers can say norm_eps, not {name}: create the model so")
+        if isinstance(value, bool) or not isinstance(value, float) or not value > 0:
+            raise ConfigError(f"{path}: norm_eps = {value!r}: expected a number above 0")
+    for name, values in read.choices.items():
+        if not isinstance(values, list | tuple):
+            raise ConfigError(f"{path}: choices of {name}: expected a list")
