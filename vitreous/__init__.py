@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vitreous.models import create
     from vitreous.models import names as models
+    from vitreous.predict import load
     from vitreous.weights.exporting import export_weights
     from vitreous.weights.importing import import_weights
 
 __version__ = "0.1.0"
-__all__ = ["create", "export_weights", "import_weights", "models"]
+__all__ = ["create", "export_weights", "import_weights", "load", "models"]
 
 _HOME = {
     "create": "vitreous.models",
     "import_weights": "vitreous.weights.importing",
     "export_weights": "vitreous.weights.exporting",
+    "load": "vitreous.predict",
 }
 
 

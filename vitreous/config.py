@@ -5,15 +5,55 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from vitreous.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 Size = int | tuple[int, int]
+
+
+LARGEST = 2**31 - 1
+ELSEWHERE = {
+    "embed_dim": "dim",
+    "hidden_size": "dim",
+    "hidden_dim": "dim",
+    "width": "dim",
+    "num_classes": "classes",
+    "n_classes": "classes",
+    "num_labels": "classes",
+    "class_num": "classes",
+    "in_chans": "channels",
+    "num_channels": "channels",
+    "img_size": "image_size",
+    "patch_size": "patch",
+    "num_heads": "heads",
+    "num_attention_heads": "heads",
+    "dim_head": "head_dim",
+    "num_layers": "depth",
+    "num_hidden_layers": "depth",
+    "layers": "depth",
+    "mlp_ratio": "mlp_dim",
+    "intermediate_size": "mlp_dim",
+    "global_pool": "pool",
+    "class_token": "tokens",
+    "reg_tokens": "registers",
+    "init_values": "layer_scale",
+    "drop_path_rate": "drop_path",
+    "drop_rate": "dropout",
+    "attn_drop_rate": "attention_dropout",
+    "layer_norm_eps": "norm_eps",
+    "epsilon": "norm_eps",
+    "act_layer": "activation",
+    "hidden_act": "activation",
+    "pos_embed": "position",
+    "representation_size": "head_hidden",
+}
+"""What other libraries call our fields."""
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
@@ -39,7 +79,9 @@ def checked(cls: type, values: Mapping[str, Any], *, where: str = "") -> dict[st
     result = {}
     for name, value in values.items():
         if name not in names:
-            hint = did_you_mean(name, names) or f": the fields are {', '.join(names)}"
+            usual = ELSEWHERE.get(name)
+            same = f": did you mean {usual!r}?" if usual in names else ""
+            hint = same or did_you_mean(name, names) or f": the fields are {', '.join(names)}"
             raise ConfigError(f"unknown field {name!r}{place}{hint}")
         if isinstance(value, list):
             value = tuple(value)
@@ -67,18 +109,44 @@ def choice(field: str, value: str, known: Iterable[str]) -> str:
 def pair(field: str, value: Size) -> tuple[int, int]:
     """(height, width) from one number or two; both positive."""
     both = (value, value) if isinstance(value, int) else tuple(value)
-    if len(both) != 2 or any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in both):
+    if len(both) != 2 or not all(
+        isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= 2**16 for v in both
+    ):
         raise ConfigError(
-            f"{field} = {value!r}: expected a positive whole number or (height, width)"
+            f"{field} = {value!r}: expected a positive whole number up to {2**16}, or "
+            "(height, width)"
         )
     return both
+
+
+def size_of(name: str, numbers: Sequence[int]) -> int | tuple[int, int]:
+    """One number for both sides, or height and width."""
+    if len(numbers) == 1:
+        return numbers[0]
+    if len(numbers) == 2:
+        return numbers[0], numbers[1]
+    raise ConfigError(f"{name} takes one number, or height and width; {len(numbers)} were given")
+
+
+def config_fields(assignments: Sequence[str]) -> dict[str, Any]:
+    """`["heads=4", "pool=mean"]` as values of the right type: TOML's, or else plain text."""
+    fields: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{assignment!r}: a field is given as name=value")
+        try:
+            fields[name.replace("-", "_")] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            fields[name.replace("-", "_")] = text
+    return fields
 
 
 def positive(config: Any, *fields: str) -> None:
     """Every named field is at least 1."""
     for field in fields:
         value = getattr(config, field)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
             raise ConfigError(f"{field} = {value!r}: expected a whole number of at least 1")
 
 

@@ -26,6 +26,10 @@ class CheckpointError(VitreousError):
     """A weight file that cannot be read, or that does not fit the model."""
 
 
+class DataError(VitreousError):
+    """Images, labels or annotations that cannot be used; the message names the file."""
+
+
 class HubError(VitreousError):
     """A file on a model hub that could not be had."""
 

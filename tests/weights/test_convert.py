@@ -78,7 +78,7 @@ def test_folder_that_transformers_loads(own, tmp_path):
 
     model, path = own
     done = convert(path, tmp_path / "folder", to_format="huggingface")
-    assert any("norm_eps" in note for note in done.notes) is (model.config.norm_eps != 1e-12)
+    assert done.notes == (), "config.json says every number"
     theirs = AutoModelForImageClassification.from_pretrained(tmp_path / "folder").eval()
     images = picture(2, 3, 32, 32)
     with torch.no_grad():
@@ -164,3 +164,78 @@ def test_command_prints_json(own, tmp_path, capsys):
     assert result["difference"] == 0
     assert result["config"]["dim"] == 32
     assert result["imported"]["loaded"]
+
+
+@pytest.mark.parametrize(
+    "hidden", [{"heads": 4}, {"pool": "mean"}, {"activation": "gelu-tanh"}, {"qk_scale": 0.3}]
+)
+def test_what_no_tensor_shows_is_compared(own, tmp_path, hidden):
+    """Our own files state their config: a model that computes otherwise is refused."""
+    model, path = own
+    other = vitreous.create("vit", classes=7, **{**FIELDS, **hidden})
+    name = next(iter(hidden))
+    with pytest.raises(CheckpointError, match=f"{name}: the checkpoint's config says"):
+        vitreous.import_weights(other, path)
+    vitreous.import_weights(other, path, keep=[name])
+    done = convert(path, tmp_path / "same.safetensors", model="vit", changes=FIELDS)
+    assert getattr(done.config, name) == getattr(model.config, name)
+
+
+def test_config_of_a_transformers_folder_is_compared(own, tmp_path):
+    model, path = own
+    convert(path, tmp_path / "folder", to_format="huggingface")
+    config = json.loads((tmp_path / "folder" / "config.json").read_text())
+    for change, name in (
+        ({"hidden_act": "gelu_new"}, "activation"),
+        ({"num_attention_heads": 4}, "heads"),
+    ):
+        (tmp_path / "folder" / "config.json").write_text(json.dumps({**config, **change}))
+        with pytest.raises(CheckpointError, match=f"{name}: the checkpoint's config says"):
+            vitreous.import_weights(
+                vitreous.create("vit", classes=7, **FIELDS), tmp_path / "folder"
+            )
+    assert model is not None
+
+
+def test_a_class_layer_of_zeros_is_no_fault(tmp_path):
+    """As in the paper's ImageNet-21k files, whose class layer was zeroed before release."""
+    model = vitreous.create("vit", classes=7, init="jax", **FIELDS)
+    write_tensors(tmp_path / "z.npz", vitreous.export_weights(model, "google"), "npz")
+    done = convert(tmp_path / "z.npz", tmp_path / "z.safetensors", model="vit", changes=FIELDS)
+    assert done.difference == 0
+
+
+def test_values_that_are_not_finite_are_named_and_nothing_is_lost(own, tmp_path):
+    model, path = own
+    with torch.no_grad():
+        model.norm.weight[0] = float("nan")
+    bad, target = tmp_path / "bad.safetensors", tmp_path / "precious.safetensors"
+    write_tensors(bad, vitreous.export_weights(model, "timm"), "safetensors")
+    target.write_bytes(b"precious")
+    with pytest.raises(CheckpointError, match=r"bad.safetensors: norm.weight has values"):
+        convert(bad, target, from_format="timm", model="vit", changes=FIELDS)
+    assert target.read_bytes() == b"precious"
+    assert path.exists()
+
+
+def test_a_headless_file_of_ours_converts_again(own, tmp_path):
+    _, path = own
+    changes = {"head": "none"}
+    source = read_tensors(path).tensors
+    body = {k: v for k, v in source.items() if not k.startswith("head.")}
+    write_tensors(tmp_path / "body.safetensors", body, "safetensors")
+    first = tmp_path / "first.safetensors"
+    convert(tmp_path / "body.safetensors", first, model="vit", changes={**FIELDS, **changes})
+    done = convert(first, tmp_path / "second.safetensors")
+    assert done.config.head == "none"
+    convert(first, tmp_path / "bare", to_format="huggingface")
+
+
+def test_options_may_be_repeated_and_stand_anywhere(own, tmp_path):
+    target = tmp_path / "t.safetensors"
+    twice = ["--reinit", "head.out.weight", "--reinit", "head.out.bias"]
+    assert main(["convert", *twice, str(own[1]), str(target)]) == 0
+    before, after = read_tensors(own[1]).tensors, read_tensors(target).tensors
+    assert not torch.equal(before["head.out.weight"], after["head.out.weight"])
+    assert not torch.equal(before["head.out.bias"], after["head.out.bias"])
+    assert torch.equal(before["norm.weight"], after["norm.weight"])

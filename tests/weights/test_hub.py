@@ -13,7 +13,7 @@ import pytest
 import vitreous
 from vitreous.errors import CheckpointError, HubError
 from vitreous.weights import hub
-from vitreous.weights.catalog import CatalogEntry, catalog, entries, find_entry
+from vitreous.weights.catalog import CatalogEntry, catalog
 from vitreous.weights.files import write_tensors
 
 FIELDS = {"image_size": 32, "patch": 8, "dim": 32, "depth": 1, "heads": 2, "classes": 4}
@@ -51,7 +51,8 @@ def server(tmp_path):
                 files = [{"rfilename": path.name} for path in folder.iterdir()]
                 data = json.dumps({"id": "tiny/vit", "sha": COMMIT, "siblings": files}).encode()
             elif (
-                self.path.startswith(("/tiny/vit/resolve/", "/files/")) and (folder / name).exists()
+                self.path.startswith(("/tiny/vit/resolve/", "/files/", "/short/"))
+                and (folder / name).exists()
             ):
                 data = (folder / name).read_bytes()
             else:
@@ -60,7 +61,8 @@ def server(tmp_path):
                 self.end_headers()
                 return
             self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
+            missing = 1000 if self.path.startswith("/short/") else 0
+            self.send_header("Content-Length", str(len(data) + missing))
             self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
             self.send_header("X-Repo-Commit", COMMIT)
             self.end_headers()
@@ -141,7 +143,8 @@ def test_files_of_the_catalog_are_fetched_once_and_hashed(server, tmp_path, monk
     address = f"{server.address}/files/model.safetensors"
     with pytest.raises(HubError, match="damaged or was exchanged"):
         hub.fetch(address, "0" * 8)
-    assert not list((tmp_path / "cache").iterdir()), "nothing is kept of a wrong file"
+    kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert not kept, "nothing is kept of a wrong file"
     path = hub.fetch(address, digest[:8])
     assert path.read_bytes() == data
     asked = len(server.asked)
@@ -154,7 +157,7 @@ def test_files_of_the_catalog_are_fetched_once_and_hashed(server, tmp_path, monk
 def test_catalog_names_are_references(monkeypatch):
     wanted = []
     monkeypatch.setattr(hub, "fetch", lambda address, sha256: wanted.append((address, sha256)))
-    entry = next(e for e in entries() if e.address.startswith("https://") and e.sha256)
+    entry = next(e for e in catalog().values() if e.address.startswith("https://") and e.sha256)
     hub.resolve(entry.name)
     assert wanted == [(entry.address, entry.sha256)]
 
@@ -186,5 +189,20 @@ def test_every_entry_of_the_catalog_builds_a_model():
 
 def test_a_misspelt_checkpoint_gets_a_suggestion():
     name = next(iter(catalog()))
-    with pytest.raises(vitreous.errors.ConfigError, match="did you mean"):
-        find_entry(name[:-1])
+    with pytest.raises(CheckpointError, match="did you mean"):
+        hub.resolve(f"{name}k")
+
+
+def test_files_of_the_same_name_do_not_meet_in_the_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path))
+    monkeypatch.setattr(hub, "_download", lambda address, path: path.write_text(address) and "")
+    entries = [e for e in catalog().values() if e.address.startswith("https://")]
+    paths = {hub.fetch(entry.address) for entry in entries}
+    assert len(paths) == len({entry.address for entry in entries})
+
+
+def test_a_download_that_breaks_off_is_not_kept(server, monkeypatch, tmp_path):
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(HubError, match=r"bytes came|cannot be fetched"):
+        hub.fetch(f"{server.address}/short/model.safetensors")
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]

@@ -30,12 +30,18 @@ class Arguments:
     """Channels that the result is for, if not the source's (with --adapt-channels)."""
     classes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Classes that the result is for, if not the source's (with --reinit 'head.*')."""
-    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=VALUE")] = ()
-    """Other fields of the model's config, like activation=gelu-tanh."""
-    reinit: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATTERN")] = ()
-    """Our parameters that start afresh, like 'head.*'."""
-    drop: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATTERN")] = ()
-    """Keys of the source that are not wanted, like 'decoder.*'."""
+    set: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="FIELD=VALUE")
+    ] = ()
+    """Another field of the model's config, like activation=gelu-tanh; may be repeated."""
+    reinit: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="PATTERN")
+    ] = ()
+    """Our parameters that start afresh, like 'head.*'; may be repeated."""
+    drop: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="PATTERN")
+    ] = ()
+    """Keys of the source that are not wanted, like 'decoder.*'; may be repeated."""
     resample: Annotated[str | None, tyro.conf.arg(metavar="MODE")] = None
     """bicubic or bilinear: let position embeddings change their grid."""
     source_grid: Annotated[tuple[int, ...], tyro.conf.arg(metavar="H [W]")] = ()
@@ -49,8 +55,7 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.cli.fields import config_fields, size_of
-    from vitreous.config import to_dict
+    from vitreous.config import config_fields, size_of, to_dict
     from vitreous.weights.convert import convert
 
     changes = config_fields(arguments.set)

@@ -16,6 +16,10 @@ from vitreous.errors import VitreousError, did_you_mean
 COMMANDS = {
     "models": "what there is, with parameters and FLOPs; --weights: public checkpoints",
     "summary": "the walk of a tensor through a model: stage, shape, parameters, FLOPs",
+    "train": "train or fine-tune on a folder of images, a CSV table, IDX files or built-in data",
+    "evaluate": "how good a trained model is: metrics, per class, calibration",
+    "predict": "what images show: files, folders, globs",
+    "data": "look at data before training: data check PATH",
     "convert": "weights from one library's format to another's, verified",
 }
 """Each is a module of this package with a dataclass `Arguments` and a function `run`."""
@@ -34,6 +38,22 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except VitreousError as error:
+        return _fail(str(error), code=getattr(error, "code", 2))
+    except KeyboardInterrupt:
+        return _fail("stopped", code=130)
+    except BrokenPipeError:
+        # Whoever read our output has closed it (`| head`): that is no error, and nothing is left
+        # to say. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage(), end="")
         return 0
@@ -48,25 +68,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = importlib.import_module(f"vitreous.cli.{command}")
     import tyro
 
+    # Some options have defaults that depend on others, like those of a recipe file.
+    defaults = {"default": module.defaults(rest)} if hasattr(module, "defaults") else {}
     parsed = tyro.cli(
         module.Arguments,
         prog=f"vitreous {command}",
         description=module.__doc__,
         args=rest,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+        **defaults,
     )
-    try:
-        module.run(parsed)
-        sys.stdout.flush()
-    except VitreousError as error:
-        return _fail(str(error))
-    except KeyboardInterrupt:
-        return _fail("stopped", code=130)
-    except BrokenPipeError:
-        # Whoever read our output has closed it (`| head`): that is no error, and nothing is left
-        # to say. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    return module.run(parsed) or 0
 
 
 def _fail(message: str, code: int = 2) -> int:

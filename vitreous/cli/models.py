@@ -18,7 +18,7 @@ from vitreous.errors import ConfigError, did_you_mean
 @dataclass(frozen=True)
 class Arguments:
     pattern: tyro.conf.Positional[str] = "*"
-    """Names to list, as in file names: 'vit-b*'."""
+    """Names to list: a part of them, or a pattern as in file names: 'vit-b*'."""
     weights: bool = False
     """List public checkpoints: model, format, address, preprocessing, licence, accuracy."""
     json: Annotated[bool, tyro.conf.arg(name="json")] = False
@@ -71,6 +71,8 @@ def _weights(arguments: Arguments) -> None:
 
 def _matching(known: list[str], pattern: str) -> list[str]:
     names = [name for name in known if fnmatch.fnmatchcase(name, pattern)]
+    if not names and not set("*?[") & set(pattern):
+        names = [name for name in known if pattern in name]
     if not names:
         hint = did_you_mean(pattern, known) or ": 'vitreous models' lists them all"
         raise ConfigError(f"nothing is called {pattern!r}{hint}")

@@ -36,13 +36,14 @@ class Table:
     def _print_rich(self) -> None:
         from rich import box
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table as RichTable
 
         table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading, right in zip(self.headings, self.right, strict=True):
             table.add_column(heading, justify="right" if right else "left", overflow="fold")
         for cells in self.rows:
-            table.add_row(*cells)
+            table.add_row(*map(escape, cells))  # a class may be called [red]
         Console().print(table)
 
 

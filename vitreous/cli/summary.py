@@ -21,8 +21,10 @@ class Arguments:
     """Channels of the image."""
     classes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Number of classes."""
-    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=VALUE")] = ()
-    """Other fields of the model's config, like position=sines-2d."""
+    set: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="FIELD=VALUE")
+    ] = ()
+    """Another field of the model's config, like position=sines-2d; may be repeated."""
     all: bool = False
     """Show every block, also where they are alike."""
     json: Annotated[bool, tyro.conf.arg(name="json")] = False
@@ -30,7 +32,7 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.cli.fields import config_fields, size_of
+    from vitreous.config import config_fields, size_of
     from vitreous.models.summary import Stage, summarise_name
 
     changes = config_fields(arguments.set)

@@ -25,11 +25,11 @@ class Features(NamedTuple):
     prefix: int
 
 
-def block_indices(blocks: Iterable[int] | None, depth: int) -> list[int]:
+def block_indices(blocks: Iterable[int] | int | None, depth: int) -> list[int]:
     """The asked blocks, counted from 0; negative ones count from the end; None is the last."""
-    asked = [-1] if blocks is None else list(blocks)
+    asked = [-1] if blocks is None else [blocks] if isinstance(blocks, int) else list(blocks)
     for index in asked:
-        if not -depth <= index < depth:
+        if not isinstance(index, int) or not -depth <= index < depth:
             raise ConfigError(
                 f"features of block {index} were asked for; this model has {depth} blocks: "
                 f"use 0 to {depth - 1}, or -{depth} to -1 to count from the end"

@@ -57,7 +57,9 @@ def create(name: str, **changes: Any) -> Model:
 
 def configure(name: str, **changes: Any) -> tuple[str, Any]:
     """The family and the config that `create` would build from."""
-    if changes.get("head") == "none" and "classes" in changes:
+    if not isinstance(name, str):
+        raise ConfigError(f"a model's name is text, like 'vit-b/16'; {name!r} was given")
+    if str(changes.get("head", "")).lower() == "none" and "classes" in changes:
         raise ConfigError("head = 'none' has no classes: leave out classes, or choose a head")
     where = f"model {name!r}"
     if name in FAMILIES:
@@ -74,8 +76,6 @@ def configure(name: str, **changes: Any) -> tuple[str, Any]:
 
 def known_name(name: str) -> str:
     """Our own name for `name`, whichever library's name it is."""
-    if not isinstance(name, str):
-        raise ConfigError(f"a model's name is text, like 'vit-b/16'; {name!r} was given")
     known = names()
     # Capitals do not matter, but where they decide (ViT-g and ViT-G), the nearest spelling does.
     same = [word for word in known if word.lower() == name.lower()]

@@ -7,6 +7,7 @@ successors make is a field of `ViTConfig`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -127,8 +128,10 @@ class ViTConfig:
         fraction(self, "dropout", "attention_dropout", "drop_path")
         if self.registers < 0:
             raise ConfigError(f"registers = {self.registers}: expected 0 or more")
-        if not self.norm_eps > 0:
-            raise ConfigError(f"norm_eps = {self.norm_eps}: expected a number above 0")
+        if not 0 < self.norm_eps < 1:
+            raise ConfigError(f"norm_eps = {self.norm_eps}: expected a small number above 0")
+        if self.qk_scale is not None and not math.isfinite(self.qk_scale):
+            raise ConfigError(f"qk_scale = {self.qk_scale}: expected a finite number")
         self._check_together()
 
     def _check_together(self) -> None:

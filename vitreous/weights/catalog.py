@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import tomllib
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.config import from_dict
-from vitreous.errors import ConfigError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -68,19 +66,3 @@ def catalog() -> dict[str, CatalogEntry]:
         entry = from_dict(CatalogEntry, {**row, "preprocessing": prepared}, where=where)
         entries[entry.name] = entry
     return entries
-
-
-def entries(pattern: str = "*") -> list[CatalogEntry]:
-    """The entries whose name matches."""
-    return [entry for entry in catalog().values() if fnmatch.fnmatchcase(entry.name, pattern)]
-
-
-def find_entry(name: str) -> CatalogEntry:
-    """The entry called `name`."""
-    try:
-        return catalog()[name]
-    except KeyError:
-        raise ConfigError(
-            f"no checkpoint is called {name!r}{did_you_mean(name, catalog())} "
-            "('vitreous models --weights' lists them)"
-        ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable
@@ -17,12 +18,13 @@ from vitreous.layers.head import DistilledOutput
 from vitreous.models import create
 from vitreous.models.model import Model
 from vitreous.weights.exporting import export_weights
-from vitreous.weights.files import read_tensors, write_tensors
+from vitreous.weights.files import Checkpoint, read_tensors, write_tensors
 from vitreous.weights.formats import OWN, find_format
 from vitreous.weights.hub import resolve
 from vitreous.weights.importing import import_weights
 from vitreous.weights.matching import detect_format, family_of
 from vitreous.weights.origin import (
+    HIDDEN,
     infer_changes,
     origin_of,
     own_metadata,
@@ -81,7 +83,9 @@ def convert(
     kind = _kind(target, to_format)
     path = resolve(str(source))
     checkpoint = read_tensors(path, inside=inside)
-    name, fields = _origin(str(source), checkpoint.path, checkpoint.metadata, model, changes or {})
+    given = changes or {}
+    name, fields = _origin(str(source), checkpoint.path, checkpoint.metadata, model, given)
+    keep = {*given, "norm_eps"} & {*HIDDEN} & fields.keys()
     with torch.device("meta"):
         blank = create(name, **fields)
     if from_format is None:
@@ -91,10 +95,13 @@ def convert(
     find_format(to_format, family_of(blank))  # a misspelt target is said before the work
     fields = infer_changes(name, fields, checkpoint.tensors, rules)
 
+    _refuse_non_finite(checkpoint)
     first = create(name, **fields).eval()
+    if checkpoint.metadata.get("format") == "vitreous" and model is None:
+        first.name = checkpoint.metadata.get("model", first.name)
     report = import_weights(
         first,
-        checkpoint.tensors,
+        checkpoint,
         rules.name,
         reinit=reinit,
         drop=drop,
@@ -102,12 +109,11 @@ def convert(
         source_grid=source_grid,
         adapt_channels=adapt_channels,
         # What the source or the caller says goes before what its library usually does.
-        keep=["norm_eps"] if "norm_eps" in fields else [],
+        keep=keep,
     )
     report.source = str(source)
     tensors = export_weights(first, to_format)
-    file = _write(target, kind, tensors, first, to_format)
-    difference = _verify(first, file, to_format)
+    file, difference = _write(target, kind, tensors, first, to_format)
     return Conversion(
         first.name,
         first.config,
@@ -116,7 +122,7 @@ def convert(
         str(to_format),
         len(tensors),
         difference,
-        _advice(first, to_format),
+        _advice(first, to_format) if target.suffix else (),
     )
 
 
@@ -137,9 +143,11 @@ def _kind(target: Path, to_format: str | Path) -> str:
 def _origin(
     source: str, path: Path, metadata: dict[str, str], model: str | None, changes: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    if model is not None:
-        return model, changes
+    """The model's name and fields: the caller's word, then what the source says of itself."""
     origin = origin_of(source, path, metadata)
+    if model is not None:
+        stated = {} if origin is None else origin[1]
+        return model, {**{k: v for k, v in stated.items() if k in HIDDEN}, **changes}
     if origin is None:
         raise ConfigError(
             f"{source} does not say which model it is for: name it, like --model vit-b/16 "
@@ -148,44 +156,72 @@ def _origin(
     return origin[0], {**origin[1], **changes}
 
 
+def _refuse_non_finite(checkpoint: Checkpoint) -> None:
+    for key, tensor in checkpoint.tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise CheckpointError(
+                f"{checkpoint.path}: {key} has values that are not finite: the training that made "
+                "it went wrong, or the file is damaged"
+            )
+
+
 def _write(
     target: Path, kind: str, tensors: dict[str, torch.Tensor], model: Model, to_format: str | Path
-) -> Path:
+) -> tuple[Path, float]:
+    """Write under another name, read that back, and give it its name only if all is well."""
     metadata = {"format": "pt"} if kind == "safetensors" else None
     if str(to_format) == OWN:
         metadata = own_metadata(model)
-    file = target
-    if not target.suffix:
-        target.mkdir(parents=True, exist_ok=True)
-        config = json.dumps(transformers_config(model), indent=2)
-        (target / "config.json").write_text(config + "\n", encoding="utf-8")
-        file = target / "model.safetensors"
-    elif not target.parent.is_dir():
-        raise CheckpointError(f"{target}: the folder {target.parent} does not exist")
     wrap = find_format(to_format, family_of(model)).wrap if kind == "pth" else None
-    write_tensors(file, tensors, kind, metadata, wrap=wrap)
-    return file
+    file = target if target.suffix else target / "model.safetensors"
+    try:
+        if not target.suffix:
+            target.mkdir(parents=True, exist_ok=True)
+            config = json.dumps(transformers_config(model), indent=2)
+            (target / "config.json").write_text(config + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{target}: cannot be written: {error}") from error
+    if not file.parent.is_dir():
+        raise CheckpointError(f"{target}: the folder {file.parent} does not exist")
+    unverified = file.with_name(f".{file.name}.unverified")
+    try:
+        write_tensors(unverified, tensors, kind, metadata, wrap=wrap)
+        difference = _verify(model, unverified, to_format, file)
+        os.replace(unverified, file)
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be written: {error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            unverified.unlink(missing_ok=True)
+    return file, difference
 
 
 @torch.no_grad()
-def _verify(model: Model, file: Path, to_format: str | Path) -> float:
-    """Read the file into a second model, and compare what the two make of a picture."""
+def _verify(model: Model, written: Path, to_format: str | Path, file: Path) -> float:
+    """Read the file into a second model, and compare what the two make of a picture.
+
+    The tokens behind the last block are compared too: a class layer may be all zero.
+    """
     second = type(model)(model.config).eval()
     second.name = model.name
-    import_weights(second, file, to_format, keep=["norm_eps"])
+    import_weights(second, written, to_format, keep=HIDDEN)
     generator = torch.Generator().manual_seed(0)
     size = pair("image_size", model.config.image_size)
     image = torch.randn(1, model.config.channels, *size, generator=generator)
-    wanted, got = model(image), second(image)
-    assert not isinstance(wanted, DistilledOutput), "in eval mode there is one output"
+    wanted, got = (_everything(one, image) for one in (model, second))
     difference = ((got - wanted).norm() / wanted.norm()).item()
     if not difference <= TOLERANCE:  # not a number is a failure too
-        os.unlink(file)
         raise CheckpointError(
             f"{file}: read back, it gives other outputs (relative difference {difference:.1e}); "
-            "it was removed. This is a fault of the rules: please report it"
+            "it was not kept. This is a fault of the rules: please report it"
         )
     return difference
+
+
+def _everything(model: Model, image: torch.Tensor) -> torch.Tensor:
+    features = model.features(image)
+    assert not isinstance(features.output, DistilledOutput), "in eval mode there is one output"
+    return torch.cat((features.tokens[-1].flatten(), features.output.flatten()))
 
 
 def _advice(model: Model, to_format: str | Path) -> tuple[str, ...]:

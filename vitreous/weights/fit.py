@@ -39,7 +39,9 @@ def fit_positions(
                 continue
             sizes = f"{source[0]}x{source[1]} to {module.grid[0]}x{module.grid[1]}"
             if resample is None:
-                misfit.misshaped[full] = f"positions change from {sizes}: pass resample='bicubic'"
+                misfit.misshaped[full] = (
+                    f"positions change from {sizes}: pass resample='bicubic' (--resample bicubic)"
+                )
                 continue
             values[full] = module.resample(name, values[full], source, resample)
             report.resampled[full] = f"{sizes}, {resample}"
@@ -60,7 +62,9 @@ def fit_input(
     if have == want:
         return
     if not allowed:
-        misfit.misshaped[name] = f"{have} channels, the model has {want}: pass adapt_channels=True"
+        misfit.misshaped[name] = (
+            f"{have} channels, the model has {want}: pass adapt_channels=True (--adapt-channels)"
+        )
         return
     change = f"{have} to {want} channels"
     values[name] = adapt_channels(values[name], want)
@@ -78,16 +82,16 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     """(out, c, kh, kw) -> (out, channels, kh, kw) with about the same response.
 
     More channels repeat the filters in turn, scaled by c / channels, so that the same picture in
-    every channel gives what it gave before (RGB to N as timm does it). Fewer channels add up the
-    filters that repeating would have spread, so that 3 to 6 and back changes nothing.
+    every channel gives about what it gave before (RGB to N as timm does it). Fewer channels take
+    the mean of the filters that repeating would have made alike, scaled the same way: there and
+    back changes nothing, and RGB to gray is the sum.
     """
     have = weight.shape[1]
     if channels >= have:
         index = torch.arange(channels, device=weight.device) % have
         return weight[:, index] * (have / channels)
-    folded = weight.new_zeros(weight.shape[0], channels, *weight.shape[2:])
-    index = torch.arange(have, device=weight.device) % channels
-    return folded.index_add_(1, index, weight)
+    alike = [weight[:, first::channels].mean(dim=1) for first in range(channels)]
+    return torch.stack(alike, dim=1) * (have / channels)
 
 
 class Rows(NamedTuple):

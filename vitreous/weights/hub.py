@@ -3,15 +3,17 @@ in the catalog. Downloads happen only when such a reference is given, once, and 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import http.client
 import os
 import re
-import shutil
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from vitreous.errors import CheckpointError, HubError
+from vitreous.errors import CheckpointError, HubError, did_you_mean
 from vitreous.weights.catalog import catalog
 
 WANTED = ["config.json", "*.safetensors", "*.safetensors.index.json", "pytorch_model.bin"]
@@ -32,6 +34,9 @@ def resolve(reference: str) -> Path:
             f"{reference}: only what is in the catalog is fetched ('vitreous models --weights'); "
             "download the file and give its path, or use a hub reference such as hf:owner/name"
         )
+    hint = "" if Path(reference).exists() else did_you_mean(reference, catalog())
+    if hint:
+        raise CheckpointError(f"{reference}: there is no such file, nor catalog entry{hint}")
     return Path(reference)
 
 
@@ -43,32 +48,44 @@ def cache_folder() -> Path:
 
 def fetch(address: str, sha256: str = "") -> Path:
     """The file at `address`, from the cache or the network; its hash must begin with `sha256`."""
-    target = cache_folder() / address.rpartition("/")[2]
+    parts = urllib.parse.urlsplit(address)
+    target = cache_folder() / parts.netloc.replace(":", "_") / parts.path.lstrip("/")
     if target.is_file():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{os.getpid()}.part")
-    digest = hashlib.sha256()
     try:
-        with urllib.request.urlopen(address, timeout=60) as answer, partial.open("wb") as file:
-            while chunk := answer.read(1 << 20):
-                digest.update(chunk)
-                file.write(chunk)
-        if not digest.hexdigest().startswith(sha256):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        digest = _download(address, partial)
+        if not digest.startswith(sha256):
             raise HubError(
-                f"{address}: the file's hash begins with {digest.hexdigest()[:8]}, not with the "
-                f"published {sha256}: it is damaged or was exchanged, and was not kept"
+                f"{address}: the file's hash begins with {digest[:8]}, not with the published "
+                f"{sha256}: it is damaged or was exchanged, and was not kept"
             )
-        shutil.move(partial, target)
-    except (urllib.error.URLError, OSError) as error:
-        reason = getattr(error, "reason", error)
+        os.replace(partial, target)
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+        reason = getattr(error, "reason", None) or error
         raise HubError(
             f"{address} cannot be fetched ({reason}): check the network, or download it elsewhere "
             f"and put it at {target}"
         ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
     return target
+
+
+def _download(address: str, path: Path) -> str:
+    """Write what an address gives to a file, all of it; the file's SHA-256."""
+    digest, size = hashlib.sha256(), 0
+    with urllib.request.urlopen(address, timeout=60) as answer, path.open("wb") as file:
+        announced = answer.headers.get("Content-Length")
+        while chunk := answer.read(1 << 20):
+            digest.update(chunk)
+            size += len(chunk)
+            file.write(chunk)
+    if announced is not None and size != int(announced):
+        raise HubError(f"{address}: only {size:,} of {int(announced):,} bytes came; try again")
+    return digest.hexdigest()
 
 
 def _from_hub(reference: str) -> Path:

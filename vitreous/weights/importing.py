@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models.model import Model
-from vitreous.weights.files import read_tensors
+from vitreous.weights.files import Checkpoint, read_tensors
 from vitreous.weights.fit import fit_input, fit_positions
 from vitreous.weights.formats import find_format
 from vitreous.weights.hub import resolve
@@ -26,14 +26,14 @@ from vitreous.weights.matching import (
     title,
     without_prefix,
 )
-from vitreous.weights.origin import stated_numbers
+from vitreous.weights.origin import HIDDEN, stated_fields
 from vitreous.weights.report import ImportReport, Misfit
 from vitreous.weights.rules import Format, to_ours
 
 
 def import_weights(
     model: Model,
-    source: str | Path | Mapping[str, Any],
+    source: str | Path | Mapping[str, Any] | Checkpoint,
     format: str | Path | None = None,
     *,
     reinit: Iterable[str] = (),
@@ -54,7 +54,8 @@ def import_weights(
     resample: bicubic or bilinear: let position embeddings change their grid.
     source_grid: the grid of the source's positions where it is not a square.
     adapt_channels: let the first layer change its number of channels.
-    keep: config values that stay although the format's library computes with others ("norm_eps").
+    keep: fields of the config that stay although the checkpoint says, or its library computes with,
+        others: "norm_eps", "heads", "activation", "pool" …
     inside: which part of a training checkpoint to take ("model_ema").
     """
     if resample not in (None, "bicubic", "bilinear"):
@@ -63,9 +64,9 @@ def import_weights(
         _patterns(option, given)
         for option, given in (("reinit", reinit), ("drop", drop), ("keep", keep))
     )
-    for number in keep:
-        if number != "norm_eps":
-            raise ConfigError(f"keep = {number!r}: what can be kept is 'norm_eps'")
+    for field in keep:
+        if field not in HIDDEN:
+            raise ConfigError(f"keep = {field!r}: what can be kept is {', '.join(HIDDEN)}")
     family = family_of(model)
     name, tensors, stated = _read(source, inside)
     rules = detect_format(model, tensors, name) if format is None else find_format(format, family)
@@ -79,14 +80,16 @@ def import_weights(
     fit_positions(model, values, grid, resample, report, misfit)
     fit_input(model, values, adapt_channels, report, misfit)
     _check_shapes(model, values, misfit)
+    _compare_fields(model, stated, keep, report, misfit)
     if misfit:
         hint = _look_elsewhere(model, rules, tensors)
         raise CheckpointError(misfit.explain(name, title(model), rules.name, hint))
 
     _load(model, values, report)
-    numbers = {**rules.numbers, **stated}
-    _set_numbers(model, numbers, keep, report)
-    if rules.note:
+    epsilon = stated.get("norm_eps", rules.numbers.get("norm_eps"))
+    if epsilon is not None and "norm_eps" not in keep:
+        _set_epsilon(model, epsilon, report)
+    if rules.note and all(getattr(model.config, k) == v for k, v in rules.note_when.items()):
         report.notes.append(rules.note)
     return report
 
@@ -99,25 +102,47 @@ def _patterns(option: str, given: Iterable[str]) -> list[str]:
 
 
 def _read(
-    source: str | Path | Mapping[str, Any], inside: str | None
+    source: str | Path | Mapping[str, Any] | Checkpoint, inside: str | None
 ) -> tuple[str, dict[str, Tensor], dict[str, Any]]:
-    """The source's name, its tensors, and the numbers that its own config states."""
+    """The source's name, its tensors, and what its own config states."""
     if isinstance(source, Mapping):
-        return "the given weights", _as_tensors(source), {}
-    checkpoint = read_tensors(resolve(str(source)), inside=inside)
-    stated = stated_numbers(checkpoint.path, checkpoint.metadata)
-    return str(source), checkpoint.tensors, stated
+        return "the given state dict", _as_tensors(source), {}
+    if isinstance(source, Checkpoint):
+        name, read = str(source.path), source
+    elif isinstance(source, str | Path):
+        name, read = str(source), read_tensors(resolve(str(source)), inside=inside)
+    else:
+        raise CheckpointError(
+            f"weights come from a path or tensors by name, not from a {type(source).__name__}: "
+            "give model.state_dict()"
+        )
+    return name, read.tensors, stated_fields(name, read.path, read.metadata)
+
+
+def _compare_fields(
+    model: Model, stated: Mapping[str, Any], keep: list[str], report: ImportReport, misfit: Misfit
+) -> None:
+    """What the checkpoint's config says and no tensor shows must be so in the model."""
+    head_is_new = any(name.startswith("head.") for name in report.reinitialised)
+    for name, value in stated.items():
+        have = getattr(model.config, name, value)
+        if name == "norm_eps" or name in keep or have == value or (name == "pool" and head_is_new):
+            continue
+        misfit.misshaped[name] = (
+            f"the checkpoint's config says {value!r}, the model has {have!r}: create it with "
+            f"{name}={value!r}, or pass keep=[{name!r}]"
+        )
 
 
 def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
     tensors = {}
     for key, value in given.items():
         if not isinstance(key, str):
-            raise CheckpointError(f"the given weights have the key {key!r}: expected names")
+            raise CheckpointError(f"the given state dict has the key {key!r}: expected names")
         try:
             tensors[key] = value if isinstance(value, Tensor) else torch.tensor(value)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"the given weights: {key} is no tensor: {error}") from error
+            raise CheckpointError(f"the given state dict: {key} is no tensor: {error}") from error
     return tensors
 
 
@@ -174,7 +199,7 @@ def _looked_for(
 ) -> str:
     covered = rules.rule_for(name)
     if covered is None:
-        return "nothing: the format has no rule for it"
+        return "nothing: models of this format have no such part; create the model without it"
     others = len(list(rules.spellings(*covered, axes))) - 1
     usual = " + ".join(rules.written(*covered, axes, ours))
     return f"{usual}, and {others} other spellings" if others else usual
@@ -212,7 +237,9 @@ def _check_shapes(model: Model, values: dict[str, Tensor], misfit: Misfit) -> No
             continue
         misfit.misshaped[name] = f"{tuple(have)}, the model has {tuple(want)}"
         if name.startswith("head."):
-            misfit.misshaped[name] += ": create it with as many classes, or reinit=['head.*']"
+            misfit.misshaped[name] += (
+                ": create it with as many classes, or let the head start afresh"
+            )
 
 
 def _look_elsewhere(model: Model, rules: Format, tensors: Mapping[str, Tensor]) -> str:
@@ -240,20 +267,16 @@ def _load(model: Model, values: dict[str, Tensor], report: ImportReport) -> None
     report.loaded = [name for name in target if name not in changed]
 
 
-def _set_numbers(
-    model: Model, numbers: Mapping[str, Any], keep: list[str], report: ImportReport
-) -> None:
-    """Compute with the numbers that the checkpoint's library computes with."""
-    for name, value in numbers.items():
-        assert name == "norm_eps", f"{name} cannot be set once the model is made"
-        before = getattr(model.config, name)
-        if before == value or name in keep:
-            continue
-        for module in model.modules():
-            if isinstance(module, nn.LayerNorm):
-                module.eps = value
-        model.config = dataclasses.replace(model.config, **{name: value})
-        report.numbers[name] = f"{before} to {value}, as the checkpoint's library computes"
+def _set_epsilon(model: Model, value: float, report: ImportReport) -> None:
+    """Compute with the epsilon that the checkpoint's library computes with."""
+    before = model.config.norm_eps
+    if before == value:
+        return
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm | nn.BatchNorm2d):
+            module.eps = value
+    model.config = dataclasses.replace(model.config, norm_eps=value)
+    report.numbers["norm_eps"] = f"{before} to {value}, as the checkpoint's library computes"
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

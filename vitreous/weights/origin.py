@@ -44,6 +44,8 @@ TRANSFORMERS_ACTIVATIONS = {
     "quick_gelu": "quick-gelu",
     "relu": "relu",
 }
+HIDDEN = ("heads", "activation", "pool", "qk_scale", "norm", "position", "pad", "norm_eps")
+"""Fields that decide about the outputs and leave no trace in names and shapes."""
 Origin = tuple[str, dict[str, Any]]
 """A model's name and the changes to its config."""
 
@@ -52,8 +54,15 @@ def own_metadata(model: Model) -> dict[str, str]:
     """What our own safetensors files say about themselves."""
     family = family_of(model)
     name = model.name or family
-    config = json.dumps(to_dict(model.config))
-    return {"format": "vitreous", "model": name, "family": family, "config": config}
+    config = to_dict(model.config)
+    if config.get("head") == "none":
+        del config["classes"]  # which mean nothing without a head
+    return {
+        "format": "vitreous",
+        "model": name,
+        "family": family,
+        "config": json.dumps(config),
+    }
 
 
 def origin_of(source: str, path: Path, metadata: Mapping[str, str]) -> Origin | None:
@@ -75,11 +84,11 @@ def origin_of(source: str, path: Path, metadata: Mapping[str, str]) -> Origin | 
     return None
 
 
-def stated_numbers(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Numbers that the checkpoint's own config gives, and no weight file can: norm_eps."""
-    origin = origin_of("", path, metadata)
+def stated_fields(source: str, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """What the checkpoint's own config says that no tensor shows."""
+    origin = origin_of(source, path, metadata)
     changes = origin[1] if origin else {}
-    return {name: changes[name] for name in ("norm_eps",) if name in changes}
+    return {name: changes[name] for name in HIDDEN if name in changes}
 
 
 def infer_changes(
@@ -136,11 +145,13 @@ def transformers_config(model: Model) -> dict[str, Any]:
         for name, value in (("image_size", config.image_size), ("patch_size", config.patch))
     }
     fields = {theirs: getattr(config, ours) for theirs, ours in TRANSFORMERS.items()}
+    family = "DeiT" if distilled else "ViT"
+    head = (
+        "ForImageClassificationWithTeacher" if config.pool == "both" else "ForImageClassification"
+    )
     return {
-        "model_type": "deit" if distilled else "vit",
-        "architectures": [
-            "DeiTForImageClassificationWithTeacher" if distilled else "ViTForImageClassification"
-        ],
+        "model_type": family.lower(),
+        "architectures": [family + ("Model" if config.head == "none" else head)],
         **fields,
         **square,
         "intermediate_size": config.mlp_width,
@@ -164,6 +175,10 @@ def _from_transformers(path: Path) -> Origin | None:
     if activation not in TRANSFORMERS_ACTIVATIONS:
         raise CheckpointError(f"{path}: hidden_act = {activation!r} is not supported")
     changes["activation"] = TRANSFORMERS_ACTIVATIONS[activation]
+    kind = str((data.get("architectures") or [""])[0])
     if data["model_type"] == "deit":
-        changes |= {"tokens": "class+distillation", "pool": "both"}
+        pool = "class" if kind == "DeiTForImageClassification" else "both"
+        changes |= {"tokens": "class+distillation", "pool": pool}
+    if kind in ("ViTModel", "DeiTModel"):
+        changes["head"] = "none"
     return "vit", changes

@@ -102,13 +102,22 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
+        self.literal, self.copied = 0, 0
+
+    def charge(self, arguments: tuple[Any, ...]) -> None:
+        """Calls copy what they are given: no file may copy much more than it holds."""
+        self.copied += sum(len(a) for a in arguments if hasattr(a, "__len__"))
+        if self.copied > 2 * self.literal + 1_000_000:
+            raise WeightFileError("its pickle copies the same data again and again: it is hostile")
 
     def follow(self, instruction: str, argument: Any) -> None:
         stack = self.stack
         match instruction:
             case _ if instruction in ITSELF:
+                self.literal += len(argument) if isinstance(argument, str) else 0
                 stack.append(argument)
             case _ if instruction in BYTES:
+                self.literal += len(argument)
                 stack.append(bytearray(argument))  # memory that a tensor can keep and write to
             case _ if instruction in CONSTANTS:
                 stack.append(CONSTANTS[instruction])
@@ -158,6 +167,7 @@ class _Machine:
             case "REDUCE" | "NEWOBJ":
                 arguments = stack.pop()
                 maker = self.top(Maker)
+                self.charge(arguments)
                 stack[-1] = maker.make(*arguments)
             case "BUILD":
                 state = stack.pop()

@@ -109,8 +109,9 @@ def _read_torch(
     for entry in entries.values():
         if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
             raise WeightFileError(
-                f"{quoted(entry.filename)} is compressed, which torch never does: "
-                "read it with torch in a place you trust, and save it again"
+                f"{quoted(entry.filename)} is compressed, as in a TorchScript program but in no "
+                "weights that torch saves: load it with torch in a place you trust, and save its "
+                "state_dict()"
             )
     if sum(entry.file_size for entry in entries.values()) > _file_size(archive.fp):
         raise WeightFileError("entries of the archive overlap, as in a zip bomb")

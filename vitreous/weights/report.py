@@ -64,7 +64,11 @@ class Misfit:
         lines += [f"  unexpected   {key} {shape}" for key, shape in self.unexpected.items()]
         lines += [f"  wrong shape  {name}: {what}" for name, what in self.misshaped.items()]
         if self.missing:
-            lines.append("to start some parameters afresh, name them: reinit=['head.*']")
+            lines.append(
+                "to start some parameters afresh, name them: reinit=['head.*'] (--reinit 'head.*')"
+            )
         if self.unexpected:
-            lines.append("to leave out keys of the checkpoint, name them: drop=['key.*']")
+            lines.append(
+                "to leave out keys of the checkpoint, name them: drop=['key.*'] (--drop 'key.*')"
+            )
         return "\n".join(lines + ([hint] if hint else []))

@@ -55,6 +55,12 @@ class Alternative:
     name: str
     when: str | None = None
     """Written only if one of our parameters matches; the first that may be written is."""
+    unless: str | None = None
+    """Written only if none of our parameters matches."""
+
+    def may_be_written(self, ours: list[str]) -> bool:
+        wanted = self.when is None or bool(fnmatch.filter(ours, self.when))
+        return wanted and (self.unless is None or not fnmatch.filter(ours, self.unless))
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,6 @@ class Format:
     rules: tuple[Rule, ...]
     about: str = ""
     families: tuple[str, ...] = ()
-    file: str = "safetensors"
-    """What it is usually stored in: safetensors, npz, pth or pdparams."""
     wrap: str | None = None
     """The key under which a .pth file holds the tensors."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
@@ -81,6 +85,9 @@ class Format:
     """Config values that this library's models can have, where no parameter shows them."""
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     note: str = ""
+    """What who imports should know,"""
+    note_when: Mapping[str, Any] = field(default_factory=dict)
+    """if the model's config has these values."""
     same_as: str = ""
     """The file whose rules these are, with changes."""
 
@@ -108,11 +115,7 @@ class Format:
         ours = list(ours)
         chosen = {}
         for name, alternatives in self.alternatives.items():
-            chosen[name] = next(
-                alt.name
-                for alt in alternatives
-                if alt.when is None or fnmatch.filter(ours, alt.when)
-            )
+            chosen[name] = next(alt.name for alt in alternatives if alt.may_be_written(ours))
         return _expand(rule.theirs, {**values, **chosen}, axes)
 
     def ours_of(self, key: str, axes: Mapping[str, int]) -> str | None:

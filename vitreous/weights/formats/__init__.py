@@ -151,7 +151,7 @@ def _read_alternatives(path: Path, key: str, rows: Any) -> tuple[Alternative, ..
         from_dict(Alternative, row if isinstance(row, dict) else {"name": row}, where=where)
         for row in rows
     )
-    if all(alternative.when is not None for alternative in read):
+    if all(alternative.when or alternative.unless for alternative in read):
         raise ConfigError(f"{where}: one of them must be without 'when', to be written otherwise")
     return read
 
@@ -160,8 +160,8 @@ def _check_numbers(path: Path, read: Format) -> None:
     for name, value in read.numbers.items():
         if name != "norm_eps":
             raise ConfigError(f"{path}: numbers can say norm_eps, not {name}: create the model so")
-        if isinstance(value, bool) or not isinstance(value, float) or not value > 0:
-            raise ConfigError(f"{path}: norm_eps = {value!r}: expected a number above 0")
+        if isinstance(value, bool) or not isinstance(value, float) or not 0 < value < 1:
+            raise ConfigError(f"{path}: norm_eps = {value!r}: expected a small number, like 1e-6")
     for name, values in read.choices.items():
         if not isinstance(values, list | tuple):
             raise ConfigError(f"{path}: choices of {name}: expected a list")

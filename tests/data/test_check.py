@@ -1,0 +1,275 @@
+"""The data check: what it says of good data, and that nothing bad escapes it."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import picture_files
+import pytest
+from PIL import Image
+
+from vitreous.cli.main import main
+from vitreous.data.check import bad_samples, check
+from vitreous.data.sources import open_source
+from vitreous.data.sources.files import FileSource
+from vitreous.errors import DataError
+
+RANDOM = np.random.default_rng(0)
+
+
+def picture(path, shape=(8, 6, 3)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(RANDOM.integers(0, 256, shape, dtype=np.uint8)).save(path)
+    return path
+
+
+@pytest.fixture
+def good(tmp_path):
+    for split, count in (("train", 4), ("val", 2)):
+        for name in ("cat", "dog"):
+            for i in range(count):
+                picture(tmp_path / split / name / f"{i}.png")
+    return tmp_path
+
+
+def test_what_was_understood(good):
+    report = check(open_source(good))
+    assert (report.kind, report.task) == ("folder", "classify")
+    assert report.splits == {"train": 8, "val": 4}
+    assert report.classes == {"cat": {"train": 4, "val": 2}, "dog": {"train": 4, "val": 2}}
+    assert report.sizes["median"] == report.sizes["most_common"] == [8, 6]
+    assert (report.channels, report.dtypes) == ({3: 12}, {"uint8": 12})
+    assert report.bytes == sum(path.stat().st_size for path in good.rglob("*.png"))
+    assert report.duplicates == {"train": 0, "val": 0, "across": 0}
+    assert (report.problems, report.fatal) == ([], [])
+    json.dumps(report.to_dict())
+
+
+def test_statistics(good):
+    report = check(open_source(good))
+    images = np.stack([np.asarray(Image.open(p)) for p in sorted(good.glob("train/*/*.png"))]) / 255
+    np.testing.assert_allclose(report.mean, images.mean(axis=(0, 1, 2)), atol=1e-6)
+    np.testing.assert_allclose(report.std, images.std(axis=(0, 1, 2)), atol=1e-6)
+
+
+def test_statistics_of_16_bits_and_of_gray_among_colour(tmp_path):
+    for i, shade in enumerate((0, 65535)):
+        path = tmp_path / "deep" / "ab"[i] / "1.png"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(np.full((4, 4), shade, np.uint16)).save(path)
+    report = check(open_source(tmp_path / "deep"))
+    assert (report.mean, report.std) == ([0.5], [0.5])
+    picture(tmp_path / "mixed" / "a" / "1.png", (5, 5))
+    picture(tmp_path / "mixed" / "b" / "1.png", (7, 5, 3))
+    report = check(open_source(tmp_path / "mixed"))
+    assert len(report.mean) == 3
+    assert report.channels == {1: 1, 3: 1}
+    assert any("differ in channels" in note for note in report.notes)
+    assert (report.sizes["smallest"], report.sizes["largest"]) == ([5, 5], [7, 5])
+
+
+def bad_corpus(folder):
+    """Spoils a folder; name of each bad file -> what must be said of it."""
+    whole = picture(folder / "whole.jpg", (64, 64, 3)).read_bytes()
+    (folder / "whole.jpg").unlink()
+    (folder / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "empty.png").write_bytes(b"")
+    (folder / "page.jpg").write_text("<html><body>not found</body></html>")
+    (folder / "text.png").write_text("hello")
+    (folder / "bomb.png").write_bytes(picture_files.bomb(20_000, 20_000))
+    (folder / "large.png").write_bytes(picture_files.bomb(12_000, 9_000))
+    (folder / "noise.tif").write_bytes(b"II*\0" + bytes(range(200)))
+    (folder / "broken.png").symlink_to(folder / "nowhere.png")
+    (folder / "loop.png").symlink_to(folder / "loop.png")
+    os.mkfifo(folder / "pipe.png")
+    Image.fromarray(np.full((4, 4), np.nan, np.float32)).save(folder / "nan.tif")
+    with open(os.path.join(folder, os.fsdecode(b"caf\xe9.png")), "wb"):
+        pass
+    return {
+        "cut.jpg": "is cut short",
+        "empty.png": "the file is empty",
+        "page.jpg": "is an HTML page",
+        "text.png": "is not an image",
+        "bomb.png": "too many pixels",
+        "large.png": "too many pixels",
+        "noise.tif": "is ",
+        "broken.png": "is a link to a file that does not exist",
+        "loop.png": "cannot be read",
+        "pipe.png": "is not a regular file",
+        "nan.tif": "not finite",
+        "caf\\xe9.png": "the file is empty",
+    }
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_every_bad_file_is_named_once(good, workers):
+    expected = bad_corpus(good / "train" / "cat")
+    source = open_source(good)
+    report = check(source, workers=workers)
+    assert {os.path.basename(problem.file) for problem in report.fatal} == set(expected)
+    assert len(report.fatal) == len(expected)
+    for problem in report.fatal:
+        assert problem.file.startswith("train/cat/")
+        assert expected[os.path.basename(problem.file)] in problem.what
+        assert "\n" not in problem.what
+        assert str(good) not in problem.what
+    bad = bad_samples(source, workers=workers)
+    assert {problem.file for problem in report.fatal} == set(bad)
+    assert all(bad[id].what for id in bad)
+    assert report.splits["train"] == 8 + len(expected)  # nothing is dropped
+
+
+def test_a_folder_of_nothing_but_bad_files(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for i in range(2):
+            (tmp_path / name / f"{i}.jpg").write_bytes(b"")
+    report = check(open_source(tmp_path))
+    assert len(report.fatal) == 4
+    assert (report.sizes, report.mean) == ({}, [])
+
+
+def test_limit_of_pixels(good):
+    assert len(check(open_source(good), max_pixels=47).fatal) == 12
+    assert check(open_source(good), max_pixels=48).fatal == []
+
+
+def whats(report):
+    return [problem.what for problem in report.problems]
+
+
+def test_classes_that_are_missing_or_small(good):
+    shutil.rmtree(good / "val" / "cat")
+    picture(good / "train" / "eel" / "1.png")
+    report = check(open_source(good))
+    assert whats(report) == [
+        "class 'cat' has no images in val",
+        "class 'eel' has only one image",
+        "class 'eel' has no images in val",
+    ]
+    assert report.fatal == []
+
+
+def test_a_single_class_is_fatal(tmp_path):
+    picture(tmp_path / "all" / "1.png")
+    picture(tmp_path / "all" / "2.png")
+    assert [p.what for p in check(open_source(tmp_path)).fatal] == [
+        "there is only one class: nothing to tell apart"
+    ]
+
+
+def test_duplicates(good):
+    train, val = good / "train", good / "val"
+    shutil.copy(train / "cat" / "0.png", train / "cat" / "copy.png")
+    shutil.copy(train / "cat" / "1.png", val / "cat" / "seen.png")
+    with Image.open(train / "dog" / "2.png") as image:  # other bytes, the same pixels
+        image.save(train / "cat" / "both.bmp")
+    report = check(open_source(good))
+    assert report.duplicates == {"train": 2, "val": 0, "across": 1}
+    assert {(problem.file, problem.what) for problem in report.problems} == {
+        (
+            "train/cat/1.png",
+            "is in train, and the same picture val/cat/seen.png is in val",
+        ),
+        ("train/cat/both.bmp", "is 'cat', but the same picture train/dog/2.png is 'dog'"),
+    }
+    assert report.fatal == []
+
+
+def test_a_row_without_a_file(tmp_path):
+    picture(tmp_path / "1.png")
+    (tmp_path / "t.csv").write_text("path,label\n1.png,cat\n2.png,dog\n")
+    (problem,) = check(open_source(tmp_path / "t.csv", val_fraction=0)).fatal
+    assert (problem.file, problem.what) == ("2.png", "there is no such file")
+
+
+def test_built_in_data_is_good():
+    for name in ("digits", "shapes:60"):
+        report = check(open_source(name))
+        assert report.problems == []
+        assert report.bytes is None
+        assert report.mean
+
+
+def test_a_fault_of_ours_is_not_hidden(good, monkeypatch):
+    monkeypatch.setattr(FileSource, "image", lambda self, sample: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        check(open_source(good))
+
+
+# ---- the command line
+
+
+def test_command(good, capsys):
+    assert main(["data", "check", str(good)]) == 0
+    out, err = capsys.readouterr()
+    for line in (
+        f"{good}: classify, read as folder",
+        "images      train 8, val 4",
+        "sizes       8x6",
+        "channels    3; values uint8",
+        "duplicates  none",
+        " 0  cat        4    2",
+        "no problems",
+    ):
+        assert line in out
+    assert err == ""
+
+
+def test_command_with_problems(good, capsys):
+    expected = bad_corpus(good / "train" / "cat")
+    assert main(["data", "check", str(good)]) == 2
+    out, err = capsys.readouterr()
+    assert err == f"vitreous: {good}: {len(expected)} problems make images unusable: see above\n"
+    for name, what in expected.items():
+        (line,) = [line for line in out.splitlines() if f"/{name}: " in line]
+        assert line.startswith("  fatal  train/cat/")
+        assert what in line
+
+
+def test_command_json(good, capsys):
+    (good / "val" / "cat" / "bad.png").write_bytes(b"")
+    assert main(["data", "check", str(good), "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert report["splits"] == {"train": 8, "val": 5}
+    assert report["problems"] == [
+        {"file": "val/cat/bad.png", "what": "the file is empty", "fatal": True}
+    ]
+
+
+def test_command_names(tmp_path, capsys):
+    picture(tmp_path / "1.png")
+    picture(tmp_path / "2.png")
+    (tmp_path / "t.csv").write_text("path,label\n1.png,0\n2.png,1\n")
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    arguments = ["data", "check", str(tmp_path / "t.csv"), "--names", str(tmp_path / "names.txt")]
+    assert main(arguments) == 0
+    assert "0  cat" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nowhere", "nowhere: there is no such file or folder"),
+        ("torchvision:CIFAR10", "with --download"),
+        ("torchvision:CIFAR", "is not known"),
+    ],
+)
+def test_command_refuses(path, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VITREOUS_DATA", str(tmp_path))
+    assert main(["data", "check", path]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_unknown_class_is_one_message(good, capsys):
+    picture(good / "val" / "cow" / "1.png")
+    assert main(["data", "check", str(good)]) == 2
+    err = capsys.readouterr().err
+    assert err == f"vitreous: {good}: class 'cow' has images in val but none in train\n"
+    with pytest.raises(DataError, match="cow"):
+        open_source(good)

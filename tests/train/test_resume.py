@@ -1,0 +1,179 @@
+"""A run that is killed and resumed ends with the same bits as one that was never killed."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from vitreous.errors import CheckpointError
+from vitreous.train import checkpoint
+from vitreous.train.checkpoint import Progress
+from vitreous.weights.files import read_tensors
+
+TINY = [
+    "--model=vit",
+    "--fields=patch=4",
+    "dim=16",
+    "depth=1",
+    "heads=2",
+    "drop_path=0.1",
+    "dropout=0.1",
+    "--image-size=8",
+    "--epochs=3",
+    "--batch=128",
+    "--save-every=3",
+    "--mixup=0.2",
+    "--ema=0.9",
+    "--crop=shift",
+]
+
+
+def command(out, *more):
+    return [sys.executable, "-m", "vitreous", "train", "digits", *TINY, f"--out={out}", *more]
+
+
+def train(out, *more, check=True, **options):
+    return subprocess.run(
+        command(out, *more), check=check, capture_output=True, text=True, timeout=300, **options
+    )
+
+
+def final(out):
+    last = checkpoint.newest(out / "checkpoints")
+    tensors, progress = checkpoint.load(last)
+    assert progress.finished
+    return tensors
+
+
+def assert_same_run(one, other):
+    first, second = final(one), final(other)
+    assert first.keys() == second.keys()
+    different = [name for name in first if not torch.equal(first[name], second[name])]
+    assert not different
+    weights = [read_tensors(run / "model.safetensors").tensors for run in (one, other)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert (one / "metrics.jsonl").read_text() == (other / "metrics.jsonl").read_text()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    train(out)
+    return out
+
+
+def test_same_seed_twice_gives_the_same_run(whole, tmp_path):
+    train(tmp_path / "again", "--workers=2")
+    assert_same_run(whole, tmp_path / "again")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_killed_at_random_moments(whole, tmp_path, workers):
+    """SIGKILL, wherever it strikes, also while saving."""
+    out, chance = tmp_path / "killed", random.Random(workers)
+    resume: list[str] = []
+    for _ in range(5):
+        process = subprocess.Popen(
+            command(out, f"--workers={workers}", *resume),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        began = time.monotonic()
+        steps = len(list((out / "checkpoints").glob("step-*"))) if out.exists() else 0
+        while process.poll() is None and time.monotonic() - began < 60:
+            now = len(list((out / "checkpoints").glob("*step-*"))) if out.exists() else 0
+            if now > steps:
+                time.sleep(chance.random() * 0.2)
+                break
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        if (out / "config.json").exists():
+            resume = ["--resume"]
+    train(out, f"--workers={workers}", *resume)
+    assert_same_run(whole, out)
+
+
+def test_sigterm_saves_says_how_to_go_on_and_resumes(whole, tmp_path):
+    out = tmp_path / "stopped"
+    process = subprocess.Popen(
+        command(out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    while not (out / "checkpoints").exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert f"--resume --out {out}" in said
+    train(out, "--resume")
+    assert_same_run(whole, out)
+
+
+def test_a_finished_run_is_extended_only_by_asking(whole, tmp_path):
+    out = tmp_path / "longer"
+    shutil.copytree(whole, out)
+    assert "finished" in train(out, "--resume").stderr
+    assert_same_run(whole, out)
+    train(out, "--resume", "--epochs=4")
+    assert final(out).keys()
+    steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(set(steps))
+    assert (
+        checkpoint.newest(out / "checkpoints").name > checkpoint.newest(whole / "checkpoints").name
+    )
+
+
+def test_a_run_is_not_overwritten(whole):
+    done = train(whole, check=False)
+    assert done.returncode == 2
+    assert "has a run already" in done.stderr
+
+
+@pytest.fixture
+def saved(tmp_path):
+    folder = tmp_path / "checkpoints"
+    for step in (1, 2):
+        tensors = {"a": torch.full((100,), float(step)), "b": torch.arange(step)}
+        checkpoint.save(folder, tensors, Progress(step=step))
+    return folder
+
+
+def test_newest_valid_checkpoint_wins(saved):
+    newest = saved / "step-00000002"
+    assert checkpoint.newest(saved) == newest
+    data = bytearray((newest / "state.safetensors").read_bytes())
+    data[-1] ^= 1
+    (newest / "state.safetensors").write_bytes(data)
+    assert checkpoint.newest(saved).name == "step-00000001"
+    (saved / "step-00000001" / "manifest.json").unlink()
+    assert checkpoint.newest(saved) is None
+
+
+@pytest.mark.parametrize("place", ["write_tensors", "_write"])
+def test_a_full_disk_leaves_the_checkpoint_before(saved, monkeypatch, place):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, place, full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        checkpoint.save(saved, {"a": torch.zeros(3)}, Progress(step=3))
+    assert checkpoint.newest(saved).name == "step-00000002"
+    assert [path.name for path in saved.iterdir() if path.name.startswith(".")] == []
+    tensors, progress = checkpoint.load(checkpoint.newest(saved))
+    assert progress.step == 2
+    assert torch.equal(tensors["a"], torch.full((100,), 2.0))
+
+
+def test_only_the_last_and_the_best_are_kept(tmp_path):
+    for step in range(1, 6):
+        checkpoint.save(tmp_path, {"a": torch.zeros(1)}, Progress(step=step))
+    (tmp_path / ".step-00000009.tmp").mkdir()
+    checkpoint.prune(tmp_path, keep=2, best_step=1)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["step-00000001", "step-00000004", "step-00000005"]

@@ -1,0 +1,116 @@
+"""Look at data before training on it: what was understood, and every problem with its file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from vitreous.cli.show import Table, thousands
+from vitreous.errors import DataError
+
+if TYPE_CHECKING:
+    from vitreous.data.check import CheckReport
+
+
+@dataclass(frozen=True)
+class Arguments:
+    action: Annotated[tyro.conf.Positional[Literal["check"]], tyro.conf.arg(metavar="check")]
+    """check: decode every image once and say what is there."""
+    path: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PATH")]
+    """A folder of class folders, a .csv table (path,label), a folder with IDX files, digits,
+    shapes, or torchvision:NAME. folder:PATH, csv:PATH and idx:PATH say how to read it."""
+    names: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Names of the classes: JSON from ids to names, or a line for each of 0, 1, 2 …"""
+    download: bool = False
+    """Fetch a public data set that is not here yet."""
+    seed: int = 0
+    """What a val split is drawn by, where the data has none."""
+    val_fraction: float = 0.1
+    """Which part of each class it gets."""
+    max_pixels: int = 50_000_000
+    """Larger images are not decoded but reported."""
+    json: Annotated[bool, tyro.conf.arg(name="json")] = False
+    """Print one JSON object."""
+
+
+def run(arguments: Arguments) -> None:
+    from vitreous.data.check import check
+    from vitreous.data.sources import open_source
+
+    source = open_source(
+        arguments.path,
+        download=arguments.download,
+        seed=arguments.seed,
+        val_fraction=arguments.val_fraction,
+        names=arguments.names,
+    )
+    report = check(source, max_pixels=arguments.max_pixels)
+    if arguments.json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        _print(report)
+    if report.fatal:
+        count = len(report.fatal)
+        raise DataError(
+            f"{report.name}: {count} {'problem makes' if count == 1 else 'problems make'} "
+            "images unusable: see above"
+        )
+
+
+def _print(report: CheckReport) -> None:
+    print(f"{report.name}: {report.task}, read as {report.kind}")
+    images = ", ".join(f"{split} {thousands(count)}" for split, count in report.splits.items())
+    print(f"images      {images}")
+    if report.sizes:
+        sizes = report.sizes
+        size = " ".join(f"{k} {_size(sizes[k])}" for k in ("smallest", "median", "largest"))
+        usual = f"; {thousands(sizes['most_common_count'])} are {_size(sizes['most_common'])}"
+        same = sizes["different"] == 1
+        print(f"sizes       {_size(sizes['median']) if same else size + usual}")
+        print(f"channels    {_counted(report.channels)}; values {_counted(report.dtypes)}")
+    if report.bytes is not None:
+        print(f"bytes       {thousands(report.bytes)}")
+    if report.mean:
+        print(f"mean        {_numbers(report.mean)}   (train, in 0..1)")
+        print(f"std         {_numbers(report.std)}")
+    copies = {where: count for where, count in report.duplicates.items() if count}
+    print(f"duplicates  {_duplicates(copies)}")
+    for note in report.notes:
+        print(f"note        {note}")
+    print(f"\n{len(report.classes)} classes, in the order the model will have them:")
+    table = Table("id>", "class", *(f"{split}>" for split in report.splits))
+    for number, (name, counts) in enumerate(report.classes.items()):
+        table.row(str(number), name, *(thousands(counts[split]) for split in report.splits))
+    table.print()
+    if not report.problems:
+        print("\nno problems")
+        return
+    print(f"\n{len(report.problems)} problems, {len(report.fatal)} of them fatal:")
+    for problem in sorted(report.problems, key=lambda problem: not problem.fatal):
+        print(f"  {'fatal' if problem.fatal else 'note '}  {problem.file}: {problem.what}")
+
+
+def _size(size: list[int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+def _counted(counts: dict[int, int] | dict[str, int]) -> str:
+    if len(counts) == 1:
+        return str(next(iter(counts)))
+    return ", ".join(f"{what} ({thousands(count)})" for what, count in counts.items())
+
+
+def _numbers(values: list[float]) -> str:
+    return " ".join(f"{value:.4f}" for value in values)
+
+
+def _duplicates(copies: dict[str, int]) -> str:
+    if not copies:
+        return "none"
+    within = [f"{thousands(n)} within {split}" for split, n in copies.items() if split != "across"]
+    across = copies.get("across")
+    return ", ".join(within + ([f"{thousands(across)} in several splits"] if across else []))

@@ -1,0 +1,51 @@
+"""Measure how good a trained model is on data that it did not see."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from vitreous.cli.show import Table
+
+
+@dataclass(frozen=True)
+class Arguments:
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """A run folder that 'vitreous train' made."""
+    data: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="DATA")] = None
+    """Data with labels, whose classes are matched by name; what the run was trained on unless
+    given."""
+    split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
+    """train, val or test; test unless given, or val where there is no test."""
+    batch: int = 64
+    """Images at a time."""
+    workers: int = 0
+    """Processes that read images."""
+    json: Annotated[bool, tyro.conf.arg(name="json")] = False
+    """Print one JSON object with metric names as keys."""
+
+
+def run(arguments: Arguments) -> None:
+    from vitreous.data.sources import open_source
+    from vitreous.predict import load
+    from vitreous.run_folder import Run
+
+    predictor = load(arguments.run)
+    source = open_source(arguments.data or Run(arguments.run).read_config().data)
+    split = arguments.split or ("test" if "test" in source.splits else "val")
+    result = predictor.evaluate(source, split, arguments.batch, arguments.workers)
+    if arguments.json:
+        print(json.dumps({"split": split, **result}))
+        return
+    print(f"{source.name}, {split}: {result['samples']:,} images")
+    for name in ("accuracy", "top5", "balanced_accuracy", "f1", "loss", "calibration_error"):
+        print(f"  {name:<18} {result[name]:.4f}")
+    table = Table("class", "images>", "precision>", "recall>", "f1>")
+    for name, row in result["classes"].items():
+        numbers = (f"{row[key]:.3f}" for key in ("precision", "recall", "f1"))
+        table.row(name, str(row["samples"]), *numbers)
+    table.print()

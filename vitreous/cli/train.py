@@ -1,0 +1,137 @@
+"""Train or fine-tune a model. Without options: the built-in digits, a fitting model, sensible
+settings, and a folder in runs/ that every other command understands."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from vitreous.errors import ConfigError
+from vitreous.train.recipe import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    from vitreous.train.loop import Event
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+@dataclass(frozen=True)
+class Arguments:
+    options: Recipe = field(default_factory=Recipe)
+    recipe: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """A recipe file; options given here go before what it says."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
+    """The run folder; runs/NAME unless given."""
+    resume: bool = False
+    """Go on with the run in --out where it stopped; a larger --epochs extends it."""
+
+
+def defaults(arguments: list[str]) -> Arguments:
+    """What applies unless an option says otherwise: the recipe's values, or the resumed run's."""
+    recipe, out = _value(arguments, "--recipe"), _value(arguments, "--out")
+    values = {}
+    if recipe is not None:
+        path = Path(recipe)
+        if not path.exists() and (RECIPES / f"{recipe}.toml").exists():
+            path = RECIPES / f"{recipe}.toml"
+        values = read_recipe(path)
+    if "--resume" in arguments:
+        if out is None:
+            raise ConfigError("--resume needs --out RUN: which run shall go on?")
+        path = Path(out) / "recipe.toml"
+        if not path.exists():
+            raise ConfigError(f"{out} has no run to resume")
+        values = read_recipe(path)
+    return Arguments(options=Recipe(**values))
+
+
+def run(arguments: Arguments) -> None:
+    from vitreous.train.start import train
+
+    recipe = arguments.options
+    out = arguments.out or _free_name(recipe.data)
+    say = Progress()
+    done = train(replace(recipe), out, resume=arguments.resume, say=say.line, watch=say.event)
+    say.close()
+    best = max(
+        (m for m in done.metrics() if m.get("kind") == "evaluation"),
+        key=lambda m: m["accuracy"],
+        default=None,
+    )
+    if best is not None:
+        print(f"best: accuracy {best['accuracy']:.4f} at epoch {best['epoch']:g}")
+    print(f"run: {done.path}")
+
+
+class Progress:
+    """A bar on a terminal, a line per evaluation elsewhere; always on stderr."""
+
+    def __init__(self) -> None:
+        self.bar = None
+        self.began = time.perf_counter()
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self.bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.completed}/{task.total}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self.task = self.bar.add_task("training", total=None)
+            self.bar.start()
+
+    def line(self, text: str) -> None:
+        if self.bar is not None:
+            self.bar.console.print(text, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def event(self, event: Event) -> None:
+        if event.evaluated is not None:
+            spent = time.perf_counter() - self.began
+            self.line(
+                f"epoch {event.epoch:g}: loss {event.loss:.4f}, "
+                f"accuracy {event.evaluated['accuracy']:.4f}, {event.rate:.0f} images/s, "
+                f"{spent:.0f} s, {_left(event, spent)} to go"
+            )
+        if self.bar is not None:
+            text = f"loss {event.loss:.3f}  {event.rate:.0f} images/s"
+            self.bar.update(self.task, completed=event.step, total=event.steps, description=text)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _left(event: Event, spent: float) -> str:
+    seconds = spent / event.step * (event.steps - event.step)
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _value(arguments: list[str], option: str) -> str | None:
+    for i, argument in enumerate(arguments):
+        if argument == option and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if argument.startswith(f"{option}="):
+            return argument.partition("=")[2]
+    return None
+
+
+def _free_name(data: str) -> Path:
+    """runs/NAME, or runs/NAME-2 … where that is taken."""
+    name = re.sub(r"[^\w.-]+", "-", Path(data).name).strip("-.") or "run"
+    number = 1
+    while True:
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        if not path.exists():
+            return path
+        number += 1

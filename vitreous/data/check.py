@@ -1,0 +1,175 @@
+"""Looks at every image of a source before training does: what is there, and what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vitreous.data.images import MAX_PIXELS
+from vitreous.data.look import Seen, look_at_all
+from vitreous.data.source import Problem, Source
+from vitreous.data.sources.files import FileSource
+from vitreous.data.split import draw
+
+STATISTICS_OF = 1000
+
+
+@dataclass
+class CheckReport:
+    """What was understood, and every problem."""
+
+    name: str
+    kind: str
+    task: str
+    splits: dict[str, int]
+    """Images in each."""
+    classes: dict[str, dict[str, int]]
+    """For each class, in the model's order, its images in each split."""
+    sizes: dict[str, Any] = field(default_factory=dict)
+    """smallest, median and largest (by area) and most_common, as [height, width]."""
+    channels: dict[int, int] = field(default_factory=dict)
+    """How many images have 1, 3 … channels."""
+    dtypes: dict[str, int] = field(default_factory=dict)
+    bytes: int | None = None
+    """Of all files; nothing where images are not files."""
+    mean: list[float] = field(default_factory=list)
+    """Per channel of the training images, in 0..1, each image counting the same; from a sample of
+    at most 1000."""
+    std: list[float] = field(default_factory=list)
+    duplicates: dict[str, int] = field(default_factory=dict)
+    """Superfluous copies within each split, and under `across` pictures in several splits."""
+    notes: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def fatal(self) -> list[Problem]:
+        return [problem for problem in self.problems if problem.fatal]
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def check(
+    source: Source, *, workers: int | None = None, max_pixels: int = MAX_PIXELS
+) -> CheckReport:
+    """Decodes every image once."""
+    counts = {split: Counter(s.target for s in samples) for split, samples in source.splits.items()}
+    report = CheckReport(
+        name=source.name,
+        kind=source.kind,
+        task=source.task,
+        splits={split: len(samples) for split, samples in source.splits.items()},
+        classes={
+            name: {split: counts[split][number] for split in counts}
+            for number, name in enumerate(source.labels.names)
+        },
+        notes=list(source.notes),
+        problems=list(source.problems),
+    )
+    seen = look_at_all(source, workers, max_pixels, _for_statistics(source))
+    report.problems += [one.problem for one in seen if one.problem is not None]
+    report.problems += _class_problems(report)
+    good = [one for one in seen if one.problem is None]
+    if good:
+        _describe(report, good)
+        _statistics(report, [one for one in good if one.moments is not None])
+        _duplicates(report, good, source.labels.names)
+    if isinstance(source, FileSource):
+        report.bytes = sum(one.bytes for one in seen)
+    return report
+
+
+def bad_samples(
+    source: Source, *, workers: int | None = None, max_pixels: int = MAX_PIXELS
+) -> dict[str, Problem]:
+    """By id, the samples whose images cannot be read."""
+    seen = look_at_all(source, workers, max_pixels)
+    return {one.sample.id: one.problem for one in seen if one.problem is not None}
+
+
+def _for_statistics(source: Source) -> frozenset[str]:
+    ids = (sample.id for sample in source.splits.get("train", ()))
+    return frozenset(sorted(ids, key=lambda id: draw(0, id))[:STATISTICS_OF])
+
+
+def _class_problems(report: CheckReport) -> list[Problem]:
+    problems = []
+    for name, counts in report.classes.items():
+        if sum(counts.values()) < 2:
+            problems.append(Problem(report.name, f"class {name!r} has only one image", False))
+        problems += [
+            Problem(report.name, f"class {name!r} has no images in {split}", False)
+            for split, count in counts.items()
+            if not count
+        ]
+    if len(report.classes) == 1:
+        problems.append(Problem(report.name, "there is only one class: nothing to tell apart"))
+    return problems
+
+
+def _describe(report: CheckReport, good: Sequence[Seen]) -> None:
+    by_area = sorted((one.shape[1:] for one in good), key=lambda size: (size[0] * size[1], size))
+    common, count = Counter(by_area).most_common(1)[0]
+    report.sizes = {
+        "smallest": list(by_area[0]),
+        "median": list(by_area[len(by_area) // 2]),
+        "largest": list(by_area[-1]),
+        "most_common": list(common),
+        "most_common_count": count,
+        "different": len(set(by_area)),
+    }
+    report.channels = dict(sorted(Counter(one.shape[0] for one in good).items()))
+    report.dtypes = dict(sorted(Counter(one.dtype for one in good).items()))
+    if len(report.channels) > 1 or len(report.dtypes) > 1:
+        report.notes.append("images differ in channels or depth: see above whether that is meant")
+
+
+def _statistics(report: CheckReport, sampled: Sequence[Seen]) -> None:
+    """Gray images among coloured ones count as coloured, as they do for a model."""
+    counts = Counter(one.shape[0] for one in sampled)
+    if not counts:
+        return
+    channels = 3 if set(counts) == {1, 3} else counts.most_common(1)[0][0]
+    rows = []
+    for one in sampled:
+        assert one.moments is not None
+        if one.shape[0] == channels or (one.shape[0] == 1 and channels == 3):
+            rows.append([moment * (channels // one.shape[0]) for moment in one.moments])
+    mean, square = np.array(rows).mean(axis=0)
+    report.mean = mean.round(6).tolist()
+    report.std = np.sqrt(np.maximum(square - mean**2, 0)).round(6).tolist()
+
+
+def _duplicates(report: CheckReport, good: Sequence[Seen], names: Sequence[str]) -> None:
+    """Pictures that are equal in every pixel."""
+    groups: dict[bytes, list[Seen]] = defaultdict(list)
+    for one in good:
+        groups[one.digest].append(one)
+    report.duplicates = {**dict.fromkeys(report.splits, 0), "across": 0}
+    for group in groups.values():
+        if len(group) == 1:
+            continue
+        per_split = Counter(one.split for one in group)
+        for split, count in per_split.items():
+            report.duplicates[split] += count - 1
+        report.duplicates["across"] += len(per_split) > 1
+        first = group[0]
+        other = next((one for one in group if one.sample.target != first.sample.target), None)
+        if other is not None:
+            what = f"is {names[first.sample.target]!r}, but the same picture {other.sample.id} is "
+            what += repr(names[other.sample.target])
+        else:
+            other = next((one for one in group if one.split != first.split), None)
+            if other is None:
+                continue
+            what = (
+                f"is in {first.split}, and the same picture {other.sample.id} is in {other.split}"
+            )
+        if len(group) > 2:
+            what += f" ({len(group)} copies in all)"
+        report.problems.append(Problem(first.sample.id, what, fatal=False))

@@ -1,0 +1,101 @@
+"""The one way from an image to what a model takes. It is stored in the run and used everywhere:
+training (behind the augmentation), evaluation, prediction, explanation, export and serving.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitreous.config import Size, choice, pair, positive
+from vitreous.errors import ConfigError
+
+FULL_SCALE = {torch.uint8: 255.0, torch.uint16: 65535.0}
+"""What counts as 1 in an image of whole numbers; floating-point images are taken as they are."""
+INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """(c, h, w) as stored -> (channels, *image_size), normalised."""
+
+    image_size: Size = 224
+    channels: int = 3
+    resize: str = "shorter"
+    """shorter: the shorter side is resized, then the middle is cut out. square: both sides are
+    resized, whatever becomes of the proportions."""
+    crop: float = 1.0
+    """With shorter: the part of the resized shorter side that the cut-out has."""
+    interpolation: str = "bilinear"
+    antialias: bool = True
+    mean: tuple[float, ...] = (0.5,)
+    """Per channel, or one for all, in the range 0..1."""
+    std: tuple[float, ...] = (0.5,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
+        object.__setattr__(self, "resize", choice("resize", self.resize, ("shorter", "square")))
+        known = choice("interpolation", self.interpolation, INTERPOLATIONS)
+        object.__setattr__(self, "interpolation", known)
+        positive(self, "channels")
+        if not 0 < self.crop <= 1:
+            raise ConfigError(f"crop = {self.crop}: expected a part, above 0 and up to 1")
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if len(values) not in (1, self.channels):
+                raise ConfigError(
+                    f"{name} = {values}: expected one value, or {self.channels}, one per channel"
+                )
+        if min(self.std) <= 0:
+            raise ConfigError(f"std = {self.std}: expected numbers above 0")
+
+    def __call__(self, image: Tensor) -> Tensor:
+        return self.normalise(self.fit(image))
+
+    def fit(self, image: Tensor) -> Tensor:
+        """Channels and size as the model wants them; the values as they are."""
+        from vitreous.data.images import as_channels
+
+        image = as_channels(image, self.channels)
+        height, width = pair("image_size", self.image_size)
+        if image.shape[1:] == (height, width) and self.crop == 1:
+            return image
+        if self.resize == "square":
+            return self.resized(image, (height, width))
+        # The smallest size of the image's proportions that covers the cut-out and its margin.
+        h, w = image.shape[1:]
+        factor = max(height / h, width / w) / self.crop
+        image = self.resized(image, (max(height, round(h * factor)), max(width, round(w * factor))))
+        top, left = (image.shape[1] - height) // 2, (image.shape[2] - width) // 2
+        return image[:, top : top + height, left : left + width]
+
+    def resized(self, image: Tensor, size: tuple[int, int]) -> Tensor:
+        """The image at another size, in its own type of values."""
+        from torchvision.transforms import InterpolationMode
+        from torchvision.transforms.v2 import functional
+
+        if tuple(image.shape[1:]) == size:
+            return image
+        whole = image.dtype == torch.uint16  # which torchvision cannot resize
+        resized = functional.resize(
+            image.float() if whole else image,
+            list(size),
+            interpolation=InterpolationMode(self.interpolation),
+            antialias=self.antialias and self.interpolation != "nearest",
+        )
+        return resized.round().clamp(0, 65535).to(torch.uint16) if whole else resized
+
+    def normalise(self, image: Tensor) -> Tensor:
+        """Values to 0..1, then mean 0 and standard deviation 1 as far as the numbers are right."""
+        values = image.float() / FULL_SCALE.get(image.dtype, 1.0)
+        mean = torch.tensor(self.mean).reshape(-1, 1, 1)
+        std = torch.tensor(self.std).reshape(-1, 1, 1)
+        return (values - mean) / std
+
+    def restore(self, values: Tensor) -> Tensor:
+        """What `normalise` made, as a picture in 0..1, to be looked at."""
+        mean = torch.tensor(self.mean).reshape(-1, 1, 1)
+        std = torch.tensor(self.std).reshape(-1, 1, 1)
+        return (values * std + mean).clamp(0, 1)

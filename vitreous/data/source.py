@@ -1,0 +1,54 @@
+"""What every source of images gives, whatever it is stored as."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from vitreous.labels import LabelMap
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image and what is known about it."""
+
+    id: str
+    """Stable and unique within the source: a path relative to its root, or a number."""
+    target: Any
+    """For classification: the class inside the model, from 0."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with the data. `fatal` ones make a sample unusable."""
+
+    file: str
+    what: str
+    fatal: bool = True
+
+
+@dataclass
+class Source:
+    """Images with labels, in splits. A subclass for each kind of storage; all can be pickled."""
+
+    name: str
+    """What the user called it: a path, or a built-in name."""
+    kind: str
+    """folder, csv, idx, built-in …"""
+    labels: LabelMap
+    splits: dict[str, Sequence[Sample]]
+    """train, val and test, as far as the data has them."""
+    task: str = "classify"
+    notes: list[str] = field(default_factory=list)
+    """What was understood and is worth saying."""
+    problems: list[Problem] = field(default_factory=list)
+    """What was found to be wrong while looking, before any image was read."""
+
+    def image(self, sample: Sample) -> Tensor:
+        """(c, h, w) as stored: uint8, uint16 or float32. A bad file is a DataError naming it."""
+        raise NotImplementedError

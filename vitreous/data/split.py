@@ -1,0 +1,57 @@
+"""Which samples are held out: a function of the seed and the samples' ids, and of nothing else.
+
+So the split is the same on every machine and in whatever order files are listed, and a few new
+images leave nearly all others where they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+
+from vitreous.data.source import Sample
+from vitreous.errors import ConfigError
+
+
+def draw(seed: int, id: str) -> int:
+    """A number that looks random but belongs to this id."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{id}".encode(), digest_size=8).digest())
+
+
+def hold_out(
+    samples: Sequence[Sample], fraction: float, seed: int
+) -> tuple[list[Sample], list[Sample]]:
+    """(kept, held out), both in the order given; each class gives its share.
+
+    A class of at least two samples gives at least one and keeps at least one.
+    """
+    if not 0 <= fraction < 1:
+        raise ConfigError(f"val_fraction = {fraction}: expected a part, from 0 to below 1")
+    if not fraction:
+        return list(samples), []
+    classes: dict[int, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        classes[sample.target].append(sample)
+    held: set[str] = set()
+    for members in classes.values():
+        count = min(max(round(fraction * len(members)), 1), len(members) - 1)
+        members.sort(key=lambda sample: (draw(seed, sample.id), sample.id))
+        held.update(sample.id for sample in members[:count])
+    kept = [sample for sample in samples if sample.id not in held]
+    return kept, [sample for sample in samples if sample.id in held]
+
+
+def with_val(
+    splits: dict[str, list[Sample]], fraction: float, seed: int, notes: list[str]
+) -> dict[str, Sequence[Sample]]:
+    """The splits in their usual order, with a val of their own or one held out from train."""
+    if "val" not in splits and "train" in splits:
+        kept, held = hold_out(splits["train"], fraction, seed)
+        if held:
+            splits = {**splits, "train": kept, "val": held}
+            notes.append(
+                f"val: {len(held)} images held out from train ({fraction:.0%} of each class, "
+                f"seed {seed})"
+            )
+    return {name: splits[name] for name in ("train", "val", "test") if name in splits}

@@ -1,0 +1,1 @@
+"""Pages and figures that show what a model learned and how."""

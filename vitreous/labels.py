@@ -1,0 +1,87 @@
+"""The one label map: ids inside the model, ids in the data, and names.
+
+Inside, classes count from 0 without gaps. Outside they are whatever the data says: folder names,
+numbers with gaps, numbers from 1. Training, evaluation, prediction and export all use this object,
+which is stored in the run; two data sets agree on classes by name and by nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vitreous.errors import DataError, did_you_mean
+
+External = int | str
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """`names[i]` and `external[i]` belong to class i."""
+
+    names: tuple[str, ...]
+    external: tuple[External, ...]
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise DataError("there are no classes")
+        if len(self.names) != len(self.external):
+            raise DataError(f"{len(self.names)} class names for {len(self.external)} class ids")
+        for what, values in (("name", self.names), ("id", self.external)):
+            twice = sorted({str(v) for v in values if values.count(v) > 1})
+            if twice:
+                raise DataError(f"two classes have the same {what}: {', '.join(twice)}")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def of_names(cls, names: Iterable[str]) -> LabelMap:
+        """Classes known by name only, in natural order: 2 before 10."""
+        ordered = tuple(sorted(set(names), key=natural))
+        return cls(ordered, ordered)
+
+    @classmethod
+    def of_ids(cls, ids: Iterable[int], names: Mapping[int, str] | None = None) -> LabelMap:
+        """Classes known by number, in the order of the numbers; their names, or the numbers."""
+        ordered = tuple(sorted(set(ids)))
+        return cls(tuple((names or {}).get(i, str(i)) for i in ordered), ordered)
+
+    def internal(self, external: External) -> int:
+        """The class of an id that the data has."""
+        try:
+            return self.external.index(external)
+        except ValueError:
+            hint = did_you_mean(str(external), map(str, self.external))
+            raise DataError(f"unknown class {external!r}{hint}") from None
+
+    def to_here(self, other: LabelMap, *, what: str = "the data") -> tuple[int, ...]:
+        """For each class of `other`, ours of the same name; an unknown name is an error."""
+        unknown = [name for name in other.names if name not in self.names]
+        if unknown:
+            raise DataError(
+                f"{what} has classes that the model does not know: {', '.join(unknown)}; it knows "
+                f"{', '.join(self.names)}. Rename the classes, or train on this data"
+            )
+        return tuple(self.names.index(name) for name in other.names)
+
+    def to_dict(self) -> dict[str, list[External]]:
+        return {"names": list(self.names), "external": list(self.external)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Sequence[External]]) -> LabelMap:
+        return cls(tuple(str(name) for name in values["names"]), tuple(values["external"]))
+
+
+def natural(text: str) -> tuple[tuple[int, int | str], ...]:
+    """A sort key by which numbers in names count as numbers: class2 before class10.
+
+    No two names have the same key (Cat and cat, 1 and 01), so that the order is always the same.
+    """
+    pieces = [piece for piece in re.split(r"(\d+)", text) if piece]
+    key = [
+        (0, int(piece)) if piece.isdecimal() and len(piece) < 1000 else (1, piece.casefold())
+        for piece in pieces
+    ]
+    return (*key, (-1, text))

@@ -1,0 +1,167 @@
+"""Classification: one class per image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitreous.labels import LabelMap
+from vitreous.layers.head import DistilledOutput
+from vitreous.results import Classification
+from vitreous.tasks.task import Metrics, Task
+
+BINS = 15
+"""Of confidence, for calibration (Guo et al. 2017)."""
+
+
+class Classify(Task):
+    """Cross-entropy, with smoothed, mixed and weighted labels; distillation from a teacher."""
+
+    name = "classify"
+
+    def __init__(
+        self,
+        labels: LabelMap,
+        *,
+        smoothing: float = 0.0,
+        class_weights: Tensor | None = None,
+        distill: str = "none",
+        temperature: float = 3.0,
+        distill_share: float = 0.5,
+    ) -> None:
+        super().__init__(labels)
+        self.smoothing, self.class_weights = smoothing, class_weights
+        self.distill, self.temperature, self.share = distill, temperature, distill_share
+
+    def loss(self, output: Any, targets: Any, teacher: Tensor | None = None) -> dict[str, Tensor]:
+        """output (b, classes) or both of DeiT's; targets `Mixed`; teacher (b, classes) logits.
+
+        DeiT's equations 2 (soft) and 3 (hard). A distilled model learns the labels with one token
+        and the teacher with the other, a plain one both with the same output.
+        """
+        own, taught = (
+            output if isinstance(output, DistilledOutput) else DistilledOutput(output, output)
+        )
+        loss = self._cross_entropy(own, targets)
+        if teacher is None:
+            if isinstance(output, DistilledOutput):  # without a teacher both learn the labels
+                loss = (loss + self._cross_entropy(taught, targets)) / 2
+            return {"loss": loss}
+        if self.distill == "hard":
+            second = F.cross_entropy(taught.float(), teacher.argmax(dim=1))
+        else:
+            second = F.kl_div(
+                F.log_softmax(taught.float() / self.temperature, dim=1),
+                F.log_softmax(teacher.float() / self.temperature, dim=1),
+                reduction="batchmean",
+                log_target=True,
+            )
+            second = second * self.temperature**2
+        return {"loss": (1 - self.share) * loss, "distillation": self.share * second}
+
+    def _cross_entropy(self, logits: Tensor, targets: Any) -> Tensor:
+        """In float32, each sample with its two labels and their shares."""
+        logits = logits.float()
+        weights = None if self.class_weights is None else self.class_weights.to(logits.device)
+        options: dict[str, Any] = {"weight": weights, "label_smoothing": self.smoothing}
+        share = targets.share.to(logits.dtype)
+        if bool((share == 1).all()):
+            return F.cross_entropy(logits, targets.first, **options)
+        first = F.cross_entropy(logits, targets.first, reduction="none", **options)
+        second = F.cross_entropy(logits, targets.second, reduction="none", **options)
+        return (share * first + (1 - share) * second).mean()
+
+    def metrics(self) -> ClassifyMetrics:
+        return ClassifyMetrics(self.labels)
+
+    def decode(self, output: Tensor, images: list[str]) -> list[Classification]:
+        results = []
+        names, ids = self.labels.names, self.labels.external
+        for scores, image in zip(output.float().softmax(dim=1).tolist(), images, strict=True):
+            order = sorted(range(len(scores)), key=lambda i, s=scores: (-s[i], i))  # type: ignore[misc]
+            best = order[0]
+            by_name = {names[i]: scores[i] for i in order}
+            results.append(Classification(names[best], scores[best], ids[best], by_name, image))
+        return results
+
+
+class ClassifyMetrics(Metrics):
+    """A confusion matrix, a calibration histogram and a few sums say everything."""
+
+    primary = "accuracy"
+
+    def __init__(self, labels: LabelMap) -> None:
+        n = len(labels)
+        self.names = labels.names
+        self.confusion = torch.zeros(n, n, dtype=torch.float64)
+        """[truth, prediction]"""
+        self.bins = torch.zeros(3, BINS, dtype=torch.float64)
+        """By confidence: how many, how many right, sum of confidence."""
+        self.sums = torch.zeros(3, dtype=torch.float64)
+        """How many, how many among the first five, sum of cross-entropy."""
+
+    def update(self, output: Tensor, targets: Tensor) -> None:
+        logits = output.float().cpu()
+        targets = targets.cpu()
+        probability = logits.softmax(dim=1)
+        confidence, predicted = probability.max(dim=1)
+        right = predicted == targets
+        n = len(self.names)
+        pairs = torch.bincount(targets * n + predicted, minlength=n * n)
+        self.confusion += pairs.reshape(n, n)
+        bins = (confidence * BINS).long().clamp(max=BINS - 1)
+        self.bins[0].index_add_(0, bins, torch.ones_like(confidence, dtype=torch.float64))
+        self.bins[1].index_add_(0, bins, right.double())
+        self.bins[2].index_add_(0, bins, confidence.double())
+        best = logits.topk(min(5, n), dim=1).indices
+        self.sums[0] += len(targets)
+        self.sums[1] += (best == targets[:, None]).any(dim=1).sum()
+        self.sums[2] += F.cross_entropy(logits, targets, reduction="sum").double()
+
+    def counts(self) -> Tensor:
+        return torch.cat([part.flatten() for part in (self.confusion, self.bins, self.sums)])
+
+    def compute(self, counts: Tensor | None = None) -> dict[str, Any]:
+        counts = self.counts() if counts is None else counts
+        n = len(self.names)
+        confusion, bins, sums = counts.split([n * n, 3 * BINS, 3])
+        confusion, bins = confusion.reshape(n, n), bins.reshape(3, BINS)
+        total = sums[0].item()
+        true = confusion.diagonal()
+        truth, predicted = confusion.sum(dim=1), confusion.sum(dim=0)
+        precision, recall = _ratio(true, predicted), _ratio(true, truth)
+        f1 = _ratio(2 * true, truth + predicted)
+        present = truth > 0
+        gaps = (_ratio(bins[1], bins[0]) - _ratio(bins[2], bins[0])).abs()
+        return {
+            "accuracy": (true.sum() / total).item(),
+            "top5": (sums[1] / total).item(),
+            "loss": (sums[2] / total).item(),
+            "balanced_accuracy": recall[present].mean().item(),
+            "f1": f1[present].mean().item(),
+            "calibration_error": ((bins[0] / total) * gaps).sum().item(),
+            "samples": int(total),
+            "classes": {
+                name: {
+                    "precision": precision[i].item(),
+                    "recall": recall[i].item(),
+                    "f1": f1[i].item(),
+                    "samples": int(truth[i]),
+                }
+                for i, name in enumerate(self.names)
+            },
+            "confusion": confusion.long().tolist(),
+            "calibration": {
+                "confidence": _ratio(bins[2], bins[0]).tolist(),
+                "accuracy": _ratio(bins[1], bins[0]).tolist(),
+                "samples": bins[0].long().tolist(),
+            },
+        }
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """part / whole, and 0 where there is nothing."""
+    return torch.where(whole > 0, part / whole.clamp(min=1e-12), torch.zeros_like(part))

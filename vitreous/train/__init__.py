@@ -1,0 +1,1 @@
+"""Training: the recipe, the loop, the optimiser, checkpoints and the run folder."""

@@ -1,0 +1,120 @@
+"""What resume needs, written so that a crash at any moment leaves a usable checkpoint.
+
+A checkpoint is a folder `step-00000120` with `state.safetensors`, `progress.json` and, written
+last, `manifest.json` with the size and hash of each file. It is made under a temporary name in the
+same folder, flushed to the disk and renamed. Loading takes the newest whose manifest agrees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vitreous.errors import CheckpointError
+from vitreous.weights.files import read_tensors, write_tensors
+
+STATE, PROGRESS, MANIFEST = "state.safetensors", "progress.json", "manifest.json"
+
+
+@dataclass
+class Progress:
+    """Where a run stands, besides its tensors."""
+
+    step: int = 0
+    best: float | None = None
+    best_step: int = 0
+    waited: int = 0
+    """Evaluations without improvement."""
+    skipped: int = 0
+    """Steps left out because the loss was not finite."""
+    finished: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+    """What the optimiser keeps besides tensors."""
+
+
+def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:
+    """Write a checkpoint; the folder is complete when it has its name."""
+    final = folder / f"step-{progress.step:08d}"
+    temporary = folder / f".{final.name}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        write_tensors(temporary / STATE, tensors, "safetensors")
+        _write(temporary / PROGRESS, json.dumps(progress.__dict__))
+        files = {name: _describe(temporary / name) for name in (STATE, PROGRESS)}
+        _write(temporary / MANIFEST, json.dumps(files))
+        _sync(temporary)
+        if final.exists():  # of a run that was killed and came here again
+            shutil.rmtree(final)
+        os.replace(temporary, final)
+        _sync(folder)
+    except OSError as error:
+        raise CheckpointError(f"{final}: cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return final
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest checkpoint that is complete, and None where there is none."""
+    return next((path for path in reversed(listed(folder)) if is_valid(path)), None)
+
+
+def listed(folder: Path) -> list[Path]:
+    """All checkpoints, the oldest first."""
+    return sorted(folder.glob("step-*")) if folder.is_dir() else []
+
+
+def is_valid(path: Path) -> bool:
+    """Whether every file has the size and hash that the manifest says."""
+    try:
+        files = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        return all(_describe(path / name) == described for name, described in files.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def load(path: Path) -> tuple[dict[str, Tensor], Progress]:
+    tensors = read_tensors(path / STATE).tensors
+    return tensors, Progress(**json.loads((path / PROGRESS).read_text(encoding="utf-8")))
+
+
+def prune(folder: Path, keep: int, best_step: int) -> None:
+    """Remove all but the last `keep` and the best, and what crashes left behind."""
+    checkpoints = listed(folder)
+    kept = {path.name for path in checkpoints[-keep:]} | {f"step-{best_step:08d}"}
+    for path in checkpoints:
+        if path.name not in kept:
+            shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(".step-*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,90 @@
+"""What a recipe leaves open, chosen from the data and the machine; each choice is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from vitreous.data.source import Source
+from vitreous.train.recipe import Recipe
+
+Say = Callable[[str], None]
+
+
+def look_at(source: Source, count: int = 64) -> tuple[int, int, int]:
+    """Height, width (medians) and channels of some images, evenly picked."""
+    samples = source.splits["train"]
+    step = max(len(samples) // count, 1)
+    shapes = [tuple(source.image(sample).shape) for sample in samples[::step][:count]]
+    middle = len(shapes) // 2
+    channels = max({shape[0] for shape in shapes}, key=[shape[0] for shape in shapes].count)
+    return sorted(s[1] for s in shapes)[middle], sorted(s[2] for s in shapes)[middle], channels
+
+
+def fill_in(recipe: Recipe, source: Source, device: torch.device, say: Say) -> Recipe:
+    """The recipe with everything decided."""
+    height, width, channels = look_at(source)
+    count = len(source.splits["train"])
+    on_cpu = device.type == "cpu"
+    small = max(height, width) <= 80
+    changes: dict[str, Any] = {}
+    if recipe.channels is None:
+        changes["channels"] = channels
+        say(f"channels: {channels}, as most images have")
+    channels = recipe.channels or channels
+    if recipe.model is None and recipe.weights is None:
+        changes |= _model(recipe, height, width, count, small, on_cpu, say)
+    if recipe.batch is None:
+        changes["batch"] = max(8, min(128 if small else 64, 1 << (count // 8).bit_length() >> 1))
+        say(f"batch: {changes['batch']}")
+    if recipe.epochs is None:
+        budget = (60_000 if recipe.weights else 150_000) if on_cpu else 3_000_000
+        changes["epochs"] = max(5, min(100, round(budget / count)))
+        say(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
+    if recipe.lr is None:
+        changes["lr"] = 1e-4 if recipe.weights else 1e-3
+        say(f"lr: {changes['lr']:g}, {'to fine-tune' if recipe.weights else 'from scratch'}")
+    if recipe.crop is None:
+        changes["crop"] = "shift" if small else "resized"
+        say(f"crop: {changes['crop']}")
+    if recipe.flip is None:
+        # Digits, letters and scans are gray, and mirrored they are something else.
+        changes["flip"] = channels != 1
+        say(f"flip: {changes['flip']}" + ("" if changes["flip"] else ", for gray images"))
+    if recipe.workers is None:
+        cores = os.cpu_count() or 1
+        changes["workers"] = 0 if small or cores < 2 else min(cores - 1 if on_cpu else cores, 8)
+        say(f"workers: {changes['workers']}")
+    return replace(recipe, **changes)
+
+
+def _model(
+    recipe: Recipe, height: int, width: int, count: int, small: bool, on_cpu: bool, say: Say
+) -> dict[str, Any]:
+    """A model that learns from scratch on this much data: the place of a patch is taken from its
+    neighbours (CPVT), and the patches are averaged, which small data sets reward."""
+    if small:
+        side = max(height, width)
+        patch = 2 if side <= 16 else 4 if side <= 40 else 8
+        size = recipe.image_size or tuple(-(-s // patch) * patch for s in (height, width))
+        dim, depth, heads = (128, 6, 4) if count < 20_000 else (192, 8, 6)
+        fields = (
+            f"patch={patch}",
+            f"dim={dim}",
+            f"depth={depth}",
+            f"heads={heads}",
+            f"mlp_dim={2 * dim}",
+            "position=conditional",
+            "tokens=none",
+            "pool=mean",
+            "drop_path=0.1",
+        )
+        say(f"model: a ViT of {depth} blocks, {dim} wide, patches of {patch}, images {size}")
+        return {"model": "vit", "fields": (*fields, *recipe.fields), "image_size": size}
+    side = 128 if on_cpu else 224
+    say(f"model: cpvt-ti/16-gap at {side} pixels")
+    return {"model": "cpvt-ti/16-gap", "image_size": recipe.image_size or (side, side)}

@@ -1,0 +1,95 @@
+"""One process or many: torchrun starts them, the loop need not know how many there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class World:
+    """Which of how many processes this is, and where it computes."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def add_up(self, values: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.size == 1:
+            return values
+        on_device = values.to(self.device)
+        dist.all_reduce(on_device)
+        return on_device.to(values.device)
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so on one of the processes."""
+        return bool(self.add_up(torch.tensor(float(flag))).item())
+
+    def wait(self) -> None:
+        if self.size > 1:
+            dist.barrier()
+
+
+@contextmanager
+def joined(device: str | None) -> Iterator[World]:
+    """The processes that torchrun started, or this one alone."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if chosen == "cuda":
+        torch.cuda.set_device(local)
+        chosen = f"cuda:{local}"
+    if size > 1:
+        dist.init_process_group("nccl" if chosen.startswith("cuda") else "gloo")
+    try:
+        yield World(rank, size, torch.device(chosen))
+    finally:
+        if size > 1:
+            dist.destroy_process_group()
+
+
+def spread(model: nn.Module, world: World, shard: bool) -> nn.Module:
+    """The model as each process trains it: itself, a copy kept in step (DDP), or a part (FSDP2)."""
+    if shard and world.size > 1:
+        from torch.distributed.fsdp import fully_shard
+
+        for block in getattr(model, "blocks", ()):
+            fully_shard(block)
+        fully_shard(model)
+        return model
+    if world.size > 1:
+        ids = [world.device.index] if world.device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=ids)
+    return model
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor that may be divided among the processes, complete and on the CPU."""
+    full: Any = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return full.detach().cpu()
+
+
+def copy_into(target: Tensor, value: Tensor) -> None:
+    """Copy a complete tensor into one that may be divided."""
+    with torch.no_grad():
+        if hasattr(target, "full_tensor"):
+            from torch.distributed.tensor import distribute_tensor
+
+            like: Any = target
+            value = distribute_tensor(
+                value.to(target.device, target.dtype), like.device_mesh, like.placements
+            )
+        target.copy_(value)

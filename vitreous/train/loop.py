@@ -1,0 +1,292 @@
+"""The one training loop, for every task, on one process or many."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.data.augment import seed_of
+from vitreous.data.loader import EvalSet, Mixed, Order, TrainSet, eval_batches, train_batches
+from vitreous.errors import VitreousError
+from vitreous.models.model import Model
+from vitreous.predict import measure
+from vitreous.run_folder import Run
+from vitreous.tasks import Task
+from vitreous.train import checkpoint
+from vitreous.train.checkpoint import Progress
+from vitreous.train.distributed import World, spread, whole
+from vitreous.train.optimise import Average, freeze, parameter_groups, rate_at, set_rate
+from vitreous.train.recipe import Recipe
+from vitreous.train.state import gather, restore
+
+
+class TrainingError(VitreousError):
+    """A run that cannot go on."""
+
+
+class StoppedError(VitreousError):
+    """A run that was asked to stop, and has saved itself."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class Event:
+    """What the loop tells whoever watches."""
+
+    step: int
+    steps: int
+    epoch: float
+    loss: float
+    rate: float
+    """Samples per second."""
+    evaluated: dict[str, Any] | None = None
+
+
+class Trainer:
+    """A model on its way: everything that changes while training, and how it changes."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        model: Model,
+        task: Task,
+        train_set: TrainSet,
+        val_set: EvalSet,
+        world: World,
+        *,
+        weights: Tensor | None = None,
+        teacher: Callable[[Tensor], Tensor] | None = None,
+        watch: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        assert recipe.batch is not None
+        assert recipe.epochs is not None
+        assert recipe.lr is not None
+        self.recipe, self.run, self.task, self.world = recipe, run, task, world
+        self.train_set, self.val_set = train_set, val_set
+        self.weights, self.teacher, self.watch = weights, teacher, watch
+        count = len(train_set.samples)
+        self.batch = min(recipe.batch, count - count % world.size)
+        self._check_batch()
+        self.order = Order(
+            count, self.batch, recipe.seed, 0, 0, world.rank, world.size, weights=weights
+        )
+        self.steps = recipe.epochs * self.order.steps_per_epoch
+        self.model = model.to(world.device)
+        freeze(model, recipe.freeze)
+        self.spread = spread(model, world, recipe.shard)
+        self.compute = torch.compile(self.spread) if recipe.compile else self.spread
+        self.optimizer = torch.optim.AdamW(
+            parameter_groups(
+                model,
+                lr=recipe.lr,
+                weight_decay=recipe.weight_decay,
+                layer_decay=recipe.layer_decay,
+            ),
+            betas=recipe.betas,
+            fused=not recipe.shard,
+        )
+        self.average = Average(model, recipe.ema) if recipe.ema else None
+        self.progress = Progress()
+        self.stop_asked = 0
+
+    def _check_batch(self) -> None:
+        parts = self.world.size * self.recipe.accumulate
+        if self.batch < 1 or self.batch % parts:
+            raise TrainingError(
+                f"a batch of {self.batch} does not divide into {self.world.size} processes x "
+                f"{self.recipe.accumulate} parts: choose --batch as a multiple of {parts}"
+            )
+
+    def fit(self) -> None:
+        """Train to the end, evaluating and saving after each epoch (or `save_every` steps)."""
+        per_epoch = self.order.steps_per_epoch
+        start = self.progress.step
+        self.order.start, self.order.stop = start, self.steps
+        batches = iter(train_batches(self.train_set, self.order, self.recipe.workers or 0))
+        total, since, began = 0.0, 0, time.perf_counter()
+        with self._signals():
+            for step in range(start, self.steps):
+                batch = next(batches)
+                loss = self._step(step, batch)
+                self.progress.step = step + 1
+                total, since = total + loss, since + 1
+                rate = since * self.batch / (time.perf_counter() - began)
+                event = Event(step + 1, self.steps, (step + 1) / per_epoch, loss, rate)
+                ends_epoch = (step + 1) % per_epoch == 0
+                last = step + 1 == self.steps
+                if ends_epoch or last:
+                    event.evaluated = self._evaluate(step + 1, total / since)
+                    total, since, began = 0.0, 0, time.perf_counter()
+                self.watch(event)
+                waited = self.progress.waited
+                last = last or bool(self.recipe.patience and waited >= self.recipe.patience)
+                self.progress.finished = last
+                due = self.recipe.save_every and (step + 1) % self.recipe.save_every == 0
+                stop = self.world.any(self.stop_asked > 0)
+                if ends_epoch or last or due or stop:
+                    self.save()
+                if stop and not last:
+                    raise StoppedError(
+                        f"stopped at step {step + 1} of {self.steps} and saved; go on with "
+                        f"vitreous train --resume --out {self.run.path}",
+                        code=128 + (self.stop_asked or signal.SIGTERM),
+                    )
+                if last:
+                    return
+
+    def resume(self) -> bool:
+        """Continue from the newest valid checkpoint, if there is one."""
+        found = checkpoint.newest(self.run.checkpoints)
+        if found is None:
+            return False
+        tensors, self.progress = checkpoint.load(found)
+        restore(tensors, self.model, self.optimizer, self.average)
+        if self.world.is_first:
+            self.run.forget_after(self.progress.step)
+        return True
+
+    def save(self) -> None:
+        tensors = gather(self.model, self.optimizer, self.average)
+        if self.world.is_first:
+            checkpoint.save(self.run.checkpoints, tensors, self.progress)
+            checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)
+        self.world.wait()
+
+    def _step(self, step: int, batch: Any) -> float:
+        """One update; returns the loss. The random numbers of dropout depend on the step alone."""
+        recipe, parts = self.recipe, self.recipe.accumulate
+        assert recipe.lr is not None
+        torch.default_generator.manual_seed(seed_of(recipe.seed, step, self.world.rank, "model"))
+        scale = rate_at(step, self.steps, warmup=recipe.warmup, final=recipe.final_lr)
+        set_rate(self.optimizer, recipe.lr * scale)
+        self.spread.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        device = self.world.device
+        images = batch.images.to(device, non_blocking=True)
+        targets = [t.to(device, non_blocking=True) for t in batch.targets]
+        loss = torch.zeros((), device=device)
+        for part in range(parts):
+            piece = images[part::parts]
+            wanted = Mixed(*(t[part::parts] for t in targets))
+            last = part == parts - 1
+            with self._without_sync(not last), self._precision():
+                output = self.compute(piece)
+                extra = {} if self.teacher is None else {"teacher": self.teacher(piece)}
+                terms = self.task.loss(output, wanted, **extra)
+                whole_loss = torch.stack(list(terms.values())).sum() / parts
+                whole_loss.backward()
+            loss += whole_loss.detach()
+        norm = self._clip()
+        mean = self.world.add_up(loss.cpu()).item() / self.world.size
+        if not math.isfinite(mean) or not math.isfinite(norm):
+            self._not_finite(step, mean, norm, batch.ids)
+            return mean
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.model, step)
+        return mean
+
+    def _clip(self) -> float:
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        limit = self.recipe.clip or math.inf
+        norm = nn.utils.clip_grad_norm_(parameters, limit, foreach=True)
+        return float(whole(norm))
+
+    def _not_finite(self, step: int, loss: float, norm: float, ids: list[str]) -> None:
+        """Leave the step out if that is allowed, else stop; either way say which samples it was."""
+        self.progress.skipped += 1
+        what = f"step {step + 1}: loss {loss}, gradient norm {norm}; samples {', '.join(ids)}"
+        if self.progress.skipped > self.recipe.skip_nonfinite:
+            raise TrainingError(
+                f"the loss is not finite at {what}. The last checkpoint is kept. Look at these "
+                "images; a smaller --lr, or --precision float32, often helps"
+            )
+        if self.world.is_first:
+            self.run.log(step=step + 1, kind="skipped", loss=str(loss), samples=ids)
+
+    def _evaluate(self, step: int, train_loss: float) -> dict[str, Any]:
+        with self._averaged():
+            batches = eval_batches(
+                self.val_set, 2 * self.batch, 0, self.world.rank, self.world.size
+            )
+            metrics = measure(self.spread_or_model(), self.task, batches, self.world.device)
+            counts = self.world.add_up(metrics.counts())
+            result = metrics.compute(counts)
+            primary = result[metrics.primary]
+            better = self.progress.best is None or primary > self.progress.best
+            if better:
+                self.progress.best, self.progress.best_step = primary, step
+                self.progress.waited = 0
+                state = {name: whole(v) for name, v in self.model.state_dict().items()}
+                if self.world.is_first:
+                    self.run.write_weights(self.model, state)
+            else:
+                self.progress.waited += 1
+        if self.world.is_first:
+            numbers = {k: v for k, v in result.items() if isinstance(v, int | float)}
+            lr = self.optimizer.param_groups[-1]["lr"] / self.optimizer.param_groups[-1]["scale"]
+            self.run.log(
+                step=step,
+                kind="evaluation",
+                epoch=step / self.order.steps_per_epoch,
+                train_loss=train_loss,
+                lr=lr,
+                **numbers,
+            )
+        self.world.wait()
+        return result
+
+    def spread_or_model(self) -> nn.Module:
+        """What evaluates: DDP's own module, because the processes need not have equal batches."""
+        return self.spread if self.recipe.shard else self.model
+
+    @contextlib.contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Inside, the model has the averaged weights."""
+        if self.average is None:
+            yield
+            return
+        own = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.model.load_state_dict(self.average.state)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(own)
+
+    def _without_sync(self, wanted: bool) -> contextlib.AbstractContextManager[Any]:
+        if wanted and isinstance(self.spread, nn.parallel.DistributedDataParallel):
+            return self.spread.no_sync()
+        return contextlib.nullcontext()
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        if self.recipe.precision == "bfloat16":
+            return torch.autocast(self.world.device.type, torch.bfloat16)
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Inside, Ctrl-C and SIGTERM ask the loop to save and stop; a second one stops at once."""
+
+        def ask(number: int, frame: object) -> None:
+            if self.stop_asked:
+                raise KeyboardInterrupt
+            self.stop_asked = number
+
+        before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

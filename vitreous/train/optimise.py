@@ -1,0 +1,102 @@
+"""The optimiser, its learning rate over time, and the average of the weights."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import re
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.errors import ConfigError
+
+
+def parameter_groups(
+    model: nn.Module, *, lr: float, weight_decay: float, layer_decay: float
+) -> list[dict[str, object]]:
+    """Groups by weight decay and by depth, those with the same numbers together.
+
+    Biases, norms, tokens and positions (everything of one dimension, and what is called so) do not
+    decay. With `layer_decay` a block's rate is that factor to the power of its distance from the
+    head (Bao et al. 2021); a stage of a ResNet counts as a block.
+    """
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not trained:
+        raise ConfigError("freeze leaves nothing to learn")
+    last = max((depth_of(name) or 0 for name, _ in model.named_parameters()), default=0)
+    groups: dict[tuple[float, float], dict[str, object]] = {}
+    for name, parameter in trained:
+        decay = 0.0 if is_exempt(name, parameter) else weight_decay
+        depth = depth_of(name)
+        distance = last + 1 - (last + 1 if depth is None else depth)
+        scale = layer_decay**distance
+        group = groups.setdefault(
+            (decay, scale), {"params": [], "weight_decay": decay, "lr": lr * scale, "scale": scale}
+        )
+        group["params"].append(parameter)  # type: ignore[attr-defined]
+    return list(groups.values())
+
+
+def is_exempt(name: str, parameter: Tensor) -> bool:
+    """Whether a parameter is left out of weight decay."""
+    return parameter.ndim <= 1 or name.startswith(("prefix.", "position."))
+
+
+def depth_of(name: str) -> int | None:
+    """0 for what comes before the blocks, 1 for the first block …; None for what comes behind."""
+    found = re.search(r"(?:^|\.)(?:blocks|stages)\.(\d+)\.", name)
+    if found:
+        return int(found.group(1)) + 1
+    behind = name.startswith(("norm.", "pooled_norm.", "head."))
+    return None if behind else 0
+
+
+def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
+    """Let the parameters that match not learn; their names."""
+    names = [name for name, _ in model.named_parameters()]
+    frozen = []
+    for pattern in patterns:
+        matching = fnmatch.filter(names, pattern)
+        if not matching:
+            raise ConfigError(f"freeze = {pattern!r} matches no parameter of the model")
+        frozen += matching
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+    return frozen
+
+
+def rate_at(step: int, steps: int, *, warmup: float, final: float) -> float:
+    """The learning rate at a step as a part of the highest: linear warm-up, then a cosine."""
+    warm = round(warmup * steps)
+    if step < warm:
+        return (step + 1) / warm
+    progress = (step - warm) / max(steps - warm, 1)
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group["scale"]
+
+
+class Average:
+    """An exponential moving average of a model's parameters and buffers (EMA).
+
+    Its decay grows with the steps up to what is asked, so that a short run is not dominated by its
+    first weights.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))
+        for name, value in model.state_dict().items():
+            if value.is_floating_point():
+                self.state[name].lerp_(value, 1 - decay)
+            else:
+                self.state[name].copy_(value)

@@ -1,0 +1,302 @@
+"""From a recipe to a finished run: data, model, preprocessing, task, then the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitreous.config import config_fields, size_of, to_dict
+from vitreous.data.augment import Augment
+from vitreous.data.loader import EvalSet, TrainSet
+from vitreous.data.preprocess import Preprocess
+from vitreous.data.source import Sample, Source
+from vitreous.data.sources import open_source
+from vitreous.errors import ConfigError, DataError
+from vitreous.labels import LabelMap
+from vitreous.models import create
+from vitreous.models.model import Model
+from vitreous.predict import Predictor, load
+from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.tasks import Classify
+from vitreous.train.choose import fill_in
+from vitreous.train.distributed import World, joined
+from vitreous.train.loop import Event, Trainer
+from vitreous.train.recipe import Recipe, write_recipe
+from vitreous.weights.catalog import catalog
+from vitreous.weights.files import read_tensors
+from vitreous.weights.hub import resolve
+from vitreous.weights.importing import import_weights
+from vitreous.weights.matching import family_of
+from vitreous.weights.origin import origin_of
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Weights to start from, and what is known about them."""
+
+    model: str
+    fields: dict[str, Any]
+    labels: LabelMap | None
+    preprocess: Preprocess | None
+    path: Path
+
+
+def train(
+    recipe: Recipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    say: Say = lambda text: None,
+    watch: Callable[[Event], None] = lambda event: None,
+) -> Run:
+    """Train as `recipe` says, into the folder `out`; with `resume`, go on where it stopped."""
+    with joined(recipe.device) as world:
+        quiet: Say = say if world.is_first else (lambda text: None)
+        run = Run(out)
+        if run.exists and not resume:
+            raise ConfigError(
+                f"{out} has a run already: choose another --out, or go on with it by --resume"
+            )
+        trainer = prepare(recipe, run, world, quiet, watch)
+        if resume:
+            resumed = trainer.resume()
+            quiet(
+                f"resumed at step {trainer.progress.step} of {trainer.steps}"
+                if resumed
+                else "nothing to resume: there is no complete checkpoint; starting"
+            )
+            if trainer.progress.finished and trainer.progress.step >= trainer.steps:
+                quiet("this run is finished; to extend it, give a larger --epochs")
+                return run
+        trainer.fit()
+        return run
+
+
+def prepare(
+    recipe: Recipe, run: Run, world: World, say: Say, watch: Callable[[Event], None]
+) -> Trainer:
+    """Everything that stands before the first step."""
+    source = open_source(recipe.data, download=recipe.download, seed=recipe.seed)
+    for note in source.notes:
+        say(note)
+    samples = {split: usable(source, split, recipe.on_bad, say) for split in ("train", "val")}
+    recipe = fill_in(recipe, source, world.device, say)
+    start = None if recipe.weights is None else find_start(recipe)
+    model = build(recipe, source, start, say)
+    preprocess = choose_preprocess(recipe, model, source, samples["train"], start, say)
+    task = Classify(
+        source.labels,
+        smoothing=recipe.smoothing,
+        class_weights=class_weights(recipe, source, samples["train"]),
+        distill=recipe.distill,
+    )
+    if world.is_first:
+        run.path.mkdir(parents=True, exist_ok=True)
+        run.write_config(
+            RunConfig(
+                model=model.name,
+                family=family_of(model),
+                config=to_dict(model.config),
+                task=task.name,
+                labels=source.labels,
+                preprocess=preprocess,
+                data=recipe.data,
+                weights=recipe.weights or "",
+                versions=versions(),
+            )
+        )
+        run.write_text("recipe.toml", write_recipe(recipe))
+    augment = Augment(
+        crop=recipe.crop or "none",
+        scale=recipe.scale,
+        flip=bool(recipe.flip),
+        randaugment=recipe.randaugment,
+        jitter=recipe.jitter,
+        erase=recipe.erase,
+        mixup=recipe.mixup,
+        cutmix=recipe.cutmix,
+    )
+    return Trainer(
+        recipe,
+        run,
+        model,
+        task,
+        TrainSet(source, samples["train"], preprocess, augment, recipe.seed),
+        EvalSet(source, samples["val"], preprocess),
+        world,
+        weights=sample_weights(recipe, source, samples["train"]),
+        teacher=find_teacher(recipe, source, preprocess, world),
+        watch=watch,
+    )
+
+
+def usable(source: Source, split: str, on_bad: str, say: Say) -> Sequence[Sample]:
+    """The samples of a split; those that cannot be read are left out only if asked, and said."""
+    samples = source.splits.get(split)
+    if not samples:
+        raise DataError(f"{source.name} has no images in the split {split!r}")
+    if on_bad == "error":
+        return samples
+    from vitreous.data.check import bad_samples
+
+    bad = bad_samples(source)
+    for name in (sample.id for sample in samples if sample.id in bad):
+        say(f"left out: {bad[name].file}: {bad[name].what}")
+    return [sample for sample in samples if sample.id not in bad]
+
+
+def find_start(recipe: Recipe) -> Start:
+    """What `weights` names: a run folder, a catalog entry, or a file with or without a config."""
+    assert recipe.weights is not None
+    run = Run(recipe.weights)
+    if run.exists:
+        config = run.read_config()
+        return Start(
+            config.family,
+            dict(config.config),
+            config.labels,
+            config.preprocess,
+            run.path / "model.safetensors",
+        )
+    path = resolve(recipe.weights)
+    checkpoint = read_tensors(path)
+    origin = origin_of(recipe.weights, checkpoint.path, checkpoint.metadata)
+    if recipe.model is not None:
+        origin = (recipe.model, {})
+    if origin is None:
+        raise ConfigError(f"{recipe.weights} does not say which model it is for: give --model")
+    preprocess = None
+    if recipe.weights in catalog():
+        known = catalog()[recipe.weights].preprocessing
+        preprocess = Preprocess(
+            image_size=known.image_size,
+            crop=known.crop,
+            interpolation=known.interpolation,
+            mean=known.mean,
+            std=known.std,
+            resize=known.resize,
+            antialias=known.antialias,
+        )
+    return Start(origin[0], origin[1], None, preprocess, path)
+
+
+def build(recipe: Recipe, source: Source, start: Start | None, say: Say) -> Model:
+    """The model, with weights where there are some to start from."""
+    changes: dict[str, Any] = {} if start is None else dict(start.fields)
+    changes |= config_fields(recipe.fields)
+    changes["classes"] = len(source.labels)
+    changes["channels"] = recipe.channels
+    if recipe.image_size:
+        changes["image_size"] = size_of("image_size", recipe.image_size)
+    if changes.get("head") == "none":
+        changes["head"] = "linear"
+    name = recipe.model or (start.model if start else None)
+    assert name is not None
+    model = create(name, **changes)
+    if start is not None:
+        same = start.labels is not None and start.labels.names == source.labels.names
+        report = import_weights(
+            model,
+            start.path,
+            recipe.weights_format,
+            reinit=[] if same else ["head.*"],
+            resample="bicubic",
+            adapt_channels=True,
+        )
+        say(str(report))
+    return model
+
+
+def choose_preprocess(
+    recipe: Recipe,
+    model: Model,
+    source: Source,
+    samples: Sequence[Sample],
+    start: Start | None,
+    say: Say,
+) -> Preprocess:
+    """As the recipe says, as the weights were trained, or as the data measures."""
+    config = model.config
+    base = Preprocess(
+        image_size=config.image_size,
+        channels=config.channels,
+        resize=recipe.resize,
+        interpolation=recipe.interpolation,
+    )
+    if recipe.mean or recipe.std:
+        return replace(base, mean=recipe.mean or (0.5,), std=recipe.std or (0.5,))
+    if start is not None and start.preprocess is not None:
+        known = start.preprocess
+        if len(known.mean) in (1, config.channels):
+            say(f"mean and std: {known.mean}, {known.std}, as the weights were trained with")
+            return replace(known, image_size=config.image_size, channels=config.channels)
+    mean, std = measure_statistics(source, samples, base)
+    rounded = [tuple(round(v, 4) for v in values) for values in (mean, std)]
+    say(f"mean and std: {rounded[0]}, {rounded[1]}, measured on the training images")
+    return replace(base, mean=rounded[0], std=rounded[1])
+
+
+def measure_statistics(
+    source: Source, samples: Sequence[Sample], preprocess: Preprocess, count: int = 500
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel over evenly picked images, in 0..1."""
+    plain = replace(preprocess, mean=(0.0,), std=(1.0,))
+    step = max(len(samples) // count, 1)
+    sums = torch.zeros(3, preprocess.channels, dtype=torch.float64)
+    for sample in samples[::step][:count]:
+        values = plain(source.image(sample)).double().flatten(1)
+        pixels = torch.full_like(sums[0], values.shape[1])
+        sums += torch.stack((pixels, values.sum(1), values.square().sum(1)))
+    mean = sums[1] / sums[0]
+    std = (sums[2] / sums[0] - mean.square()).clamp(min=1e-6).sqrt()
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def class_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
+    targets = torch.tensor([sample.target for sample in samples])
+    return torch.bincount(targets, minlength=len(source.labels)).double()
+
+
+def class_weights(recipe: Recipe, source: Source, samples: Sequence[Sample]) -> Tensor | None:
+    """Rare classes count more, by the inverse of their number; a sample counts 1 on average."""
+    if recipe.class_weights == "none":
+        return None
+    counts = class_counts(source, samples).clamp(min=1)
+    return (counts.sum() / (len(counts) * counts)).float()
+
+
+def sample_weights(recipe: Recipe, source: Source, samples: Sequence[Sample]) -> Tensor | None:
+    """Chances of samples by which each class is drawn equally often."""
+    if recipe.sampler == "uniform":
+        return None
+    counts = class_counts(source, samples).clamp(min=1)
+    return torch.stack([1 / counts[sample.target] for sample in samples])
+
+
+def find_teacher(
+    recipe: Recipe, source: Source, preprocess: Preprocess, world: World
+) -> Callable[[Tensor], Tensor] | None:
+    """What a teacher run answers to a normalised batch, in the order of our classes."""
+    if recipe.teacher is None:
+        return None
+    teacher: Predictor = load(recipe.teacher, str(world.device))
+    if teacher.preprocess != preprocess:
+        raise ConfigError(
+            f"teacher {recipe.teacher} sees images prepared otherwise than this model: give the "
+            "same --image-size, --mean, --std, --resize and --interpolation as it has"
+        )
+    order = torch.tensor(teacher.task.labels.to_here(source.labels, what=source.name))
+
+    @torch.no_grad()
+    def answer(images: Tensor) -> Tensor:
+        logits: Tensor = teacher.model(images)
+        return logits[:, order.to(logits.device)]
+
+    return answer
