@@ -5,43 +5,16 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 import torch
+from train.tiny import command, train
 
 from vitreous.errors import CheckpointError
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.weights.files import read_tensors
-
-TINY = [
-    "--model=vit",
-    "--fields=patch=4",
-    "dim=16",
-    "depth=1",
-    "heads=2",
-    "drop_path=0.1",
-    "dropout=0.1",
-    "--image-size=8",
-    "--epochs=3",
-    "--batch=128",
-    "--save-every=3",
-    "--mixup=0.2",
-    "--ema=0.9",
-    "--crop=shift",
-]
-
-
-def command(out, *more):
-    return [sys.executable, "-m", "vitreous", "train", "digits", *TINY, f"--out={out}", *more]
-
-
-def train(out, *more, check=True, **options):
-    return subprocess.run(
-        command(out, *more), check=check, capture_output=True, text=True, timeout=300, **options
-    )
 
 
 def final(out):

@@ -3,10 +3,11 @@ settings, and a folder in runs/ that every other command understands."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,21 +53,24 @@ def defaults(arguments: list[str]) -> Arguments:
 
 
 def run(arguments: Arguments) -> None:
+    from vitreous.data.sources import open_source
+    from vitreous.explain.report import write_report
     from vitreous.train.start import train
 
     recipe = arguments.options
     out = arguments.out or _free_name(recipe.data)
     say = Progress()
-    done = train(replace(recipe), out, resume=arguments.resume, say=say.line, watch=say.event)
-    say.close()
-    best = max(
-        (m for m in done.metrics() if m.get("kind") == "evaluation"),
-        key=lambda m: m["accuracy"],
-        default=None,
-    )
-    if best is not None:
-        print(f"best: accuracy {best['accuracy']:.4f} at epoch {best['epoch']:g}")
-    print(f"run: {done.path}")
+    try:
+        done = train(recipe, out, resume=arguments.resume, say=say.line, watch=say.event)
+    finally:
+        say.close()
+    if int(os.environ.get("RANK", "0")) > 0:
+        return  # the first process speaks for all
+    source = open_source(recipe.data, download=recipe.download, seed=recipe.seed)
+    page, split, result = write_report(done, source)
+    print(f"accuracy {result['accuracy']:.4f} on {split} ({result['samples']:,} images)")
+    print(f"run      {done.path}")
+    print(f"report   {page.resolve().as_uri()}")
 
 
 class Progress:

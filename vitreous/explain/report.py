@@ -60,13 +60,15 @@ class Mistake:
     image: Tensor
 
 
-def write_report(run: Run, source: Source, split: str | None = None) -> Path:
-    """Evaluate the run on a split (test, or else val) and write the page."""
+def write_report(
+    run: Run, source: Source, split: str | None = None
+) -> tuple[Path, str, dict[str, Any]]:
+    """Evaluate the run on a split (test, or else val) and write the page. All three, back."""
     predictor = load(run.path)
     split = split or ("test" if "test" in source.splits else "val")
     result, mistakes = examine(predictor, source, split)
     run.write_text("report.html", page(run, result, mistakes, split))
-    return run.path / "report.html"
+    return run.path / "report.html", split, result
 
 
 def examine(

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,10 @@ class Progress:
     skipped: int = 0
     """Steps left out because the loss was not finite."""
     finished: bool = False
-    extra: dict[str, Any] = field(default_factory=dict)
-    """What the optimiser keeps besides tensors."""
+    loss: float = 0.0
+    """Sum of the losses since the last evaluation,"""
+    losses: int = 0
+    """and how many."""
 
 
 def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:

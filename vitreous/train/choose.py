@@ -39,14 +39,14 @@ def fill_in(recipe: Recipe, source: Source, device: torch.device, say: Say) -> R
     if recipe.model is None and recipe.weights is None:
         changes |= _model(recipe, height, width, count, small, on_cpu, say)
     if recipe.batch is None:
-        changes["batch"] = max(8, min(128 if small else 64, 1 << (count // 8).bit_length() >> 1))
+        changes["batch"] = max(8, min(128 if small else 64, 1 << (count // 16).bit_length() >> 1))
         say(f"batch: {changes['batch']}")
     if recipe.epochs is None:
-        budget = (60_000 if recipe.weights else 150_000) if on_cpu else 3_000_000
+        budget = (40_000 if recipe.weights else 80_000) if on_cpu else 3_000_000
         changes["epochs"] = max(5, min(100, round(budget / count)))
         say(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
     if recipe.lr is None:
-        changes["lr"] = 1e-4 if recipe.weights else 1e-3
+        changes["lr"] = 1e-4 if recipe.weights else 2e-3 if small else 1e-3
         say(f"lr: {changes['lr']:g}, {'to fine-tune' if recipe.weights else 'from scratch'}")
     if recipe.crop is None:
         changes["crop"] = "shift" if small else "resized"
@@ -71,7 +71,7 @@ def _model(
         side = max(height, width)
         patch = 2 if side <= 16 else 4 if side <= 40 else 8
         size = recipe.image_size or tuple(-(-s // patch) * patch for s in (height, width))
-        dim, depth, heads = (128, 6, 4) if count < 20_000 else (192, 8, 6)
+        dim, depth, heads = (64, 6, 4) if side <= 16 else (128, 6, 4)
         fields = (
             f"patch={patch}",
             f"dim={dim}",

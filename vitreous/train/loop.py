@@ -115,24 +115,26 @@ class Trainer:
         start = self.progress.step
         self.order.start, self.order.stop = start, self.steps
         batches = iter(train_batches(self.train_set, self.order, self.recipe.workers or 0))
-        total, since, began = 0.0, 0, time.perf_counter()
+        progress, began, counted = self.progress, time.perf_counter(), 0
         with self._signals():
             for step in range(start, self.steps):
                 batch = next(batches)
                 loss = self._step(step, batch)
-                self.progress.step = step + 1
-                total, since = total + loss, since + 1
-                rate = since * self.batch / (time.perf_counter() - began)
+                progress.step = step + 1
+                progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
+                counted += self.batch
+                rate = counted / (time.perf_counter() - began)
                 event = Event(step + 1, self.steps, (step + 1) / per_epoch, loss, rate)
                 ends_epoch = (step + 1) % per_epoch == 0
                 last = step + 1 == self.steps
                 if ends_epoch or last:
-                    event.evaluated = self._evaluate(step + 1, total / since)
-                    total, since, began = 0.0, 0, time.perf_counter()
+                    event.evaluated = self._evaluate(step + 1, progress.loss / progress.losses)
+                    progress.loss, progress.losses = 0.0, 0
+                    began, counted = time.perf_counter(), 0
                 self.watch(event)
-                waited = self.progress.waited
+                waited = progress.waited
                 last = last or bool(self.recipe.patience and waited >= self.recipe.patience)
-                self.progress.finished = last
+                progress.finished = last
                 due = self.recipe.save_every and (step + 1) % self.recipe.save_every == 0
                 stop = self.world.any(self.stop_asked > 0)
                 if ends_epoch or last or due or stop:
@@ -218,11 +220,12 @@ class Trainer:
 
     def _evaluate(self, step: int, train_loss: float) -> dict[str, Any]:
         with self._averaged():
-            batches = eval_batches(
-                self.val_set, 2 * self.batch, 0, self.world.rank, self.world.size
-            )
-            metrics = measure(self.spread_or_model(), self.task, batches, self.world.device)
-            counts = self.world.add_up(metrics.counts())
+            # The parts of a divided model must be asked equally often: each takes all samples.
+            all_alike = self.recipe.shard
+            rank, size = (0, 1) if all_alike else (self.world.rank, self.world.size)
+            batches = eval_batches(self.val_set, 2 * self.batch, 0, rank, size)
+            metrics = measure(self.model, self.task, batches, self.world.device)
+            counts = metrics.counts() if all_alike else self.world.add_up(metrics.counts())
             result = metrics.compute(counts)
             primary = result[metrics.primary]
             better = self.progress.best is None or primary > self.progress.best
@@ -247,10 +250,6 @@ class Trainer:
             )
         self.world.wait()
         return result
-
-    def spread_or_model(self) -> nn.Module:
-        """What evaluates: DDP's own module, because the processes need not have equal batches."""
-        return self.spread if self.recipe.shard else self.model
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:

@@ -62,11 +62,11 @@ class Recipe:
     """Largest norm of the gradient; 0: any."""
     freeze: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Parameters that do not learn, like 'blocks.*'; may be repeated."""
-    ema: float = 0.0
+    ema: float = 0.99
     """Decay of an average of the weights that is evaluated and kept instead; 0: none."""
 
     # Loss
-    smoothing: float = 0.0
+    smoothing: float = 0.1
     """Label smoothing."""
     class_weights: str = "none"
     """none, or auto: rare classes count more."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitreous.config import config_fields, size_of, to_dict
-from vitreous.data.augment import Augment
+from vitreous.data.augment import Augment, random_by
 from vitreous.data.loader import EvalSet, TrainSet
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
@@ -89,7 +89,8 @@ def prepare(
     samples = {split: usable(source, split, recipe.on_bad, say) for split in ("train", "val")}
     recipe = fill_in(recipe, source, world.device, say)
     start = None if recipe.weights is None else find_start(recipe)
-    model = build(recipe, source, start, say)
+    with random_by(recipe.seed, "first weights"):
+        model = build(recipe, source, start, say)
     preprocess = choose_preprocess(recipe, model, source, samples["train"], start, say)
     task = Classify(
         source.labels,

@@ -1,0 +1,102 @@
+"""Two processes do what one does: same samples, same losses; also when one of them is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from train.tiny import TINY, train
+
+from vitreous.train import checkpoint
+
+CALM = ["--fields=drop_path=0.0", "--fields=dropout=0.0", "--clip=0"]  # no randomness per process
+
+
+def torchrun(out, *more, restarts=0):
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
+        *(f"--max-restarts={restarts}", "-m", "vitreous", "train", "digits", *TINY, *CALM),
+        *(f"--out={out}", *more),
+    ]
+
+
+def run(*command):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def final(out):
+    tensors, progress = checkpoint.load(checkpoint.newest(out / "checkpoints"))
+    assert progress.finished
+    return tensors
+
+
+def evaluations(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "one"
+    train(out, *CALM)
+    return out
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "two"
+    run(*torchrun(out))
+    return out
+
+
+def test_losses_agree_with_one_process(one, two):
+    for alone, together in zip(evaluations(one), evaluations(two), strict=True):
+        assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=1e-5)
+        assert together["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+        assert together["samples"] == alone["samples"]
+
+
+def test_a_checkpoint_of_two_goes_on_with_one(two, one, tmp_path):
+    """Checkpoints load at any number of processes."""
+    out = tmp_path / "mixed"
+    process = subprocess.Popen(
+        torchrun(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    while not list((out / "checkpoints").glob("step-*")) and process.poll() is None:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    train(out, *CALM, "--resume")
+    for name, value in final(one).items():
+        torch.testing.assert_close(final(out)[name], value, rtol=1e-3, atol=1e-4)
+
+
+def test_sharded_model_trains_alike(two, tmp_path):
+    """FSDP2 divides the model; losses are those of DDP."""
+    out = tmp_path / "sharded"
+    run(*torchrun(out, "--shard", "--ema=0"))
+    other = tmp_path / "copied"
+    run(*torchrun(other, "--ema=0"))
+    for sharded, copied in zip(evaluations(out), evaluations(other), strict=True):
+        assert sharded["train_loss"] == pytest.approx(copied["train_loss"], rel=1e-4)
+
+
+def test_a_batch_that_does_not_divide(tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        torchrun(tmp_path / "odd", "--batch=65"),
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+    )
+    assert "choose --batch as a multiple of 2" in done.stderr
