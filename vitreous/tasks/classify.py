@@ -63,16 +63,23 @@ class Classify(Task):
         return {"loss": (1 - self.share) * loss, "distillation": self.share * second}
 
     def _cross_entropy(self, logits: Tensor, targets: Any) -> Tensor:
-        """In float32, each sample with its two labels and their shares."""
+        """In float32, each sample with its two labels and their shares.
+
+        The mean is over samples, also with class weights: torch would divide by the weights of the
+        batch, and the loss would depend on how samples are divided among processes.
+        """
         logits = logits.float()
         weights = None if self.class_weights is None else self.class_weights.to(logits.device)
-        options: dict[str, Any] = {"weight": weights, "label_smoothing": self.smoothing}
+
+        def each(labels: Tensor) -> Tensor:
+            return F.cross_entropy(
+                logits, labels, weights, reduction="none", label_smoothing=self.smoothing
+            )
+
         share = targets.share.to(logits.dtype)
         if bool((share == 1).all()):
-            return F.cross_entropy(logits, targets.first, **options)
-        first = F.cross_entropy(logits, targets.first, reduction="none", **options)
-        second = F.cross_entropy(logits, targets.second, reduction="none", **options)
-        return (share * first + (1 - share) * second).mean()
+            return each(targets.first).mean()
+        return (share * each(targets.first) + (1 - share) * each(targets.second)).mean()
 
     def metrics(self) -> ClassifyMetrics:
         return ClassifyMetrics(self.labels)
@@ -119,7 +126,7 @@ class ClassifyMetrics(Metrics):
         best = logits.topk(min(5, n), dim=1).indices
         self.sums[0] += len(targets)
         self.sums[1] += (best == targets[:, None]).any(dim=1).sum()
-        self.sums[2] += F.cross_entropy(logits, targets, reduction="sum").double()
+        self.sums[2] += F.cross_entropy(logits.double(), targets, reduction="sum")
 
     def counts(self) -> Tensor:
         return torch.cat([part.flatten() for part in (self.confusion, self.bins, self.sums)])

@@ -1,0 +1,95 @@
+"""The stream of samples: a function of (seed, epoch, sample), and of nothing else."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitreous.data.augment import Augment, random_by
+from vitreous.data.loader import Order, TrainSet, train_batches
+from vitreous.data.preprocess import Preprocess
+from vitreous.data.sources import open_source
+
+
+@given(st.integers(8, 200), st.sampled_from([4, 8]), st.integers(0, 5), st.integers(0, 9))
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_any_number_of_processes_and_any_start_see_the_same(count, batch, seed, start):
+    stop = start + 7
+    alone = list(Order(count, batch, seed, start, stop))
+    for world in (1, 2, 4):
+        parts = [list(Order(count, batch, seed, start, stop, rank, world)) for rank in range(world)]
+        together = [[x for part in step for x in part] for step in zip(*parts, strict=True)]
+        assert together == alone
+    whole = list(Order(count, batch, seed, 0, stop))
+    assert whole[start:] == alone
+
+
+def test_an_epoch_has_every_sample_once():
+    order = Order(count=64, batch=8, seed=3, start=0, stop=16)
+    numbers = [number for step in order for _, number in step]
+    assert sorted(numbers[:64]) == sorted(numbers[64:]) == list(range(64))
+    assert numbers[:64] != numbers[64:]
+
+
+def test_balanced_sampling_draws_classes_alike():
+    targets = torch.tensor([0] * 900 + [1] * 100)
+    weights = 1 / torch.bincount(targets)[targets].double()
+    drawn = Order(1000, 100, 0, 0, 10, weights=weights).epoch(0)
+    assert 0.4 < targets[drawn].double().mean() < 0.6
+
+
+def stream(workers, **augment):
+    source = open_source("digits")
+    samples = source.splits["train"][:64]
+    preprocess = Preprocess(image_size=8, channels=1)
+    data = TrainSet(source, samples, preprocess, Augment(**augment), seed=1)
+    order = Order(64, 16, 1, 0, 8)
+    return list(train_batches(data, order, workers))
+
+
+def test_workers_do_not_change_the_stream():
+    strong = {"crop": "resized", "flip": True, "randaugment": 9, "erase": 0.5, "mixup": 0.3}
+    strong |= {"cutmix": 1.0, "jitter": 0.2}
+    torch.manual_seed(0)
+    alone = stream(0, **strong)
+    torch.manual_seed(5)
+    for mine, theirs in zip(alone, stream(2, **strong), strict=True):
+        assert torch.equal(mine.images, theirs.images)
+        assert mine.ids == theirs.ids
+        assert all(torch.equal(a, b) for a, b in zip(mine.targets, theirs.targets, strict=True))
+    again = {batch.ids[0]: batch.images[0] for batch in alone[:4]}
+    later = {batch.ids[0]: batch.images[0] for batch in alone[4:]}
+    assert not any(torch.equal(again[i], later[i]) for i in again.keys() & later.keys())
+
+
+def test_the_generator_outside_is_not_touched():
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    with random_by(1, "x"):
+        inside = torch.rand(3)
+    assert torch.equal(torch.rand(3), expected)
+    with random_by(1, "x"):
+        assert torch.equal(torch.rand(3), inside)
+
+
+def test_shares_of_mixed_images():
+    first, second = torch.zeros(1, 32, 32), torch.ones(1, 32, 32)
+    for options in ({"mixup": 0.5}, {"cutmix": 1.0}):
+        mixed, share = Augment(**options).mix(first, second)
+        assert (
+            1 - mixed.mean().item() == torch.tensor(share).item()
+            or abs(1 - mixed.mean().item() - share) < 1e-6
+        )
+
+
+def test_preprocess_sizes_and_values():
+    image = torch.arange(2 * 60 * 90, dtype=torch.int64).remainder(256).to(torch.uint8)
+    image = image.reshape(2, 60, 90)
+    prepared = Preprocess(image_size=(32, 48), channels=2, crop=0.9)
+    assert prepared(image).shape == (2, 32, 48)
+    same = Preprocess(image_size=(60, 90), channels=2, mean=(0.0,), std=(1.0,))
+    assert torch.equal(same(image), image.float() / 255)
+    deep = Preprocess(image_size=(60, 90), channels=2, mean=(0.0,), std=(1.0,))
+    wide = (image.to(torch.int32) * 257).to(torch.uint16)
+    assert torch.allclose(deep(wide), same(image), atol=1e-4)
+    assert torch.allclose(prepared.restore(prepared(image)), prepared.fit(image).float() / 255)

@@ -1,0 +1,74 @@
+"""Groups, rates and the average of the weights."""
+
+import pytest
+import torch
+
+import vitreous
+from vitreous.errors import ConfigError
+from vitreous.train.optimise import (
+    Average,
+    depth_of,
+    freeze,
+    parameter_groups,
+    rate_at,
+)
+
+FIELDS = {"image_size": 16, "patch": 8, "dim": 16, "depth": 3, "heads": 2, "classes": 4}
+
+
+def rates(model, layer_decay):
+    groups = parameter_groups(model, lr=1.0, weight_decay=0.1, layer_decay=layer_decay)
+    of = {id(p): name for name, p in model.named_parameters()}
+    return {of[id(p)]: (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]}
+
+
+def test_every_parameter_is_in_one_group_and_vectors_do_not_decay():
+    model = vitreous.create("vit", **FIELDS)
+    found = rates(model, 1.0)
+    assert found.keys() == dict(model.named_parameters()).keys()
+    assert found["blocks.0.mlp.fc1.weight"] == (1.0, 0.1)
+    for name in ("blocks.0.mlp.fc1.bias", "norm.weight", "position.table", "prefix.class_token"):
+        assert found[name] == (1.0, 0.0)
+
+
+def test_rates_fall_towards_the_image():
+    found = {name: lr for name, (lr, _) in rates(vitreous.create("vit", **FIELDS), 0.5).items()}
+    assert found["head.out.weight"] == found["norm.weight"] == 1.0
+    assert [found[f"blocks.{i}.mlp.fc1.weight"] for i in (2, 1, 0)] == [0.5, 0.25, 0.125]
+    assert found["patch.weight"] == found["position.table"] == 0.0625
+    assert depth_of("stages.2.0.conv1.weight") == 3
+
+
+def test_warm_up_and_cosine():
+    values = [rate_at(step, 100, warmup=0.1, final=0.01) for step in range(101)]
+    assert values[:10] == pytest.approx([0.1 * (i + 1) for i in range(10)])
+    assert max(values) == 1.0
+    assert values[10:] == sorted(values[10:], reverse=True)
+    assert values[100] == pytest.approx(0.01)
+
+
+def test_freezing():
+    model = vitreous.create("vit", **FIELDS)
+    freeze(model, ["blocks.*", "patch.*"])
+    learning = {name.split(".")[0] for name, p in model.named_parameters() if p.requires_grad}
+    assert learning == {"prefix", "position", "norm", "head"}
+    with pytest.raises(ConfigError, match="matches no parameter"):
+        freeze(model, ["block.*"])
+    freeze(model, ["*"])
+    with pytest.raises(ConfigError, match="nothing to learn"):
+        parameter_groups(model, lr=1, weight_decay=0, layer_decay=1)
+
+
+def test_average_follows_its_formula():
+    model = torch.nn.Linear(1, 1)
+    with torch.no_grad():
+        model.weight.fill_(0.0)
+    average = Average(model, 0.9)
+    expected = 0.0
+    for step in range(30):
+        with torch.no_grad():
+            model.weight.fill_(float(step))
+        average.update(model, step)
+        decay = min(0.9, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * step
+    assert average.state["weight"].item() == pytest.approx(expected, rel=1e-5)
