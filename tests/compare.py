@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from sklearn.datasets import load_sample_image
 from torch import Tensor, nn
 
 import vitreous
@@ -30,11 +31,20 @@ def perturb(model: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def picture(*shape: int, seed: int = 1) -> Tensor:
-    """Smooth random pictures in about the range of normalised images."""
+    """Random pictures in about the range of normalised images; the last is a photograph."""
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.randn(*shape[:2], 7, 7, generator=generator)
     smooth = nn.functional.interpolate(coarse, shape[2:], mode="bicubic")
-    return smooth + 0.3 * torch.randn(shape, generator=generator)
+    images = smooth + 0.3 * torch.randn(shape, generator=generator)
+    if shape[0] > 1 and shape[1] == 3:
+        images[-1] = photograph(shape[2:])
+    return images
+
+
+def photograph(size: tuple[int, ...]) -> Tensor:
+    """A real photograph that comes with scikit-learn, normalised."""
+    photo = torch.tensor(load_sample_image("china.jpg")).permute(2, 0, 1)[None]
+    return nn.functional.interpolate(photo / 127.5 - 1, size, mode="bilinear", antialias=True)[0]
 
 
 def relative_error(ours: Tensor, theirs: Tensor) -> float:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vitreous.cli.main import main
+
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 
@@ -53,6 +55,8 @@ def test_readme_commands(tmp_path):
     subprocess.run([sys.executable, made, tmp_path], check=True)
     for command in commands:
         arguments = shlex.split(command, comments=True)[1:]
+        if arguments[0] == "train":
+            arguments.append("--epochs=1")  # the command as it stands, but for its length
         done = subprocess.run(
             [sys.executable, "-m", "vitreous", *arguments],
             cwd=tmp_path,
@@ -66,6 +70,7 @@ def test_readme_commands(tmp_path):
 def test_readme_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     subprocess.run([sys.executable, ROOT / "tests" / "make_readme_files.py", tmp_path], check=True)
+    assert main(["train", "digits", "--out", "runs/digits", "--epochs", "1"]) == 0
     names: dict[str, object] = {}
     pieces = [text for language, text in blocks("README.md") if language == "python"]
     assert pieces

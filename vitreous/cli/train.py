@@ -31,6 +31,10 @@ class Arguments:
     """The run folder; runs/NAME unless given."""
     resume: bool = False
     """Go on with the run in --out where it stopped; a larger --epochs extends it."""
+    dry_run: bool = False
+    """Only say what would happen: choices, shapes, memory, time; the first batch as a picture."""
+    lr_find: bool = False
+    """Only look for a learning rate: a short run with growing rates."""
 
 
 def defaults(arguments: list[str]) -> Arguments:
@@ -53,12 +57,14 @@ def defaults(arguments: list[str]) -> Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.data.sources import open_source
     from vitreous.explain.report import write_report
-    from vitreous.train.start import train
+    from vitreous.train.start import open_usable, train
 
     recipe = arguments.options
     out = arguments.out or _free_name(recipe.data)
+    if arguments.dry_run or arguments.lr_find:
+        _rehearse(arguments, out)
+        return
     say = Progress()
     try:
         done = train(recipe, out, resume=arguments.resume, say=say.line, watch=say.event)
@@ -66,11 +72,32 @@ def run(arguments: Arguments) -> None:
         say.close()
     if int(os.environ.get("RANK", "0")) > 0:
         return  # the first process speaks for all
-    source = open_source(recipe.data, download=recipe.download, seed=recipe.seed)
+    source = open_usable(recipe, lambda note: None)
     page, split, result = write_report(done, source)
     print(f"accuracy {result['accuracy']:.4f} on {split} ({result['samples']:,} images)")
     print(f"run      {done.path}")
     print(f"report   {page.resolve().as_uri()}")
+
+
+def _rehearse(arguments: Arguments, out: Path) -> None:
+    from vitreous.train.rehearse import dry_run, find_rate
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    if arguments.lr_find:
+        rate, curve = find_rate(arguments.options, say)
+        for each, loss in curve[:: max(len(curve) // 20, 1)]:
+            print(f"  lr {each:9.2e}  loss {loss:.4f}")
+        print(f"lr: {rate:.1e} is a good start (a third of where the loss was lowest)")
+        return
+    found = dry_run(arguments.options, out.with_name(f"{out.name}-first-batch.png"), say)
+    shape = "x".join(map(str, found.batch))
+    print(f"model       {found.parameters:,} parameters, {found.learning:,} of them learn")
+    print(f"batch       {shape}, shown in {found.picture}")
+    print(f"steps       {found.steps:,}, about {found.seconds / 60:.1f} minutes without evaluation")
+    print(f"memory      about {found.bytes_needed / 2**20:,.0f} MiB for model and one step")
+    print("data        'vitreous data check' names every problem with the images")
 
 
 class Progress:

@@ -6,7 +6,7 @@ So the stream is the same with any number of workers and of processes, and can b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from vitreous.data.augment import Augment, random_by, seed_of
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
+from vitreous.errors import DataError
 
 
 class Batch(NamedTuple):
@@ -35,8 +36,12 @@ class Mixed(NamedTuple):
     share: float
 
 
+Item = tuple[Tensor, Any, str] | DataError
+"""A sample, or why it cannot be read: torch would bury an exception of a worker in a traceback."""
+
+
 @dataclass
-class TrainSet(Dataset[tuple[Tensor, Mixed, str]]):
+class TrainSet(Dataset[Item]):
     """Augmented samples; an index is (epoch, number): workers need not be told the epoch."""
 
     source: Source
@@ -45,8 +50,13 @@ class TrainSet(Dataset[tuple[Tensor, Mixed, str]]):
     augment: Augment
     seed: int
 
-    def __getitem__(self, index: tuple[int, int]) -> tuple[Tensor, Mixed, str]:
-        epoch, number = index
+    def __getitem__(self, index: tuple[int, int]) -> Item:
+        try:
+            return self._get(*index)
+        except DataError as error:
+            return error
+
+    def _get(self, epoch: int, number: int) -> tuple[Tensor, Mixed, str]:
         sample = self.samples[number]
         image = self._augmented(sample, epoch)
         other, share = sample, 1.0
@@ -62,16 +72,19 @@ class TrainSet(Dataset[tuple[Tensor, Mixed, str]]):
 
 
 @dataclass
-class EvalSet(Dataset[tuple[Tensor, Any, str]]):
+class EvalSet(Dataset[Item]):
     """Samples as they are."""
 
     source: Source
     samples: Sequence[Sample]
     preprocess: Preprocess
 
-    def __getitem__(self, number: int) -> tuple[Tensor, Any, str]:
+    def __getitem__(self, number: int) -> Item:
         sample = self.samples[number]
-        return self.preprocess(self.source.image(sample)), sample.target, sample.id
+        try:
+            return self.preprocess(self.source.image(sample)), sample.target, sample.id
+        except DataError as error:
+            return error
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -119,37 +132,49 @@ class Order(Sampler[list[tuple[int, int]]]):
         return draws.tolist()
 
 
-def train_batches(dataset: TrainSet, order: Order, workers: int) -> DataLoader[Any]:
-    return DataLoader(
-        dataset,
-        batch_sampler=order,
-        num_workers=workers,
-        collate_fn=collate_mixed,
-        persistent_workers=False,
-        prefetch_factor=4 if workers else None,
+def train_batches(dataset: TrainSet, order: Order, workers: int) -> Iterator[Batch]:
+    return _readable(
+        DataLoader(
+            dataset,
+            batch_sampler=order,
+            num_workers=workers,
+            collate_fn=collate_mixed,
+            prefetch_factor=4 if workers else None,
+        )
     )
 
 
 def eval_batches(
     dataset: EvalSet, batch: int, workers: int, rank: int = 0, world: int = 1
-) -> DataLoader[Any]:
+) -> Iterator[Batch]:
     """Every sample once, every `world`-th of them on each process."""
     numbers = list(range(rank, len(dataset), world))
-    return DataLoader(
-        torch.utils.data.Subset(dataset, numbers),
-        batch_size=batch,
-        num_workers=workers,
-        collate_fn=collate,
-    )
+    part = torch.utils.data.Subset(dataset, numbers)
+    return _readable(DataLoader(part, batch, num_workers=workers, collate_fn=collate))
 
 
-def collate_mixed(items: list[tuple[Tensor, Mixed, str]]) -> Batch:
-    images, targets, ids = zip(*items, strict=True)
-    first, second, share = zip(*targets, strict=True)
+def _readable(batches: Iterable[Batch | DataError]) -> Iterator[Batch]:
+    """The batches; one with a sample that cannot be read is the error that names it."""
+    for batch in batches:
+        if isinstance(batch, DataError):
+            raise batch
+        yield batch
+
+
+def collate_mixed(items: list[Item]) -> Batch | DataError:
+    batch = collate(items, list)
+    if isinstance(batch, DataError):
+        return batch
+    first, second, share = zip(*batch.targets, strict=True)
     mixed = Mixed(torch.tensor(first), torch.tensor(second), torch.tensor(share))  # type: ignore[arg-type]
-    return Batch(torch.stack(images), mixed, list(ids))
+    return Batch(batch.images, mixed, batch.ids)
 
 
-def collate(items: list[tuple[Tensor, Any, str]]) -> Batch:
-    images, targets, ids = zip(*items, strict=True)
-    return Batch(torch.stack(images), torch.tensor(targets), list(ids))
+def collate(items: list[Item], join: Callable[[Any], Any] = torch.tensor) -> Batch | DataError:
+    good = []
+    for item in items:
+        if isinstance(item, DataError):
+            return item
+        good.append(item)
+    images, targets, ids = zip(*good, strict=True)
+    return Batch(torch.stack(images), join(targets), list(ids))

@@ -37,7 +37,7 @@ def line_chart(
         value = low + (high - low) * tick / 4
         _, y = place(0, value).split(",")
         parts.append(f'<line x1="{left}" x2="{width - right}" y1="{y}" y2="{y}" class="grid"/>')
-        parts.append(f'<text x="{left - 6}" y="{y}" class="tick end">{value:.3g}</text>')
+        parts.append(f'<text x="{left - 6}" y="{y}" class="tick end">{value:.2g}</text>')
     for tick in range(5):
         value = x_end * tick / 4
         x = left + (width - left - right) * tick / 4

@@ -29,7 +29,7 @@ h1{font-size:1.6rem;margin:.2rem 0}h2{font-size:1.15rem;margin:2.2rem 0 .6rem}p{
 .soft{color:var(--soft)}.big{display:flex;flex-wrap:wrap;gap:1rem;margin:1rem 0}
 .big div{border:1px solid var(--line);border-radius:.5rem;padding:.6rem 1rem;min-width:8rem}
 .big b{display:block;font-size:1.5rem}.charts{display:grid;gap:1rem;
-grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr))}
+grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr))}
 svg{width:100%;height:auto;border:1px solid var(--line);border-radius:.5rem}
 svg text{fill:var(--soft);font-size:11px}svg .title{fill:var(--ink);font-size:13px}
 svg .end{text-anchor:end;dominant-baseline:middle}svg .mid{text-anchor:middle}
@@ -174,6 +174,6 @@ def _calibration(bins: dict[str, list[float]]) -> str:
         if n
     ]
     return line_chart(
-        "how often it is right, by how sure it is",
+        "right, by how sure",
         {"measured": points, "ideal": [(0.0, 0.0), (1.0, 1.0)]},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ class Trainer:
         per_epoch = self.order.steps_per_epoch
         start = self.progress.step
         self.order.start, self.order.stop = start, self.steps
-        batches = iter(train_batches(self.train_set, self.order, self.recipe.workers or 0))
+        batches = train_batches(self.train_set, self.order, self.recipe.workers or 0)
         progress, began, counted = self.progress, time.perf_counter(), 0
         with self._signals():
             for step in range(start, self.steps):
@@ -283,6 +284,9 @@ class Trainer:
                 raise KeyboardInterrupt
             self.stop_asked = number
 
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are the main thread's
+            return
         before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield

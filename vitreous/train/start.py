@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,7 +61,9 @@ def train(
     with joined(recipe.device) as world:
         quiet: Say = say if world.is_first else (lambda text: None)
         run = Run(out)
-        if run.exists and not resume:
+        # torchrun starts all processes again when one has died: that is a resume.
+        resume = resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+        if world.any(world.is_first and run.exists) and not resume:
             raise ConfigError(
                 f"{out} has a run already: choose another --out, or go on with it by --resume"
             )
@@ -83,10 +86,8 @@ def prepare(
     recipe: Recipe, run: Run, world: World, say: Say, watch: Callable[[Event], None]
 ) -> Trainer:
     """Everything that stands before the first step."""
-    source = open_source(recipe.data, download=recipe.download, seed=recipe.seed)
-    for note in source.notes:
-        say(note)
-    samples = {split: usable(source, split, recipe.on_bad, say) for split in ("train", "val")}
+    source = open_usable(recipe, say)
+    samples = source.splits
     recipe = fill_in(recipe, source, world.device, say)
     start = None if recipe.weights is None else find_start(recipe)
     with random_by(recipe.seed, "first weights"):
@@ -138,19 +139,25 @@ def prepare(
     )
 
 
-def usable(source: Source, split: str, on_bad: str, say: Say) -> Sequence[Sample]:
-    """The samples of a split; those that cannot be read are left out only if asked, and said."""
-    samples = source.splits.get(split)
-    if not samples:
-        raise DataError(f"{source.name} has no images in the split {split!r}")
-    if on_bad == "error":
-        return samples
-    from vitreous.data.check import bad_samples
+def open_usable(recipe: Recipe, say: Say) -> Source:
+    """The recipe's data; what cannot be read is left out only if asked, and said."""
+    source = open_source(recipe.data, download=recipe.download, seed=recipe.seed)
+    for note in source.notes:
+        say(note)
+    if recipe.on_bad == "skip":
+        from vitreous.data.check import bad_samples
 
-    bad = bad_samples(source)
-    for name in (sample.id for sample in samples if sample.id in bad):
-        say(f"left out: {bad[name].file}: {bad[name].what}")
-    return [sample for sample in samples if sample.id not in bad]
+        bad = bad_samples(source)
+        for problem in bad.values():
+            say(f"left out: {problem.file}: {problem.what}")
+        source.splits = {
+            split: [sample for sample in samples if sample.id not in bad]
+            for split, samples in source.splits.items()
+        }
+    for split in ("train", "val"):
+        if not source.splits.get(split):
+            raise DataError(f"{source.name} has no images in the split {split!r}")
+    return source
 
 
 def find_start(recipe: Recipe) -> Start:

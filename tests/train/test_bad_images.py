@@ -1,0 +1,45 @@
+"""A file that cannot be read: one message that names it, or left out and listed."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitreous.cli.main import main
+
+SMALL = [
+    "--model=vit",
+    *(f"--fields={field}" for field in ("patch=8", "dim=16", "depth=1", "heads=2")),
+    *("--image-size", "16", "--epochs=1", "--batch=4"),
+]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    random = np.random.default_rng(0)
+    for kind in ("cat", "dog"):
+        folder = tmp_path / "photos" / kind
+        folder.mkdir(parents=True)
+        for number in range(8):
+            pixels = random.integers(0, 255, (20, 24, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    return tmp_path / "photos"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_file_is_named(photos, tmp_path, capsys, workers):
+    bad = photos / "dog" / "3.png"
+    bad.write_bytes(bad.read_bytes()[:100])
+    out = tmp_path / "run"
+    command = ["train", str(photos), *SMALL, f"--workers={workers}", f"--out={out}"]
+    assert main([*command, "--mean", "0.5", "--std", "0.5"]) == 2
+    said = capsys.readouterr().err
+    assert str(bad) in said
+    assert "Traceback" not in said
+
+
+def test_bad_file_is_left_out_and_listed(photos, tmp_path, capsys):
+    bad = photos / "cat" / "5.png"
+    bad.write_bytes(b"<html>")
+    assert main(["train", str(photos), *SMALL, f"--out={tmp_path / 'run'}", "--on-bad=skip"]) == 0
+    assert "left out: cat/5.png: is an HTML page" in capsys.readouterr().err
+    assert (tmp_path / "run" / "report.html").exists()

@@ -1,0 +1,115 @@
+"""Every recipe parses, says what it promises, and starts; a written recipe reads back the same."""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from compare import perturb
+
+import vitreous
+from vitreous.errors import ConfigError
+from vitreous.train.recipe import Recipe, read_recipe, write_recipe
+from vitreous.train.start import train
+from vitreous.weights.files import write_tensors
+from vitreous.weights.origin import own_metadata
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+# What makes any recipe small enough to start here; the rest of it stays.
+SMALL = {"data": "digits", "epochs": 1, "batch": 512, "workers": 0, "precision": "float32"}
+SMALL |= {"compile": False, "download": False}
+
+
+def test_there_are_recipes():
+    assert len(RECIPES) >= 6
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_headers_promise_a_command_a_result_hardware_and_time(path):
+    text = path.read_text()
+    for word in ("command:", "expected:", "hardware:", "time:"):
+        assert f"# {word}" in text, word
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipes_start(path, tmp_path):
+    values = {**read_recipe(path), **SMALL}
+    name = values.get("model") or "vit"
+    fields = ["depth=1", "dim=16", "heads=2", "mlp_dim=16", "patch=4"]
+    values |= {"fields": tuple(fields), "image_size": (8, 8), "model": name, "channels": 1}
+    if path.stem in ("fine-tune", "linear-probe"):
+        changes = {"depth": 1, "dim": 16, "heads": 2, "mlp_dim": 16, "patch": 4}
+        start = perturb(vitreous.create("vit", image_size=16, channels=3, classes=5, **changes))
+        values["weights"] = str(tmp_path / "start.safetensors")
+        state = vitreous.export_weights(start, "vitreous")
+        write_tensors(values["weights"], state, "safetensors", own_metadata(start))
+        del values["model"]
+    run = train(Recipe(**values), tmp_path / "run")
+    assert (run.path / "model.safetensors").exists()
+    if path.stem == "linear-probe":
+        learned = run.read_weights()["blocks.0.mlp.fc1.weight"]
+        assert torch.equal(learned, start.state_dict()["blocks.0.mlp.fc1.weight"])
+
+
+def test_a_recipe_survives_writing():
+    recipe = Recipe(fields=("a=1",), lr=1e-3, betas=(0.8, 0.9), mean=(0.5,))
+    assert (
+        Recipe(
+            **{
+                k: tuple(v) if isinstance(v, list) else v
+                for k, v in tomllib.loads(write_recipe(recipe)).items()
+            }
+        )
+        == recipe
+    )
+
+
+def test_distillation_learns_from_another_run(tmp_path):
+    base = Recipe(epochs=1, batch=256, model="vit", image_size=(8, 8), crop="shift")
+    small = ("depth=1", "dim=16", "heads=2", "patch=4")
+    teacher = train(replace(base, fields=small), tmp_path / "teacher")
+    both = (*small, "tokens=class+distillation", "pool=both")
+    for kind in ("hard", "soft"):
+        recipe = replace(base, fields=both, teacher=str(teacher.path), distill=kind)
+        run = train(recipe, tmp_path / kind)
+        assert run.metrics()[0]["train_loss"] > 0
+    with pytest.raises(ConfigError, match="prepared otherwise"):
+        train(replace(recipe, mean=(0.1,)), tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"epochs": 0}, "epochs = 0"),
+        ({"lr": -1.0}, "lr = -1.0"),
+        ({"smoothing": 1.0}, "smoothing"),
+        ({"sampler": "balancd"}, "did you mean 'balanced'"),
+        ({"warmup": 2.0}, "warmup = 2.0"),
+    ],
+)
+def test_senseless_settings(change, words):
+    with pytest.raises(ConfigError, match=words):
+        Recipe(**change)
+
+
+def test_unknown_keys_in_a_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("epcohs = 3\n")
+    with pytest.raises(ConfigError, match=r"mine\.toml.*did you mean 'epochs'"):
+        read_recipe(path)
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_the_samples(tmp_path, monkeypatch):
+    from vitreous.tasks import Classify
+    from vitreous.train.loop import TrainingError
+
+    monkeypatch.setattr(
+        Classify, "_cross_entropy", lambda self, logits, t: logits.sum() * float("nan")
+    )
+    small = ("depth=1", "dim=16", "heads=2", "patch=4")
+    recipe = Recipe(epochs=1, batch=64, model="vit", image_size=(8, 8), fields=small)
+    with pytest.raises(TrainingError, match=r"step 1: loss nan.*samples \S+, "):
+        train(recipe, tmp_path / "nan")
+    with pytest.raises(TrainingError, match="step 4"):
+        train(replace(recipe, skip_nonfinite=3), tmp_path / "nan3")

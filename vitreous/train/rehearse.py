@@ -1,0 +1,135 @@
+"""Before a long run: what would happen (`--dry-run`), and which rate to take (`--lr-find`).
+
+Both prepare everything as the run itself would, and leave no run folder behind.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitreous.data.loader import Mixed, train_batches
+from vitreous.data.preprocess import Preprocess
+from vitreous.run_folder import Run
+from vitreous.train.distributed import joined
+from vitreous.train.loop import Trainer
+from vitreous.train.optimise import set_rate
+from vitreous.train.recipe import Recipe
+from vitreous.train.start import prepare
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a dry run found."""
+
+    parameters: int
+    learning: int
+    """Parameters that are not frozen."""
+    steps: int
+    batch: tuple[int, ...]
+    bytes_needed: int
+    """Weights, gradients, the optimiser's and the average's state, and what one step keeps."""
+    seconds: float
+    """For all steps, by the time that one takes here."""
+    picture: Path
+
+
+def dry_run(recipe: Recipe, picture: Path, say: Say) -> Rehearsal:
+    """One step of a run that is thrown away, and its batch as a picture."""
+    with _trainer(recipe, say) as trainer:
+        batch = _first_batches(trainer, 1)[0]
+        save_picture(batch.images, trainer.train_set.preprocess, picture)
+        kept = 0
+
+        def keep(tensor: Tensor) -> Tensor:
+            nonlocal kept
+            kept += tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            trainer._step(0, batch)
+        began = time.perf_counter()
+        trainer._step(1, batch)
+        seconds = (time.perf_counter() - began) * trainer.steps
+        parameters = list(trainer.model.parameters())
+        total = sum(p.numel() for p in parameters)
+        learning = sum(p.numel() for p in parameters if p.requires_grad)
+        state = 4 * (total * (2 if trainer.average else 1) + 3 * learning)
+        shape = tuple(batch.images.shape)
+        return Rehearsal(total, learning, trainer.steps, shape, state + kept, seconds, picture)
+
+
+def find_rate(recipe: Recipe, say: Say, steps: int = 80) -> tuple[float, list[tuple[float, float]]]:
+    """A learning rate to start with, and the losses over growing rates (Smith 2017).
+
+    The rate grows from 1e-6 to 1 until half of what was gained is lost again; the advice is a third
+    of the rate at which the smoothed loss was lowest.
+    """
+    with _trainer(recipe, say) as trainer:
+        batches = _first_batches(trainer, steps)
+        curve: list[tuple[float, float]] = []
+        smooth, best = None, math.inf
+        for step in range(steps):
+            rate = 1e-6 * 10 ** (6 * step / (steps - 1))
+            loss = _step_at(trainer, rate, batches[step % len(batches)])
+            smooth = loss if smooth is None else 0.8 * smooth + 0.2 * loss
+            curve.append((rate, smooth))
+            best = min(best, smooth)
+            gained = curve[0][1] - best
+            if not math.isfinite(loss) or (step > 10 and smooth > best + max(gained / 2, 0.01)):
+                break
+    lowest = min(curve, key=lambda point: point[1])[0]
+    return lowest / 3, curve
+
+
+def save_picture(images: Tensor, preprocess: Preprocess, path: Path, count: int = 32) -> None:
+    """The first images of a batch side by side, as the model sees them."""
+    from PIL import Image
+    from torchvision.utils import make_grid
+
+    shown = torch.stack([preprocess.restore(image) for image in images[:count]])
+    shown = shown if shown.shape[1] in (1, 3) else shown[:, :1]
+    grid = make_grid(shown, nrow=8, padding=2, pad_value=0.5)
+    array = (grid * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    scale = max(1, 512 // array.shape[1])
+    picture = Image.fromarray(array)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST).save(
+        path
+    )
+
+
+@contextmanager
+def _trainer(recipe: Recipe, say: Say) -> Iterator[Trainer]:
+    with tempfile.TemporaryDirectory() as folder, joined(recipe.device) as world:
+        yield prepare(recipe, Run(folder), world, say, lambda event: None)
+
+
+def _first_batches(trainer: Trainer, count: int) -> list:
+    trainer.order.start, trainer.order.stop = 0, min(count, trainer.steps)
+    return list(train_batches(trainer.train_set, trainer.order, 0))
+
+
+def _step_at(trainer: Trainer, rate: float, batch: object) -> float:
+    """One update with a given rate; the loss before it."""
+    device = trainer.world.device
+    set_rate(trainer.optimizer, rate)
+    trainer.spread.train()
+    trainer.optimizer.zero_grad(set_to_none=True)
+    targets = Mixed(*(t.to(device) for t in batch.targets))  # type: ignore[attr-defined]
+    terms = trainer.task.loss(trainer.compute(batch.images.to(device)), targets)  # type: ignore[attr-defined]
+    loss = torch.stack(list(terms.values())).sum()
+    loss.backward()
+    trainer._clip()
+    trainer.optimizer.step()
+    return loss.item()
