@@ -9,6 +9,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from vitreous.errors import ConfigError, did_you_mean
@@ -140,6 +141,16 @@ def config_fields(assignments: Sequence[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             fields[name.replace("-", "_")] = text
     return fields
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The content of a TOML file; `what` says in an error what was expected there."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file with {what}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path}: not a readable TOML file: {error}") from error
 
 
 def positive(config: Any, *fields: str) -> None:

@@ -4,11 +4,13 @@ outputs of both are compared."""
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+
+from vitreous.cli.options import ModelOptions
 
 
 @dataclass(frozen=True)
@@ -23,17 +25,9 @@ class Arguments:
     to_format: Annotated[str, tyro.conf.arg(name="to", metavar="FORMAT")] = "vitreous"
     """The same words."""
     model: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
-    """The model's name, where the source does not say it."""
-    image_size: Annotated[tuple[int, ...], tyro.conf.arg(metavar="H [W]")] = ()
-    """Height and width that the result is for, if not the source's (with --resample)."""
-    channels: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Channels that the result is for, if not the source's (with --adapt-channels)."""
-    classes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Classes that the result is for, if not the source's (with --reinit 'head.*')."""
-    set: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="FIELD=VALUE")
-    ] = ()
-    """Another field of the model's config, like activation=gelu-tanh; may be repeated."""
+    """The model's name, where the source does not say it. To change its size, channels or classes,
+    give those, and --resample, --adapt-channels or --reinit 'head.*'."""
+    options: ModelOptions = field(default_factory=ModelOptions)
     reinit: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="PATTERN")
     ] = ()
@@ -55,16 +49,9 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.config import config_fields, size_of, to_dict
+    from vitreous.config import size_of, to_dict
     from vitreous.weights.convert import convert
 
-    changes = config_fields(arguments.set)
-    for name, size in (("image_size", arguments.image_size),):
-        if size:
-            changes[name] = size_of(name, size)
-    for name in ("channels", "classes"):
-        if getattr(arguments, name) is not None:
-            changes[name] = getattr(arguments, name)
     grid = arguments.source_grid
     done = convert(
         arguments.source,
@@ -72,7 +59,7 @@ def run(arguments: Arguments) -> None:
         from_format=arguments.from_format,
         to_format=arguments.to_format,
         model=arguments.model,
-        changes=changes,
+        changes=arguments.options.changes(),
         reinit=arguments.reinit,
         drop=arguments.drop,
         resample=arguments.resample,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated
 
 import tyro
 
+from vitreous.cli.options import ModelOptions
 from vitreous.cli.show import Table, thousands
 
 
@@ -15,16 +16,7 @@ from vitreous.cli.show import Table, thousands
 class Arguments:
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
     """A model's name ('vitreous models' lists them); other libraries' names are understood."""
-    image_size: Annotated[tuple[int, ...], tyro.conf.arg(metavar="H [W]")] = ()
-    """Height and width in pixels, or one number for both."""
-    channels: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Channels of the image."""
-    classes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Number of classes."""
-    set: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="FIELD=VALUE")
-    ] = ()
-    """Another field of the model's config, like position=sines-2d; may be repeated."""
+    options: ModelOptions = field(default_factory=ModelOptions)
     all: bool = False
     """Show every block, also where they are alike."""
     json: Annotated[bool, tyro.conf.arg(name="json")] = False
@@ -32,17 +24,9 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.config import config_fields, size_of
     from vitreous.models.summary import Stage, summarise_name
 
-    changes = config_fields(arguments.set)
-    if arguments.image_size:
-        changes["image_size"] = size_of("image_size", arguments.image_size)
-    if arguments.channels is not None:
-        changes["channels"] = arguments.channels
-    if arguments.classes is not None:
-        changes["classes"] = arguments.classes
-    stages = summarise_name(arguments.model, **changes)
+    stages = summarise_name(arguments.model, **arguments.options.changes())
     parameters, flops = sum(s.parameters for s in stages), sum(s.flops for s in stages)
     if arguments.json:
         result = {

@@ -89,7 +89,7 @@ def _rehearse(arguments: Arguments, out: Path) -> None:
         rate, curve = find_rate(arguments.options, say)
         for each, loss in curve[:: max(len(curve) // 20, 1)]:
             print(f"  lr {each:9.2e}  loss {loss:.4f}")
-        print(f"lr: {rate:.1e} is a good start (a third of where the loss was lowest)")
+        print(f"lr: {rate:.1e} is a good start (a tenth of where the loss was lowest)")
         return
     found = dry_run(arguments.options, out.with_name(f"{out.name}-first-batch.png"), say)
     shape = "x".join(map(str, found.batch))

@@ -120,7 +120,7 @@ class Trainer:
         with self._signals():
             for step in range(start, self.steps):
                 batch = next(batches)
-                loss = self._step(step, batch)
+                loss = self.step(step, batch)
                 progress.step = step + 1
                 progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
                 counted += self.batch
@@ -167,13 +167,16 @@ class Trainer:
             checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)
         self.world.wait()
 
-    def _step(self, step: int, batch: Any) -> float:
-        """One update; returns the loss. The random numbers of dropout depend on the step alone."""
+    def step(self, step: int, batch: Any, lr: float | None = None) -> float:
+        """One update; returns the loss. The random numbers of dropout depend on the step alone.
+
+        `lr` is the learning rate instead of the schedule's.
+        """
         recipe, parts = self.recipe, self.recipe.accumulate
         assert recipe.lr is not None
         torch.default_generator.manual_seed(seed_of(recipe.seed, step, self.world.rank, "model"))
         scale = rate_at(step, self.steps, warmup=recipe.warmup, final=recipe.final_lr)
-        set_rate(self.optimizer, recipe.lr * scale)
+        set_rate(self.optimizer, recipe.lr * scale if lr is None else lr)
         self.spread.train()
         self.optimizer.zero_grad(set_to_none=True)
         device = self.world.device

@@ -7,14 +7,13 @@ keeps, so that a run can be repeated. None means: chosen from the data and the m
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import tyro
 
-from vitreous.config import choice, fraction, from_dict, to_dict
+from vitreous.config import choice, fraction, from_dict, read_toml, to_dict
 from vitreous.errors import ConfigError
 
 
@@ -146,12 +145,7 @@ class Recipe:
 
 def read_recipe(path: Path) -> dict[str, Any]:
     """The fields that a recipe file gives."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such recipe") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path}: not a readable TOML file: {error}") from error
+    values = read_toml(path, "a recipe")
     from_dict(Recipe, values, where=str(path))
     return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 

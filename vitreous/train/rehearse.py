@@ -16,12 +16,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitreous.data.loader import Mixed, train_batches
+from vitreous.data.loader import Batch, train_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.run_folder import Run
 from vitreous.train.distributed import joined
-from vitreous.train.loop import Trainer
-from vitreous.train.optimise import set_rate
+from vitreous.train.loop import Trainer, TrainingError
 from vitreous.train.recipe import Recipe
 from vitreous.train.start import prepare
 
@@ -57,9 +56,9 @@ def dry_run(recipe: Recipe, picture: Path, say: Say) -> Rehearsal:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            trainer._step(0, batch)
+            trainer.step(0, batch)
         began = time.perf_counter()
-        trainer._step(1, batch)
+        trainer.step(1, batch)
         seconds = (time.perf_counter() - began) * trainer.steps
         parameters = list(trainer.model.parameters())
         total = sum(p.numel() for p in parameters)
@@ -72,24 +71,26 @@ def dry_run(recipe: Recipe, picture: Path, say: Say) -> Rehearsal:
 def find_rate(recipe: Recipe, say: Say, steps: int = 80) -> tuple[float, list[tuple[float, float]]]:
     """A learning rate to start with, and the losses over growing rates (Smith 2017).
 
-    The rate grows from 1e-6 to 1 until half of what was gained is lost again; the advice is a third
-    of the rate at which the smoothed loss was lowest.
+    The rate grows from 1e-6 to 1 until the smoothed loss, having fallen, does not fall any more;
+    the advice is a tenth of the rate at which it was lowest.
     """
     with _trainer(recipe, say) as trainer:
         batches = _first_batches(trainer, steps)
         curve: list[tuple[float, float]] = []
-        smooth, best = None, math.inf
+        lowest, worse = (0.0, math.inf), 0
         for step in range(steps):
             rate = 1e-6 * 10 ** (6 * step / (steps - 1))
-            loss = _step_at(trainer, rate, batches[step % len(batches)])
-            smooth = loss if smooth is None else 0.8 * smooth + 0.2 * loss
+            try:
+                loss = trainer.step(step, batches[step % len(batches)], rate)
+            except TrainingError:
+                break  # the loss is not finite any more
+            smooth = loss if not curve else 0.8 * curve[-1][1] + 0.2 * loss
             curve.append((rate, smooth))
-            best = min(best, smooth)
-            gained = curve[0][1] - best
-            if not math.isfinite(loss) or (step > 10 and smooth > best + max(gained / 2, 0.01)):
+            worse = 0 if smooth < lowest[1] else worse + 1
+            lowest = min(lowest, curve[-1], key=lambda point: point[1])
+            if worse >= 4 and lowest[1] < 0.98 * curve[0][1]:
                 break
-    lowest = min(curve, key=lambda point: point[1])[0]
-    return lowest / 3, curve
+    return lowest[0] / 10, curve
 
 
 def save_picture(images: Tensor, preprocess: Preprocess, path: Path, count: int = 32) -> None:
@@ -115,21 +116,6 @@ def _trainer(recipe: Recipe, say: Say) -> Iterator[Trainer]:
         yield prepare(recipe, Run(folder), world, say, lambda event: None)
 
 
-def _first_batches(trainer: Trainer, count: int) -> list:
+def _first_batches(trainer: Trainer, count: int) -> list[Batch]:
     trainer.order.start, trainer.order.stop = 0, min(count, trainer.steps)
     return list(train_batches(trainer.train_set, trainer.order, 0))
-
-
-def _step_at(trainer: Trainer, rate: float, batch: object) -> float:
-    """One update with a given rate; the loss before it."""
-    device = trainer.world.device
-    set_rate(trainer.optimizer, rate)
-    trainer.spread.train()
-    trainer.optimizer.zero_grad(set_to_none=True)
-    targets = Mixed(*(t.to(device) for t in batch.targets))  # type: ignore[attr-defined]
-    terms = trainer.task.loss(trainer.compute(batch.images.to(device)), targets)  # type: ignore[attr-defined]
-    loss = torch.stack(list(terms.values())).sum()
-    loss.backward()
-    trainer._clip()
-    trainer.optimizer.step()
-    return loss.item()

@@ -6,7 +6,6 @@ A user's own file of rules is read by the same function.
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from einops import EinopsError
 from einops.parsing import ParsedExpression
 
-from vitreous.config import from_dict
+from vitreous.config import from_dict, read_toml
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.weights.rules import Alternative, Format, Rule, placeholders
 
@@ -59,12 +58,7 @@ def find_format(name: str | Path, family: str) -> Format:
 
 def read_format(path: Path, name: str) -> Format:
     """Rules from a TOML file. `same_as` takes over another file's, with changes."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file with rules") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path}: not a readable TOML file: {error}") from error
+    data = read_toml(path, "rules")
     base: Format | None = None
     if "same_as" in data:
         origin = str(data["same_as"])
