@@ -30,5 +30,5 @@ if ! "$python" -c 'import ensurepip, venv' 2> /dev/null; then
     $become_root apt-get install -qq -y "python$version-venv" > /dev/null
 fi
 
-echo "Setting up $folder with $("$python" --version); the first time this downloads about 3 GB"
+echo "Setting up $folder with $("$python" --version); it takes a few minutes and 6 GB the first time"
 "$python" -m venv "$folder"
