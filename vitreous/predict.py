@@ -6,7 +6,7 @@ the same `measure`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.data.images import from_any
-from vitreous.data.loader import EvalSet, eval_batches
+from vitreous.data.loader import Batch, EvalSet, eval_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
 from vitreous.errors import DataError
@@ -24,6 +24,7 @@ from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import TASKS, Task
 from vitreous.tasks.task import Metrics
+from vitreous.weights.importing import import_weights
 
 
 class Predictor:
@@ -68,16 +69,24 @@ class Predictor:
         return self.model(images.to(self.device)).cpu()
 
     def evaluate(
-        self, source: Source, split: str, batch: int = 64, workers: int = 0
+        self,
+        source: Source,
+        split: str,
+        batch: int = 64,
+        workers: int = 0,
+        see: Callable[[Batch, Tensor, Tensor], None] | None = None,
     ) -> dict[str, Any]:
-        """How good the model is on a split of a source; classes are matched by name."""
+        """How good the model is on a split of a source; classes are matched by name.
+
+        `see` is shown each batch with the model's output and the targets, as `measure` does it.
+        """
         if split not in source.splits:
             there = ", ".join(source.splits)
             raise DataError(f"{source.name} has no split {split!r}; it has {there}")
         here = self.task.labels.to_here(source.labels, what=source.name)
         samples = source.splits[split]
         batches = eval_batches(EvalSet(source, samples, self.preprocess), batch, workers)
-        metrics = measure(self.model, self.task, batches, self.device, here)
+        metrics = measure(self.model, self.task, batches, self.device, here, see)
         return metrics.compute(metrics.counts())
 
     def _prepare(self, thing: Any) -> tuple[Tensor, str]:
@@ -92,15 +101,22 @@ def measure(
     batches: Iterable[Any],
     device: torch.device,
     here: Sequence[int] | None = None,
+    see: Callable[[Batch, Tensor, Tensor], None] | None = None,
 ) -> Metrics:
-    """The metrics of a model over batches; `here` gives our class for each class of the data."""
+    """The metrics of a model over batches; `here` gives our class for each class of the data.
+
+    `see` is shown each batch with the model's output and our targets.
+    """
     training = model.training
     model.eval()
     metrics = task.metrics()
     try:
         for batch in batches:
             targets = batch.targets if here is None else torch.tensor(here)[batch.targets]
-            metrics.update(model(batch.images.to(device)), targets)
+            output = model(batch.images.to(device)).cpu()
+            metrics.update(output, targets)
+            if see is not None:
+                see(batch, output, targets)
     finally:
         model.train(training)
     return metrics
@@ -111,9 +127,6 @@ def load(run: str | Path, device: str | None = None) -> Predictor:
     folder = Run(run)
     config: RunConfig = folder.read_config()
     model = config.create()
-    from vitreous.weights.importing import import_weights
-
-    folder.read_weights()  # says what to do where there are none yet
-    import_weights(model, folder.path / "model.safetensors", "vitreous")
+    import_weights(model, folder.weights, "vitreous")
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Predictor(model, config.preprocess, TASKS[config.task](config.labels), chosen)

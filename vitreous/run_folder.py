@@ -103,14 +103,19 @@ class Run:
         path = self.path / "model.safetensors"
         write_tensors(path, state, "safetensors", own_metadata(model))
 
-    def read_weights(self) -> dict[str, Tensor]:
+    @property
+    def weights(self) -> Path:
+        """The file with the weights, which is there from the first evaluation on."""
         path = self.path / "model.safetensors"
         if not path.is_file():
             raise CheckpointError(
                 f"{self.path} has no model.safetensors yet: training has not come to its first "
                 "evaluation; go on with 'vitreous train --resume'"
             )
-        return read_tensors(path).tensors
+        return path
+
+    def read_weights(self) -> dict[str, Tensor]:
+        return read_tensors(self.weights).tensors
 
     def write_text(self, name: str, text: str) -> None:
         """A file that is there completely, or as it was."""

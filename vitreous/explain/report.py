@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from vitreous.data.loader import EvalSet, eval_batches
+from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.explain.charts import confusion_table, line_chart, picture
 from vitreous.predict import Predictor, load
@@ -75,16 +74,12 @@ def examine(
     predictor: Predictor, source: Source, split: str, shown: int = 24
 ) -> tuple[dict[str, Any], list[Mistake]]:
     """The metrics, and the mistakes of which the model is most sure, in one pass."""
-    here = torch.tensor(predictor.task.labels.to_here(source.labels, what=source.name))
-    metrics = predictor.task.metrics()
     mistakes: list[Mistake] = []
     names = predictor.labels
-    dataset = EvalSet(source, source.splits[split], predictor.preprocess)
-    for batch in eval_batches(dataset, 64, 0):
-        logits, targets = predictor.logits(batch.images), here[batch.targets]
-        metrics.update(logits, targets)
+
+    def see(batch: Batch, logits: Tensor, targets: Tensor) -> None:
         confidence, said = logits.float().softmax(dim=1).max(dim=1)
-        mistakes += [
+        found = [
             Mistake(
                 batch.ids[i],
                 names[targets[i]],
@@ -94,8 +89,9 @@ def examine(
             )
             for i in (said != targets).nonzero().flatten().tolist()
         ]
-        mistakes = sorted(mistakes, key=lambda m: -m.confidence)[:shown]
-    return metrics.compute(metrics.counts()), mistakes
+        mistakes[:] = sorted([*mistakes, *found], key=lambda m: -m.confidence)[:shown]
+
+    return predictor.evaluate(source, split, see=see), mistakes
 
 
 def page(run: Run, result: dict[str, Any], mistakes: list[Mistake], split: str) -> str:

@@ -171,7 +171,7 @@ def find_start(recipe: Recipe) -> Start:
             dict(config.config),
             config.labels,
             config.preprocess,
-            run.path / "model.safetensors",
+            run.weights,
         )
     path = resolve(recipe.weights)
     checkpoint = read_tensors(path)
