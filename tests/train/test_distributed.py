@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -77,6 +78,38 @@ def test_a_checkpoint_of_two_goes_on_with_one(two, one, tmp_path):
     train(out, *CALM, "--resume")
     for name, value in final(one).items():
         torch.testing.assert_close(final(out)[name], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_dies_is_started_again(two, tmp_path, rank):
+    """torchrun restarts all processes; they go on where the run was, to the same bits."""
+    out = tmp_path / "restarted"
+    process = subprocess.Popen(
+        torchrun(out, restarts=3),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    while not list((out / "checkpoints").glob("step-*")) and process.poll() is None:
+        time.sleep(0.02)
+    os.kill(child_of(process.pid, rank), signal.SIGKILL)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said[-3000:]
+    assert "resumed at step" in said
+    first, second = final(two), final(out)
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+    assert evaluations(out) == evaluations(two)
+
+
+def child_of(parent, rank):
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    wanted = f"RANK={rank}".encode()
+    return next(
+        int(pid)
+        for pid in children
+        if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    )
 
 
 def test_sharded_model_trains_alike(two, tmp_path):

@@ -1,16 +1,21 @@
 """A run that is killed and resumed ends with the same bits as one that was never killed."""
 
+import io
 import json
+import multiprocessing
+import os
 import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 import torch
 from train.tiny import command, train
 
+from vitreous.cli.main import main
 from vitreous.errors import CheckpointError
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
@@ -48,29 +53,56 @@ def test_same_seed_twice_gives_the_same_run(whole, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_at_random_moments(whole, tmp_path, workers):
-    """SIGKILL, wherever it strikes, also while saving."""
+    """SIGKILL ten times each: at any time, and in the middle of whatever is being written."""
     out, chance = tmp_path / "killed", random.Random(workers)
-    resume: list[str] = []
-    for _ in range(5):
-        process = subprocess.Popen(
-            command(out, f"--workers={workers}", *resume),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        began = time.monotonic()
-        steps = len(list((out / "checkpoints").glob("step-*"))) if out.exists() else 0
-        while process.poll() is None and time.monotonic() - began < 60:
-            now = len(list((out / "checkpoints").glob("*step-*"))) if out.exists() else 0
-            if now > steps:
-                time.sleep(chance.random() * 0.2)
-                break
-            time.sleep(0.01)
-        process.kill()
-        process.wait()
-        if (out / "config.json").exists():
-            resume = ["--resume"]
-    train(out, f"--workers={workers}", *resume)
+    deaths = []
+    for attempt in range(10):
+        writes = chance.randint(1, 12) if attempt % 2 else 0
+        process = PROCESSES.Process(target=train_until, args=(out, workers, writes))
+        process.start()
+        if not writes:
+            wait_for_checkpoint(out, process)
+            process.join(chance.random() * 0.3)
+            process.kill()
+        process.join(120)
+        deaths.append(process.exitcode)
+    assert deaths.count(-signal.SIGKILL) == 10, "the run has ended before it was killed ten times"
+    train(out, f"--workers={workers}", "--resume")
     assert_same_run(whole, out)
+
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["vitreous.train.start", "vitreous.cli.train", "torchvision"])
+
+
+def train_until(out, workers, writes):
+    """What `vitreous train` does, dying at the n-th call that changes the disk (0: not at all)."""
+    sys.stderr = io.StringIO()
+    calls = iter(range(1, writes + 1)) if writes else None
+
+    def deadly(function):
+        def call(*args, **kwargs):
+            if calls is not None and next(calls, writes) == writes:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **kwargs)
+
+        return call
+
+    for module, name in ((os, "replace"), (os, "fsync"), (shutil, "rmtree")):
+        setattr(module, name, deadly(getattr(module, name)))
+    resume = ["--resume"] if (out / "config.json").exists() else []
+    sys.exit(main(command(out, f"--workers={workers}", *resume)[3:]))
+
+
+def wait_for_checkpoint(out, process):
+    """Until there is one more than now, complete or not."""
+
+    def count():
+        return len(list((out / "checkpoints").glob("*step-*")))
+
+    before = count()
+    while process.is_alive() and count() == before:
+        time.sleep(0.002)
 
 
 def test_sigterm_saves_says_how_to_go_on_and_resumes(whole, tmp_path):

@@ -53,12 +53,32 @@ def joined(device: str | None) -> Iterator[World]:
         torch.cuda.set_device(local)
         chosen = f"cuda:{local}"
     if size > 1:
-        dist.init_process_group("nccl" if chosen.startswith("cuda") else "gloo")
+        _meet("nccl" if chosen.startswith("cuda") else "gloo")
     try:
         yield World(rank, size, torch.device(chosen))
     finally:
         if size > 1:
             dist.destroy_process_group()
+
+
+def restarts() -> int:
+    """How often torchrun has started this process again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def _meet(backend: str) -> None:
+    """Join the other processes.
+
+    On one machine torchrun keeps its store over a restart (torch 2.14), and with it the addresses
+    of processes that have died; the names of each attempt are kept apart here. The count is the
+    same for all processes of one machine, not of several.
+    """
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(iter(rendezvous("env://")))
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
+        store = dist.PrefixStore(f"attempt-{restarts()}", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
 
 
 def spread(model: nn.Module, world: World, shard: bool) -> nn.Module:

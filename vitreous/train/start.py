@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from vitreous.predict import Predictor, load
 from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.tasks import Classify
 from vitreous.train.choose import fill_in
-from vitreous.train.distributed import World, joined
+from vitreous.train.distributed import World, joined, restarts
 from vitreous.train.loop import Event, Trainer
 from vitreous.train.recipe import Recipe, write_recipe
 from vitreous.weights.catalog import catalog
@@ -62,12 +61,13 @@ def train(
         quiet: Say = say if world.is_first else (lambda text: None)
         run = Run(out)
         # torchrun starts all processes again when one has died: that is a resume.
-        resume = resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+        resume = world.any(resume or restarts() > 0)
         if world.any(world.is_first and run.exists) and not resume:
             raise ConfigError(
                 f"{out} has a run already: choose another --out, or go on with it by --resume"
             )
-        trainer = prepare(recipe, run, world, quiet, watch)
+        seen = watch if world.is_first else (lambda event: None)
+        trainer = prepare(recipe, run, world, quiet, seen)
         if resume:
             resumed = trainer.resume()
             quiet(
