@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +26,8 @@ class Arguments:
     """Images at a time."""
     workers: int = 0
     """Processes that read images."""
+    figures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Draw the confusion matrix, the calibration and the classes' scores into this folder."""
     json: Annotated[bool, tyro.conf.arg(name="json")] = False
     """Print one JSON object with metric names as keys."""
 
@@ -32,12 +35,23 @@ class Arguments:
 def run(arguments: Arguments) -> None:
     from vitreous.data.sources import open_source
     from vitreous.predict import load
-    from vitreous.run_folder import Run
+    from vitreous.train.recipe import Recipe, read_recipe
+    from vitreous.train.start import open_usable
 
     predictor = load(arguments.run)
-    source = open_source(arguments.data or Run(arguments.run).read_config().data)
+    if arguments.data is None:
+        # Split as it was for training: what is held out depends on the recipe's seed.
+        recipe = Recipe(**read_recipe(arguments.run / "recipe.toml"))
+        source = open_usable(recipe, lambda note: print(note, file=sys.stderr))
+    else:
+        source = open_source(arguments.data)
     split = arguments.split or ("test" if "test" in source.splits else "val")
     result = predictor.evaluate(source, split, arguments.batch, arguments.workers)
+    if arguments.figures is not None:
+        from vitreous.explain.figures import write_evaluation
+
+        for path in write_evaluation(result, arguments.figures):
+            print(f"drawn: {path}", file=sys.stderr)
     if arguments.json:
         print(json.dumps({"split": split, **result}))
         return

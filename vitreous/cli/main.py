@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from vitreous import __version__
@@ -38,6 +39,8 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # Pillow's remarks name no file; what matters in them, 'vitreous data check' says with its file.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from vitreous.errors import ConfigError
-from vitreous.train.recipe import Recipe, read_recipe
+from vitreous.errors import ConfigError, DataError
+from vitreous.train.recipe import Recipe, find_recipe, read_recipe
 
 if TYPE_CHECKING:
     from vitreous.train.loop import Event
-
-RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 @dataclass(frozen=True)
@@ -42,10 +40,7 @@ def defaults(arguments: list[str]) -> Arguments:
     recipe, out = _value(arguments, "--recipe"), _value(arguments, "--out")
     values = {}
     if recipe is not None:
-        path = Path(recipe)
-        if not path.exists() and (RECIPES / f"{recipe}.toml").exists():
-            path = RECIPES / f"{recipe}.toml"
-        values = read_recipe(path)
+        values = read_recipe(find_recipe(recipe))
     if "--resume" in arguments:
         if out is None:
             raise ConfigError("--resume needs --out RUN: which run shall go on?")
@@ -97,7 +92,13 @@ def _rehearse(arguments: Arguments, out: Path) -> None:
     print(f"batch       {shape}, shown in {found.picture}")
     print(f"steps       {found.steps:,}, about {found.seconds / 60:.1f} minutes without evaluation")
     print(f"memory      about {found.bytes_needed / 2**20:,.0f} MiB for model and one step")
-    print("data        'vitreous data check' names every problem with the images")
+    print(f"data        {found.images:,} images, {len(found.bad) or 'none'} of them cannot be read")
+    for problem in found.bad.values():
+        print(f"  {problem.file}: {problem.what}")
+    if found.bad and arguments.options.on_bad == "error":
+        raise DataError(
+            f"{len(found.bad)} images cannot be read: see above; --on-bad skip leaves them out"
+        )
 
 
 class Progress:

@@ -49,6 +49,7 @@ class Event:
     steps: int
     epoch: float
     loss: float
+    lr: float
     rate: float
     """Samples per second."""
     evaluated: dict[str, Any] | None = None
@@ -125,13 +126,15 @@ class Trainer:
                 progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
                 counted += self.batch
                 rate = counted / (time.perf_counter() - began)
-                event = Event(step + 1, self.steps, (step + 1) / per_epoch, loss, rate)
+                event = Event(step + 1, self.steps, (step + 1) / per_epoch, loss, self.lr, rate)
                 ends_epoch = (step + 1) % per_epoch == 0
                 last = step + 1 == self.steps
                 if ends_epoch or last:
                     event.evaluated = self._evaluate(step + 1, progress.loss / progress.losses)
                     progress.loss, progress.losses = 0.0, 0
                     began, counted = time.perf_counter(), 0
+                elif self.recipe.log_every and (step + 1) % self.recipe.log_every == 0:
+                    self._log(event.step, "step", loss=loss)
                 self.watch(event)
                 waited = progress.waited
                 last = last or bool(self.recipe.patience and waited >= self.recipe.patience)
@@ -241,19 +244,21 @@ class Trainer:
                     self.run.write_weights(self.model, state)
             else:
                 self.progress.waited += 1
-        if self.world.is_first:
-            numbers = {k: v for k, v in result.items() if isinstance(v, int | float)}
-            lr = self.optimizer.param_groups[-1]["lr"] / self.optimizer.param_groups[-1]["scale"]
-            self.run.log(
-                step=step,
-                kind="evaluation",
-                epoch=step / self.order.steps_per_epoch,
-                train_loss=train_loss,
-                lr=lr,
-                **numbers,
-            )
+        numbers = {k: v for k, v in result.items() if isinstance(v, int | float)}
+        self._log(step, "evaluation", train_loss=train_loss, **numbers)
         self.world.wait()
         return result
+
+    @property
+    def lr(self) -> float:
+        """The learning rate as it stands, of what is nearest to the head."""
+        group = self.optimizer.param_groups[-1]
+        return float(group["lr"] / group["scale"])
+
+    def _log(self, step: int, kind: str, **values: Any) -> None:
+        if self.world.is_first:
+            epoch = step / self.order.steps_per_epoch
+            self.run.log(step=step, kind=kind, epoch=epoch, lr=self.lr, **values)
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:

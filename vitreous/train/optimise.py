@@ -46,6 +46,8 @@ def is_exempt(name: str, parameter: Tensor) -> bool:
 
 def depth_of(name: str) -> int | None:
     """0 for what comes before the blocks, 1 for the first block …; None for what comes behind."""
+    if name.startswith("stem."):
+        return 0
     found = re.search(r"(?:^|\.)(?:blocks|stages)\.(\d+)\.", name)
     if found:
         return int(found.group(1)) + 1

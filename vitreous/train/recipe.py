@@ -7,6 +7,7 @@ keeps, so that a run can be repeated. None means: chosen from the data and the m
 from __future__ import annotations
 
 import json
+import sysconfig
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 import tyro
 
 from vitreous.config import choice, fraction, from_dict, read_toml, to_dict
-from vitreous.errors import ConfigError
+from vitreous.errors import ConfigError, did_you_mean
+
+INSTALLED = Path("share", "vitreous", "recipes")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Recipe:
     # What
     data: tyro.conf.Positional[str] = "digits"
     """A folder, a CSV table, a folder of IDX files, or a built-in name: digits, shapes."""
+    names: str | None = None
+    """Names of the classes: a JSON file from ids to names, or a file with a line for each."""
     model: str | None = None
     """A model's name."""
     fields: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -117,6 +122,10 @@ class Recipe:
     """How many steps with a loss that is not finite may be left out before the run stops."""
     download: bool = False
     """Allow to download a public data set."""
+    log_every: int = 50
+    """Steps between two lines of metrics.jsonl with the loss; 0: evaluations only."""
+    tensorboard: bool = False
+    """Write TensorBoard's files too, into RUN/tensorboard (needs vitreous[tensorboard])."""
 
     def __post_init__(self) -> None:
         spelled = {
@@ -138,9 +147,28 @@ class Recipe:
         for name in ("warmup", "final_lr", "layer_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 to 1")
-        for name in ("weight_decay", "clip", "patience", "save_every", "skip_nonfinite"):
+        for name in (
+            "weight_decay",
+            "clip",
+            "patience",
+            "save_every",
+            "skip_nonfinite",
+            "log_every",
+        ):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
+
+
+def find_recipe(name: str) -> Path:
+    """A file, or one of ours by its name: in the clone, or where the installation has put them."""
+    places = [Path(__file__).parents[2] / "recipes", Path(sysconfig.get_path("data")) / INSTALLED]
+    ours = [place / f"{name}.toml" for place in places]
+    found = next((path for path in [Path(name), *ours] if path.is_file()), None)
+    if found is None:
+        known = sorted({path.stem for place in places for path in place.glob("*.toml")})
+        hint = did_you_mean(name, known) or f": there are {', '.join(known)}"
+        raise ConfigError(f"recipe {name!r} is no file and none of ours{hint}")
+    return found
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

@@ -10,19 +10,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from vitreous.data.check import bad_samples
 from vitreous.data.loader import Batch, train_batches
 from vitreous.data.preprocess import Preprocess
+from vitreous.data.source import Problem
 from vitreous.run_folder import Run
 from vitreous.train.distributed import joined
 from vitreous.train.loop import Trainer, TrainingError
 from vitreous.train.recipe import Recipe
-from vitreous.train.start import prepare
+from vitreous.train.start import open_named, prepare
 
 Say = Callable[[str], None]
 
@@ -41,10 +43,18 @@ class Rehearsal:
     seconds: float
     """For all steps, by the time that one takes here."""
     picture: Path
+    images: int
+    bad: dict[str, Problem]
+    """By id, the samples whose images cannot be read."""
 
 
 def dry_run(recipe: Recipe, picture: Path, say: Say) -> Rehearsal:
-    """One step of a run that is thrown away, and its batch as a picture."""
+    """One step of a run that is thrown away, its batch as a picture, and every image read once."""
+    source = open_named(recipe)
+    bad = bad_samples(source)
+    if bad:  # the step is taken with what remains; the run itself would stop, or skip them as well
+        recipe = replace(recipe, on_bad="skip")
+    images = sum(map(len, source.splits.values()))
     with _trainer(recipe, say) as trainer:
         batch = _first_batches(trainer, 1)[0]
         save_picture(batch.images, trainer.train_set.preprocess, picture)
@@ -65,7 +75,10 @@ def dry_run(recipe: Recipe, picture: Path, say: Say) -> Rehearsal:
         learning = sum(p.numel() for p in parameters if p.requires_grad)
         state = 4 * (total * (2 if trainer.average else 1) + 3 * learning)
         shape = tuple(batch.images.shape)
-        return Rehearsal(total, learning, trainer.steps, shape, state + kept, seconds, picture)
+        needed = state + kept
+        return Rehearsal(
+            total, learning, trainer.steps, shape, needed, seconds, picture, images, bad
+        )
 
 
 def find_rate(recipe: Recipe, say: Say, steps: int = 80) -> tuple[float, list[tuple[float, float]]]:

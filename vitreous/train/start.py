@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from vitreous.data.loader import EvalSet, TrainSet
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.sources import open_source
+from vitreous.data.statistics import measure_statistics
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
 from vitreous.models import create
@@ -23,6 +25,7 @@ from vitreous.models.model import Model
 from vitreous.predict import Predictor, load
 from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.tasks import Classify
+from vitreous.train.board import board
 from vitreous.train.choose import fill_in
 from vitreous.train.distributed import World, joined, restarts
 from vitreous.train.loop import Event, Trainer
@@ -35,6 +38,7 @@ from vitreous.weights.matching import family_of
 from vitreous.weights.origin import origin_of
 
 Say = Callable[[str], None]
+Watch = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def train(
     *,
     resume: bool = False,
     say: Say = lambda text: None,
-    watch: Callable[[Event], None] = lambda event: None,
+    watch: Watch = lambda event: None,
 ) -> Run:
     """Train as `recipe` says, into the folder `out`; with `resume`, go on where it stopped."""
     with joined(recipe.device) as world:
@@ -78,13 +82,23 @@ def train(
             if trainer.progress.finished and trainer.progress.step >= trainer.steps:
                 quiet("this run is finished; to extend it, give a larger --epochs")
                 return run
-        trainer.fit()
+        with contextlib.ExitStack() as stack:
+            if recipe.tensorboard and world.is_first:
+                show = board(run.path / "tensorboard", trainer.progress.step)
+                trainer.watch = _both(watch, stack.enter_context(show))
+            trainer.fit()
         return run
 
 
-def prepare(
-    recipe: Recipe, run: Run, world: World, say: Say, watch: Callable[[Event], None]
-) -> Trainer:
+def _both(one: Watch, other: Watch) -> Watch:
+    def watch(event: Event) -> None:
+        one(event)
+        other(event)
+
+    return watch
+
+
+def prepare(recipe: Recipe, run: Run, world: World, say: Say, watch: Watch) -> Trainer:
     """Everything that stands before the first step."""
     source = open_usable(recipe, say)
     samples = source.splits
@@ -139,9 +153,15 @@ def prepare(
     )
 
 
+def open_named(recipe: Recipe) -> Source:
+    """The recipe's data as it is: the same split, by its seed, whoever asks."""
+    names = None if recipe.names is None else Path(recipe.names)
+    return open_source(recipe.data, download=recipe.download, seed=recipe.seed, names=names)
+
+
 def open_usable(recipe: Recipe, say: Say) -> Source:
     """The recipe's data; what cannot be read is left out only if asked, and said."""
-    source = open_source(recipe.data, download=recipe.download, seed=recipe.seed)
+    source = open_named(recipe)
     for note in source.notes:
         say(note)
     if recipe.on_bad == "skip":
@@ -249,22 +269,6 @@ def choose_preprocess(
     rounded = [tuple(round(v, 4) for v in values) for values in (mean, std)]
     say(f"mean and std: {rounded[0]}, {rounded[1]}, measured on the training images")
     return replace(base, mean=rounded[0], std=rounded[1])
-
-
-def measure_statistics(
-    source: Source, samples: Sequence[Sample], preprocess: Preprocess, count: int = 500
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel over evenly picked images, in 0..1."""
-    plain = replace(preprocess, mean=(0.0,), std=(1.0,))
-    step = max(len(samples) // count, 1)
-    sums = torch.zeros(3, preprocess.channels, dtype=torch.float64)
-    for sample in samples[::step][:count]:
-        values = plain(source.image(sample)).double().flatten(1)
-        pixels = torch.full_like(sums[0], values.shape[1])
-        sums += torch.stack((pixels, values.sum(1), values.square().sum(1)))
-    mean = sums[1] / sums[0]
-    std = (sums[2] / sums[0] - mean.square()).clamp(min=1e-6).sqrt()
-    return tuple(mean.tolist()), tuple(std.tolist())
 
 
 def class_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
