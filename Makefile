@@ -20,9 +20,10 @@ help:
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt tools/setup.sh
+$(READY): pyproject.toml constraints.txt tools/setup.sh tools/browser.sh
 	@bash tools/setup.sh .venv
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@bash tools/browser.sh
 	@touch $@
 
 test: $(READY)

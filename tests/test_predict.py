@@ -1,9 +1,14 @@
 """One path from image to answer: Python, `evaluate` and `predict` say the same."""
 
+import io
 import json
+import re
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
 
@@ -11,10 +16,14 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.sources import open_source
-from vitreous.errors import CheckpointError, ConfigError, DataError
+from vitreous.errors import CheckpointError, ConfigError, DataError, InputError
+from vitreous.explain.charts import confusion_table, line_chart, tick_labels, ticks
 from vitreous.explain.report import write_report
 from vitreous.labels import LabelMap
+from vitreous.predict import find_device
 from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.train.recipe import Recipe, write_recipe
+from vitreous.train.start import open_usable
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +49,8 @@ def run(tmp_path_factory):
         )
     )
     folder.write_weights(model, model.state_dict())
+    recipe = Recipe(data="digits", epochs=1, batch=64, lr=1e-3)
+    folder.write_text("recipe.toml", write_recipe(recipe))
     folder.log(
         step=1, kind="evaluation", epoch=1.0, train_loss=2.3, loss=2.3, accuracy=0.1, lr=1e-3
     )
@@ -108,6 +119,12 @@ def test_evaluate_command_and_python_agree(run, capsys):
         (["predict", "{pictures}", "x.png"], "is no run folder"),
         (["predict", "{run}", "none.png"], "none.png"),
         (["predict", "{run}", "{pictures}/*.jpg"], "no file matches"),
+        (["predict", "{run}"], "no images are given: name files, folders"),
+        (["predict", "{run}", "{pictures}", "--top", "0"], "top = 0: expected a whole number"),
+        (["predict", "{run}", "{pictures}", "--batch", "0"], "batch = 0: expected a whole number"),
+        (["predict", "{run}", "{pictures}", "--batch", "-1"], "batch = -1: expected a whole"),
+        (["evaluate", "{run}", "--batch", "0"], "batch = 0: expected a whole number"),
+        (["evaluate", "{run}", "--workers", "-1"], "workers = -1: expected a whole number"),
         (["evaluate", "{run}", "--split", "other"], "has no split 'other'"),
         (["evaluate", "{run}", "shapes"], "classes that the model does not know"),
     ],
@@ -115,7 +132,9 @@ def test_evaluate_command_and_python_agree(run, capsys):
 def test_bad_input(run, pictures, arguments, words, capsys):
     filled = [a.format(run=run.path, pictures=pictures) for a in arguments]
     assert main(filled) == 2
-    assert words in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert words in err
+    assert out == ""
 
 
 def test_damaged_run_folders(run, tmp_path):
@@ -137,7 +156,260 @@ def test_report_is_one_page_with_what_it_promises(run):
     assert split == "test"
     assert f"{100 * result['accuracy']:.2f} %" in text
     assert text.count("<svg") == 4
-    assert text.count('src="data:image/png;base64,') == min(24, result["samples"])
+    assert text.count('class="inside"') == 7  # four images, distances, filters, positions
+    assert text.count('src="data:image/png;base64,') == min(24, result["samples"]) + 7
     assert "http" not in text.replace("http-equiv", ""), "nothing is fetched from elsewhere"
     for name in map(str, range(10)):
         assert f"<td>{name}</td>" in text
+
+
+# ---- images as people have them
+
+
+def test_a_folder_is_seen_as_training_sees_it(run, pictures, tmp_path, capsys):
+    folder = tmp_path / "album"
+    for name in ("10.png", "2.png", "deep/1.PNG", ".hidden.png", "__MACOSX/2.png", ".x/3.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(pictures / "0.png", folder / name)
+    (folder / "notes.txt").write_text("no image")
+    (folder / "loop").symlink_to(folder)
+    assert main(["predict", str(run.path), str(folder), "--json"]) == 0
+    seen = [json.loads(line)["image"] for line in capsys.readouterr().out.splitlines()]
+    assert seen == [str(folder / name) for name in ("2.png", "10.png", "deep/1.PNG")]
+    assert main(["predict", str(run.path), f"{folder}/**", "--json"]) == 2, "notes.txt matches too"
+    assert main(["predict", str(run.path), f"{folder}/[0-9]*", "--json"]) == 0
+    seen = [json.loads(line)["image"] for line in capsys.readouterr().out.splitlines()[-2:]]
+    assert seen == [str(folder / name) for name in ("2.png", "10.png")]
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--batch", "1"]])
+def test_a_bad_file_does_not_lose_the_good_ones(run, pictures, tmp_path, capsys, options):
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"<html>")
+    files = [str(pictures / "0.png"), str(bad), str(pictures / "1.png"), str(tmp_path / "no.png")]
+    assert main(["predict", str(run.path), *files, *options]) == 2
+    out, err = capsys.readouterr()
+    assert [name for name in files if name in out] == files[::2]
+    assert err.splitlines() == [
+        f"vitreous: {bad}: is an HTML page, not an image: was it a download that failed?",
+        f"vitreous: {tmp_path / 'no.png'}: there is no such file",
+        "vitreous: 2 of 4 images could not be used: see above",
+    ]
+
+
+def test_bad_images_in_python(run, pictures):
+    predictor = vitreous.load(run.path)
+    paths = [pictures / "0.png", "nowhere.png", pictures / "1.png"]
+    with pytest.raises(DataError, match=r"nowhere\.png"):
+        list(predictor.stream(paths))
+    told = []
+    results = list(predictor.stream(paths, batch=1, bad=told.append))
+    assert [result.image for result in results] == [str(paths[0]), str(paths[2])]
+    assert [str(error) for error in told] == ["nowhere.png: there is no such file"]
+
+
+def test_an_empty_list_on_standard_input(run, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    assert main(["predict", str(run.path), "-"]) == 2
+    assert "there are no names on standard input" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("batch", [0, -1, 1.5, True])
+def test_batches_in_python(run, pictures, batch):
+    predictor = vitreous.load(run.path)
+    for images in ([pictures / "0.png"], pictures / "0.png"):
+        with pytest.raises(ConfigError, match=rf"batch = {batch}: expected a whole number"):
+            predictor(images, batch=batch)
+    with pytest.raises(ConfigError, match=rf"batch = {batch}"):
+        predictor.evaluate(open_source("digits"), "test", batch=batch)
+    with pytest.raises(ConfigError, match="threads = 0"):
+        predictor.stream([], threads=0)
+
+
+def test_devices(run, monkeypatch):
+    assert vitreous.load(run.path, device="cpu").device == torch.device("cpu")
+    with pytest.raises(ConfigError, match=r"device = 'gpu' is not here; use cpu"):
+        vitreous.load(run.path, device="gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert find_device() == find_device("cpu") == torch.device("cpu")
+    with pytest.raises(ConfigError, match=r"'cuda' is not here: there is no GPU .* use cpu"):
+        find_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert find_device() == torch.device("cuda")
+    assert find_device(torch.device("cuda", 1)) == torch.device("cuda:1")
+    with pytest.raises(ConfigError, match=r"'cuda:2' is not here; use cpu or cuda or cuda:0 or"):
+        find_device("cuda:2")
+
+
+def test_no_run(run):
+    with pytest.raises(ConfigError, match="run = None: expected the path of a run folder"):
+        vitreous.load(None)
+
+
+def colour_predictor(run):
+    """The same for images of three channels."""
+    predictor = vitreous.load(run.path)
+    predictor.model = vitreous.create(
+        "vit", image_size=8, patch=4, dim=16, depth=1, heads=2, classes=10
+    ).eval()
+    predictor.preprocess = replace(predictor.preprocess, channels=3)
+    return predictor
+
+
+def test_floating_point_of_0_to_255_is_refused(run, pictures, tmp_path):
+    predictor = vitreous.load(run.path)
+    array = np.array(Image.open(pictures / "0.png"))
+    for thing in (array.astype(np.float32), torch.from_numpy(array).float()):
+        with pytest.raises(InputError, match=r"values up to 239.* give uint8, or divide by 255"):
+            predictor(thing)
+        assert predictor(thing / 255).scores == pytest.approx(predictor(array).scores, rel=1e-5)
+    Image.fromarray(array.astype(np.float32)).save(tmp_path / "a.tif")
+    predictor(tmp_path / "a.tif")  # a file is read as training reads it
+    predictor.preprocess = replace(predictor.preprocess, mean=(80.0,), std=(90.0,))
+    predictor(array.astype(np.float32))
+
+
+def test_transparent_arrays_are_put_on_white(run, tmp_path):
+    predictor = colour_predictor(run)
+    array = np.random.default_rng(0).integers(0, 256, (8, 8, 4), dtype=np.uint8)
+    Image.fromarray(array).save(tmp_path / "a.png")
+    expected = predictor(tmp_path / "a.png").scores
+    for thing in (array, torch.from_numpy(array).permute(2, 0, 1)):
+        assert predictor(thing).scores == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(DataError, match=r"^array: has 5 channels where 3 are wanted"):
+        predictor(np.zeros((8, 8, 5), np.uint8))
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((5, 8, 8), np.uint8))
+    with pytest.raises(DataError, match=rf"^{tmp_path}/a\.tif: has 5 channels"):
+        predictor(tmp_path / "a.tif")
+
+
+# ---- evaluation
+
+
+@pytest.fixture
+def album(tmp_path):
+    """Ten images of each of two digits, in class folders without splits."""
+    source = open_source("digits")
+    for name in "37":
+        (tmp_path / "album" / name).mkdir(parents=True)
+        samples = [s for s in source.splits["train"] if source.labels.names[s.target] == name]
+        for number, sample in enumerate(samples[:10]):
+            image = Image.fromarray(source.image(sample)[0].numpy())
+            image.save(tmp_path / "album" / name / f"{number}.png")
+    return tmp_path / "album"
+
+
+def evaluated(capsys, *arguments):
+    assert main(["evaluate", *map(str, arguments), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    return said["split"], said["samples"]
+
+
+def test_other_data_is_evaluated_completely(run, album, capsys):
+    assert evaluated(capsys, run.path, album) == ("train", 20)
+    for name in "37":
+        (album / "train").mkdir(exist_ok=True)
+        shutil.move(album / name, album / "train" / name)
+    shutil.copytree(album / "train" / "3", album / "val" / "3")
+    assert evaluated(capsys, run.path, album) == ("val", 10)
+    shutil.copytree(album / "train", album / "test")
+    assert evaluated(capsys, run.path, album) == ("test", 20)
+    assert evaluated(capsys, run.path, album, "--split", "val") == ("val", 10)
+
+
+def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, capsys, monkeypatch):
+    own = Run(tmp_path / "own")
+    shutil.copytree(run.path, own.path)
+    own.write_config(replace(run.read_config(), data=str(album)))
+    own.write_text("recipe.toml", write_recipe(Recipe(data=str(album), seed=3)))
+    monkeypatch.chdir(tmp_path)
+    for data in ([], [album], ["album/"], ["folder:./album"]):
+        assert evaluated(capsys, own.path, *data) == ("val", 2)
+    assert evaluated(capsys, run.path, album) == ("train", 20)
+    (own.path / "recipe.toml").unlink()
+    assert main(["evaluate", str(own.path)]) == 2
+    assert "says how" in capsys.readouterr().err
+
+
+def test_the_confusion_matrix_is_printed(run, capsys):
+    result = vitreous.load(run.path).evaluate(open_source("digits"), "test")
+    assert main(["evaluate", str(run.path)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[-11:]]
+    assert rows[0] == ["id", "truth", *"0123456789"]
+    assert [list(map(int, row[2:])) for row in rows[1:]] == result["confusion"]
+
+
+def test_the_same_weights_are_the_same_bytes(run, tmp_path):
+    model = run.read_config().create()
+    written = set()
+    for number in range(8):
+        other = Run(tmp_path / str(number))
+        other.path.mkdir()
+        other.write_weights(model, model.state_dict())
+        written.add((other.path / "model.safetensors").read_bytes())
+    assert len(written) == 1
+    assert other.read_weights().keys() == model.state_dict().keys()
+
+
+# ---- the page
+
+
+def test_the_report_says_what_was_trained_on_what(run, album, tmp_path):
+    (album / "3" / "bad.png").write_bytes(b"")
+    own = Run(tmp_path / "own")
+    shutil.copytree(run.path, own.path)
+    own.write_config(replace(run.read_config(), data=str(album), weights="elsewhere.npz"))
+    recipe = Recipe(data=str(album), on_bad="skip", epochs=4, batch=16, lr=5e-4)
+    own.write_text("recipe.toml", write_recipe(recipe))
+    source = open_usable(recipe, lambda note: None)
+    source.splits["test"] = source.splits["train"][:3]
+    text = write_report(own, source)[0].read_text()
+    section = text[text.index("What was trained on what") : text.index("<pre>")]
+    parameters = sum(p.numel() for p in run.read_config().create().parameters())
+    for words in (
+        str(album),
+        "18 to learn from, 2 to choose the best epoch, 3 to test",
+        "1 that cannot be used: 3/bad.png",
+        f"vit, {parameters:,} parameters",
+        "8x8 pixels, 1 channel<",
+        "the weights elsewhere.npz",
+        "1 of 4 epochs in batches of 16, a learning rate of at most 0.0005",
+    ):
+        assert words in section
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(1.38, 1.40), (0, 3), (2e-5, 9e-5), (0.1, 0.1), (0, 0), (-1, 1e5), (12.301, 12.302), (0, 1)],
+)
+def test_ticks_cover_the_range_and_differ(low, high):
+    values = ticks(low, high)
+    assert values[0] <= low + 1e-9
+    assert values[-1] >= high - 1e-9
+    labels = tick_labels(values)
+    assert 2 <= len(set(labels)) == len(labels) <= 6
+    steps = np.diff([float(label) for label in labels])
+    np.testing.assert_allclose(steps, steps[0], rtol=1e-6)
+
+
+def test_a_chart_has_captions_and_all_of_it_lies_inside():
+    rates = [(1.0, 1.234e-7), (2.0, 9.87e-8)]
+    for line in (rates, rates[:1], [(1.0, 123456.0), (2.0, 7.0)]):
+        chart = line_chart("learning rate", {"rate": line}, "epoch", "rate")
+        assert ">epoch</text>" in chart
+        assert chart.count(">rate</text>") == 2, "the caption and the legend"
+        assert chart.count("<circle") == (len(line) == 1)
+        for x, label in re.findall(r'<text x="([\d.]+)" y="[\d.]+" class="tick end">(.*?)<', chart):
+            assert float(x) - 6.4 * len(label) > 16, "beside the caption"
+
+
+def test_long_names_in_the_confusion_matrix():
+    names = ["a very long name of a class, the first", 'a very long name of a class, the "second"']
+    table = confusion_table(names, [[1, 2], [3, 4]])
+    assert table.count(f'title="{names[0]}"') == 2
+    assert table.count("a very long name of a class") == 4, "only in the titles"
+    assert "first<" in table
+    assert "econd&quot;<" in table
+    assert table.count("…") == 4
+    assert "<span>cat</span>" in confusion_table(["cat", "dog"], [[1, 2], [3, 4]])

@@ -6,25 +6,33 @@ the same `measure`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from vitreous.data.images import from_any
+from vitreous.data.images import from_any, without_alpha
 from vitreous.data.loader import Batch, EvalSet, eval_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
-from vitreous.errors import DataError
+from vitreous.errors import ConfigError, DataError, InputError, VitreousError
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import TASKS, Task
 from vitreous.tasks.task import Metrics
 from vitreous.weights.importing import import_weights
+
+if TYPE_CHECKING:
+    from vitreous.explain.explanation import Explanation
+
+Bad = Callable[[VitreousError], None]
+"""Is told of an image that cannot be used, with an error that names it."""
 
 
 class Predictor:
@@ -37,7 +45,7 @@ class Predictor:
     def __init__(
         self, model: Model, preprocess: Preprocess, task: Task, device: str | torch.device = "cpu"
     ) -> None:
-        self.device = torch.device(device)
+        self.device = find_device(device)
         self.model = model.to(self.device).eval()
         self.preprocess, self.task = preprocess, task
 
@@ -49,19 +57,32 @@ class Predictor:
     def __call__(self, images: Any, batch: int = 32) -> Any:
         if isinstance(images, list | tuple):
             return list(self.stream(images, batch))
+        _at_least("batch", batch, 1)
         return next(self.stream([images], 1))
 
-    def stream(self, images: Iterable[Any], batch: int = 32, threads: int = 2) -> Iterator[Any]:
-        """Results in the order of the images; the next batch is decoded while one computes."""
-        waiting = iter(images)
+    def stream(
+        self, images: Iterable[Any], batch: int = 32, threads: int = 2, bad: Bad | None = None
+    ) -> Iterator[Any]:
+        """Results in the order of the images; the next batch is decoded while one computes.
+
+        An image that cannot be used is an error, unless `bad` takes it; it has no result then.
+        """
+        _at_least("batch", batch, 1)
+        _at_least("threads", threads, 1)
+        return self._stream(iter(images), batch, threads, bad)
+
+    def _stream(
+        self, waiting: Iterator[Any], batch: int, threads: int, bad: Bad | None
+    ) -> Iterator[Any]:
         with ThreadPoolExecutor(threads) as pool:
             ahead = [pool.submit(self._prepare, thing) for thing in islice(waiting, 2 * batch)]
             while ahead:
                 ready, ahead = ahead[:batch], ahead[batch:]
-                prepared = [future.result() for future in ready]
+                prepared = list(_usable(ready, bad))
                 ahead += [pool.submit(self._prepare, thing) for thing in islice(waiting, batch)]
-                values, names = zip(*prepared, strict=True)
-                yield from self.task.decode(self.logits(torch.stack(values)), list(names))
+                if prepared:
+                    values, names = zip(*prepared, strict=True)
+                    yield from self.task.decode(self.logits(torch.stack(values)), list(names))
 
     @torch.inference_mode()
     def logits(self, images: Tensor) -> Tensor:
@@ -80,6 +101,8 @@ class Predictor:
 
         `see` is shown each batch with the model's output and the targets, as `measure` does it.
         """
+        _at_least("batch", batch, 1)
+        _at_least("workers", workers, 0)
         if split not in source.splits:
             there = ", ".join(source.splits)
             raise DataError(f"{source.name} has no split {split!r}; it has {there}")
@@ -89,9 +112,59 @@ class Predictor:
         metrics = measure(self.model, self.task, batches, self.device, here, see)
         return metrics.compute(metrics.counts())
 
-    def _prepare(self, thing: Any) -> tuple[Tensor, str]:
+    def explain(
+        self, image: Any, classes: Sequence[str] | int = 3, *, matrices: bool = False
+    ) -> Explanation:
+        """Why the model says what it says about an image, as named tensors.
+
+        `classes` are names, or how many of the likeliest, to make maps for; `matrices` keeps all
+        attention of all layers.
+        """
+        from vitreous.explain.explanation import explain
+
+        return explain(self, image, classes, matrices=matrices)
+
+    def read(self, thing: Any) -> tuple[Tensor, str]:
+        """An image in any form as it is stored, (c, h, w), and its name."""
         image, name = from_any(thing)
-        return self.preprocess(image), name
+        return image if isinstance(thing, str | Path) else self._as_files_are(image, name), name
+
+    def prepare(self, image: Tensor, name: str = "image") -> Tensor:
+        """What `read` gives as the model takes it: (channels, *image_size), normalised."""
+        try:
+            return self.preprocess(image)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
+
+    def _prepare(self, thing: Any) -> tuple[Tensor, str]:
+        image, name = self.read(thing)
+        return self.prepare(image, name), name
+
+    def _as_files_are(self, image: Tensor, name: str) -> Tensor:
+        """An image from Python in the range of a file's; without the transparency of one."""
+        if image.is_floating_point():
+            largest = image.max().item()
+            if largest > 2 and max(self.preprocess.mean) <= 1:
+                raise InputError(
+                    f"{name}: floating-point values up to {largest:g}, where the model takes 0 to "
+                    "1: give uint8, or divide by 255"
+                )
+        elif image.shape[0] == 4 and self.preprocess.channels in (1, 3):
+            return without_alpha(image)
+        return image
+
+
+def _usable(
+    ready: Iterable[Future[tuple[Tensor, str]]], bad: Bad | None
+) -> Iterator[tuple[Tensor, str]]:
+    """What could be prepared; `bad` is told of the rest, or the first is raised."""
+    for future in ready:
+        try:
+            yield future.result()
+        except (DataError, InputError) as error:
+            if bad is None:
+                raise
+            bad(error)
 
 
 @torch.inference_mode()
@@ -122,11 +195,34 @@ def measure(
     return metrics
 
 
-def load(run: str | Path, device: str | None = None) -> Predictor:
+def find_device(name: str | torch.device | None = None) -> torch.device:
+    """The device of this name, which must be here; without one a GPU, or else the CPU."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name is None:
+        return torch.device("cuda" if count else "cpu")
+    here = ["cpu", *(["cuda"] if count else []), *(f"cuda:{number}" for number in range(count))]
+    if torch.backends.mps.is_available():
+        here.append("mps")
+    text = str(name)
+    if text not in here:
+        no_gpu = text.startswith("cuda") and not count
+        why = ": there is no GPU that torch can use" if no_gpu else ""
+        raise ConfigError(f"device = {text!r} is not here{why}; use {' or '.join(here)}")
+    return torch.device(text)
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ConfigError(f"{name} = {value!r}: expected a whole number of at least {least}")
+
+
+def load(run: str | Path, device: str | torch.device | None = None) -> Predictor:
     """The predictor of a run folder."""
+    if not isinstance(run, str | os.PathLike):
+        raise ConfigError(f"run = {run!r}: expected the path of a run folder")
+    found = find_device(device)
     folder = Run(run)
     config: RunConfig = folder.read_config()
     model = config.create()
     import_weights(model, folder.weights, "vitreous")
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Predictor(model, config.preprocess, TASKS[config.task](config.labels), chosen)
+    return Predictor(model, config.preprocess, TASKS[config.task](config.labels), found)

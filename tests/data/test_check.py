@@ -7,12 +7,17 @@ import shutil
 import numpy as np
 import picture_files
 import pytest
+import tifffile
 from PIL import Image
 
 from vitreous.cli.main import main
+from vitreous.data.augment import Augment
 from vitreous.data.check import bad_samples, check
+from vitreous.data.loader import EvalSet, Order, TrainSet, eval_batches, train_batches
+from vitreous.data.preprocess import Preprocess
 from vitreous.data.sources import open_source
 from vitreous.data.sources.files import FileSource
+from vitreous.data.statistics import measure_statistics
 from vitreous.errors import DataError
 
 RANDOM = np.random.default_rng(0)
@@ -273,3 +278,73 @@ def test_unknown_class_is_one_message(good, capsys):
     assert err == f"vitreous: {good}: class 'cow' has images in val but none in train\n"
     with pytest.raises(DataError, match="cow"):
         open_source(good)
+
+
+# ---- images that can be read and yet not be used as they are
+
+
+def test_images_of_other_channels(good):
+    odd = good / "val" / "dog" / "odd.tif"
+    tifffile.imwrite(odd, np.zeros((5, 6, 8), np.uint8))
+    picture(good / "train" / "cat" / "gray.png", (5, 5))
+    source = open_source(good)
+    (problem,) = check(source).fatal
+    said = "has 5 channels where 3 are wanted: only 1 and 3 can be exchanged"
+    assert (problem.file, problem.what) == ("val/dog/odd.tif", said)
+    assert set(bad_samples(source)) == {"val/dog/odd.tif"}
+    assert len(bad_samples(source, channels=5)) == 13, "all but the odd one"
+    assert set(bad_samples(source, channels=1)) == {"val/dog/odd.tif"}
+
+
+def test_gray_and_colour_count_together(tmp_path):
+    for number in range(3):
+        picture(tmp_path / "a" / f"gray{number}.png", (5, 5))
+        picture(tmp_path / "b" / f"colour{number}.png")
+    for number in range(4):
+        tifffile.imwrite(tmp_path / "a" / f"{number}.tif", RANDOM.random((5, 6, 8)))
+    bad = bad_samples(open_source(tmp_path))
+    assert set(bad) == {f"a/{number}.tif" for number in range(4)}
+
+
+@pytest.mark.parametrize("augmented", [False, True])
+def test_an_image_of_other_channels_is_named(good, augmented):
+    odd = good / "train" / "dog" / "odd.tif"
+    tifffile.imwrite(odd, np.zeros((5, 6, 8), np.uint8))
+    source = open_source(good)
+    samples, preprocess = source.splits["train"], Preprocess(image_size=8)
+    if augmented:
+        data = TrainSet(source, samples, preprocess, Augment(crop="shift"), seed=0)
+        batches = train_batches(data, Order(len(samples), 3, 0, 0, 3), workers=0)
+    else:
+        batches = eval_batches(EvalSet(source, samples, preprocess), 3, workers=0)
+    with pytest.raises(DataError) as error:
+        list(batches)
+    assert str(error.value).startswith(f"{odd}: has 5 channels where 3 are wanted")
+    with pytest.raises(DataError, match=rf"{odd}: has 5 channels"):
+        measure_statistics(source, samples, preprocess)
+
+
+def test_samples_without_a_file_are_named_too():
+    source = open_source("digits")
+    data = EvalSet(source, source.splits["test"], Preprocess(image_size=8, channels=4))
+    with pytest.raises(DataError, match=r"^digits, image \d+: has 1 channels where 4 are wanted"):
+        list(eval_batches(data, 4, workers=0))
+
+
+def test_pages_that_are_not_read_are_told(good, capsys):
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "lime", "blue")]
+    for name in ("scan.tif", "moving.gif", "moving.webp", "moving.png"):
+        path = good / "train" / "cat" / name
+        frames[0].save(path, save_all=True, append_images=frames[1:])
+    tifffile.imwrite(
+        good / "train" / "dog" / "all.tif", np.zeros((3, 6, 8)), photometric="minisblack"
+    )
+    report = check(open_source(good))
+    told = [p for p in report.problems if "pages" in p.what]
+    assert [(p.file, p.what, p.fatal) for p in told] == [
+        (f"train/cat/{name}", "has 3 pages; only the first is read", False)
+        for name in ("moving.gif", "moving.png", "moving.webp", "scan.tif")
+    ]
+    assert report.fatal == []
+    assert main(["data", "check", str(good)]) == 0
+    assert "train/cat/scan.tif: has 3 pages; only the first is read" in capsys.readouterr().out

@@ -6,10 +6,11 @@ import os
 import numpy as np
 import picture_files
 import pytest
+import tifffile
 import torch
 from PIL import Image, ImageOps
 
-from vitreous.data.images import as_channels, from_any, read_image
+from vitreous.data.images import as_channels, from_any, read_image, unread_pages
 from vitreous.errors import DataError
 
 RANDOM = np.random.default_rng(0)
@@ -218,6 +219,73 @@ def test_tiff_with_alpha(tmp_path, dtype):
     assert (got[2:] == np.iinfo(dtype).max // 2).all()
 
 
+IMAGEJ = {"imagej": True}
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options"),
+    [
+        ((5, 6, 9), "uint8", {}),
+        ((5, 6, 9), "uint16", {"bigtiff": True}),
+        ((2, 6, 9), "float32", {"compression": "zlib"}),
+        ((13, 6, 9), "int16", {"byteorder": ">"}),
+        ((5, 6, 9), "uint8", {"metadata": {"axes": "CYX"}}),
+        ((4, 6, 9), "uint16", IMAGEJ),
+        ((40, 6, 6), "uint16", {}),
+    ],
+)
+def test_pages_that_are_the_channels_of_one_image(tmp_path, shape, dtype, options):
+    array = (RANDOM.random(shape) * 200).astype(dtype)
+    tifffile.imwrite(tmp_path / "a.tif", array, **options)
+    image = read_image(tmp_path / "a.tif")
+    assert image.dtype == (torch.float32 if dtype == "int16" else getattr(torch, dtype))
+    np.testing.assert_array_equal(image.numpy(), array)
+    assert unread_pages(str(tmp_path / "a.tif")) == 0
+
+
+def test_an_array_with_channels_last_is_not_an_image_for_each_row(tmp_path):
+    array = RANDOM.integers(0, 255, (16, 12, 5), dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", array)
+    np.testing.assert_array_equal(pixels(tmp_path / "a.tif"), array)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((5, 6, 9), {"metadata": None}),
+        ((5, 6, 9), {"metadata": {"axes": "ZYX"}}),
+        ((5, 6, 9), {**IMAGEJ, "metadata": {"axes": "TYX"}}),
+        ((2, 5, 6, 9), {}),
+        ((2, 5, 6, 9), IMAGEJ),
+        ((5, 6, 9), {"metadata": None, "description": '{"shape": [4, 6, 9]}'}),
+        ((5, 6, 9), {"metadata": None, "description": '{"shape": "5x6x9"}'}),
+        ((5, 6, 9, 3), {"photometric": "rgb"}),
+    ],
+)
+def test_pages_that_are_something_else(tmp_path, shape, options):
+    array = RANDOM.integers(0, 255, shape, dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", array, **options)
+    colour = 3 if shape[-1] == 3 else 1
+    pages = array.reshape(-1, 6, 9, colour)
+    np.testing.assert_array_equal(read_image(tmp_path / "a.tif").permute(1, 2, 0), pages[0])
+    assert unread_pages(str(tmp_path / "a.tif")) == len(pages)
+
+
+def test_pages_of_different_sizes_are_not_one_image(tmp_path):
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        file.write(GRAY, metadata=None, description='{"shape": [2, 6, 9]}')
+        file.write(np.zeros((4000, 4000), np.uint8), metadata=None)
+    np.testing.assert_array_equal(pixels(tmp_path / "a.tif", max_pixels=100), GRAY)
+    assert unread_pages(str(tmp_path / "a.tif")) == 2
+
+
+def test_the_limit_is_on_all_pages(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((8, 6, 9), np.uint8))
+    assert read_image(tmp_path / "a.tif", max_pixels=108).shape == (8, 6, 9)
+    with pytest.raises(DataError, match=r"a\.tif: too many pixels: 9x6x1 with 8 channels"):
+        read_image(tmp_path / "a.tif", max_pixels=107)
+
+
 def test_tiff_that_needs_tifffile_says_so(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tifffile", None)
     path = written(tmp_path, picture_files.tiff(np.zeros((4, 5, 8), np.uint8)))
@@ -327,6 +395,8 @@ def test_nothing_but_data_errors_from_damaged_bytes(tmp_path):
     ]
     made.append(picture_files.tiff(np.zeros((6, 9, 5), np.uint8)))
     made.append(picture_files.png(DEEP))
+    tifffile.imwrite(path := tmp_path / "pages.tif", np.zeros((5, 6, 9), np.uint8))
+    made.append(path.read_bytes())
     for data in made:
         for _ in range(60):
             bytes_ = np.frombuffer(data, np.uint8).copy()
@@ -335,6 +405,7 @@ def test_nothing_but_data_errors_from_damaged_bytes(tmp_path):
             with contextlib.suppress(DataError):
                 image = read_image(written(tmp_path, bytes_.tobytes(), "x"), max_pixels=1_000_000)
                 assert image.ndim == 3
+                assert unread_pages(str(tmp_path / "x")) >= 0
 
 
 def test_paths_that_are_no_files(tmp_path):

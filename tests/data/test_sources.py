@@ -17,7 +17,7 @@ from PIL import Image
 
 from vitreous.data.scenes import SHAPES, draw_scene
 from vitreous.data.source import Sample
-from vitreous.data.sources import open_source
+from vitreous.data.sources import open_source, same_source
 from vitreous.data.split import hold_out
 from vitreous.errors import ConfigError, DataError
 
@@ -264,10 +264,11 @@ def test_table_with_mixed_labels_has_names(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([], "no column 'path'"),
+        ([], "no column 'path': it is empty"),
+        ([()], "no column 'path': it is empty"),
         ([("path", "label")], "no rows below its header"),
         ([("a.png", "cat")], "no column 'path': it has a.png, cat.*first line must name"),
-        ([("path", "lable"), ("a.png", "cat")], "no column 'label': did you mean 'lable'"),
+        ([("path", "lable"), ("a.png", "cat")], "no column 'label': it has path, lable"),
         ([("path", "label"), ("a.png", "")], "line 2: has no label"),
         ([("path", "label"), ("", "cat")], "line 2: has no path"),
         ([("path", "label"), ("a.png",)], "line 2: has no label"),
@@ -288,6 +289,27 @@ def test_bad_tables(tmp_path, rows, message):
     with pytest.raises(DataError, match=message) as error:
         open_source(path)
     assert str(error.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('a.png,"cat\nb.png,dog\nc.png,dog\n', "line 2: .*a quote is opened here and never closed"),
+        ('\na.png,"cat\nb.png,dog"\n', "line 3: the label has a line break in it"),
+        ('a.png,cat\n"b.png\nc.png",dog\n', "line 3: the path has a line break in it"),
+        ('a.png,"cat"s\n', "line 2: cannot be understood: ',' expected"),
+    ],
+)
+def test_a_quote_that_swallows_rows(tmp_path, text, message):
+    (tmp_path / "t.csv").write_text("path,label\n" + text)
+    with pytest.raises(DataError, match=message):
+        open_source(tmp_path / "t.csv")
+
+
+def test_a_line_break_in_a_column_that_is_not_used(tmp_path):
+    (tmp_path / "t.csv").write_text('path,label,text\na.png,cat,"one\ntwo"\nb.png,,\n')
+    with pytest.raises(DataError, match="line 4: has no label"):
+        open_source(tmp_path / "t.csv")
 
 
 def test_files_that_are_no_tables(tmp_path):
@@ -540,3 +562,14 @@ def test_a_built_in_name_wins_over_a_folder_unless_it_is_written_as_a_path(tmp_p
     assert open_source("./digits").kind == "folder"
     assert open_source(Path("digits")).kind == "folder"
     assert open_source("folder:digits").kind == "folder"
+
+
+def test_the_same_data_under_other_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tree(tmp_path, "digits/a/1.png")
+    (tmp_path / "link").symlink_to(tmp_path / "digits")
+    for other in ("./digits", "digits/", "link", "folder:digits", str(tmp_path / "digits")):
+        assert same_source(other, str(tmp_path / "digits"))
+        assert not same_source(other, "digits"), "the built-in data"
+    assert same_source("digits", "digits")
+    assert not same_source("shapes:10", "shapes:20")

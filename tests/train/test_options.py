@@ -1,16 +1,21 @@
 """Each option of training does what it says."""
 
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.sources import open_source
-from vitreous.errors import ConfigError
+from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.run_folder import Run
+from vitreous.tasks import Classify
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe, find_recipe
 from vitreous.train.start import class_weights, prepare, sample_weights, train
@@ -64,7 +69,7 @@ def test_patience_stops_a_run_that_does_not_improve(tmp_path):
 
 
 def test_frozen_parts_stay(tmp_path):
-    trainer = prepare(
+    trainer, _ = prepare(
         replace(SMALL, freeze=("blocks.*",)), Run(tmp_path), ALONE, lambda _: None, lambda _: None
     )
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
@@ -98,7 +103,7 @@ def test_rare_classes_count_more(uneven):
 
 def test_balanced_sampling_draws_classes_equally_often(uneven, tmp_path):
     recipe = replace(SMALL, data=uneven, sampler="balanced", batch=8)
-    trainer = prepare(recipe, Run(tmp_path / "run"), ALONE, lambda _: None, lambda _: None)
+    trainer, _ = prepare(recipe, Run(tmp_path / "run"), ALONE, lambda _: None, lambda _: None)
     drawn = [
         trainer.train_set.samples[number].target
         for epoch in range(100)
@@ -128,8 +133,6 @@ def test_recipes_are_found_by_name(tmp_path):
 
 
 def test_dry_run_lists_every_bad_file(uneven, tmp_path, capsys):
-    from pathlib import Path
-
     for name in ("many/3.png", "few/5.png"):
         (Path(uneven) / "train" / name).write_bytes(b"no image")
     options = ["train", uneven, "--dry-run", "--epochs=1", f"--out={tmp_path / 'run'}"]
@@ -164,3 +167,159 @@ def test_figures_of_an_evaluation(plain, tmp_path):
     for path in folder.iterdir():
         with Image.open(path) as picture:
             assert len(picture.convert("RGB").getcolors(1 << 20)) > 20
+
+
+def test_a_run_that_stopped_early_says_so_and_goes_on_only_when_made_longer(tmp_path):
+    said = []
+    recipe = replace(SMALL, epochs=30, lr=1e-30, patience=2)
+    train(recipe, tmp_path / "run", say=said.append)
+    assert any("stopped early: no better in 2 evaluations" in line for line in said)
+    run = train(recipe, tmp_path / "run", resume=True, say=said.append)
+    assert len(run.metrics()) == 3
+    assert "this run is finished" in said[-1]
+    train(replace(recipe, epochs=31), tmp_path / "run", resume=True)
+    assert len(run.metrics()) == 5  # and stops early once more
+
+
+def test_everything_but_the_head_rests(tmp_path):
+    trainer, _ = prepare(
+        replace(SMALL, model="resnet-18", fields=(), freeze=("!head.*",), epochs=1),
+        Run(tmp_path),
+        ALONE,
+        lambda _: None,
+        lambda _: None,
+    )
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.fit()
+    after = trainer.model.state_dict()
+    moved = {name for name in after if not torch.equal(after[name], before[name])}
+    assert moved == {"head.out.weight", "head.out.bias"}  # nor do running means move
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"freeze": ("blokcs.*",)}, {"mixup": -1.0}, {"crop": "none of them"}, {"accumulate": 7}],
+)
+def test_what_fails_at_the_start_leaves_nothing(tmp_path, change):
+    with pytest.raises(VitreousError):
+        train(replace(SMALL, **change), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+    train(SMALL, tmp_path / "run")
+
+
+def test_out_that_cannot_be_a_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(ConfigError, match="the folder cannot be made"):
+            train(SMALL, out)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "vit-ti/16"}, "model = 'vit-ti/16', but the run"),
+        ({"data": "shapes"}, "data = 'shapes', but the run"),
+        ({"ema": 0.5}, "ema = 0.5"),
+    ],
+)
+def test_a_run_goes_on_as_it_was_begun(plain, change, words):
+    files = ("config.json", "recipe.toml", "model.safetensors")
+    before = [(plain.path / name).read_bytes() for name in files]
+    with pytest.raises(ConfigError, match=words):
+        train(replace(SMALL, epochs=2, **change), plain.path, resume=True)
+    assert [(plain.path / name).read_bytes() for name in files] == before
+
+
+def test_a_run_is_not_made_shorter(tmp_path):
+    run = train(replace(SMALL, epochs=2), tmp_path / "run")
+    with pytest.raises(ConfigError, match="only be made longer"):
+        train(SMALL, run.path, resume=True)
+
+
+def test_classes_that_changed_meanwhile_stop_a_resume(uneven, tmp_path):
+    recipe = replace(SMALL, data=uneven, batch=8)
+    run = train(recipe, tmp_path / "run")
+    before = (run.path / "config.json").read_bytes()
+    (Path(uneven) / "train" / "more").mkdir()
+    for number in range(2):
+        Image.new("L", (8, 8)).save(Path(uneven) / "train" / "more" / f"{number}.png")
+    with pytest.raises(DataError, match="has the classes few, many, more now"):
+        train(replace(recipe, epochs=2), run.path, resume=True)
+    assert (run.path / "config.json").read_bytes() == before
+
+
+def test_a_resume_needs_no_weights_to_start_from_and_no_working_folder(
+    plain, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(plain.path, tmp_path / "start")
+    recipe = replace(SMALL, model=None, fields=(), weights="start")
+    run = train(recipe, tmp_path / "run")
+    shutil.rmtree(tmp_path / "start")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    train(replace(recipe, weights=None, epochs=2), run.path, resume=True)
+    assert len(run.metrics()) == 2
+
+
+def test_weights_of_a_run_with_options_of_ones_own(plain, tmp_path):
+    recipe = replace(SMALL, model=None, fields=(), image_size=(), weights=str(plain.path))
+    changed = replace(recipe, resize="square", interpolation="bicubic", mean=(0.25,))
+    preprocess = train(changed, tmp_path / "run").read_config().preprocess
+    assert (preprocess.resize, preprocess.interpolation) == ("square", "bicubic")
+    assert preprocess.mean == (0.25,)
+    assert preprocess.std == plain.read_config().preprocess.std
+    with pytest.raises(VitreousError, match=r"does not fit|missing"):
+        train(replace(recipe, model="vit-ti/16", image_size=(32, 32)), tmp_path / "other")
+
+
+def test_one_class_and_classes_without_images_are_refused(uneven, tmp_path):
+    for number in range(10):
+        (Path(uneven) / "train" / "few" / f"{number}.png").write_bytes(b"no image")
+    recipe = replace(SMALL, data=uneven, on_bad="skip", batch=8)
+    with pytest.raises(DataError, match="no image in train that can be used of the class few"):
+        train(recipe, tmp_path / "run")
+    for split in ("train", "val"):
+        shutil.rmtree(Path(uneven) / split / "few")
+    with pytest.raises(DataError, match="only the class 'many'"):
+        train(recipe, tmp_path / "run")
+
+
+def test_steps_that_are_left_out_are_said_and_do_not_count(tmp_path, monkeypatch):
+    whole, calls = Classify._cross_entropy, iter(range(100))
+
+    def sometimes(self, logits, targets):
+        loss = whole(self, logits, targets)
+        return loss * float("nan") if next(calls) == 1 else loss
+
+    monkeypatch.setattr(Classify, "_cross_entropy", sometimes)
+    said = []
+    run = train(replace(SMALL, skip_nonfinite=1), tmp_path / "run", say=said.append)
+    assert any(line.startswith("left out step 2: loss nan") for line in said)
+    skipped, evaluation = run.metrics()
+    assert skipped["kind"] == "skipped"
+    assert len(skipped["samples"]) == 256
+    assert evaluation["train_loss"] > 0
+    assert evaluation["train_loss"] == evaluation["train_loss"]
+
+
+def test_a_batch_larger_than_the_data_is_said(uneven, tmp_path):
+    said = []
+    recipe = replace(SMALL, data=uneven, batch=64, accumulate=3)
+    with pytest.raises(ConfigError, match="choose --batch as a multiple of 3"):
+        train(recipe, tmp_path / "run")
+    train(replace(recipe, batch=63), tmp_path / "run", say=said.append)
+    assert "batch: 39, not 63: there are 40 training images" in said
+
+
+def test_colours_need_colours(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "five" / name).mkdir(parents=True)
+        for number in range(4):
+            array = np.full((8, 8, 5), 10 * number, np.uint8)
+            path = tmp_path / "five" / name / f"{number}.tif"
+            tifffile.imwrite(path, array, photometric=1, planarconfig="contig")
+    recipe = replace(SMALL, data=str(tmp_path / "five"), batch=2)
+    train(recipe, tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"jitter = 0\.3 needs images of 1 or 3 channels"):
+        train(replace(recipe, jitter=0.3), tmp_path / "other")

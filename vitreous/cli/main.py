@@ -20,6 +20,7 @@ COMMANDS = {
     "train": "train or fine-tune on a folder of images, a CSV table, IDX files or built-in data",
     "evaluate": "how good a trained model is: metrics, per class, calibration",
     "predict": "what images show: files, folders, globs",
+    "explain": "what the model looks at: the papers' figures, and a page to explore",
     "data": "look at data before training: data check PATH",
     "convert": "weights from one library's format to another's, verified",
 }

@@ -42,6 +42,8 @@ def defaults(arguments: list[str]) -> Arguments:
     if recipe is not None:
         values = read_recipe(find_recipe(recipe))
     if "--resume" in arguments:
+        if recipe is not None:
+            raise ConfigError("--resume goes on with the run's own recipe: leave out --recipe")
         if out is None:
             raise ConfigError("--resume needs --out RUN: which run shall go on?")
         path = Path(out) / "recipe.toml"
@@ -106,7 +108,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.bar = None
-        self.began = time.perf_counter()
+        self.began, self.first = time.perf_counter(), 0
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -123,30 +125,32 @@ class Progress:
 
     def line(self, text: str) -> None:
         if self.bar is not None:
-            self.bar.console.print(text, highlight=False)
+            self.bar.console.print(text, highlight=False, markup=False)
         else:
             print(text, file=sys.stderr, flush=True)
 
     def event(self, event: Event) -> None:
+        self.first = self.first or event.step
         if event.evaluated is not None:
             spent = time.perf_counter() - self.began
             self.line(
                 f"epoch {event.epoch:g}: loss {event.loss:.4f}, "
                 f"accuracy {event.evaluated['accuracy']:.4f}, {event.rate:.0f} images/s, "
-                f"{spent:.0f} s, {_left(event, spent)} to go"
+                f"{spent:.0f} s, {self._left(event, spent)} to go"
             )
         if self.bar is not None:
             text = f"loss {event.loss:.3f}  {event.rate:.0f} images/s"
             self.bar.update(self.task, completed=event.step, total=event.steps, description=text)
 
+    def _left(self, event: Event, spent: float) -> str:
+        """By the steps of this session: a run that was resumed has taken others before."""
+        done = event.step - self.first + 1
+        seconds = spent / done * (event.steps - event.step)
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
     def close(self) -> None:
         if self.bar is not None:
             self.bar.stop()
-
-
-def _left(event: Event, spent: float) -> str:
-    seconds = spent / event.step * (event.steps - event.step)
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _value(arguments: list[str], option: str) -> str | None:

@@ -51,6 +51,15 @@ class Augment:
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
 
+    def check_channels(self, channels: int) -> None:
+        """Changes of colour are defined for gray and for red, green and blue."""
+        for name in ("randaugment", "jitter"):
+            if getattr(self, name) and channels not in (1, 3):
+                raise ConfigError(
+                    f"{name} = {getattr(self, name)} needs images of 1 or 3 channels, not "
+                    f"{channels}: leave it at 0"
+                )
+
     @property
     def mixes(self) -> bool:
         return self.mixup > 0 or self.cutmix > 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vitreous.data.images import MAX_PIXELS
+from vitreous.data.images import MAX_PIXELS, can_be, other_channels
 from vitreous.data.look import Seen, look_at_all
 from vitreous.data.source import Problem, Source
 from vitreous.data.sources.files import FileSource
@@ -73,6 +73,8 @@ def check(
     )
     seen = look_at_all(source, workers, max_pixels, _for_statistics(source))
     report.problems += [one.problem for one in seen if one.problem is not None]
+    report.problems += _other_channels(seen, None).values()
+    report.problems += [one.remark for one in seen if one.remark is not None]
     report.problems += _class_problems(report)
     good = [one for one in seen if one.problem is None]
     if good:
@@ -85,11 +87,41 @@ def check(
 
 
 def bad_samples(
-    source: Source, *, workers: int | None = None, max_pixels: int = MAX_PIXELS
+    source: Source,
+    *,
+    workers: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+    channels: int | None = None,
 ) -> dict[str, Problem]:
-    """By id, the samples whose images cannot be read."""
+    """By id, the samples whose images cannot be used.
+
+    channels: what the model takes; what most images can be turned into unless given.
+    """
     seen = look_at_all(source, workers, max_pixels)
-    return {one.sample.id: one.problem for one in seen if one.problem is not None}
+    unread = {one.sample.id: one.problem for one in seen if one.problem is not None}
+    return unread | _other_channels(seen, channels)
+
+
+def _other_channels(seen: Sequence[Seen], channels: int | None) -> dict[str, Problem]:
+    """By id, the images that cannot be turned into `channels`, or into what most images can."""
+    good = [one for one in seen if one.problem is None]
+    if not good:
+        return {}
+    wanted = channels or _most_channels(Counter(one.shape[0] for one in good))
+    return {
+        one.sample.id: Problem(one.sample.id, other_channels(one.shape[0], wanted))
+        for one in good
+        if not can_be(one.shape[0], wanted)
+    }
+
+
+def _most_channels(counts: Counter[int]) -> int:
+    """The number of channels that most images can be turned into; of several, the commonest."""
+
+    def reach(channels: int) -> tuple[int, int]:
+        return sum(n for have, n in counts.items() if can_be(have, channels)), counts[channels]
+
+    return max(sorted(counts), key=reach)
 
 
 def _for_statistics(source: Source) -> frozenset[str]:
@@ -134,7 +166,7 @@ def _statistics(report: CheckReport, sampled: Sequence[Seen]) -> None:
     counts = Counter(one.shape[0] for one in sampled)
     if not counts:
         return
-    channels = 3 if set(counts) == {1, 3} else counts.most_common(1)[0][0]
+    channels = 3 if set(counts) == {1, 3} else _most_channels(counts)
     rows = []
     for one in sampled:
         assert one.moments is not None

@@ -1,7 +1,8 @@
 """One image file as a tensor, as it was meant to be seen: (c, h, w), nothing rescaled.
 
 What comes out is uint8, uint16 or float32, as stored. Grayscale has one channel; palettes, CMYK and
-YCbCr become RGB; EXIF rotation is applied; of an animation or a file with pages, the first is read.
+YCbCr become RGB; EXIF rotation is applied. Of an animation or a file with pages, the first is read,
+unless a TIFF says that its pages are the channels of one image.
 Transparent images are put on white: that is what paper, browsers and viewers show behind them,
 while the colour stored under full transparency is arbitrary, often black, and never seen.
 
@@ -154,9 +155,43 @@ def as_channels(image: Tensor, channels: int) -> Tensor:
         weights = torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)
         gray = (image.to(torch.float32) * weights).sum(0, keepdim=True)
         return gray if image.is_floating_point() else gray.round().to(image.dtype)
-    raise DataError(
-        f"an image has {have} channels where {channels} are wanted: only 1 and 3 can be exchanged"
-    )
+    raise DataError(other_channels(have, channels))
+
+
+def can_be(have: int, channels: int) -> bool:
+    """Whether `as_channels` can make the one of the other."""
+    return have == channels or {have, channels} == {1, 3}
+
+
+def other_channels(have: int, channels: int) -> str:
+    """What is wrong with an image that `as_channels` cannot use."""
+    return f"has {have} channels where {channels} are wanted: only 1 and 3 can be exchanged"
+
+
+def without_alpha(image: Tensor) -> Tensor:
+    """(4, h, w) of whole numbers, as seen on white: (3, h, w)."""
+    pixels = over_white(image.permute(1, 2, 0).numpy())
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def unread_pages(path: str) -> int:
+    """How many pages or frames a file has of which only the first is read; 0 where all is read.
+
+    JPEGs are not asked: what cameras put behind the first picture is a preview of it.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+            if tiff.is_tiff(head):
+                return tiff.unread_pages(file)
+            if not head.startswith((b"GIF8", b"RIFF", b"\x89PNG")):
+                return 0
+            file.seek(0)
+            with Image.open(file, formats=("GIF", "WEBP", "PNG")) as image:
+                frames: int = getattr(image, "n_frames", 1)
+                return frames if frames > 1 else 0
+    except Exception:  # what is damaged behind the first page is not read anyway
+        return 0
 
 
 def _from_tensor(image: Tensor, name: str) -> Tensor:

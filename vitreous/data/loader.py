@@ -68,7 +68,7 @@ class TrainSet(Dataset[Item]):
 
     def _augmented(self, sample: Sample, epoch: int) -> Tensor:
         with random_by(self.seed, epoch, sample.id):
-            return self.augment(self.source.image(sample), self.preprocess)
+            return self.source.prepared(sample, lambda im: self.augment(im, self.preprocess))
 
 
 @dataclass
@@ -82,7 +82,8 @@ class EvalSet(Dataset[Item]):
     def __getitem__(self, number: int) -> Item:
         sample = self.samples[number]
         try:
-            return self.preprocess(self.source.image(sample)), sample.target, sample.id
+            image = self.source.prepared(sample, self.preprocess)
+            return image, sample.target, sample.id
         except DataError as error:
             return error
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from vitreous.data.images import shown
+from vitreous.data.images import shown, unread_pages
 from vitreous.data.preprocess import FULL_SCALE
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.data.sources.files import FileSource
@@ -36,6 +36,8 @@ class Seen:
     bytes: int = 0
     moments: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """Per channel the mean and the mean of squares, in 0..1."""
+    remark: Problem | None = None
+    """Something that does not keep the image from being used."""
 
 
 def look_at_all(
@@ -77,7 +79,14 @@ def _look_at(source: Source, split: str, sample: Sample, statistics: bool) -> Se
     digest.update(image.contiguous().numpy().data)
     moments = _moments(image) if statistics else None
     shape = (channels, height, width)
-    return Seen(split, sample, None, shape, dtype, digest.digest(), size, moments)
+    remark = _remark(file, sample) if file is not None else None
+    return Seen(split, sample, None, shape, dtype, digest.digest(), size, moments, remark)
+
+
+def _remark(file: str, sample: Sample) -> Problem | None:
+    pages = unread_pages(file)
+    what = f"has {pages} pages; only the first is read"
+    return Problem(sample.id, what, fatal=False) if pages else None
 
 
 def _moments(image: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -4,9 +4,11 @@ training (behind the augmentation), evaluation, prediction, explanation, export 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.config import Size, choice, pair, positive
@@ -64,12 +66,26 @@ class Preprocess:
             return image
         if self.resize == "square":
             return self.resized(image, (height, width))
-        # The smallest size of the image's proportions that covers the cut-out and its margin.
-        h, w = image.shape[1:]
-        factor = max(height / h, width / w) / self.crop
-        image = self.resized(image, (max(height, round(h * factor)), max(width, round(w * factor))))
-        top, left = (image.shape[1] - height) // 2, (image.shape[2] - width) // 2
+        (h, w), (top, left) = self._resized_and_cut(image.shape[1], image.shape[2])
+        image = self.resized(image, (h, w))
         return image[:, top : top + height, left : left + width]
+
+    def _resized_and_cut(self, h: int, w: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """With shorter: the size to resize to, and top and left of the cut-out in it."""
+        height, width = pair("image_size", self.image_size)
+        # The smallest size of the image's proportions that covers the cut-out and its margin.
+        factor = max(height / h, width / w) / self.crop
+        resized = max(height, round(h * factor)), max(width, round(w * factor))
+        return resized, ((resized[0] - height) // 2, (resized[1] - width) // 2)
+
+    def region(self, h: int, w: int) -> tuple[float, float, float, float]:
+        """top, left, height and width of what a model sees of an image of h x w, in its pixels."""
+        if self.resize == "square":
+            return 0.0, 0.0, float(h), float(w)
+        height, width = pair("image_size", self.image_size)
+        resized, (top, left) = self._resized_and_cut(h, w)
+        y, x = h / resized[0], w / resized[1]
+        return top * y, left * x, height * y, width * x
 
     def resized(self, image: Tensor, size: tuple[int, int]) -> Tensor:
         """The image at another size, in its own type of values."""
@@ -93,6 +109,30 @@ class Preprocess:
         mean = torch.tensor(self.mean).reshape(-1, 1, 1)
         std = torch.tensor(self.std).reshape(-1, 1, 1)
         return (values - mean) / std
+
+    def translator(self, other: Preprocess, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Normalised batches (b, c, h, w) of this preprocessing into those of another one."""
+        if other == self:
+            return lambda images: images
+        from vitreous.data.images import as_channels
+
+        def values(numbers: tuple[float, ...]) -> Tensor:
+            return torch.tensor(numbers, device=device).reshape(-1, 1, 1)
+
+        size = pair("image_size", other.image_size)
+        mode = other.interpolation
+
+        def translate(images: Tensor) -> Tensor:
+            pixels = images * values(self.std) + values(self.mean)
+            if self.channels != other.channels:
+                pixels = as_channels(pixels.transpose(0, 1).flatten(1, 2), other.channels)
+                pixels = pixels.unflatten(1, (len(images), -1)).transpose(0, 1)
+            if tuple(pixels.shape[2:]) != size:
+                smooth = other.antialias and mode != "nearest"
+                pixels = F.interpolate(pixels, size, mode=mode, antialias=smooth)
+            return (pixels - values(other.mean)) / values(other.std)
+
+        return translate
 
     def restore(self, values: Tensor) -> Tensor:
         """What `normalise` made, as a picture in 0..1, to be looked at."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from vitreous.errors import DataError
 from vitreous.labels import LabelMap
 
 SPLITS = ("train", "val", "test")
@@ -52,3 +53,15 @@ class Source:
     def image(self, sample: Sample) -> Tensor:
         """(c, h, w) as stored: uint8, uint16 or float32. A bad file is a DataError naming it."""
         raise NotImplementedError
+
+    def where(self, sample: Sample) -> str:
+        """What an error calls a sample."""
+        return f"{self.name}, image {sample.id}"
+
+    def prepared(self, sample: Sample, prepare: Callable[[Tensor], Tensor]) -> Tensor:
+        """The image as `prepare` makes it. What that cannot use is a DataError naming it too."""
+        image = self.image(sample)
+        try:
+            return prepare(image)
+        except DataError as error:
+            raise DataError(f"{self.where(sample)}: {error}") from None

@@ -19,7 +19,7 @@ def measure_statistics(
     step = max(len(samples) // count, 1)
     sums = torch.zeros(3, preprocess.channels, dtype=torch.float64)
     for sample in samples[::step][:count]:
-        values = plain(source.image(sample)).double().flatten(1)
+        values = source.prepared(sample, plain).double().flatten(1)
         pixels = torch.full_like(sums[0], values.shape[1])
         sums += torch.stack((pixels, values.sum(1), values.square().sum(1)))
     mean = sums[1] / sums[0]

@@ -1,12 +1,17 @@
-"""TIFF files with more channels or bits than Pillow can hold, read by tifffile.
+"""TIFF files with more channels, pages or bits than Pillow can hold, read by tifffile.
 
 Pillow opens many of them and silently gives less: the first channel of two, three channels of five,
 8 bits of 16. So the header is looked at first, and Pillow (which knows every compression) is used
 only where it gives everything that is stored.
+
+Pages may be anything: documents, slices, moments in time, smaller copies. They are channels only
+where the file itself says that it holds one array, or ImageJ's channels; else the first is read.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,7 +22,7 @@ from vitreous.data.pixels import over_white, upright
 from vitreous.errors import DataError
 
 _WIDTH, _HEIGHT, _BITS, _PHOTOMETRIC, _SAMPLES = 256, 257, 258, 262, 277
-_PLANAR, _EXTRA, _KIND = 284, 338, 339
+_PLANAR, _EXTRA, _KIND, _DESCRIPTION = 284, 338, 339, 270
 
 
 def is_tiff(head: bytes) -> bool:
@@ -25,9 +30,11 @@ def is_tiff(head: bytes) -> bool:
 
 
 def pillow_suffices(file: BinaryIO) -> bool:
-    """Whether Pillow gives all that the first page stores. Leaves the file anywhere."""
+    """Whether Pillow gives all that is to be read. Leaves the file anywhere."""
     tags = _tags(file)
     samples = tags.get(_SAMPLES, 1)
+    if tags.next and samples == 1 and channels_said(str(tags.get(_DESCRIPTION, ""))):
+        return False
     bits = max(tags.get(_BITS, (1,)))
     kind = max(tags.get(_KIND, (1,)))
     if tags.get(_PHOTOMETRIC) not in (0, 1, 2):  # palette, CMYK, YCbCr …: always 8 bits to us
@@ -52,8 +59,50 @@ def _tags(file: BinaryIO) -> ImageFileDirectory_v2:
     return tags
 
 
+def channels_said(description: str) -> int:
+    """How many pages a description calls the channels of one image; 0 where it does not.
+
+    tifffile describes an array as {"shape": [5, 64, 64]}, with "axes" where they were given;
+    ImageJ has lines like channels=5, and slices= or frames= where pages are something else.
+    """
+    if description.startswith("ImageJ="):
+        counts = dict(re.findall(r"^(images|channels|slices|frames)=(\d+)\s*$", description, re.M))
+        channels = int(counts.get("channels", 0))
+        return channels if channels == int(counts.get("images", 0)) else 0
+    try:
+        said = json.loads(description)
+    except ValueError:
+        return 0
+    if not isinstance(said, dict) or said.get("axes", "CYX") not in ("CYX", "SYX", "QYX"):
+        return 0
+    shape = said.get("shape")
+    if not isinstance(shape, list) or len(shape) != 3:
+        return 0
+    return shape[0] if type(shape[0]) is int else 0
+
+
+def unread_pages(file: BinaryIO) -> int:
+    """How many pages there are where only the first is read; 0 where all are."""
+    import tifffile  # type: ignore[import-not-found,unused-ignore]
+
+    file.seek(0)
+    with tifffile.TiffFile(file) as pages:
+        count = len(pages.pages)
+        return count if count > 1 and _stacked(pages) == 1 else 0
+
+
+def _stacked(pages: Any) -> int:
+    """How many pages are the channels of one image: 1, or all of them, which are then alike."""
+    first = pages.pages[0]
+    count = channels_said(first.description)
+    if count < 2 or first.samplesperpixel > 1 or len(pages.pages) != count:
+        return 1
+    like = (first.shape, first.dtype)
+    return count if all((page.shape, page.dtype) == like for page in pages.pages) else 1
+
+
 def read(file: BinaryIO, name: str, max_pixels: int) -> NDArray[Any]:
-    """(h, w, c) of the first page: uint8, uint16 or float32."""
+    """(h, w, c) of the first page, or of all that are its channels: uint8, uint16 or float32."""
     try:
         import tifffile  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
@@ -63,15 +112,21 @@ def read(file: BinaryIO, name: str, max_pixels: int) -> NDArray[Any]:
     file.seek(0)
     with tifffile.TiffFile(file) as pages:
         page: Any = pages.pages[0]
-        height, width, channels = page.imagelength, page.imagewidth, page.samplesperpixel
+        height, width = page.imagelength, page.imagewidth
+        stacked = _stacked(pages)
+        channels = page.samplesperpixel * stacked
+        # tifffile stores an array (h, w, 5) as h pages too: long, and as narrow as no image is
+        last = 2 * width < min(stacked, height)
+        if last:
+            height, width, channels = stacked, height, width
         # the limit is on pixels; many channels multiply it, so four of each are allowed
         if height * width * max(1, channels / 4) > max_pixels or page.imagedepth > 1:
             raise DataError(
                 f"{name}: too many pixels: {width}x{height}x{page.imagedepth} with {channels} "
                 f"channels, where at most {max_pixels:,} are allowed"
             )
-        pixels: NDArray[Any] = page.asarray()
-        planar = channels > 1 and page.planarconfig == 2
+        pixels: NDArray[Any] = pages.asarray(key=range(stacked)) if stacked > 1 else page.asarray()
+        planar = (stacked > 1 and not last) or (page.samplesperpixel > 1 and page.planarconfig == 2)
         extra = tuple(int(kind) for kind in page.extrasamples)
         tag = page.tags.get("Orientation")
     pixels = (

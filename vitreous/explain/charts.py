@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
+
+from vitreous.explain.pictures import as_picture, data_url
 
 STROKES = ("", "6 4", "2 3")
 """Lines differ by their dashes, not by colour alone."""
+DIGIT = 6.4
+"""How wide a digit of a tick's label is, in the page's font of 11 pixels."""
 
 
 def line_chart(
-    title: str, lines: dict[str, list[tuple[float, float]]], width: int = 460, height: int = 240
+    title: str,
+    lines: dict[str, list[tuple[float, float]]],
+    across: str,
+    up: str,
+    width: int = 460,
+    height: int = 250,
 ) -> str:
-    """Lines over a common horizontal axis (epochs), with a legend and grid."""
+    """Lines over a common horizontal axis from 0, with a legend and grid.
+
+    across, up: what the horizontal and the vertical axis show.
+    """
     points = [point for line in lines.values() for point in line if math.isfinite(point[1])]
     if not points:
         return ""
-    left, right, top, bottom = 52, 12, 30, 28
-    x_end = max(max(x for x, _ in points), 1e-9)
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    low, high = (low - 0.05, high + 0.05) if high - low < 1e-9 else (low, high)
+    x_ticks = ticks(0, max(max(x for x, _ in points), 1e-9))
+    y_ticks = ticks(min(y for _, y in points), max(y for _, y in points))
+    x_labels, y_labels = tick_labels(x_ticks), tick_labels(y_ticks)
+    x_end, low, high = x_ticks[-1], y_ticks[0], y_ticks[-1]
+    left = round(28 + DIGIT * max(map(len, y_labels)))
+    right, top, bottom = 16, 30, 44
 
     def place(x: float, y: float) -> str:
         across = left + (width - left - right) * x / x_end
@@ -33,28 +44,75 @@ def line_chart(
         return f"{across:.1f},{down:.1f}"
 
     parts = [f'<text x="{left}" y="14" class="title">{html.escape(title)}</text>']
-    for tick in range(5):
-        value = low + (high - low) * tick / 4
+    for value, label in zip(y_ticks, y_labels, strict=True):
         _, y = place(0, value).split(",")
         parts.append(f'<line x1="{left}" x2="{width - right}" y1="{y}" y2="{y}" class="grid"/>')
-        parts.append(f'<text x="{left - 6}" y="{y}" class="tick end">{value:.2g}</text>')
-    for tick in range(5):
-        value = x_end * tick / 4
-        x = left + (width - left - right) * tick / 4
-        parts.append(f'<text x="{x:.1f}" y="{height - 8}" class="tick mid">{value:.3g}</text>')
+        parts.append(f'<text x="{left - 6}" y="{y}" class="tick end">{label}</text>')
+    for value, label in zip(x_ticks, x_labels, strict=True):
+        x, _ = place(value, low).split(",")
+        parts.append(f'<text x="{x}" y="{height - bottom + 16}" class="tick mid">{label}</text>')
+    middle = left + (width - left - right) / 2, top + (height - top - bottom) / 2
+    parts.append(
+        f'<text x="{middle[0]:.1f}" y="{height - 8}" class="axis mid">{html.escape(across)}</text>'
+        f'<text transform="translate(13 {middle[1]:.1f}) rotate(-90)" class="axis mid">'
+        f"{html.escape(up)}</text>"
+    )
     for number, (name, line) in enumerate(lines.items()):
-        path = " ".join(place(x, y) for x, y in line if math.isfinite(y))
+        places = [place(x, y) for x, y in line if math.isfinite(y)]
         dash = STROKES[number % len(STROKES)]
         parts.append(
-            f'<polyline points="{path}" class="line l{number}" stroke-dasharray="{dash}"/>'
-        )
-        x = left + 150 + 110 * number
-        parts.append(
-            f'<line x1="{x}" x2="{x + 22}" y1="10" y2="10" class="line l{number}" '
+            f'<polyline points="{" ".join(places)}" class="line l{number}" '
             f'stroke-dasharray="{dash}"/>'
-            f'<text x="{x + 27}" y="14" class="tick">{html.escape(name)}</text>'
+        )
+        if len(places) == 1:  # a line needs two
+            x, y = places[0].split(",")
+            parts.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="dot l{number}"/>')
+        start = width - right - 110 * (len(lines) - number)
+        parts.append(
+            f'<line x1="{start}" x2="{start + 22}" y1="10" y2="10" class="line l{number}" '
+            f'stroke-dasharray="{dash}"/>'
+            f'<text x="{start + 27}" y="14" class="tick">{html.escape(name)}</text>'
         )
     return f'<svg viewBox="0 0 {width} {height}" role="img">{"".join(parts)}</svg>'
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """At most so many even numbers in even steps, from at or below `low` to at or above `high`."""
+    if high - low <= 1e-6 * max(abs(low), abs(high)):
+        room = abs(high) / 10 or 1.0
+        low, high = low - room, high + room
+    size = 10.0 ** math.floor(math.log10((high - low) / most))
+    for step in (size * factor for factor in (1, 2, 5, 10, 20)):
+        # the small share forgives what rounding adds to a number that is a tick itself
+        first, last = math.floor(low / step + 1e-6), math.ceil(high / step - 1e-6)
+        if last - first < most:
+            break
+    return [number * step for number in range(first, last + 1)]
+
+
+def tick_labels(values: Sequence[float]) -> list[str]:
+    """The numbers with as many digits as tell them apart, and all with the same."""
+    step = abs(values[1] - values[0])
+    largest = max(map(abs, values))
+    if 1e-3 <= largest < 1e5:
+        decimals = max(0, -math.floor(math.log10(step) + 1e-6))
+        return [f"{value:.{decimals}f}" for value in values]
+    decimals = max(0, math.floor(math.log10(largest)) - math.floor(math.log10(step) + 1e-6))
+    return [_with_power(value, decimals) if value else "0" for value in values]
+
+
+def _with_power(value: float, decimals: int) -> str:
+    """2.5e-6: as Python writes it, but without a zero before the power."""
+    digits, power = f"{value:.{decimals}e}".split("e")
+    return f"{digits}e{int(power)}"
+
+
+def short(name: str, most: int = 20) -> str:
+    """A name with its middle left out where it is long: the ends are what tells names apart."""
+    if len(name) <= most:
+        return name
+    end = most // 3
+    return f"{name[: most - end - 1]}…{name[-end:]}"
 
 
 def confusion_table(names: Sequence[str], counts: Sequence[Sequence[int]], limit: int = 40) -> str:
@@ -74,28 +132,25 @@ def confusion_table(names: Sequence[str], counts: Sequence[Sequence[int]], limit
             "<table><tr><th>truth</th><th>taken for</th><th class=num>times</th></tr>"
             f"{rows}</table>"
         )
-    head = "".join(f'<th class="tilt"><span>{html.escape(name)}</span></th>' for name in names)
+    head = "".join(
+        f'<th class="tilt" title="{html.escape(name)}"><span>{html.escape(short(name))}</span></th>'
+        for name in names
+    )
     body = []
     for name, row in zip(names, counts, strict=True):
         total = max(sum(row), 1)
         cells = "".join(
             f'<td class="cell" style="--share:{100 * n / total:.0f}%">{n or ""}</td>' for n in row
         )
-        body.append(f"<tr><th>{html.escape(name)}</th>{cells}</tr>")
+        body.append(
+            f'<tr><th title="{html.escape(name)}">{html.escape(short(name))}</th>{cells}</tr>'
+        )
     return f'<table class="confusion"><tr><th></th>{head}</tr>{"".join(body)}</table>'
 
 
 def picture(image: Tensor, side: int = 112) -> str:
     """(c, h, w) in 0..1 as an <img> that carries its data."""
-    from PIL import Image
-
-    shown = image if image.shape[0] in (1, 3) else image[:1]
-    array = (shown.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-    pil = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
-    if max(pil.size) > 2 * side:
-        pil.thumbnail((2 * side, 2 * side))
-    buffer = io.BytesIO()
-    pil.save(buffer, "PNG" if max(pil.size) <= 64 else "WEBP")
-    kind = "png" if max(pil.size) <= 64 else "webp"
-    data = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img src="data:image/{kind};base64,{data}" width="{side}" alt="">'
+    shown = as_picture(image)
+    if max(shown.size) > 2 * side:
+        shown.thumbnail((2 * side, 2 * side))
+    return f'<img src="{data_url(shown)}" width="{side}" alt="">'

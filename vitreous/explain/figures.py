@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MAX_NUMBERED = 30
@@ -17,17 +21,12 @@ MAX_NUMBERED = 30
 
 def write_evaluation(result: dict[str, Any], folder: Path) -> list[Path]:
     """The confusion matrix, the calibration and the classes' scores of a classifier."""
-    folder.mkdir(parents=True, exist_ok=True)
     figures = {
         "confusion": confusion(list(result["classes"]), result["confusion"]),
         "calibration": calibration(result["calibration"], result["calibration_error"]),
         "classes": class_scores(result["classes"]),
     }
-    paths = []
-    for name, figure in figures.items():
-        paths.append(folder / f"{name}.png")
-        figure.savefig(paths[-1], dpi=120)
-    return paths
+    return [save(figure, folder / f"{name}.png") for name, figure in figures.items()]
 
 
 def confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
@@ -81,3 +80,110 @@ def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def as_url(figure: Figure) -> str:
+    """The figure itself as an address, for pages."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=90)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def head_attention(image: Tensor, attention: Tensor) -> Figure:
+    """attention (layers, heads, gh, gw): a row for each layer, a column for each head.
+
+    Each map has its own scale: bright is where this head looks most.
+    """
+    layers, heads = attention.shape[:2]
+    figure = _figure(min(1.1 * heads + 1.2, 20), min(1.1 * layers + 0.6, 24))
+    axes = figure.subplots(layers, heads + 1, squeeze=False)
+    for line in range(layers):
+        _show_image(axes[line][0], image)
+        axes[line][0].set_ylabel(f"layer {line + 1}", fontsize=8)
+        for head in range(heads):
+            _show_map(axes[line][head + 1], attention[line, head])
+            if line == 0:
+                axes[0][head + 1].set_title(f"head {head + 1}", fontsize=8)
+    return figure
+
+
+def overlays(image: Tensor, maps: dict[str, Tensor]) -> Figure:
+    """The image, and beside it each map laid over it; bright is much, dark is nothing."""
+    figure = _figure(2.6 * (len(maps) + 1), 2.9)
+    axes = figure.subplots(1, len(maps) + 1, squeeze=False)[0]
+    _show_image(axes[0], image)
+    axes[0].set_title("the image, as the model sees it", fontsize=8)
+    for place, (name, values) in zip(axes[1:], maps.items(), strict=True):
+        _show_image(place, image)
+        _show_map(place, values, over=image)
+        place.set_title(name, fontsize=8)
+    return figure
+
+
+def position_grid(similar: Tensor, most: int = 14) -> Figure:
+    """(gh, gw, gh, gw): the grid of grids of ViT's figure 7; bright is alike."""
+    gh, gw = similar.shape[:2]
+    rows, columns = _picked(gh, most), _picked(gw, most)
+    figure = _figure(0.5 * len(columns) + 0.6, 0.5 * len(rows) + 0.6)
+    axes = figure.subplots(len(rows), len(columns), squeeze=False)
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            _show_map(axes[i][j], similar[row, column])
+    figure.supxlabel("column of the patch", fontsize=8)
+    figure.supylabel("row of the patch", fontsize=8)
+    return figure
+
+
+def filter_grid(components: Tensor, columns: int = 7) -> Figure:
+    """(count, c, h, w): principal components of the first filters, the strongest first."""
+    rows = -(-len(components) // columns)
+    figure = _figure(0.8 * columns + 0.3, 0.8 * rows + 0.3)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for place in axes:
+        place.axis("off")
+    for place, component in zip(axes, components, strict=False):
+        low, high = component.min(), component.max()
+        _show_image(place, (component - low) / (high - low).clamp(min=1e-12))
+    return figure
+
+
+def distance_chart(distances: Tensor, widest: float) -> Figure:
+    """(layers, heads) in pixels: a dot for each head, over its layer (ViT, figure 7 right)."""
+    figure = _figure(6, 4)
+    axes = figure.add_subplot()
+    layers, heads = distances.shape
+    for head in range(heads):
+        axes.scatter(range(1, layers + 1), distances[:, head], s=22, color="tab:blue", alpha=0.7)
+    axes.plot(range(1, layers + 1), distances.mean(dim=1), "--", color="black", label="mean")
+    axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, widest))
+    axes.set_title(f"each dot is one of {heads} heads", fontsize=9)
+    axes.legend()
+    return figure
+
+
+def _picked(count: int, most: int) -> list[int]:
+    step = -(-count // most)
+    return list(range(0, count, step))
+
+
+def _show_image(axes: Axes, image: Tensor) -> None:
+    shown = image if image.shape[0] in (1, 3) else image[:1]
+    array = shown.permute(1, 2, 0).numpy()
+    axes.imshow(array[:, :, 0] if array.shape[2] == 1 else array, cmap="gray", vmin=0, vmax=1)
+    axes.set(xticks=[], yticks=[])
+
+
+def _show_map(axes: Axes, values: Tensor, over: Tensor | None = None) -> None:
+    if over is None:
+        axes.imshow(values.numpy(), cmap="viridis")
+    else:
+        height, width = over.shape[1:]
+        edges = (-0.5, width - 0.5, height - 0.5, -0.5)
+        axes.imshow(values.numpy(), cmap="viridis", alpha=0.65, extent=edges)
+    axes.set(xticks=[], yticks=[])

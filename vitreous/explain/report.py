@@ -11,41 +11,16 @@ from typing import Any
 
 from torch import Tensor
 
+from vitreous.config import pair
 from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.explain.charts import confusion_table, line_chart, picture
+from vitreous.explain.inside import inside_views
+from vitreous.explain.style import STYLE
 from vitreous.predict import Predictor, load
 from vitreous.run_folder import Run
-
-STYLE = """
-:root{color-scheme:light dark;--ink:#1d2733;--soft:#5d6b7a;--line:#d7dee6;--paper:#fff;--a:#1f6feb;
---b:#c2410c;--c:#15803d}
-@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa7b4;--line:#2f3a46;--paper:#10161d;
---a:#6cb0ff;--b:#ffa26b;--c:#5fd38a}}
-*{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);
-font:15px/1.5 system-ui,sans-serif}main{max-width:64rem;margin:0 auto;padding:1.5rem 1rem 4rem}
-h1{font-size:1.6rem;margin:.2rem 0}h2{font-size:1.15rem;margin:2.2rem 0 .6rem}p{margin:.4rem 0}
-.soft{color:var(--soft)}.big{display:flex;flex-wrap:wrap;gap:1rem;margin:1rem 0}
-.big div{border:1px solid var(--line);border-radius:.5rem;padding:.6rem 1rem;min-width:8rem}
-.big b{display:block;font-size:1.5rem}.charts{display:grid;gap:1rem;
-grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr))}
-svg{width:100%;height:auto;border:1px solid var(--line);border-radius:.5rem}
-svg text{fill:var(--soft);font-size:11px}svg .title{fill:var(--ink);font-size:13px}
-svg .end{text-anchor:end;dominant-baseline:middle}svg .mid{text-anchor:middle}
-svg .grid{stroke:var(--line)}svg .line{fill:none;stroke-width:2}
-svg .l0{stroke:var(--a)}svg .l1{stroke:var(--b)}svg .l2{stroke:var(--c)}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-.wide{overflow-x:auto}td,th{padding:.25rem .6rem;border-bottom:1px solid var(--line);
-text-align:left;font-weight:normal}th{color:var(--soft)}.num{text-align:right}
-.confusion td,.confusion th{padding:.2rem .4rem;text-align:center}
-.cell{background:color-mix(in srgb,var(--a) calc(var(--share)*.6),transparent)}
-.tilt span{writing-mode:vertical-rl;transform:rotate(180deg)}
-.shots{display:grid;gap:.8rem;grid-template-columns:repeat(auto-fill,minmax(9rem,1fr))}
-figure{margin:0}figcaption{font-size:.82rem;line-height:1.35;overflow-wrap:anywhere}
-img{border-radius:.3rem;image-rendering:pixelated;max-width:100%;background:var(--line)}
-pre{background:color-mix(in srgb,var(--line) 40%,transparent);padding:.7rem 1rem;overflow-x:auto;
-border-radius:.4rem}
-"""
+from vitreous.train.recipe import Recipe, read_recipe
+from vitreous.train.start import open_named
 
 
 @dataclass
@@ -66,7 +41,10 @@ def write_report(
     predictor = load(run.path)
     split = split or ("test" if "test" in source.splits else "val")
     result, mistakes = examine(predictor, source, split)
-    run.write_text("report.html", page(run, result, mistakes, split))
+    parameters = sum(p.numel() for p in predictor.model.parameters())
+    told = story(run, source, parameters)
+    inside = inside_views(predictor, source, source.splits[split])
+    run.write_text("report.html", page(run, result, mistakes, split, told, inside))
     return run.path / "report.html", split, result
 
 
@@ -94,9 +72,65 @@ def examine(
     return predictor.evaluate(source, split, see=see), mistakes
 
 
-def page(run: Run, result: dict[str, Any], mistakes: list[Mistake], split: str) -> str:
+def story(run: Run, source: Source, parameters: int) -> dict[str, str]:
+    """What was trained on what, for people: the data, the model, where it began, how it learned."""
+    config, recipe = run.read_config(), _recipe(run)
+    does = {"train": "to learn from", "val": "to choose the best epoch", "test": "to test"}
+    images = ", ".join(f"{len(source.splits[s]):,} {does[s]}" for s in does if s in source.splits)
+    height, width = pair("image_size", config.preprocess.image_size)
+    channels = config.preprocess.channels
+    told = {
+        "data": f"{config.data}, {len(config.labels)} classes",
+        "images": images,
+        "notes": "; ".join(source.notes),
+        "left out": _left_out(recipe, source),
+        "model": f"{config.model}, {parameters:,} parameters",
+        "image size": f"{height}x{width} pixels, {channels} channel{'s' if channels > 1 else ''}",
+        "started from": f"the weights {config.weights}" if config.weights else "random weights",
+        "trained": "" if recipe is None else _training(run, recipe),
+    }
+    return {what: text for what, text in told.items() if text}
+
+
+def _recipe(run: Run) -> Recipe | None:
+    path = run.path / "recipe.toml"
+    return Recipe(**read_recipe(path)) if path.is_file() else None
+
+
+def _left_out(recipe: Recipe | None, source: Source, most: int = 20) -> str:
+    """The files that the data has and the run has not used."""
+    if recipe is None or recipe.on_bad != "skip":
+        return ""
+    used = {sample.id for samples in source.splits.values() for sample in samples}
+    everything = [s.id for samples in open_named(recipe).splits.values() for s in samples]
+    files = [id for id in everything if id not in used]
+    if not files:
+        return "nothing"
+    more = f" and {len(files) - most:,} more" if len(files) > most else ""
+    return f"{len(files):,} that cannot be used: {', '.join(files[:most])}{more}"
+
+
+def _training(run: Run, recipe: Recipe) -> str:
+    evaluations = _evaluations(run)
+    done = f"{evaluations[-1]['epoch']:g} of " if evaluations else ""
+    rate = "" if recipe.lr is None else f", a learning rate of at most {recipe.lr:g}"
+    return f"{done}{recipe.epochs} epochs in batches of {recipe.batch}{rate}, seed {recipe.seed}"
+
+
+def _evaluations(run: Run) -> list[dict[str, Any]]:
+    return [m for m in run.metrics() if m.get("kind") == "evaluation"]
+
+
+def page(
+    run: Run,
+    result: dict[str, Any],
+    mistakes: list[Mistake],
+    split: str,
+    told: dict[str, str],
+    inside: str = "",
+) -> str:
     config = run.read_config()
-    evaluations = [m for m in run.metrics() if m.get("kind") == "evaluation"]
+    evaluations = _evaluations(run)
     best = max(evaluations, key=lambda m: m["accuracy"], default=None)
     numbers = {
         f"accuracy, {split}": f"{100 * result['accuracy']:.2f} %",
@@ -119,6 +153,9 @@ def page(run: Run, result: dict[str, Any], mistakes: list[Mistake], split: str) 
         f"{100 * m.confidence:.0f} % sure<br>is <b>{html.escape(m.truth)}</b><br>"
         f"<span class=soft>{html.escape(m.id)}</span></figcaption></figure>"
         for m in mistakes
+    )
+    trained = "".join(
+        f"<tr><th>{what}</th><td>{html.escape(text)}</td></tr>" for what, text in told.items()
     )
     title = f"{config.model} on {config.data}"
     repeat = f"vitreous train --recipe {shlex.quote(str(run.path / 'recipe.toml'))}"
@@ -145,7 +182,8 @@ def page(run: Run, result: dict[str, Any], mistakes: list[Mistake], split: str) 
 <div class="wide">{confusion_table(list(result["classes"]), result["confusion"])}</div>
 <h2>How sure it may be</h2><div class="charts">{_calibration(result["calibration"])}</div>
 <h2>Surest mistakes</h2>{f'<div class="shots">{shots}</div>' if shots else "<p>None.</p>"}
-<h2>What was trained</h2><pre>{html.escape(json.dumps(facts, indent=2))}</pre>
+{inside}<h2>What was trained on what</h2><table class="story">{trained}</table>
+<h2>All settings of the model</h2><pre>{html.escape(json.dumps(facts, indent=2))}</pre>
 <h2>To repeat it</h2><pre>{html.escape(repeat)}</pre></main></body></html>
 """
 
@@ -155,9 +193,11 @@ def _curves(evaluations: list[dict[str, Any]]) -> str:
         return [(m["epoch"], m[key]) for m in evaluations if key in m]
 
     return (
-        line_chart("loss per epoch", {"training": line("train_loss"), "validation": line("loss")})
-        + line_chart("accuracy per epoch", {"validation": line("accuracy")})
-        + line_chart("learning rate", {"rate": line("lr")})
+        line_chart(
+            "loss", {"training": line("train_loss"), "validation": line("loss")}, "epoch", "loss"
+        )
+        + line_chart("accuracy", {"validation": line("accuracy")}, "epoch", "part that is right")
+        + line_chart("learning rate", {"rate": line("lr")}, "epoch", "rate")
     )
 
 
@@ -172,4 +212,6 @@ def _calibration(bins: dict[str, list[float]]) -> str:
     return line_chart(
         "right, by how sure",
         {"measured": points, "ideal": [(0.0, 0.0), (1.0, 1.0)]},
+        "how sure the model is",
+        "how often it is right",
     )

@@ -36,7 +36,7 @@ def summarise(model: Model) -> list[Stage]:
     config = model.config
     device = next(model.parameters()).device
     image = torch.zeros(1, config.channels, *pair("image_size", config.image_size), device=device)
-    stages = [Stage("image", _spelled("image", image), 0, 0)]
+    stages = [Stage("image", spelled("image", image), 0, 0)]
     counter = FlopCounterMode(display=False)
     counted = 0
 
@@ -46,7 +46,7 @@ def summarise(model: Model) -> list[Stage]:
         parameters = sum(
             p.numel() for key, p in model.named_parameters() if key.startswith(f"{name}.")
         )
-        shape = _spelled(name, tensor)
+        shape = spelled(name, tensor)
         if parameters or total > counted or shape != stages[-1].shape:
             stages.append(Stage(name, shape, parameters, total - counted))
         counted = total
@@ -69,7 +69,8 @@ def summarise_name(name: str, **changes: Any) -> list[Stage]:
         return summarise(create(name, **changes))
 
 
-def _spelled(name: str, tensor: Tensor) -> tuple[int, ...]:
+def spelled(name: str, tensor: Tensor) -> tuple[int, ...]:
+    """A shape as the papers write it, without the batch."""
     shape = tuple(tensor.shape[1:])
     if len(shape) == 3 and name != "patch":  # a map: channels first in torch, last in the papers
         return (*shape[1:], shape[0])

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from vitreous.data.source import Source
+from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
 Say = Callable[[str], None]
@@ -25,10 +24,11 @@ def look_at(source: Source, count: int = 64) -> tuple[int, int, int]:
     return sorted(s[1] for s in shapes)[middle], sorted(s[2] for s in shapes)[middle], channels
 
 
-def fill_in(recipe: Recipe, source: Source, device: torch.device, say: Say) -> Recipe:
+def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
     """The recipe with everything decided."""
     height, width, channels = look_at(source)
     count = len(source.splits["train"])
+    device = world.device
     on_cpu = device.type == "cpu"
     small = max(height, width) <= 80
     changes: dict[str, Any] = {}
@@ -39,7 +39,9 @@ def fill_in(recipe: Recipe, source: Source, device: torch.device, say: Say) -> R
     if recipe.model is None and recipe.weights is None:
         changes |= _model(recipe, height, width, count, small, on_cpu, say)
     if recipe.batch is None:
-        changes["batch"] = max(8, min(128 if small else 64, 1 << (count // 16).bit_length() >> 1))
+        batch = max(8, min(128 if small else 64, 1 << (count // 16).bit_length() >> 1))
+        parts = world.size * recipe.accumulate
+        changes["batch"] = -(-batch // parts) * parts
         say(f"batch: {changes['batch']}")
     if recipe.epochs is None:
         budget = (40_000 if recipe.weights else 80_000) if on_cpu else 3_000_000

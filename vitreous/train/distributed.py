@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from vitreous.predict import find_device
+
 
 @dataclass(frozen=True)
 class World:
@@ -48,7 +50,7 @@ def joined(device: str | None) -> Iterator[World]:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = str(find_device(device))
     if chosen == "cuda":
         torch.cuda.set_device(local)
         chosen = f"cuda:{local}"

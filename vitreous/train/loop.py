@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vitreous.data.augment import seed_of
 from vitreous.data.loader import EvalSet, Mixed, Order, TrainSet, eval_batches, train_batches
-from vitreous.errors import VitreousError
+from vitreous.errors import ConfigError, VitreousError
 from vitreous.models.model import Model
 from vitreous.predict import measure
 from vitreous.run_folder import Run
@@ -24,7 +24,14 @@ from vitreous.tasks import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.train.distributed import World, spread, whole
-from vitreous.train.optimise import Average, freeze, parameter_groups, rate_at, set_rate
+from vitreous.train.optimise import (
+    Average,
+    freeze,
+    parameter_groups,
+    rate_at,
+    resting,
+    set_rate,
+)
 from vitreous.train.recipe import Recipe
 from vitreous.train.state import gather, restore
 
@@ -71,22 +78,23 @@ class Trainer:
         weights: Tensor | None = None,
         teacher: Callable[[Tensor], Tensor] | None = None,
         watch: Callable[[Event], None] = lambda event: None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         assert recipe.batch is not None
         assert recipe.epochs is not None
         assert recipe.lr is not None
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
         self.train_set, self.val_set = train_set, val_set
-        self.weights, self.teacher, self.watch = weights, teacher, watch
+        self.weights, self.teacher, self.watch, self.say = weights, teacher, watch, say
         count = len(train_set.samples)
-        self.batch = min(recipe.batch, count - count % world.size)
-        self._check_batch()
+        self.batch = self._batch(recipe.batch, count)
         self.order = Order(
             count, self.batch, recipe.seed, 0, 0, world.rank, world.size, weights=weights
         )
         self.steps = recipe.epochs * self.order.steps_per_epoch
         self.model = model.to(world.device)
         freeze(model, recipe.freeze)
+        self.resting = resting(model)
         self.spread = spread(model, world, recipe.shard)
         self.compute = torch.compile(self.spread) if recipe.compile else self.spread
         self.optimizer = torch.optim.AdamW(
@@ -103,13 +111,21 @@ class Trainer:
         self.progress = Progress()
         self.stop_asked = 0
 
-    def _check_batch(self) -> None:
+    def _batch(self, asked: int, count: int) -> int:
+        """What is asked, or as much of it as there are samples."""
         parts = self.world.size * self.recipe.accumulate
-        if self.batch < 1 or self.batch % parts:
-            raise TrainingError(
-                f"a batch of {self.batch} does not divide into {self.world.size} processes x "
-                f"{self.recipe.accumulate} parts: choose --batch as a multiple of {parts}"
+        into = f"{self.world.size} processes x {self.recipe.accumulate} parts"
+        if asked % parts:
+            raise ConfigError(
+                f"a batch of {asked} does not divide into {into}: choose --batch as a multiple of "
+                f"{parts}"
             )
+        if asked <= count:
+            return asked
+        if count < parts:
+            raise ConfigError(f"{count} training images do not divide into {into}")
+        self.say(f"batch: {count - count % parts}, not {asked}: there are {count} training images")
+        return count - count % parts
 
     def fit(self) -> None:
         """Train to the end, evaluating and saving after each epoch (or `save_every` steps)."""
@@ -123,21 +139,27 @@ class Trainer:
                 batch = next(batches)
                 loss = self.step(step, batch)
                 progress.step = step + 1
-                progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
+                if math.isfinite(loss):  # else the step was left out
+                    progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
                 counted += self.batch
                 rate = counted / (time.perf_counter() - began)
                 event = Event(step + 1, self.steps, (step + 1) / per_epoch, loss, self.lr, rate)
                 ends_epoch = (step + 1) % per_epoch == 0
                 last = step + 1 == self.steps
                 if ends_epoch or last:
-                    event.evaluated = self._evaluate(step + 1, progress.loss / progress.losses)
+                    mean = progress.loss / max(progress.losses, 1)
+                    event.evaluated, event.loss = self._evaluate(step + 1, mean), mean
                     progress.loss, progress.losses = 0.0, 0
                     began, counted = time.perf_counter(), 0
                 elif self.recipe.log_every and (step + 1) % self.recipe.log_every == 0:
                     self._log(event.step, "step", loss=loss)
                 self.watch(event)
-                waited = progress.waited
-                last = last or bool(self.recipe.patience and waited >= self.recipe.patience)
+                if event.evaluated is not None and 0 < self.recipe.patience <= progress.waited:
+                    last = True
+                    self.say(
+                        f"stopped early: no better in {progress.waited} evaluations than at step "
+                        f"{progress.best_step}"
+                    )
                 progress.finished = last
                 due = self.recipe.save_every and (step + 1) % self.recipe.save_every == 0
                 stop = self.world.any(self.stop_asked > 0)
@@ -152,13 +174,18 @@ class Trainer:
                 if last:
                     return
 
-    def resume(self) -> bool:
-        """Continue from the newest valid checkpoint, if there is one."""
+    def resume(self, longer: bool = False) -> bool:
+        """Continue from the newest valid checkpoint, if there is one.
+
+        A run that is made longer was finished, or stopped early; it gets its patience back.
+        """
         found = checkpoint.newest(self.run.checkpoints)
         if found is None:
             return False
         tensors, self.progress = checkpoint.load(found)
         restore(tensors, self.model, self.optimizer, self.average)
+        if longer:
+            self.progress.finished, self.progress.waited = False, 0
         if self.world.is_first:
             self.run.forget_after(self.progress.step)
         return True
@@ -181,6 +208,8 @@ class Trainer:
         scale = rate_at(step, self.steps, warmup=recipe.warmup, final=recipe.final_lr)
         set_rate(self.optimizer, recipe.lr * scale if lr is None else lr)
         self.spread.train()
+        for module in self.resting:
+            module.eval()
         self.optimizer.zero_grad(set_to_none=True)
         device = self.world.device
         images = batch.images.to(device, non_blocking=True)
@@ -219,11 +248,11 @@ class Trainer:
         what = f"step {step + 1}: loss {loss}, gradient norm {norm}; samples {', '.join(ids)}"
         if self.progress.skipped > self.recipe.skip_nonfinite:
             raise TrainingError(
-                f"the loss is not finite at {what}. The last checkpoint is kept. Look at these "
-                "images; a smaller --lr, or --precision float32, often helps"
+                f"the loss is not finite at {what}. Look at these images; a smaller --lr, or "
+                "--precision float32, often helps"
             )
-        if self.world.is_first:
-            self.run.log(step=step + 1, kind="skipped", loss=str(loss), samples=ids)
+        self.say(f"left out {what}")
+        self._log(step + 1, "skipped", loss=str(loss), samples=ids)
 
     def _evaluate(self, step: int, train_loss: float) -> dict[str, Any]:
         with self._averaged():

@@ -56,17 +56,33 @@ def depth_of(name: str) -> int | None:
 
 
 def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
-    """Let the parameters that match not learn; their names."""
+    """Let the parameters that match not learn (`!head.*`: that do not match); their names.
+
+    A batch norm whose parameters rest keeps its statistics too: its module then stays in eval
+    mode, which `resting` finds.
+    """
     names = [name for name, _ in model.named_parameters()]
     frozen = []
     for pattern in patterns:
-        matching = fnmatch.filter(names, pattern)
+        matching = fnmatch.filter(names, pattern.removeprefix("!"))
+        if matching and pattern.startswith("!"):
+            matching = [name for name in names if name not in matching]
         if not matching:
             raise ConfigError(f"freeze = {pattern!r} matches no parameter of the model")
         frozen += matching
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in frozen)
     return frozen
+
+
+def resting(model: nn.Module) -> list[nn.Module]:
+    """The batch norms that do not learn."""
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm)
+        and not any(p.requires_grad for p in module.parameters())
+    ]
 
 
 def rate_at(step: int, steps: int, *, warmup: float, final: float) -> float:

@@ -7,8 +7,9 @@ keeps, so that a run can be repeated. None means: chosen from the data and the m
 from __future__ import annotations
 
 import json
+import math
 import sysconfig
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import tyro
 from vitreous.config import choice, fraction, from_dict, read_toml, to_dict
 from vitreous.errors import ConfigError, did_you_mean
 
+DISTILLATIONS = ("hard", "soft")
 INSTALLED = Path("share", "vitreous", "recipes")
 
 
@@ -27,6 +29,10 @@ class Recipe:
     # What
     data: tyro.conf.Positional[str] = "digits"
     """A folder, a CSV table, a folder of IDX files, or a built-in name: digits, shapes."""
+    val_fraction: float = 0.1
+    """Part of each class that is held out for validation, where the data has no val."""
+    max_pixels: int = 50_000_000
+    """Larger images are not decoded but are an error."""
     names: str | None = None
     """Names of the classes: a JSON file from ids to names, or a file with a line for each."""
     model: str | None = None
@@ -65,7 +71,8 @@ class Recipe:
     clip: float = 1.0
     """Largest norm of the gradient; 0: any."""
     freeze: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Parameters that do not learn, like 'blocks.*'; may be repeated."""
+    """Parameters that do not learn, like 'blocks.*', or all but some, like '!head.*'; may be
+    repeated."""
     ema: float = 0.99
     """Decay of an average of the weights that is evaluated and kept instead; 0: none."""
 
@@ -78,8 +85,8 @@ class Recipe:
     """uniform, or balanced: each class is drawn equally often."""
     teacher: str | None = None
     """A run folder to learn from (DeiT)."""
-    distill: str = "hard"
-    """hard (the teacher's answer) or soft (its probabilities)."""
+    distill: str | None = None
+    """With a teacher: hard (its answer; so unless given) or soft (its probabilities)."""
 
     # Augmentation
     crop: str | None = None
@@ -93,11 +100,13 @@ class Recipe:
     cutmix: float = 0.0
 
     # Preprocessing
-    resize: str = "shorter"
-    """shorter (resize the shorter side, cut out the middle) or square."""
-    interpolation: str = "bilinear"
+    resize: str | None = None
+    """shorter (resize the shorter side, cut out the middle) or square; as the weights want it, or
+    shorter, unless given."""
+    interpolation: str | None = None
+    """bilinear, bicubic or nearest; as the weights want it, or bilinear, unless given."""
     mean: tuple[float, ...] = ()
-    """Per channel; measured on the data, or the weights', unless given."""
+    """Per channel; the weights', or measured on the data, unless given."""
     std: tuple[float, ...] = ()
 
     # Machine
@@ -131,19 +140,26 @@ class Recipe:
         spelled = {
             "class_weights": ("none", "auto"),
             "sampler": ("uniform", "balanced"),
-            "distill": ("hard", "soft"),
             "precision": ("float32", "bfloat16"),
             "on_bad": ("error", "skip"),
         }
         for name, known in spelled.items():
             object.__setattr__(self, name, choice(name, getattr(self, name), known))
+        if self.distill is not None:
+            object.__setattr__(self, "distill", choice("distill", self.distill, DISTILLATIONS))
+            if self.teacher is None:
+                raise ConfigError(f"distill = {self.distill!r} needs a teacher: give --teacher RUN")
         fraction(self, "smoothing", "ema")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"betas = {self.betas}: expected two numbers from 0 to below 1")
         for name in ("epochs", "batch", "accumulate", "keep"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} = {value}: expected at least 1")
-        if self.lr is not None and not self.lr > 0:
+        if self.lr is not None and not 0 < self.lr < math.inf:
             raise ConfigError(f"lr = {self.lr}: expected a number above 0")
+        if self.workers is not None and self.workers < 0:
+            raise ConfigError(f"workers = {self.workers}: expected 0 or more")
         for name in ("warmup", "final_lr", "layer_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 to 1")
@@ -155,7 +171,7 @@ class Recipe:
             "skip_nonfinite",
             "log_every",
         ):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
 
 
@@ -186,3 +202,33 @@ def write_recipe(recipe: Recipe) -> str:
         if value is not None:
             lines.append(f"{field.name} = {json.dumps(value)}")
     return "\n".join(lines) + "\n"
+
+
+MAY_CHANGE = {
+    *("epochs", "patience", "workers", "device", "keep", "save_every", "log_every"),
+    *("tensorboard", "skip_nonfinite", "accumulate", "compile", "shard", "download", "max_pixels"),
+}
+"""What may be another when a run goes on; everything else would make it another run."""
+
+
+def continued(stored: Recipe, given: Recipe) -> Recipe:
+    """The recipe of a run that goes on; what cannot change while it runs is an error.
+
+    What `given` leaves open (None, or nothing in a tuple) stays as it was.
+    """
+    was = {field.name: getattr(stored, field.name) for field in fields(Recipe)}
+    left = {name: value for name, value in was.items() if getattr(given, name) in (None, ())}
+    given = replace(given, **left)
+    for field in fields(Recipe):
+        before, now = was[field.name], getattr(given, field.name)
+        if before != now and field.name not in MAY_CHANGE:
+            raise ConfigError(
+                f"{field.name} = {now!r}, but the run that shall go on has {before!r}: leave the "
+                "option out, or start another run with another --out"
+            )
+    if (given.epochs or 0) < (stored.epochs or 0):
+        raise ConfigError(
+            f"epochs = {given.epochs}, but the run that shall go on has {stored.epochs}: a run can "
+            "only be made longer"
+        )
+    return given

@@ -51,7 +51,7 @@ class Rehearsal:
 def dry_run(recipe: Recipe, picture: Path, say: Say) -> Rehearsal:
     """One step of a run that is thrown away, its batch as a picture, and every image read once."""
     source = open_named(recipe)
-    bad = bad_samples(source)
+    bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
     if bad:  # the step is taken with what remains; the run itself would stop, or skip them as well
         recipe = replace(recipe, on_bad="skip")
     images = sum(map(len, source.splits.values()))
@@ -126,7 +126,7 @@ def save_picture(images: Tensor, preprocess: Preprocess, path: Path, count: int 
 @contextmanager
 def _trainer(recipe: Recipe, say: Say) -> Iterator[Trainer]:
     with tempfile.TemporaryDirectory() as folder, joined(recipe.device) as world:
-        yield prepare(recipe, Run(folder), world, say, lambda event: None)
+        yield prepare(recipe, Run(folder), world, say, lambda event: None)[0]
 
 
 def _first_batches(trainer: Trainer, count: int) -> list[Batch]:

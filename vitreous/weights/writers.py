@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import struct
 import zipfile
@@ -47,7 +48,23 @@ def write_safetensors(path: Path, tensors: Tensors, metadata: dict[str, str] | N
     path.touch()
     usual_mode = path.stat().st_mode
     save_file(tensors, path, metadata)
+    _order_metadata(path)
     path.chmod(usual_mode)  # safetensors lets only the owner read what it writes
+
+
+def _order_metadata(path: Path) -> None:
+    """safetensors puts the metadata in another order each time; sorted, the same weights are the
+    same bytes."""
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        if "__metadata__" not in header:
+            return
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        assert len(text) <= length
+        file.seek(8)
+        file.write(text.ljust(length))
 
 
 def write_npz(path: Path, tensors: Tensors, _metadata: object) -> None:

@@ -56,6 +56,20 @@ def open_source(
     return openers[kind](rest, seed=seed, val_fraction=val_fraction, names=names)
 
 
+def same_source(one: str, other: str) -> bool:
+    """Whether two names mean the same data, however its path is written."""
+    return _place(one) == _place(other)
+
+
+def _place(name: str) -> str:
+    """The real path of data that is on disk, or the name of what is built in."""
+    kind, _, rest = name.partition(":")
+    path = rest if kind in ("folder", "csv", "idx") and rest else name
+    if name in BUILT_IN or not os.path.exists(os.path.expanduser(path)):
+        return name
+    return os.path.realpath(os.path.expanduser(path))
+
+
 def _recognise(text: str) -> str:
     """folder, csv or idx; an error says what was looked for and what was found."""
     path = os.path.expanduser(text)

@@ -10,6 +10,7 @@ import csv
 import os
 import re
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from vitreous.data.images import shown
 from vitreous.data.names import Names, with_names
@@ -71,35 +72,51 @@ def open_csv(
 
 
 def _rows(file: str, name: str) -> Iterator[Row]:
+    line = 1
     try:
         with open(file, encoding="utf-8-sig", newline="") as opened:
             first = opened.readline()
             opened.seek(0)
             separator = max(",;\t", key=first.count)
-            reader = csv.DictReader(opened, delimiter=separator, restkey="", restval="")
-            header = [column.strip().lower() for column in reader.fieldnames or []]
-            for column in ("path", "label"):
-                if column not in header:
-                    hint = did_you_mean(column, header) or f": it has {', '.join(header)}"
-                    raise DataError(
-                        f"{name}: the header has no column {column!r}{hint}. "
-                        "The first line must name the columns path, label and perhaps split"
-                    )
-            reader.fieldnames = header
-            for values in reader:
-                yield _row(values, name, reader.line_num)
+            # strict: a quote that nobody closes would make all rows behind it one label
+            reader = csv.reader(opened, delimiter=separator, strict=True)
+            header = _header(next(reader, []), name)
+            line = reader.line_num + 1
+            for cells in reader:
+                if cells:
+                    yield _row(header, cells, name, line)
+                line = reader.line_num + 1
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: is not text in UTF-8 ({error.reason})") from None
     except csv.Error as error:
-        raise DataError(f"{name}: cannot be understood: {error}") from None
+        what = "a quote is opened here and never closed" if "end of data" in str(error) else error
+        raise DataError(f"{name}, line {line}: cannot be understood: {what}") from None
 
 
-def _row(values: dict[str, str], name: str, line: int) -> Row:
+def _header(cells: list[str], name: str) -> list[str]:
+    header = [column.strip().lower() for column in cells]
+    missing = [column for column in ("path", "label") if column not in header]
+    if missing:
+        found = f"it has {', '.join(header)}" if any(header) else "it is empty"
+        raise DataError(
+            f"{name}: the header has no column {missing[0]!r}: {found}. "
+            "The first line must name the columns path, label and perhaps split"
+        )
+    return header
+
+
+def _row(header: list[str], cells: list[str], name: str, line: int) -> Row:
     where = f"{name}, line {line}"
-    if "" in values:
+    if len(cells) > len(header):
         raise DataError(f"{where}: has more values than the header has columns")
+    values = dict(zip_longest(header, cells, fillvalue=""))
+    for column in ("path", "label"):
+        if "\n" in values[column] or "\r" in values[column]:
+            raise DataError(
+                f"{where}: the {column} has a line break in it: is a quote missing at its end?"
+            )
     path, label = values["path"].strip(), values["label"].strip()
     if not path or not label:
         raise DataError(f"{where}: has no {'path' if not path else 'label'}")

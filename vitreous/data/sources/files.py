@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from vitreous.data.images import MAX_PIXELS, read_image
+from vitreous.data.images import MAX_PIXELS, read_image, shown
 from vitreous.data.source import Sample, Source
 
 
@@ -23,6 +23,9 @@ class FileSource(Source):
 
     def file(self, sample: Sample) -> str:
         return os.path.join(self.root, self.odd_names.get(sample.id, sample.id))
+
+    def where(self, sample: Sample) -> str:
+        return shown(self.file(sample))
 
     def image(self, sample: Sample) -> Tensor:
         return read_image(self.file(sample), max_pixels=self.max_pixels)

@@ -1,0 +1,295 @@
+"""Attention as it is captured, and what is computed from it, against the plain formulas."""
+
+import gc
+import math
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compare import perturb
+
+import vitreous
+from vitreous.errors import ConfigError
+from vitreous.explain.attention import (
+    Distances,
+    Layout,
+    Rollout,
+    class_maps,
+    layout_of,
+    look,
+    mean_distances,
+    reading,
+)
+from vitreous.explain.parameters import filters, position_similarity
+from vitreous.layers.attention import Attention
+from vitreous.layers.tap import tapping
+
+SMALL = {"image_size": (12, 20), "patch": 4, "dim": 16, "depth": 3, "heads": 2, "classes": 4}
+MODELS = {
+    "class token": ("vit", {}),
+    "no token": ("vit", {"tokens": "none", "pool": "mean"}),
+    "registers": ("vit", {"registers": 3}),
+    "distilled": ("deit", {"tokens": "class+distillation", "pool": "both"}),
+    "conditional": ("cpvt", {"tokens": "none", "pool": "mean", "position": "conditional"}),
+    "relative": ("vit", {"position": "relative"}),
+    "normed": ("vit", {"qk_norm": True, "norm": "post"}),
+    "padded": ("vit", {"pad": True, "image_size": (11, 18)}),
+    "hybrid": ("hybrid", {"stages": (1,), "width": 32, "patch": 1}),
+}
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    name, changes = MODELS[request.param]
+    torch.manual_seed(0)
+    return perturb(vitreous.create(name, **{**SMALL, **changes})).eval()
+
+
+@pytest.fixture
+def images(model):
+    return torch.randn(2, 3, *model.config.image_size)
+
+
+def test_captured_attention_is_that_of_the_queries_and_keys(model, images):
+    seen = {}
+    with torch.no_grad(), tapping(model, seen.__setitem__):
+        model.features(images)
+    layers = []
+    with torch.no_grad():
+        look(model, images, layers.append)
+    assert [layer.number for layer in layers] == [0, 1, 2]
+    layout = layout_of(model, images)
+    tokens = layout.prefix + layout.patches
+    biases = list(zip(range(3), model.position.biases(layout.prefix, layout.grid), strict=False))
+    for (_, bias), layer in zip(biases, layers, strict=True):
+        q, k = seen[f"{layer.name}.q"], seen[f"{layer.name}.k"]
+        scores = torch.einsum("bhqe,bhke->bhqk", q, k) / math.sqrt(q.shape[-1])
+        scores = scores if bias is None else scores + bias
+        assert layer.weights.shape == (2, 2, tokens, tokens)
+        torch.testing.assert_close(layer.weights, scores.exp() / scores.exp().sum(-1, keepdim=True))
+        torch.testing.assert_close(layer.weights.sum(-1), torch.ones(2, 2, tokens))
+
+
+def test_looking_changes_nothing_and_leaves_nothing(model, images, monkeypatch):
+    with torch.no_grad():
+        before = model(images)
+        looked = look(model, images, lambda layer: None)
+        torch.testing.assert_close(looked, before, rtol=1e-5, atol=1e-6)
+        assert all(m.tap is None for m in model.modules() if hasattr(m, "tap"))
+        fused = []
+        real = F.scaled_dot_product_attention
+        monkeypatch.setattr(
+            F, "scaled_dot_product_attention", lambda *a, **k: fused.append(1) or real(*a, **k)
+        )
+        assert torch.equal(model(images), before)
+        assert len(fused) == 3
+
+
+def test_nothing_is_left_hooked_after_an_error(model, images):
+    def fail(layer):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        look(model, images, fail)
+    assert all(m.tap is None for m in model.modules() if hasattr(m, "tap"))
+
+
+def test_layers_are_not_hoarded(model, images):
+    """When a layer is shown, those before it are gone, unless somebody keeps them."""
+    gone = []
+    rollout, distances = Rollout(), Distances(layout_of(model, images))
+
+    def see(layer):
+        gc.collect()
+        assert all(reference() is None for reference in gone)
+        rollout.see(layer)
+        distances.see(layer)
+        gone.append(weakref.ref(layer.weights))
+
+    with torch.no_grad():
+        look(model, images, see)
+    assert len(gone) == 3
+
+
+def test_rollout_is_the_formula(model, images):
+    layers, rollout = [], Rollout()
+
+    def see(layer):
+        layers.append(layer.weights)
+        rollout.see(layer)
+
+    with torch.no_grad():
+        look(model, images, see)
+    tokens = layers[0].shape[-1]
+    for b in range(2):
+        expected = torch.eye(tokens)
+        for weights in layers:
+            mixed = torch.zeros(tokens, tokens)
+            for i in range(tokens):
+                for j in range(tokens):
+                    mean = sum(weights[b, h, i, j] for h in range(2)) / 2
+                    mixed[i, j] = (mean + (i == j)) / 2
+            expected = mixed @ expected
+        torch.testing.assert_close(rollout.matrix[b], expected)
+        torch.testing.assert_close(rollout.matrix[b].sum(-1), torch.ones(tokens))
+
+
+def test_mean_attention_distance_by_brute_force(model, images):
+    layers = []
+    with torch.no_grad():
+        look(model, images, lambda layer: layers.append(layer.weights))
+    found = mean_distances(model, [images[:1], images[1:]])
+    layout = layout_of(model, images)
+    (gh, gw), p = layout.grid, layout.prefix
+    tall, wide = (4, 4) if model.config.__class__.__name__ != "HybridConfig" else (12 / gh, 20 / gw)
+    for number, weights in enumerate(layers):
+        for head in range(2):
+            total = 0.0
+            for b in range(2):
+                for i in range(gh * gw):
+                    row = weights[b, head, p + i, p:]
+                    row = row / row.sum()
+                    for j in range(gh * gw):
+                        dy, dx = (i // gw - j // gw) * tall, (i % gw - j % gw) * wide
+                        total += row[j].item() * math.sqrt(dy * dy + dx * dx)
+            assert found[number, head].item() == pytest.approx(total / (2 * gh * gw), rel=1e-5)
+
+
+def test_a_model_without_attention_says_so():
+    with pytest.raises(ConfigError, match="resnet-18 has no attention to look at"):
+        look(
+            vitreous.create("resnet-18", classes=2).eval(),
+            torch.zeros(1, 3, 32, 32),
+            lambda _: None,
+        )
+
+
+def attends_to(places, grid=(3, 5), tokens="class"):
+    """A ViT of one block whose tokens all look at `places`, and whose class i reads place i.
+
+    Position gives place i the direction i; keys see these directions, and values hand them on.
+    """
+    pool = "class" if tokens == "class" else "mean"
+    model = vitreous.create(
+        "vit",
+        **{"image_size": (4 * grid[0], 4 * grid[1]), "patch": 4, "dim": 8, "depth": 1, "heads": 1},
+        **{"classes": len(places), "tokens": tokens, "pool": pool, "final_norm": False},
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.blocks[0].norm1.weight.fill_(1)
+        rows = 1 if tokens == "class" else 0
+        model.position.table[:, 7] = 10
+        qkv, head = model.blocks[0].attention.qkv, model.head.out
+        for number, (row, column) in enumerate(places):
+            index = rows + row * grid[1] + column
+            model.position.table[index, 7] = 0
+            model.position.table[index, number] = 10
+            qkv.weight[8, number] = 4  # key
+            qkv.weight[16 + number, number] = 1  # value
+            head.weight[number, number] = 1
+        qkv.bias[0] = 4  # query
+        model.blocks[0].attention.projection.weight.copy_(torch.eye(8))
+    return model.eval()
+
+
+@pytest.mark.parametrize("tokens", ["class", "none"])
+@pytest.mark.parametrize("place", [(0, 4), (1, 3), (2, 0), (2, 4)])
+def test_a_known_place_is_where_the_map_says(place, tokens):
+    """Also on a grid that is not square: with height and width swapped, this fails."""
+    model, image = attends_to([place], tokens=tokens), torch.zeros(1, 3, 12, 20)
+    layout = layout_of(model, image)
+    rollout, rows = Rollout(), []
+
+    def see(layer):
+        rollout.see(layer)
+        rows.append(layout.on_grid(reading(model, layout) @ layer.weights[0]))
+
+    with torch.no_grad():
+        look(model, image, see)
+    maps = {
+        "attention": rows[0][0],
+        "rollout": layout.on_grid(reading(model, layout) @ rollout.matrix[0]),
+        "class": class_maps(model, image, [0])[0],
+    }
+    for name, found in maps.items():
+        assert found.shape == (3, 5), name
+        assert divmod(found.argmax().item(), 5) == place, name
+        assert found[place] > 0.3, name
+
+
+def test_two_classes_in_one_picture_give_two_maps():
+    model, image = attends_to([(0, 1), (2, 3)]), torch.zeros(1, 3, 12, 20)
+    first, second = class_maps(model, image, [0, 1])
+    assert divmod(first.argmax().item(), 5) == (0, 1)
+    assert divmod(second.argmax().item(), 5) == (2, 3)
+    assert first[0, 1] > 0.9
+    assert second[2, 3] > 0.9
+
+
+def test_class_maps_are_the_formula(model, images):
+    """Relevance through all layers, from the first to the last, as the paper writes it."""
+    image, layers = images[:1].clone(), []
+    logits = look(model, image.requires_grad_(), lambda layer: layers.append(layer.weights))
+    gradients = torch.autograd.grad(logits[0, 2], layers)
+    relevance = torch.eye(layers[0].shape[-1])
+    for weights, gradient in zip(layers, gradients, strict=True):
+        relevance = relevance + (weights * gradient)[0].clamp(min=0).mean(0) @ relevance
+    layout = layout_of(model, image)
+    start = reading(model, layout)
+    expected = layout.on_grid(start @ relevance - start).detach()
+    expected = expected / expected.sum()
+    found = class_maps(model, images[:1], [2])[0]
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
+    assert found.sum().item() == pytest.approx(1)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_attention_layers_of_the_future_are_found_by_name():
+    """Whatever holds the one attention is seen: windows and cross-attention will come this way."""
+    attention = Attention(8, 2, 4)
+    seen = []
+    with tapping(attention, lambda name, tensor: seen.append((name, tuple(tensor.shape)))):
+        attention(torch.zeros(6, 9, 8))  # six windows of nine tokens
+    assert ("weights", (6, 2, 9, 9)) in seen
+
+
+def test_position_similarity_is_cosine_and_knows_rows_from_columns():
+    model = vitreous.create("vit", **SMALL, position="learned-2d", tokens="none", pool="mean")
+    similar = position_similarity(model)
+    assert similar.shape == (3, 5, 3, 5)
+    x, y = model.position.x.detach(), model.position.y.detach()
+    one, other = torch.cat((x[4], y[1])), torch.cat((x[2], y[0]))
+    assert similar[1, 4, 0, 2].item() == pytest.approx(
+        F.cosine_similarity(one, other, dim=0).item()
+    )
+    table = position_similarity(vitreous.create("vit", **SMALL))
+    assert torch.diagonal(table.reshape(15, 15)).tolist() == pytest.approx([1.0] * 15)
+    for kind in ("sines-1d", "sines-2d", "relative"):
+        assert position_similarity(vitreous.create("vit", **SMALL, position=kind)) is not None, kind
+    for kind in ("none", "conditional"):
+        assert position_similarity(vitreous.create("vit", **SMALL, position=kind)) is None, kind
+
+
+def test_filters_are_principal_components():
+    model = vitreous.create("vit", **{**SMALL, "dim": 64})
+    found = filters(model, 5)
+    assert found.shape == (5, 3, 4, 4)
+    flat = found.flatten(1)
+    torch.testing.assert_close(flat @ flat.T, torch.eye(5), rtol=1e-4, atol=1e-5)
+    weight = model.patch.weight.detach().flatten(1)
+    spread = ((weight - weight.mean(0)) @ flat.T).var(0)
+    assert (spread[:-1] >= spread[1:]).all()
+    total = (weight - weight.mean(0)).T @ (weight - weight.mean(0))
+    assert spread[0].item() * 63 == pytest.approx(torch.linalg.eigvalsh(total)[-1].item(), rel=1e-3)
+
+
+def test_layout_measures_in_pixels():
+    layout = Layout(prefix=1, grid=(2, 4), image_size=(16, 64))
+    assert layout.cell == (8, 16)
+    between = layout.distances()
+    assert between[0, 1] == 16
+    assert between[0, 4] == 8
+    assert between[0, 7] == pytest.approx(math.hypot(8, 48))

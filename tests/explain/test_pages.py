@@ -1,0 +1,263 @@
+"""What `vitreous explain` writes: the numbers in it, and the page in a real browser."""
+
+import base64
+import io
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from compare import perturb
+from PIL import Image
+
+import vitreous
+from vitreous.cli.main import main
+from vitreous.data.preprocess import Preprocess
+from vitreous.errors import ConfigError
+from vitreous.explain import figures, viewer
+from vitreous.explain.attention import Layout
+from vitreous.explain.explanation import Explanation, explain
+from vitreous.explain.parameters import position_similarity
+from vitreous.explain.walk import walk
+from vitreous.labels import LabelMap
+from vitreous.predict import Predictor
+from vitreous.results import Classification
+from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.tasks import Classify
+
+NAMES = ("cat", "dog", "emu", "fox")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run with random weights and images that are not square."""
+    folder = Run(tmp_path_factory.mktemp("explain") / "run")
+    folder.path.mkdir()
+    torch.manual_seed(0)
+    fields = {"image_size": (16, 24), "patch": 4, "dim": 16, "depth": 2, "heads": 2}
+    model = perturb(vitreous.create("vit", **fields, classes=4))
+    config = RunConfig(
+        *("vit", "vit", vitreous.config.to_dict(model.config), "classify"),
+        *(LabelMap(NAMES, NAMES), Preprocess(image_size=(16, 24)), "digits", "", versions()),
+    )
+    folder.write_config(config)
+    folder.write_weights(model, model.state_dict())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory):
+    path = tmp_path_factory.mktemp("photos") / "my photo.png"
+    values = np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
+    Image.fromarray(values).save(path)
+    return path
+
+
+def test_explanation_has_named_tensors_and_coordinates(run, photo):
+    predictor = vitreous.load(run.path)
+    found = predictor.explain(photo, classes=["dog", "cat"], matrices=True)
+    assert found.attention.shape == (2, 2, 4, 6)
+    assert found.rollout.sum().item() == pytest.approx(1)
+    assert list(found.class_maps) == ["dog", "cat"]
+    assert found.matrices.shape == (2, 2, 25, 25)
+    torch.testing.assert_close(found.attention, found.matrices[:, :, 0, 1:].unflatten(-1, (4, 6)))
+    assert found.result.scores == pytest.approx(predictor(photo).scores)
+    # 40x50 becomes 19x24 and is cut to 16x24: what lies between rows 1 and 17 of 19
+    top, left, height, width = found.region
+    assert (left, width) == (0, 50)
+    assert (top, height) == pytest.approx((1 * 40 / 19, 16 * 40 / 19))
+    assert found.box(0, 0)[:2] == pytest.approx((top, 0))
+    assert found.box(3, 5)[2:] == pytest.approx((top + height, 50))
+    assert found.box(1, 2) == pytest.approx(
+        (top + height / 4, 2 * 50 / 6, top + height / 2, 3 * 50 / 6)
+    )
+    assert json.loads(json.dumps(found.to_dict()))["grid"] == [4, 6]
+    with pytest.raises(ConfigError, match="no class 'cta': did you mean 'cat'"):
+        predictor.explain(photo, classes=["cta"])
+
+
+def test_the_region_is_where_the_pixels_come_from():
+    """A mark in the image is found in the patch whose box it lies in."""
+    preprocess = Preprocess(image_size=(16, 24), crop=0.8, mean=(0.0,), std=(1.0,))
+    for size in ((40, 50), (100, 61), (37, 200)):
+        top, left, height, width = preprocess.region(*size)
+        image = torch.zeros(3, *size, dtype=torch.uint8)
+        y, x = int(top + 0.7 * height), int(left + 0.3 * width)
+        image[:, y - 1 : y + 2, x - 1 : x + 2] = 255
+        where = preprocess(image).sum(0).flatten().argmax().item()
+        assert abs(where // 24 / 16 - (y + 0.5 - top) / height) < 0.1
+        assert abs(where % 24 / 24 - (x + 0.5 - left) / width) < 0.1
+
+
+def unpack(url):
+    with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as image:
+        return torch.from_numpy(np.asarray(image.convert("L")).astype(np.float32))
+
+
+def page_data(page):
+    return json.loads(re.search(r'application/json">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_the_page_holds_the_attention(run, photo):
+    predictor = vitreous.load(run.path)
+    found = predictor.explain(photo, matrices=True)
+    data = page_data(viewer.page(found, position_similarity(predictor.model)))
+    assert (data["layers"], data["heads"], data["grid"]) == (2, 2, [4, 6])
+    for number, layer in enumerate(found.matrices):
+        stored = unpack(data["attention"][number]) / 255
+        most = torch.tensor(data["most"][number]) / 1e4
+        values = stored.square() * most[:, None]
+        # half a step of 15 in the root
+        assert ((values - layer.reshape(50, 25)).abs() <= most[:, None] / 14 + 1e-4).all()
+    assert data["maps"]["rollout over all layers"] == pytest.approx(
+        found.rollout.flatten().tolist(), rel=1e-3
+    )
+    assert sum(name.startswith("for the class") for name in data["maps"]) == 3
+    assert unpack(data["positions"]).shape == (24, 24)
+
+
+def fake_explanation(layers, heads, grid):
+    tokens = grid[0] * grid[1] + 1
+    weights = torch.rand(layers, heads, tokens, tokens) ** 2
+    result = Classification("<b>x</b></script>", 0.5, 0, {"x": 0.5}, "a<b>.png")
+    return Explanation(
+        result,
+        torch.rand(3, 16 * grid[0], 16 * grid[1]),
+        Layout(1, grid, (16 * grid[0], 16 * grid[1])),
+        (0, 0, 1, 1),
+        weights[:, :, 0, 1:].unflatten(-1, grid),
+        torch.rand(grid),
+        {"x": torch.rand(grid)},
+        weights / weights.sum(-1, keepdim=True),
+    )
+
+
+def test_a_page_of_vit_b_stays_small_whatever_the_attention():
+    page = viewer.page(fake_explanation(12, 12, (14, 14)), torch.rand(14, 14, 14, 14))
+    assert len(page) < 5_000_000
+    assert page_data(page)["heads"] == 12
+
+
+def test_long_sequences_are_averaged_and_that_is_said():
+    data = page_data(viewer.page(fake_explanation(12, 4, (24, 24))))
+    assert data["heads"] == 1
+    assert "averaged" in data["note"]
+
+
+def test_the_walk_shows_every_stage_with_its_shape(run, photo):
+    predictor = vitreous.load(run.path)
+    values = predictor.preprocess(vitreous.data.images.from_any(photo)[0])
+    stops, logits = walk(predictor, values)
+    shapes = {stop.name: stop.shape for stop in stops}
+    assert shapes == {
+        "image": (16, 24, 3),
+        "patch": (4, 6, 16),
+        "tokens": (24, 16),
+        "prefix": (25, 16),
+        "position": (25, 16),
+        "blocks.0": (25, 16),
+        "blocks.1": (25, 16),
+        "norm": (25, 16),
+        "pool": (16,),
+        "head": (4,),
+    }
+    torch.testing.assert_close(logits, predictor.logits(values[None])[0], rtol=1e-4, atol=1e-5)
+    blocks = [stop for stop in stops if stop.name.startswith("blocks")]
+    assert all(stop.pictures[0].shape == (3, 4, 6) for stop in blocks)
+    assert all(stop.pictures[1].shape == (1, 4, 6) for stop in blocks)
+
+
+def test_figures_show_the_numbers():
+    attention = torch.rand(2, 3, 4, 6)
+    figure = figures.head_attention(torch.rand(3, 16, 24), attention)
+    drawn = [axes.images[-1].get_array() for axes in figure.axes]
+    np.testing.assert_allclose(drawn[1 + 2], attention[0, 2])
+    np.testing.assert_allclose(drawn[4 + 1], attention[1, 0])
+    similar = torch.rand(3, 5, 3, 5)
+    figure = figures.position_grid(similar)
+    np.testing.assert_allclose(figure.axes[5 + 4].images[0].get_array(), similar[1, 4])
+    distances = torch.rand(4, 2)
+    figure = figures.distance_chart(distances, 10.0)
+    dots = figure.axes[0].collections[1].get_offsets()
+    np.testing.assert_allclose(dots, [(i + 1, distances[i, 1]) for i in range(4)], rtol=1e-6)
+    maps = {"rollout": torch.rand(4, 6)}
+    figure = figures.overlays(torch.rand(1, 16, 24), maps)
+    np.testing.assert_allclose(figure.axes[1].images[1].get_array(), maps["rollout"])
+    assert list(figure.axes[1].images[1].get_extent()) == [-0.5, 23.5, 15.5, -0.5]
+
+
+def test_the_command_writes_everything(run, photo, tmp_path, capsys):
+    assert main(["explain", str(run.path), str(photo), f"--out={tmp_path / 'out'}"]) == 0
+    names = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")}
+    inside = {f"my-photo/{name}" for name in ("maps.png", "heads.png", "look.html", "walk.html")}
+    assert names == {"positions.png", "filters.png", "distances.png"} | inside
+    assert main(["explain", str(run.path), str(photo), "--json", "--classes=emu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert list(json.loads(lines[-1])["class_maps"]) == ["emu"]
+    assert main(["explain", str(run.path), str(photo), "--classes=emuu"]) == 2
+    assert "did you mean 'emu'" in capsys.readouterr().err
+
+
+def test_a_run_without_attention(tmp_path, photo, capsys):
+    model = vitreous.create("resnet-18", classes=4, image_size=32)
+    predictor = Predictor(model, Preprocess(image_size=32), Classify(LabelMap(NAMES, NAMES)))
+    with pytest.raises(ConfigError, match="no attention"):
+        explain(predictor, photo)
+
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
+def test_the_page_in_a_browser(run, photo, tmp_path):
+    from playwright.sync_api import sync_playwright
+
+    assert main(["explain", str(run.path), str(photo), f"--out={tmp_path}"]) == 0
+    errors = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda e: errors.append(str(e)))
+        page.goto((tmp_path / "my-photo" / "look.html").as_uri())
+        page.wait_for_function("document.getElementById('said').textContent != ''")
+
+        def overlay():
+            return page.evaluate("document.getElementById('over').toDataURL()")
+
+        def said():
+            return page.inner_text("#said")
+
+        assert said().startswith("The class token attends most to")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 390, "the page is wider than a phone"
+        box = page.locator("#stage").bounding_box()
+        first = overlay()
+        # the third column of the second row, of 4 x 6
+        page.mouse.move(box["x"] + box["width"] * 2.5 / 6, box["y"] + box["height"] * 1.5 / 4)
+        page.wait_for_function("document.getElementById('said').textContent.includes('row 2, c')")
+        assert said().startswith("The patch in row 2, column 3 attends most to")
+        second = overlay()
+        assert first != second
+        page.locator("#head").select_option("1")
+        third = overlay()
+        assert third != second
+        page.locator("#layer").fill("0")
+        assert "1 of 2" in page.inner_text("#forLayer")
+        assert overlay() != third
+        page.locator("#stage").focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.getElementById('said').textContent.includes('row 3, c')")
+        assert "row 3, column 4" in said()
+        for name in page.eval_on_selector_all("#what option", "all => all.map(o => o.value)"):
+            before = overlay()
+            page.locator("#what").select_option(name)
+            page.wait_for_timeout(50)
+            assert name == "attention" or overlay() != before, name
+        page.goto((tmp_path / "my-photo" / "walk.html").as_uri())
+        assert "blocks.1" in page.inner_text("main")
+        browser.close()
+    assert errors == []

@@ -1,0 +1,47 @@
+"""What the weights themselves show, without any image."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vitreous.layers.position import Relative
+from vitreous.models.model import Model
+
+
+@torch.no_grad()
+def position_similarity(model: Model) -> Tensor | None:
+    """(gh, gw, gh, gw): how alike the places of two patches are to the model (ViT, figure 7).
+
+    Cosines between position embeddings, or for relative positions the mean bias that attention
+    gets; None where a model has neither (CPVT takes position from the image itself).
+    """
+    config = model.config
+    position = getattr(model, "position", None)
+    if position is None:
+        return None
+    grid: tuple[int, int] = config.grid
+    n, p = grid[0] * grid[1], config.prefix
+    if isinstance(position, Relative):
+        biases = torch.stack([b for b in position.biases(p, grid) if b is not None])
+        similar = biases.mean(dim=(0, 1))[p:, p:]
+    else:
+        device = next(model.parameters()).device
+        table = position.add(torch.zeros(1, p + n, config.dim, device=device), p, grid)[0, p:]
+        if not table.any():
+            return None
+        table = torch.nn.functional.normalize(table, dim=1)
+        similar = table @ table.T
+    return similar.reshape(*grid, *grid).cpu()
+
+
+@torch.no_grad()
+def filters(model: Model, count: int = 28) -> Tensor:
+    """(count, c, h, w): principal components of the first filters (ViT, figure 7 left).
+
+    Of the patch embedding, or of the first convolution where there is one. Strongest first.
+    """
+    weight = dict(model.named_parameters())[model.input_weight].detach().float().cpu()
+    flat = weight.flatten(1)
+    components = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False).Vh
+    return components[:count].unflatten(1, weight.shape[1:])

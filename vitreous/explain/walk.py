@@ -1,0 +1,145 @@
+"""The walk: one image's journey through the model, stage by stage, with shapes and pictures.
+
+It hangs on the same taps as everything else here, so it shows what the model computes, not what a
+drawing of the model says.
+"""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitreous.explain.attention import Layout, layout_of
+from vitreous.explain.pictures import as_picture, data_url, principal_colours, stretched
+from vitreous.explain.style import STYLE
+from vitreous.layers.tap import tapping
+from vitreous.models.summary import spelled
+from vitreous.predict import Predictor
+
+WORDS = {
+    "image": "The image as the model sees it: resized, cut, and normalised by mean and std.",
+    "stem": "A small convolutional network turns the image into a map of features.",
+    "patch": "The image is cut into patches; each is multiplied by the same matrix and becomes one "
+    "vector. Colours: patches with alike vectors look alike (three principal components).",
+    "tokens": "The grid is written as one list, row by row. From here on the model does not know "
+    "that it was a picture.",
+    "prefix": "Learned tokens are put in front; the head will read the first of them.",
+    "position": "Position is added to each token: without it the list would be a bag.",
+    "norm": "The last normalisation.",
+    "pool": "What the head reads: one vector for the whole image.",
+    "pooled_norm": "Normalised once more.",
+    "head": "One number for each class; softmax makes probabilities of them.",
+}
+BLOCK = (
+    "Block {number}: each token gathers from those it attends to, then thinks for itself (MLP). "
+    "Left: the tokens of the patches. Right: what they attend to, mean of all heads and patches."
+)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One stage of the walk."""
+
+    name: str
+    shape: tuple[int, ...]
+    words: str
+    pictures: list[Tensor]
+    """Each (c, h, w) in 0..1."""
+
+
+@torch.no_grad()
+def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
+    """The stages for one normalised image (c, h, w), and the logits (classes,)."""
+    model = predictor.model
+    batch = values[None].to(predictor.device)
+    layout = layout_of(model, batch)
+    image = predictor.preprocess.restore(values)
+    stops = [Stop("image", spelled("image", batch), WORDS["image"], [_cut(image, layout)])]
+    attended: dict[str, Tensor] = {}
+    before: list[Tensor] = [batch]
+
+    def see(name: str, tensor: Tensor) -> None:
+        if name.endswith(".attention.weights"):
+            looked = tensor[0].mean(dim=(0, 1))  # over heads and queries
+            attended[name.removesuffix(".attention.weights")] = layout.on_grid(looked).cpu()
+            return
+        block = name.removeprefix("blocks.")
+        unchanged = tensor.shape == before[-1].shape and torch.equal(tensor, before[-1])
+        if "." in block or unchanged:
+            return  # the inside of a block, or a stage that this model does not have
+        before[:] = [tensor]
+        words = WORDS.get(name) or BLOCK.format(number=int(block) + 1)
+        pictures = _pictures(tensor.detach()[0].cpu(), layout, name == "stem")
+        if name in attended:
+            pictures.append(stretched(attended[name])[None])
+        stops.append(Stop(name, spelled(name, tensor), words, pictures))
+
+    with tapping(model, see):
+        output = model.features(batch).output
+    return stops, output[0].cpu()
+
+
+def _cut(image: Tensor, layout: Layout) -> Tensor:
+    """The image, enlarged if it is small, with lines between its patches."""
+    times = max(1, -(-400 // max(image.shape[1:])))
+    cut = image.repeat_interleave(times, dim=1).repeat_interleave(times, dim=2)
+    for row in range(1, layout.grid[0]):
+        at = round(row * layout.cell[0] * times)
+        cut[:, at - 1 : at + 1] = 1.0
+    for column in range(1, layout.grid[1]):
+        at = round(column * layout.cell[1] * times)
+        cut[:, :, at - 1 : at + 1] = 1.0
+    return cut
+
+
+def _pictures(tensor: Tensor, layout: Layout, is_map: bool) -> list[Tensor]:
+    """What can be drawn of one stage: (gh, gw, d), (c, h, w), (tokens, d) or (d,)."""
+    if is_map:
+        return [principal_colours(tensor.flatten(1).T, tuple(tensor.shape[1:]))]  # type: ignore[arg-type]
+    if tensor.ndim == 3:
+        return [principal_colours(tensor.flatten(0, 1), layout.grid)]
+    if tensor.ndim == 2:
+        patches = tensor[-layout.patches :]
+        if len(patches) == layout.patches:
+            return [principal_colours(patches, layout.grid)]
+    return [stretched(tensor.reshape(1, 1, -1)).expand(1, 4, -1)]
+
+
+def _size(picture: Tensor) -> str:
+    """A vector is a strip, everything else a square."""
+    return 'width="400" height="24"' if picture.shape[1] <= 4 else 'width="200"'
+
+
+def walk_page(predictor: Predictor, values: Tensor, title: str) -> str:
+    """The walk as a page for students."""
+    stops, logits = walk(predictor, values)
+    sections = []
+    for number, stop in enumerate(stops):
+        shape = " × ".join(map(str, stop.shape))
+        shown = "".join(
+            f'<img src="{data_url(as_picture(picture))}" {_size(picture)} alt="">'
+            for picture in stop.pictures
+        )
+        sections.append(
+            f"<h2>{number}. {html.escape(stop.name)} <span class=soft>{shape}</span></h2>"
+            f'<p>{html.escape(stop.words)}</p><div class="shots wide">{shown}</div>'
+        )
+    chances = logits.float().softmax(dim=0)
+    best = chances.topk(min(10, len(chances)))
+    rows = "".join(
+        f"<tr><td>{html.escape(predictor.labels[i])}</td><td class=num>{logits[i]:.2f}</td>"
+        f"<td class=num>{100 * p:.1f} %</td>"
+        f'<td><meter min="0" max="1" value="{p:.4f}"></meter></td></tr>'
+        for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    )
+    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width,initial-scale=1">
+<title>{html.escape(title)}</title><style>{STYLE}</style></head><body><main>
+<p class="soft">The walk of one image through {html.escape(predictor.model.name)}</p>
+<h1>{html.escape(title)}</h1>{"".join(sections)}
+<div class="wide"><table><tr><th>class</th><th class=num>logit</th><th class=num>probability</th>
+<th></th></tr>{rows}</table></div></main></body></html>
+"""
