@@ -16,7 +16,7 @@ def perturb(model: nn.Module, seed: int = 0) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in model.state_dict().items():
-            if name.endswith("num_batches_tracked"):
+            if not value.is_floating_point():  # counters and indices
                 continue
             noise = torch.randn(value.shape, generator=generator)
             if name.endswith("running_var"):

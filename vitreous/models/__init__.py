@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from vitreous.config import changed
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.models import cpvt, deit, hybrid, resnet, vit
+from vitreous.models import cpvt, deit, hybrid, resnet, swin, vit
 from vitreous.models.model import Model
 from vitreous.models.names import translate
 
@@ -32,6 +32,7 @@ FAMILIES = {
     "deit": Family(deit.DeiT, deit.DeiTConfig, deit.VARIANTS),
     "cpvt": Family(cpvt.CPVT, cpvt.CPVTConfig, cpvt.VARIANTS),
     "hybrid": Family(hybrid.Hybrid, hybrid.HybridConfig, hybrid.VARIANTS),
+    "swin": Family(swin.Swin, swin.SwinConfig, swin.VARIANTS),
     "resnet": Family(resnet.ResNet, resnet.ResNetConfig, resnet.VARIANTS),
 }
 

@@ -26,6 +26,10 @@ class Model(Tapped):
         """What stands behind the chosen blocks or stages, and the output, in one pass."""
         raise NotImplementedError
 
+    def derived(self) -> dict[str, Tensor]:
+        """What other libraries keep in their files although it follows from the sizes, by name."""
+        return {}
+
     def check_images(self, images: Tensor) -> None:
         """Images are floating-point (b, channels, h, w) with as many channels as the model has."""
         channels = self.config.channels

@@ -50,6 +50,11 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
                 )
             result[key] = tensor.contiguous()
             written_by[key] = name
+    for name, value in model.derived().items():
+        derived = rules.rule_for(name, derived=True)
+        if derived is not None:
+            (key,) = rules.written(*derived, axes, ours)
+            (result[key],) = to_theirs(derived[0], value, 1, axes)
     for rule in rules.rules:
         wanted = rule.when is None or fnmatch.filter(ours, rule.when)
         if rule.if_absent is not None and rule.ours not in ours and wanted:

@@ -35,7 +35,8 @@ def axes_of(model: Model) -> dict[str, int]:
     """The axis lengths that the patterns of rules may name."""
     config = model.config
     axes = {"qkv": 3}
-    axes |= {name: getattr(config, name) for name in ("heads", "dim") if hasattr(config, name)}
+    sizes = {name: getattr(config, name, None) for name in ("heads", "dim")}
+    axes |= {name: size for name, size in sizes.items() if isinstance(size, int)}
     if hasattr(config, "patch"):
         axes["ph"], axes["pw"] = pair("patch", config.patch)
     return axes

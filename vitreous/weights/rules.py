@@ -1,10 +1,10 @@
 """A checkpoint format as data: rules that say what another library calls our parameters.
 
 A rule pairs a name of ours with one or several of theirs; `{i}` stands for the same piece of text
-on both sides (`{i+1}`: one more). Where the layout differs, an einops pattern turns theirs into
-ours; read from right to left it turns ours into theirs. Several tensors of theirs are joined along
-their first axis; with a pattern they are stacked on a new one, so that fusing, splitting,
-transposing and reshaping are all one pattern:
+on both sides (`{i+1}`: one more; `{2i+1}`: every second number). Where the layout differs, an
+einops pattern turns theirs into ours; read from right to left it turns ours into theirs. Several
+tensors of theirs are joined along their first axis; with a pattern they are stacked on a new one,
+so that fusing, splitting, transposing and reshaping are all one pattern:
 
     "blocks.{i}.attention.qkv.weight" = { theirs = ["l{i}.q", "l{i}.k", "l{i}.v"],
                                           pattern = "qkv d width -> (qkv width) d" }
@@ -81,6 +81,9 @@ class Format:
     """Patterns of their keys that we have no use for."""
     optional: tuple[str, ...] = ()
     """Patterns of our parameters that files may lack; they stay as they are."""
+    derived: tuple[Rule, ...] = ()
+    """Rules for what their files hold although it follows from the sizes (`Model.derived`): it is
+    written, and of what is read it is dropped."""
     choices: Mapping[str, Any] = field(default_factory=dict)
     """Config values that this library's models can have, where no parameter shows them."""
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
@@ -91,9 +94,9 @@ class Format:
     same_as: str = ""
     """The file whose rules these are, with changes."""
 
-    def rule_for(self, ours: str) -> tuple[Rule, dict[str, str]] | None:
+    def rule_for(self, ours: str, derived: bool = False) -> tuple[Rule, dict[str, str]] | None:
         """The first rule that covers our parameter, and what its placeholders stand for."""
-        for rule in self.rules:
+        for rule in self.derived if derived else self.rules:
             found = _regex(rule.ours).fullmatch(ours)
             if found:
                 return rule, found.groupdict()
@@ -126,11 +129,9 @@ class Format:
                 for template in names:
                     found = _regex(template).fullmatch(key)
                     if found:
-                        values = found.groupdict()
-                        for name in values:
-                            if f"{{{name}+1}}" in template and values[name].isdigit():
-                                values[name] = str(int(values[name]) - 1)
-                        return _fill(rule.ours, values)
+                        values = _unreckoned(template, found.groupdict())
+                        if values is not None:
+                            return _fill(rule.ours, values)
         return None
 
     def cannot_say(self, config: Any) -> list[str]:
@@ -173,14 +174,14 @@ def to_theirs(rule: Rule, value: Tensor, count: int, axes: Mapping[str, int]) ->
     return list(theirs.unbind(0)) if count > 1 or _stacks(rule) else [theirs]
 
 
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)(\+1)?\}")
+_PLACEHOLDER = re.compile(r"\{(?P<times>\d+)?(?P<name>[A-Za-z_]\w*)(?P<plus>[+-]\d+)?\}")
 
 
 def placeholders(template: str) -> list[str]:
     """The names in braces; braces that hold something else are an error."""
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
-        raise ValueError(f"{template!r}: braces hold a name, like {{i}}, or {{i+1}}")
-    return [found.group(1) for found in _PLACEHOLDER.finditer(template)]
+        raise ValueError(f"{template!r}: braces hold a name, like {{i}}, {{i+1}} or {{2i+1}}")
+    return [found["name"] for found in _PLACEHOLDER.finditer(template)]
 
 
 @functools.cache
@@ -188,13 +189,25 @@ def _regex(template: str) -> re.Pattern[str]:
     """`blocks.{i}.norm` -> a pattern; `{all}` takes anything, the others no dot or slash."""
     result, at, seen = "", 0, set()
     for found in _PLACEHOLDER.finditer(template):
-        name = found.group(1)
+        name = found["name"]
         result += re.escape(template[at : found.start()])
         body = ".+" if name == "all" else "[^./]+?"
         result += f"(?P={name})" if name in seen else f"(?P<{name}>{body})"
         seen.add(name)
         at = found.end()
     return re.compile(result + re.escape(template[at:]))
+
+
+def _unreckoned(template: str, values: dict[str, str]) -> dict[str, str] | None:
+    """What the names stand for where a key has `{2i+1}` for them; None if it is no whole number."""
+    for found in _PLACEHOLDER.finditer(template):
+        value = values[found["name"]]
+        if (found["times"] or found["plus"]) and value.isdigit():
+            rest = int(value) - int(found["plus"] or 0)
+            if rest < 0 or rest % int(found["times"] or 1):
+                return None
+            values = {**values, found["name"]: str(rest // int(found["times"] or 1))}
+    return values
 
 
 def _uses(template: str, name: str) -> bool:
@@ -205,10 +218,12 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
     """The template with its placeholders replaced; one that has no value becomes `*`."""
 
     def piece(found: re.Match[str]) -> str:
-        value = values.get(found.group(1), "*")
-        if not found.group(2):
+        value = values.get(found["name"], "*")
+        if not found["times"] and not found["plus"]:
             return value
-        return str(int(value) + 1) if value.isdigit() else found.group(0)
+        if not value.isdigit():
+            return found.group(0)
+        return str(int(found["times"] or 1) * int(value) + int(found["plus"] or 0))
 
     return _PLACEHOLDER.sub(piece, template)
 

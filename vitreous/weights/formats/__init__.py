@@ -69,8 +69,9 @@ def read_format(path: Path, name: str) -> Format:
         base = read_format(source, name=name)
     rules = data.pop("rules", {})
     alternatives = data.pop("alternatives", {})
-    if not isinstance(rules, dict) or not isinstance(alternatives, dict):
-        raise ConfigError(f"{path}: [rules] and [alternatives] must be tables")
+    derived = data.pop("derived", None)
+    if not all(isinstance(table, dict) for table in (rules, alternatives, derived or {})):
+        raise ConfigError(f"{path}: [rules], [derived] and [alternatives] must be tables")
     if not rules and base is None:
         raise ConfigError(f"{path}: expected a table [rules] of our names and theirs")
     data["alternatives"] = {
@@ -78,6 +79,8 @@ def read_format(path: Path, name: str) -> Format:
     }
     spelled = {**(base.alternatives if base else {}), **data["alternatives"]}
     data["rules"] = tuple(_read_rule(path, ours, row, spelled) for ours, row in rules.items())
+    if derived is not None:
+        data["derived"] = tuple(_read_rule(path, k, row, spelled) for k, row in derived.items())
     read = from_dict(Format, {"name": name, **data}, where=str(path))
     _check_numbers(path, read)
     if base is None:
