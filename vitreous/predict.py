@@ -113,16 +113,16 @@ class Predictor:
         return metrics.compute(metrics.counts())
 
     def explain(
-        self, image: Any, classes: Sequence[str] | int = 3, *, matrices: bool = False
+        self, image: Any, classes: Sequence[str] | int = 3, *, layers: bool = False
     ) -> Explanation:
         """Why the model says what it says about an image, as named tensors.
 
-        `classes` are names, or how many of the likeliest, to make maps for; `matrices` keeps all
+        `classes` are names, or how many of the likeliest, to make maps for; `layers` keeps all
         attention of all layers.
         """
         from vitreous.explain.explanation import explain
 
-        return explain(self, image, classes, matrices=matrices)
+        return explain(self, image, classes, layers=layers)
 
     def read(self, thing: Any) -> tuple[Tensor, str]:
         """An image in any form as it is stored, (c, h, w), and its name."""

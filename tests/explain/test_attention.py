@@ -13,10 +13,10 @@ import vitreous
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import (
     Distances,
-    Layout,
+    Layer,
     Rollout,
     class_maps,
-    layout_of,
+    coordinates,
     look,
     mean_distances,
     reading,
@@ -24,6 +24,7 @@ from vitreous.explain.attention import (
 from vitreous.explain.parameters import filters, position_similarity
 from vitreous.layers.attention import Attention
 from vitreous.layers.tap import tapping
+from vitreous.models.model import Places
 
 SMALL = {"image_size": (12, 20), "patch": 4, "dim": 16, "depth": 3, "heads": 2, "classes": 4}
 MODELS = {
@@ -59,9 +60,9 @@ def test_captured_attention_is_that_of_the_queries_and_keys(model, images):
     with torch.no_grad():
         look(model, images, layers.append)
     assert [layer.number for layer in layers] == [0, 1, 2]
-    layout = layout_of(model, images)
-    tokens = layout.prefix + layout.patches
-    biases = list(zip(range(3), model.position.biases(layout.prefix, layout.grid), strict=False))
+    places = layers[0].places
+    tokens = layers[0].tokens
+    biases = list(zip(range(3), model.position.biases(places.prefix, places.grid), strict=False))
     for (_, bias), layer in zip(biases, layers, strict=True):
         q, k = seen[f"{layer.name}.q"], seen[f"{layer.name}.k"]
         scores = torch.einsum("bhqe,bhke->bhqk", q, k) / math.sqrt(q.shape[-1])
@@ -98,7 +99,7 @@ def test_nothing_is_left_hooked_after_an_error(model, images):
 def test_layers_are_not_hoarded(model, images):
     """When a layer is shown, those before it are gone, unless somebody keeps them."""
     gone = []
-    rollout, distances = Rollout(), Distances(layout_of(model, images))
+    rollout, distances = Rollout(), Distances()
 
     def see(layer):
         gc.collect()
@@ -139,9 +140,9 @@ def test_mean_attention_distance_by_brute_force(model, images):
     layers = []
     with torch.no_grad():
         look(model, images, lambda layer: layers.append(layer.weights))
-    found = mean_distances(model, [images[:1], images[1:]])
-    layout = layout_of(model, images)
-    (gh, gw), p = layout.grid, layout.prefix
+    found = mean_distances(model, [images[:1], images[1:]]).result()
+    places = model.places("", tuple(images.shape[2:]))
+    (gh, gw), p = places.grid, places.prefix
     tall, wide = (4, 4) if model.config.__class__.__name__ != "HybridConfig" else (12 / gh, 20 / gw)
     for number, weights in enumerate(layers):
         for head in range(2):
@@ -153,7 +154,7 @@ def test_mean_attention_distance_by_brute_force(model, images):
                     for j in range(gh * gw):
                         dy, dx = (i // gw - j // gw) * tall, (i % gw - j % gw) * wide
                         total += row[j].item() * math.sqrt(dy * dy + dx * dx)
-            assert found[number, head].item() == pytest.approx(total / (2 * gh * gw), rel=1e-5)
+            assert found[number][head].item() == pytest.approx(total / (2 * gh * gw), rel=1e-5)
 
 
 def test_a_model_without_attention_says_so():
@@ -200,18 +201,18 @@ def attends_to(places, grid=(3, 5), tokens="class"):
 def test_a_known_place_is_where_the_map_says(place, tokens):
     """Also on a grid that is not square: with height and width swapped, this fails."""
     model, image = attends_to([place], tokens=tokens), torch.zeros(1, 3, 12, 20)
-    layout = layout_of(model, image)
     rollout, rows = Rollout(), []
 
     def see(layer):
         rollout.see(layer)
-        rows.append(layout.on_grid(reading(model, layout) @ layer.weights[0]))
+        asking = reading(model, layer)[None]
+        rows.append(layer.on_grid(layer.attended(layer.weights.mean(1), asking))[0])
 
     with torch.no_grad():
         look(model, image, see)
     maps = {
-        "attention": rows[0][0],
-        "rollout": layout.on_grid(reading(model, layout) @ rollout.matrix[0]),
+        "attention": rows[0],
+        "rollout": rollout.map(model)[0],
         "class": class_maps(model, image, [0])[0],
     }
     for name, found in maps.items():
@@ -232,14 +233,13 @@ def test_two_classes_in_one_picture_give_two_maps():
 def test_class_maps_are_the_formula(model, images):
     """Relevance through all layers, from the first to the last, as the paper writes it."""
     image, layers = images[:1].clone(), []
-    logits = look(model, image.requires_grad_(), lambda layer: layers.append(layer.weights))
-    gradients = torch.autograd.grad(logits[0, 2], layers)
-    relevance = torch.eye(layers[0].shape[-1])
-    for weights, gradient in zip(layers, gradients, strict=True):
-        relevance = relevance + (weights * gradient)[0].clamp(min=0).mean(0) @ relevance
-    layout = layout_of(model, image)
-    start = reading(model, layout)
-    expected = layout.on_grid(start @ relevance - start).detach()
+    logits = look(model, image.requires_grad_(), layers.append)
+    gradients = torch.autograd.grad(logits[0, 2], [layer.weights for layer in layers])
+    relevance = torch.eye(layers[0].tokens)
+    for layer, gradient in zip(layers, gradients, strict=True):
+        relevance = relevance + (layer.weights * gradient)[0].clamp(min=0).mean(0) @ relevance
+    start = reading(model, layers[-1])
+    expected = layers[0].on_grid(start @ relevance - start).detach()
     expected = expected / expected.sum()
     found = class_maps(model, images[:1], [2])[0]
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
@@ -286,10 +286,110 @@ def test_filters_are_principal_components():
     assert spread[0].item() * 63 == pytest.approx(torch.linalg.eigvalsh(total)[-1].item(), rel=1e-3)
 
 
-def test_layout_measures_in_pixels():
-    layout = Layout(prefix=1, grid=(2, 4), image_size=(16, 64))
-    assert layout.cell == (8, 16)
-    between = layout.distances()
+def test_coordinates_are_in_pixels():
+    between = torch.cdist(*[coordinates(Places(1, (2, 4), (8, 16)))] * 2)
     assert between[0, 1] == 16
     assert between[0, 4] == 8
     assert between[0, 7] == pytest.approx(math.hypot(8, 48))
+
+
+# Swin: attention stays inside windows, and patches are merged on the way.
+
+
+@pytest.fixture(params=[(32, 48), (36, 52)], ids=["whole windows", "filled"])
+def swin(request):
+    torch.manual_seed(0)
+    model = vitreous.create(
+        "swin", image_size=request.param, dim=8, depths=(2, 2), heads=(1, 2), window=4, classes=3
+    )
+    return perturb(model).eval(), torch.randn(2, 3, *request.param)
+
+
+def dense(layer):
+    """(b, heads, tokens, tokens), by hand from the windows."""
+    windows = layer.places.windows
+    b = len(layer.weights) // len(windows)
+    matrix = torch.zeros(b, layer.heads, layer.tokens, layer.tokens)
+    for image in range(b):
+        for number, window in enumerate(windows.tolist()):
+            for i, query in enumerate(window):
+                for j, key in enumerate(window):
+                    if query >= 0 and key >= 0:
+                        value = layer.weights[image * len(windows) + number, :, i, j]
+                        matrix[image, :, query, key] = value
+    return matrix
+
+
+def test_windows_know_their_places(swin):
+    """Tokens that see each other are near each other, and each token is in one window."""
+    model, images = swin
+    layers = []
+    with torch.no_grad():
+        look(model, images, layers.append)
+    assert [layer.heads for layer in layers] == [1, 1, 2, 2]
+    assert layers[0].places.grid == (images.shape[2] // 4, images.shape[3] // 4)
+    assert layers[0].places.pixels == (4, 4)
+    assert layers[2].places.pixels == (8, 8)
+    for layer in layers:
+        real = layer.places.windows[layer.places.windows >= 0]
+        assert sorted(real.tolist()) == list(range(layer.tokens))
+        matrix, width = dense(layer), layer.places.grid[1]
+        seen = (matrix > 0).any(dim=0).any(dim=0).nonzero().tolist()
+        for query, key in seen:
+            assert abs(query // width - key // width) < 4
+            assert abs(query % width - key % width) < 4
+        values = torch.randn(2, layer.tokens, 5)
+        mean = layer.weights.mean(1)
+        torch.testing.assert_close(layer.gather(mean, values), dense(layer).mean(1) @ values)
+        asking = torch.rand(2, layer.tokens)
+        expected = (asking[:, None] @ dense(layer).mean(1))[:, 0]
+        torch.testing.assert_close(layer.attended(mean, asking), expected)
+
+
+def test_rollout_and_class_maps_through_windows_and_merging(swin):
+    model, images = swin
+    layers, rollout = [], Rollout()
+
+    def see(layer):
+        layers.append(layer)
+        rollout.see(layer)
+
+    image = images[:1].clone().requires_grad_()
+    logits = look(model, image, see)
+    (gh, gw), (mh, mw) = layers[0].places.grid, layers[2].places.grid
+    merge = torch.zeros(mh * mw, gh * gw)
+    for y in range(gh):
+        for x in range(gw):
+            merge[y // 2 * mw + x // 2, y * gw + x] = 1
+    mean = merge / merge.sum(1, keepdim=True)
+    flow = torch.eye(gh * gw)
+    gradients = torch.autograd.grad(logits[0, 1], [layer.weights for layer in layers])
+    relevance, eye = torch.eye(gh * gw), torch.eye(gh * gw)
+    for number, (layer, gradient) in enumerate(zip(layers, gradients, strict=True)):
+        if number == 2:
+            flow, relevance, eye = mean @ flow, merge / 4 @ relevance, merge / 4 @ eye
+        flow = (dense(layer).mean(1)[0] @ flow + flow) / 2
+        product = Layer(0, "", (layer.weights * gradient).clamp(min=0), layer.places)
+        relevance = relevance + dense(product).mean(1)[0] @ relevance
+    start = torch.full((mh * mw,), 1 / (mh * mw))
+    expected = (start @ flow).reshape(gh, gw).detach()
+    torch.testing.assert_close(
+        rollout.map(model)[0], expected / expected.sum(), rtol=1e-4, atol=1e-7
+    )
+    found = class_maps(model, images[:1], [1])[0]
+    expected = (start @ (relevance - eye)).reshape(gh, gw).detach()
+    torch.testing.assert_close(found, expected / expected.sum(), rtol=1e-3, atol=1e-6)
+
+
+def test_distances_inside_windows_by_brute_force(swin):
+    model, images = swin
+    layers = []
+    with torch.no_grad():
+        look(model, images, layers.append)
+    found = mean_distances(model, [images]).result()
+    for layer, distances in zip(layers, found, strict=True):
+        matrix = dense(layer)
+        matrix = matrix / matrix.sum(-1, keepdim=True)
+        between = torch.cdist(*[coordinates(layer.places)] * 2)
+        expected = (matrix * between).sum(-1).mean(-1).mean(0)
+        torch.testing.assert_close(distances.float(), expected, rtol=1e-4, atol=1e-5)

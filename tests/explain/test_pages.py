@@ -1,6 +1,7 @@
 """What `vitreous explain` writes: the numbers in it, and the page in a real browser."""
 
 import base64
+import contextlib
 import io
 import json
 import re
@@ -17,11 +18,12 @@ from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
 from vitreous.explain import figures, viewer
-from vitreous.explain.attention import Layout
+from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Explanation, explain
 from vitreous.explain.parameters import position_similarity
 from vitreous.explain.walk import walk
 from vitreous.labels import LabelMap
+from vitreous.models.model import Places
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 from vitreous.run_folder import Run, RunConfig, versions
@@ -30,21 +32,30 @@ from vitreous.tasks import Classify
 NAMES = ("cat", "dog", "emu", "fox")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def make_run(folder, family, **fields):
     """A run with random weights and images that are not square."""
-    folder = Run(tmp_path_factory.mktemp("explain") / "run")
+    folder = Run(folder)
     folder.path.mkdir()
     torch.manual_seed(0)
-    fields = {"image_size": (16, 24), "patch": 4, "dim": 16, "depth": 2, "heads": 2}
-    model = perturb(vitreous.create("vit", **fields, classes=4))
+    model = perturb(vitreous.create(family, image_size=(16, 24), patch=4, classes=4, **fields))
     config = RunConfig(
-        *("vit", "vit", vitreous.config.to_dict(model.config), "classify"),
+        *(family, family, vitreous.config.to_dict(model.config), "classify"),
         *(LabelMap(NAMES, NAMES), Preprocess(image_size=(16, 24)), "digits", "", versions()),
     )
     folder.write_config(config)
     folder.write_weights(model, model.state_dict())
     return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("explain") / "run", "vit", dim=16, depth=2, heads=2)
+
+
+@pytest.fixture(scope="module")
+def swin_run(tmp_path_factory):
+    fields = {"dim": 8, "depths": (2, 2), "heads": (1, 2), "window": 2}
+    return make_run(tmp_path_factory.mktemp("explain") / "swin", "swin", **fields)
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +68,13 @@ def photo(tmp_path_factory):
 
 def test_explanation_has_named_tensors_and_coordinates(run, photo):
     predictor = vitreous.load(run.path)
-    found = predictor.explain(photo, classes=["dog", "cat"], matrices=True)
-    assert found.attention.shape == (2, 2, 4, 6)
+    found = predictor.explain(photo, classes=["dog", "cat"], layers=True)
+    assert [layer.shape for layer in found.attention] == [(2, 4, 6)] * 2
     assert found.rollout.sum().item() == pytest.approx(1)
     assert list(found.class_maps) == ["dog", "cat"]
-    assert found.matrices.shape == (2, 2, 25, 25)
-    torch.testing.assert_close(found.attention, found.matrices[:, :, 0, 1:].unflatten(-1, (4, 6)))
+    for attended, layer in zip(found.attention, found.layers, strict=True):
+        assert layer.weights.shape == (1, 2, 25, 25)
+        torch.testing.assert_close(attended, layer.weights[0, :, 0, 1:].unflatten(-1, (4, 6)))
     assert found.result.scores == pytest.approx(predictor(photo).scores)
     # 40x50 becomes 19x24 and is cut to 16x24: what lies between rows 1 and 17 of 19
     top, left, height, width = found.region
@@ -102,15 +114,16 @@ def page_data(page):
 
 def test_the_page_holds_the_attention(run, photo):
     predictor = vitreous.load(run.path)
-    found = predictor.explain(photo, matrices=True)
+    found = predictor.explain(photo, layers=True)
     data = page_data(viewer.page(found, position_similarity(predictor.model)))
-    assert (data["layers"], data["heads"], data["grid"]) == (2, 2, [4, 6])
-    for number, layer in enumerate(found.matrices):
-        stored = unpack(data["attention"][number]) / 255
-        most = torch.tensor(data["most"][number]) / 1e4
+    assert (len(data["layers"]), data["grid"], data["size"]) == (2, [4, 6], [16, 24])
+    for packed, layer in zip(data["layers"], found.layers, strict=True):
+        assert (packed["heads"], packed["grid"], packed["pixels"]) == (2, [4, 6], [4, 4])
+        stored = unpack(packed["attention"]) / 255
+        most = torch.tensor(packed["most"]) / 1e4
         values = stored.square() * most[:, None]
         # half a step of 15 in the root
-        assert ((values - layer.reshape(50, 25)).abs() <= most[:, None] / 14 + 1e-4).all()
+        assert ((values - layer.weights.reshape(50, 25)).abs() <= most[:, None] / 14 + 1e-4).all()
     assert data["maps"]["rollout over all layers"] == pytest.approx(
         found.rollout.flatten().tolist(), rel=1e-3
     )
@@ -122,27 +135,30 @@ def fake_explanation(layers, heads, grid):
     tokens = grid[0] * grid[1] + 1
     weights = torch.rand(layers, heads, tokens, tokens) ** 2
     result = Classification("<b>x</b></script>", 0.5, 0, {"x": 0.5}, "a<b>.png")
+    weights = weights / weights.sum(-1, keepdim=True)
+    places = Places(1, grid, (16, 16))
     return Explanation(
         result,
         torch.rand(3, 16 * grid[0], 16 * grid[1]),
-        Layout(1, grid, (16 * grid[0], 16 * grid[1])),
+        grid,
+        (16, 16),
         (0, 0, 1, 1),
-        weights[:, :, 0, 1:].unflatten(-1, grid),
+        [layer[:, 0, 1:].unflatten(-1, grid) for layer in weights],
         torch.rand(grid),
         {"x": torch.rand(grid)},
-        weights / weights.sum(-1, keepdim=True),
+        [Layer(i, "", layer[None], places) for i, layer in enumerate(weights)],
     )
 
 
 def test_a_page_of_vit_b_stays_small_whatever_the_attention():
     page = viewer.page(fake_explanation(12, 12, (14, 14)), torch.rand(14, 14, 14, 14))
     assert len(page) < 5_000_000
-    assert page_data(page)["heads"] == 12
+    assert page_data(page)["layers"][0]["heads"] == 12
 
 
 def test_long_sequences_are_averaged_and_that_is_said():
     data = page_data(viewer.page(fake_explanation(12, 4, (24, 24))))
-    assert data["heads"] == 1
+    assert data["layers"][0]["heads"] == 1
     assert "averaged" in data["note"]
 
 
@@ -178,10 +194,10 @@ def test_figures_show_the_numbers():
     similar = torch.rand(3, 5, 3, 5)
     figure = figures.position_grid(similar)
     np.testing.assert_allclose(figure.axes[5 + 4].images[0].get_array(), similar[1, 4])
-    distances = torch.rand(4, 2)
+    distances = [torch.rand(2), torch.rand(3)]
     figure = figures.distance_chart(distances, 10.0)
     dots = figure.axes[0].collections[1].get_offsets()
-    np.testing.assert_allclose(dots, [(i + 1, distances[i, 1]) for i in range(4)], rtol=1e-6)
+    np.testing.assert_allclose(dots, [(2, value) for value in distances[1]], rtol=1e-6)
     maps = {"rollout": torch.rand(4, 6)}
     figure = figures.overlays(torch.rand(1, 16, 24), maps)
     np.testing.assert_allclose(figure.axes[1].images[1].get_array(), maps["rollout"])
@@ -210,54 +226,98 @@ def test_a_run_without_attention(tmp_path, photo, capsys):
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
-def test_the_page_in_a_browser(run, photo, tmp_path):
+@contextlib.contextmanager
+def browser(address):
+    """The page in a window of a phone's width; an error on its console is an error here."""
     from playwright.sync_api import sync_playwright
 
-    assert main(["explain", str(run.path), str(photo), f"--out={tmp_path}"]) == 0
     errors = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 390, "height": 800})
+        chromium = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        page = chromium.new_page(viewport={"width": 390, "height": 800})
         page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda e: errors.append(str(e)))
-        page.goto((tmp_path / "my-photo" / "look.html").as_uri())
-        page.wait_for_function("document.getElementById('said').textContent != ''")
+        page.goto(address)
+        yield page
+        chromium.close()
+    assert errors == []
 
-        def overlay():
-            return page.evaluate("document.getElementById('over').toDataURL()")
 
-        def said():
-            return page.inner_text("#said")
+def overlay(page):
+    return page.evaluate("document.getElementById('over').toDataURL()")
 
-        assert said().startswith("The class token attends most to")
+
+def wait_for(page, words):
+    page.wait_for_function(f"document.getElementById('said').textContent.includes('{words}')")
+    return page.inner_text("#said")
+
+
+def point_at(page, row, column, grid):
+    box = page.locator("#stage").bounding_box()
+    x, y = (column + 0.5) / grid[1], (row + 0.5) / grid[0]
+    page.mouse.move(box["x"] + box["width"] * x, box["y"] + box["height"] * y)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
+def test_the_page_in_a_browser(run, photo, tmp_path):
+    assert main(["explain", str(run.path), str(photo), f"--out={tmp_path}"]) == 0
+    found = vitreous.load(run.path).explain(photo, layers=True)
+    with browser((tmp_path / "my-photo" / "look.html").as_uri()) as page:
+        assert wait_for(page, "attends").startswith("The class token attends most to")
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390, "the page is wider than a phone"
-        box = page.locator("#stage").bounding_box()
-        first = overlay()
-        # the third column of the second row, of 4 x 6
-        page.mouse.move(box["x"] + box["width"] * 2.5 / 6, box["y"] + box["height"] * 1.5 / 4)
-        page.wait_for_function("document.getElementById('said').textContent.includes('row 2, c')")
-        assert said().startswith("The patch in row 2, column 3 attends most to")
-        second = overlay()
+        first = overlay(page)
+        point_at(page, 1, 2, (4, 6))
+        said = wait_for(page, "The patch in row 2, c")
+        weights = found.layers[1].weights[0].mean(0)[1 + 1 * 6 + 2, 1:]
+        row, column = divmod(weights.argmax().item(), 6)
+        assert said.startswith(
+            f"The patch in row 2, column 3 attends most to row {row + 1}, column {column + 1}:"
+        )
+        share = float(re.search(r": ([\d.]+) %", said)[1]) / 100
+        assert share == pytest.approx(weights.max().item(), rel=0.15)
+        second = overlay(page)
         assert first != second
         page.locator("#head").select_option("1")
-        third = overlay()
+        third = overlay(page)
         assert third != second
         page.locator("#layer").fill("0")
         assert "1 of 2" in page.inner_text("#forLayer")
-        assert overlay() != third
+        assert overlay(page) != third
         page.locator("#stage").focus()
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")
-        page.wait_for_function("document.getElementById('said').textContent.includes('row 3, c')")
-        assert "row 3, column 4" in said()
+        assert "row 3, column 4" in wait_for(page, "row 3, c")
+        page.keyboard.press("t")
+        wait_for(page, "The class token")
+        point_at(page, 2, 2, (4, 6))
         for name in page.eval_on_selector_all("#what option", "all => all.map(o => o.value)"):
-            before = overlay()
+            before = overlay(page)
             page.locator("#what").select_option(name)
             page.wait_for_timeout(50)
-            assert name == "attention" or overlay() != before, name
-        page.goto((tmp_path / "my-photo" / "walk.html").as_uri())
+            assert name == "attention" or overlay(page) != before, name
+    with browser((tmp_path / "my-photo" / "walk.html").as_uri()) as page:
         assert "blocks.1" in page.inner_text("main")
-        browser.close()
-    assert errors == []
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
+def test_windows_in_a_browser(swin_run, photo, tmp_path):
+    """Swin's later layers have coarser grids, and attention that stays in windows."""
+    assert main(["explain", str(swin_run.path), str(photo), f"--out={tmp_path}"]) == 0
+    found = vitreous.load(swin_run.path).explain(photo, layers=True)
+    with browser((tmp_path / "my-photo" / "look.html").as_uri()) as page:
+        wait_for(page, "attends")
+        assert page.locator("#layer").input_value() == "3"
+        for number, grid in ((3, (2, 3)), (1, (4, 6)), (0, (4, 6))):
+            page.locator("#layer").fill(str(number))
+            point_at(page, 0, 0, grid)
+            point_at(page, 1, 2, grid)
+            said = wait_for(page, "The patch in row 2, column 3 attends")
+            layer = found.layers[number]
+            askers = torch.zeros(1, layer.tokens)
+            askers[0, grid[1] + 2] = 1
+            seen = layer.attended(layer.weights.mean(1), askers)[0]
+            row, column = divmod(seen.argmax().item(), grid[1])
+            assert f"attends most to row {row + 1}, column {column + 1}:" in said, number
+    with browser((tmp_path / "my-photo" / "walk.html").as_uri()) as page:
+        assert "stages.1 2 × 3 × 16" in page.inner_text("main")

@@ -7,65 +7,62 @@ that a long sequence costs the memory of one layer. Only the gradient for a clas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.errors import ConfigError
 from vitreous.layers.head import DistilledOutput
 from vitreous.layers.tap import tapping
-from vitreous.models.model import Model
+from vitreous.models.model import Model, Places
+
+Grid = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The attention of one block: weights (b, heads, queries, keys), whose rows sum to one."""
+    """The attention of one block: weights (b · windows, heads, queries, keys); rows sum to one.
+
+    Without windows every token sees every other. Tokens are those of `places`: prefix, then
+    patches.
+    """
 
     number: int
     name: str
     weights: Tensor
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where tokens stand: `prefix` without a place, then the patches of a grid, row by row."""
-
-    prefix: int
-    grid: tuple[int, int]
-    image_size: tuple[int, int]
-    """Pixels that the grid covers."""
+    places: Places
 
     @property
-    def cell(self) -> tuple[float, float]:
-        """Height and width of a patch in pixels of the image that the model sees."""
-        return self.image_size[0] / self.grid[0], self.image_size[1] / self.grid[1]
+    def tokens(self) -> int:
+        return self.places.prefix + self.places.grid[0] * self.places.grid[1]
 
     @property
-    def patches(self) -> int:
-        return self.grid[0] * self.grid[1]
+    def heads(self) -> int:
+        return self.weights.shape[1]
+
+    def gather(self, weights: Tensor, values: Tensor) -> Tensor:
+        """What each token gathers: weights (b · windows, n, n), values (b, tokens, k) -> alike."""
+        windows = self.places.windows
+        if windows is None:
+            return weights @ values
+        b, _, k = values.shape
+        windows = windows.to(values.device)
+        # A row of zeros behind the last token is what filling stands for (place -1).
+        filled = torch.cat((values, values.new_zeros(b, 1, k)), dim=1)
+        found = weights.unflatten(0, (b, len(windows))) @ filled[:, windows]
+        result = torch.zeros_like(filled)
+        result[:, windows.flatten()] = found.flatten(1, 2)
+        return result[:, :-1]
+
+    def attended(self, weights: Tensor, askers: Tensor) -> Tensor:
+        """What `askers` (b, tokens), with a weight each, attend to: (b, tokens)."""
+        return self.gather(weights.mT, askers[:, :, None])[:, :, 0]
 
     def on_grid(self, values: Tensor) -> Tensor:
-        """(…, prefix + patches) -> (…, gh, gw): what belongs to patches, in its place."""
-        return values[..., self.prefix :].unflatten(-1, self.grid)
-
-    def distances(self) -> Tensor:
-        """(patches, patches): between the middles of two patches, in pixels."""
-        ys = torch.arange(self.grid[0]).repeat_interleave(self.grid[1]) * self.cell[0]
-        xs = torch.arange(self.grid[1]).repeat(self.grid[0]) * self.cell[1]
-        return torch.hypot(ys[:, None] - ys[None], xs[:, None] - xs[None])
-
-
-def layout_of(model: Model, images: Tensor) -> Layout:
-    """How the tokens of these images stand in the model."""
-    height, width = images.shape[2:]
-    config = model.config
-    if not hasattr(config, "prefix"):
-        raise _no_attention(model)
-    grid = config.grid_of((height, width))
-    if config.pad:  # the last patches reach over the edge of the image
-        height, width = (g * p for g, p in zip(grid, config.patch, strict=True))
-    return Layout(config.prefix, grid, (height, width))
+        """(…, tokens) -> (…, gh, gw): what belongs to patches, in its place."""
+        return values[..., self.places.prefix :].unflatten(-1, self.places.grid)
 
 
 def look(model: Model, images: Tensor, see: Callable[[Layer], None]) -> Tensor:
@@ -74,32 +71,36 @@ def look(model: Model, images: Tensor, see: Callable[[Layer], None]) -> Tensor:
     The last block is computed for all tokens, not only for those that the head reads.
     """
     count = 0
+    size = (images.shape[2], images.shape[3])
 
     def tap(name: str, tensor: Tensor) -> None:
         nonlocal count
         if name.endswith(".weights"):
-            see(Layer(count, name.removesuffix(".weights"), tensor))
+            name = name.removesuffix(".weights")
+            see(Layer(count, name, tensor, model.places(name, size)))
             count += 1
 
     with tapping(model, tap):
         output = model.features(images).output
     if not count:
-        raise _no_attention(model)
+        model.places("", size)  # says that there is no attention
+        raise ConfigError(f"{model.name} has shown no attention")
     if isinstance(output, DistilledOutput):  # in training mode a distilled model gives both
         return (output.class_logits + output.distillation_logits) / 2
     return output
 
 
-def reading(model: Model, layout: Layout) -> Tensor:
-    """(prefix + patches,): with what weight the head reads each token behind the last block."""
-    weights = torch.zeros(layout.prefix + layout.patches)
-    match model.config.pool:
+def reading(model: Model, layer: Layer) -> Tensor:
+    """(tokens,): with what weight the head reads each token, were this the last layer."""
+    weights = torch.zeros(layer.tokens, device=layer.weights.device)
+    prefix = layer.places.prefix
+    match getattr(model.config, "pool", "mean"):
         case "class":
             weights[0] = 1
         case "both":
             weights[:2] = 0.5
         case _:  # the mean of the patches, or all of them
-            weights[layout.prefix :] = 1 / layout.patches
+            weights[prefix:] = 1 / (layer.tokens - prefix)
     return weights
 
 
@@ -107,17 +108,34 @@ class Rollout:
     """Attention rollout (Abnar and Zuidema 2020): how much of each patch reaches each token.
 
     Per layer the mean of the heads, mixed half and half with the residual connection; then the
-    product of all layers.
+    product of all layers. Where patches are merged on the way, so are their rows.
     """
 
     def __init__(self) -> None:
         self.matrix: Tensor | None = None
-        """(b, tokens, tokens)"""
+        """(b, tokens of the last layer, tokens of the first)"""
+        self.first: Layer | None = None
+        self.last: Layer | None = None
 
     def see(self, layer: Layer) -> None:
         mean = layer.weights.mean(dim=1)
-        step = 0.5 * mean + 0.5 * torch.eye(mean.shape[-1], device=mean.device)
-        self.matrix = step if self.matrix is None else step @ self.matrix
+        if self.matrix is None or self.last is None:
+            windows = layer.places.windows
+            b = len(mean) // (1 if windows is None else len(windows))
+            self.matrix = torch.eye(layer.tokens, device=mean.device).expand(b, -1, -1)
+            self.first = replace(layer, weights=torch.empty(0))
+        elif layer.tokens != self.last.tokens:
+            self.matrix = _merged(self.matrix, self.last.places.grid)
+        self.matrix = 0.5 * layer.gather(mean, self.matrix) + 0.5 * self.matrix
+        self.last = replace(layer, weights=torch.empty(0))  # a slice would keep them all
+
+    def map(self, model: Model) -> Tensor:
+        """(b, gh, gw) over the patches of the first layer, each sums to one."""
+        assert self.matrix is not None
+        assert self.first is not None
+        assert self.last is not None
+        found = self.first.on_grid(reading(model, self.last).to(self.matrix) @ self.matrix)
+        return found / found.sum(dim=(1, 2), keepdim=True).clamp(min=1e-12)
 
 
 class Distances:
@@ -127,36 +145,55 @@ class Distances:
     over patches and images. Tokens without a place are left out, and what remains sums to one.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout, self.between = layout, layout.distances()
+    def __init__(self) -> None:
         self.sums: dict[int, Tensor] = {}
-        self.images = 0
+        self.counts: dict[int, int] = {}
+        self.widest = 0.0
+        """The largest distance between two patches."""
 
     def see(self, layer: Layer) -> None:
-        p = self.layout.prefix
+        p = layer.places.prefix
         weights = layer.weights[:, :, p:, p:]
+        places = coordinates(layer.places).to(weights.device)  # (patches, 2)
+        self.widest = max(self.widest, torch.dist(places[0], places[-1]).item())
+        windows = layer.places.windows
+        if windows is None:
+            windows = torch.arange(len(places))[None]
+        windows = windows.to(weights.device)
+        real = windows >= 0  # (windows, n)
+        inside = places[windows.clamp(min=0)]
+        between = torch.cdist(inside, inside)  # (windows, n, n)
+        weights = weights.unflatten(0, (-1, len(windows)))  # (b, windows, heads, n, n)
+        weights = weights * real[:, None, None]
         weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-12)
-        between = self.between.to(weights.device)
-        mean = (weights * between).sum(dim=-1).mean(dim=-1).sum(dim=0).double().cpu()
-        self.sums[layer.number] = self.sums.get(layer.number, 0) + mean
-        if layer.number == 0:
-            self.images += len(weights)
+        each = (weights * between[:, None]).sum(dim=-1)  # (b, windows, heads, n)
+        total = (each * real[:, None]).sum(dim=(0, 1, 3)).double().cpu()
+        self.sums[layer.number] = self.sums.get(layer.number, 0) + total
+        count = len(weights) * int(real.sum())
+        self.counts[layer.number] = self.counts.get(layer.number, 0) + count
 
-    def result(self) -> Tensor:
-        """(layers, heads), in pixels."""
-        return torch.stack([self.sums[i] for i in sorted(self.sums)]) / max(self.images, 1)
+    def result(self) -> list[Tensor]:
+        """For each layer (heads,), in pixels."""
+        return [self.sums[i] / self.counts[i] for i in sorted(self.sums)]
+
+
+def coordinates(places: Places) -> Tensor:
+    """(patches, 2): y and x of the middle of each patch, in pixels of what the model sees."""
+    (gh, gw), (ph, pw) = places.grid, places.pixels
+    ys = (torch.arange(gh) + 0.5).repeat_interleave(gw) * ph
+    xs = (torch.arange(gw) + 0.5).repeat(gh) * pw
+    return torch.stack((ys, xs), dim=1)
 
 
 @torch.no_grad()
-def mean_distances(model: Model, batches: Iterable[Tensor]) -> Tensor:
-    """(layers, heads), in pixels, over normalised images (b, c, h, w)."""
-    distances: Distances | None = None
+def mean_distances(model: Model, batches: Iterable[Tensor]) -> Distances:
+    """Over normalised images (b, c, h, w)."""
+    distances = Distances()
     for images in batches:
-        distances = distances or Distances(layout_of(model, images))
         look(model, images, distances.see)
-    if distances is None:
+    if not distances.sums:
         raise ConfigError("mean attention distance needs at least one image")
-    return distances.result()
+    return distances
 
 
 def class_maps(model: Model, image: Tensor, classes: Iterable[int]) -> Tensor:
@@ -167,26 +204,42 @@ def class_maps(model: Model, image: Tensor, classes: Iterable[int]) -> Tensor:
     tokens that the head reads back through all layers, beside the residual connection. image
     (1, c, h, w). Each map sums to one, unless nothing speaks for the class: then it is zero.
     """
-    layout = layout_of(model, image)
-    layers: list[Tensor] = []
+    layers: list[Layer] = []
     with torch.enable_grad():
-        logits = look(model, image.requires_grad_(True), lambda layer: layers.append(layer.weights))
-        start = reading(model, layout).to(image.device)
+        logits = look(model, image.clone().requires_grad_(), layers.append)
         maps = []
         for number in classes:
-            gradients = torch.autograd.grad(logits[0, number], layers, retain_graph=True)
-            relevance = start
-            for weights, gradient in zip(reversed(layers), reversed(gradients), strict=True):
-                step = (weights.detach() * gradient)[0].clamp(min=0).mean(dim=0)
-                relevance = relevance + relevance @ step
-            # A pooled patch is no evidence by itself: only what attention has brought counts.
-            found = layout.on_grid(relevance - start).clamp(min=0)
+            gradients = torch.autograd.grad(
+                logits[0, number], [layer.weights for layer in layers], retain_graph=True
+            )
+            found = _relevance(model, layers, gradients).clamp(min=0)
             maps.append(found / found.sum().clamp(min=1e-30))
     return torch.stack(maps).detach()
 
 
-def _no_attention(model: Model) -> ConfigError:
-    return ConfigError(
-        f"{model.name or type(model).__name__} has no attention to look at: use a model that has, "
-        "such as a ViT, DeiT, CPVT or hybrid"
-    )
+def _relevance(model: Model, layers: list[Layer], gradients: tuple[Tensor, ...]) -> Tensor:
+    """(gh, gw) over the patches of the first layer."""
+    start = reading(model, layers[-1])[None]
+    relevance = start
+    for i in reversed(range(len(layers))):
+        layer = layers[i]
+        if i + 1 < len(layers) and layer.tokens != layers[i + 1].tokens:
+            before, here = layers[i + 1].places.grid, layer.places.grid
+            start, relevance = (_divided(part, before, here) for part in (start, relevance))
+        step = (layer.weights.detach() * gradients[i]).clamp(min=0).mean(dim=1)
+        relevance = relevance + layer.attended(step, relevance)
+    # A pooled patch is no evidence by itself: only what attention has brought counts.
+    return layers[0].on_grid(relevance - start)[0]
+
+
+def _merged(matrix: Tensor, grid: Grid) -> Tensor:
+    """(b, patches, k) -> (b, a quarter of them, k): the mean of each two by two."""
+    on_grid = matrix.transpose(1, 2).unflatten(2, grid)
+    pooled = F.avg_pool2d(on_grid, 2, ceil_mode=True, count_include_pad=False)
+    return pooled.flatten(2).transpose(1, 2)
+
+
+def _divided(row: Tensor, grid: Grid, finer: Grid) -> Tensor:
+    """(1, patches) -> (1, patches of the finer grid): each gives a quarter to each of its four."""
+    parts = row.unflatten(1, grid).repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
+    return parts[:, : finer[0], : finer[1]].flatten(1) / 4

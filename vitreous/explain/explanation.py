@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.explain.attention import Layer, Layout, Rollout, class_maps, layout_of, look, reading
+from vitreous.explain.attention import Layer, Rollout, class_maps, look, reading
+from vitreous.models.model import Places
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 
@@ -22,24 +23,27 @@ class Explanation:
     result: Classification
     image: Tensor
     """(c, h, w) in 0..1, as the model sees it."""
-    layout: Layout
+    grid: tuple[int, int]
+    """Patches in height and width, where they are smallest."""
+    pixels: tuple[int, int]
+    """Height and width of such a patch in `image`."""
     region: tuple[float, float, float, float]
     """top, left, height and width of what the model sees, in pixels of the image as given."""
-    attention: Tensor
-    """(layers, heads, gh, gw): what the tokens that the head reads attend to."""
+    attention: list[Tensor]
+    """For each layer (heads, gh, gw): what the tokens that the head reads attend to. Swin's later
+    layers have coarser grids."""
     rollout: Tensor
     """(gh, gw), attention rollout over all layers; sums to one."""
     class_maps: dict[str, Tensor] = field(default_factory=dict)
     """By class name (gh, gw), what speaks for the class; sums to one."""
-    matrices: Tensor | None = None
-    """(layers, heads, tokens, tokens), all attention, where it was asked for."""
+    layers: list[Layer] = field(default_factory=list)
+    """All attention, where it was asked for."""
 
     def box(self, row: int, column: int) -> tuple[float, float, float, float]:
         """top, left, bottom, right of a patch, in pixels of the image as given."""
         top, left, height, width = self.region
-        gh, gw = self.layout.grid
-        tall = height * self.layout.image_size[0] / self.image.shape[1] / gh
-        wide = width * self.layout.image_size[1] / self.image.shape[2] / gw
+        tall = self.pixels[0] * height / self.image.shape[1]
+        wide = self.pixels[1] * width / self.image.shape[2]
         return (
             top + row * tall,
             left + column * wide,
@@ -51,42 +55,42 @@ class Explanation:
         """For programs: everything as lists, without the picture."""
         return {
             **self.result.to_dict(5),
-            "grid": list(self.layout.grid),
-            "cell": list(self.layout.cell),
-            "prefix": self.layout.prefix,
+            "grid": list(self.grid),
+            "pixels": list(self.pixels),
             "region": list(self.region),
-            "attention": self.attention.tolist(),
+            "attention": [layer.tolist() for layer in self.attention],
             "rollout": self.rollout.tolist(),
             "class_maps": {name: values.tolist() for name, values in self.class_maps.items()},
         }
 
 
 def explain(
-    predictor: Predictor, image: Any, classes: Sequence[str] | int = 3, *, matrices: bool = False
+    predictor: Predictor, image: Any, classes: Sequence[str] | int = 3, *, layers: bool = False
 ) -> Explanation:
     """Why the model says what it says about an image (a path, an array, a PIL image, a tensor).
 
-    `classes` are names, or how many of the likeliest, to make maps for. `matrices` keeps all
-    attention of all layers, which for long sequences is much.
+    `classes` are names, or how many of the likeliest, to make maps for. `layers` keeps all
+    attention, which for long sequences is much.
     """
-    model, device = predictor.model, predictor.device
+    model = predictor.model
     pixels, name = predictor.read(image)
     values = predictor.prepare(pixels, name)
-    batch = values[None].to(device)
-    layout = layout_of(model, batch)
+    batch = values[None].to(predictor.device)
     rollout, rows, kept = Rollout(), [], []
-    read = reading(model, layout).to(device)
+    first: list[Places] = []
 
     def see(layer: Layer) -> None:
         rollout.see(layer)
-        rows.append(layout.on_grid(read @ layer.weights[0]).cpu())  # (heads, gh, gw)
-        if matrices:
-            kept.append(layer.weights[0].cpu())
+        askers = reading(model, layer)[None]
+        attended = [layer.attended(head, askers)[0] for head in layer.weights.unbind(1)]
+        rows.append(layer.on_grid(torch.stack(attended)).cpu())  # (heads, gh, gw)
+        first[:] = first or [layer.places]
+        if layers:
+            kept.append(replace(layer, weights=layer.weights.cpu()))
 
     with torch.no_grad():
         logits = look(model, batch, see)
-    assert rollout.matrix is not None
-    flow = layout.on_grid(read @ rollout.matrix[0]).cpu()
+        flow = rollout.map(model)[0].cpu()
     result = predictor.task.decode(logits.cpu(), [name])[0]
     chosen = _chosen(predictor.labels, classes, result)
     numbers = [predictor.labels.index(label) for label in chosen]
@@ -94,12 +98,13 @@ def explain(
     return Explanation(
         result=result,
         image=predictor.preprocess.restore(values),
-        layout=layout,
+        grid=first[0].grid,
+        pixels=first[0].pixels,
         region=predictor.preprocess.region(pixels.shape[1], pixels.shape[2]),
-        attention=torch.stack(rows),
-        rollout=flow / flow.sum().clamp(min=1e-12),
+        attention=rows,
+        rollout=flow,
         class_maps=dict(zip(chosen, maps, strict=True)),
-        matrices=torch.stack(kept) if matrices else None,
+        layers=kept,
     )
 
 

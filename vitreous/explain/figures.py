@@ -95,21 +95,24 @@ def as_url(figure: Figure) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def head_attention(image: Tensor, attention: Tensor) -> Figure:
-    """attention (layers, heads, gh, gw): a row for each layer, a column for each head.
+def head_attention(image: Tensor, attention: Sequence[Tensor]) -> Figure:
+    """For each layer (heads, gh, gw): a row for each layer, a column for each head.
 
     Each map has its own scale: bright is where this head looks most.
     """
-    layers, heads = attention.shape[:2]
-    figure = _figure(min(1.1 * heads + 1.2, 20), min(1.1 * layers + 0.6, 24))
-    axes = figure.subplots(layers, heads + 1, squeeze=False)
-    for line in range(layers):
+    heads = max(len(layer) for layer in attention)
+    figure = _figure(min(1.1 * heads + 1.2, 24), min(1.1 * len(attention) + 0.6, 24))
+    axes = figure.subplots(len(attention), heads + 1, squeeze=False)
+    for line, layer in enumerate(attention):
         _show_image(axes[line][0], image)
         axes[line][0].set_ylabel(f"layer {line + 1}", fontsize=8)
         for head in range(heads):
-            _show_map(axes[line][head + 1], attention[line, head])
             if line == 0:
                 axes[0][head + 1].set_title(f"head {head + 1}", fontsize=8)
+            if head < len(layer):
+                _show_map(axes[line][head + 1], layer[head])
+            else:
+                axes[line][head + 1].axis("off")
     return figure
 
 
@@ -153,16 +156,16 @@ def filter_grid(components: Tensor, columns: int = 7) -> Figure:
     return figure
 
 
-def distance_chart(distances: Tensor, widest: float) -> Figure:
-    """(layers, heads) in pixels: a dot for each head, over its layer (ViT, figure 7 right)."""
+def distance_chart(distances: Sequence[Tensor], widest: float) -> Figure:
+    """For each layer (heads,) in pixels: a dot for each head (ViT, figure 7 right)."""
     figure = _figure(6, 4)
     axes = figure.add_subplot()
-    layers, heads = distances.shape
-    for head in range(heads):
-        axes.scatter(range(1, layers + 1), distances[:, head], s=22, color="tab:blue", alpha=0.7)
-    axes.plot(range(1, layers + 1), distances.mean(dim=1), "--", color="black", label="mean")
+    for number, layer in enumerate(distances):
+        axes.scatter([number + 1] * len(layer), layer, s=22, color="tab:blue", alpha=0.7)
+    means = [layer.mean() for layer in distances]
+    axes.plot(range(1, len(distances) + 1), means, "--", color="black", label="mean")
     axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, widest))
-    axes.set_title(f"each dot is one of {heads} heads", fontsize=9)
+    axes.set_title("each dot is one head", fontsize=9)
     axes.legend()
     return figure
 

@@ -9,9 +9,10 @@ import torch
 
 from vitreous.data.source import Sample, Source
 from vitreous.explain import figures
-from vitreous.explain.attention import layout_of, mean_distances
+from vitreous.explain.attention import mean_distances
 from vitreous.explain.explanation import explain
 from vitreous.explain.parameters import filters, position_similarity
+from vitreous.layers.attention import Attention
 from vitreous.predict import Predictor
 
 SHOWN = 4
@@ -22,7 +23,7 @@ MEASURED = 64
 
 def inside_views(predictor: Predictor, source: Source, samples: Sequence[Sample]) -> str:
     """A section of the report; nothing for a model without attention."""
-    if not hasattr(predictor.model.config, "prefix"):
+    if not any(isinstance(module, Attention) for module in predictor.model.modules()):
         return ""
     shown = samples[:: max(len(samples) // SHOWN, 1)][:SHOWN]
     parts = []
@@ -37,8 +38,11 @@ def inside_views(predictor: Predictor, source: Source, samples: Sequence[Sample]
         torch.stack(images[i : i + 8]).to(predictor.device) for i in range(0, len(images), 8)
     ]
     distances = mean_distances(predictor.model, batches)
-    widest = layout_of(predictor.model, batches[0]).distances().max().item()
-    parts.append(_figure(figures.distance_chart(distances, widest), "how far each head looks"))
+    parts.append(
+        _figure(
+            figures.distance_chart(distances.result(), distances.widest), "how far each head looks"
+        )
+    )
     parts.append(_figure(figures.filter_grid(filters(predictor.model)), "its first filters"))
     similar = position_similarity(predictor.model)
     if similar is not None:

@@ -14,7 +14,8 @@ def position_similarity(model: Model) -> Tensor | None:
     """(gh, gw, gh, gw): how alike the places of two patches are to the model (ViT, figure 7).
 
     Cosines between position embeddings, or for relative positions the mean bias that attention
-    gets; None where a model has neither (CPVT takes position from the image itself).
+    gets; None where a model has neither (CPVT takes position from the image itself, Swin has a
+    bias in each window).
     """
     config = model.config
     position = getattr(model, "position", None)

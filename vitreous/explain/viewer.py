@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import html
 import json
+from dataclasses import replace
 from importlib.resources import files
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Explanation
 from vitreous.explain.pictures import as_picture, data_url, steps_url
 
@@ -23,30 +26,24 @@ BUDGET = 3_000_000
 
 
 def page(explanation: Explanation, positions: Tensor | None = None, title: str = "") -> str:
-    """The page for an explanation with its matrices; `positions` (gh, gw, gh, gw)."""
-    assert explanation.matrices is not None, "explain(..., matrices=True) keeps what the page needs"
-    attention, note = _within_budget(explanation.matrices)
-    layers, heads, tokens = attention.shape[:3]
-    result, layout = explanation.result, explanation.layout
-    names = ["The class token", "The distillation token"][: layout.prefix]
-    names += [f"Register {i + 1}" for i in range(layout.prefix - len(names))]
-    most = attention.flatten(1, 2).amax(dim=-1)  # (layers, heads·tokens)
+    """The page for an explanation with its layers; `positions` (gh, gw, gh, gw)."""
+    assert explanation.layers, "explain(..., layers=True) keeps what the page needs"
+    layers, note = _within_budget(explanation.layers)
+    result, prefix = explanation.result, layers[0].places.prefix
+    names = ["The class token", "The distillation token"][:prefix]
+    names += [f"Register {i + 1}" for i in range(prefix - len(names))]
     maps = {"rollout over all layers": explanation.rollout}
     maps |= {f"for the class {name}": values for name, values in explanation.class_maps.items()}
     data = {
         "picture": data_url(as_picture(explanation.image)),
-        "grid": layout.grid,
-        "prefix": layout.prefix,
+        "grid": explanation.grid,
+        "size": list(explanation.image.shape[1:]),
+        "prefix": prefix,
         "prefixNames": names,
-        "layers": layers,
-        "heads": heads,
-        "headName": "mean of all heads"
-        if heads < explanation.matrices.shape[1]
-        else "the only one",
+        "headName": "mean of all heads" if "averaged" in note else "the only one",
         "answer": f"{result.label}, {100 * result.score:.1f} % sure",
         "note": note,
-        "attention": [_packed(layer.reshape(heads * tokens, -1)) for layer in attention],
-        "most": (most * 1e4).round().int().tolist(),
+        "layers": [_layer(layer) for layer in layers],
         "maps": {name: _short(values.flatten()) for name, values in maps.items()},
         "positions": None if positions is None else _packed_positions(positions),
     }
@@ -56,15 +53,33 @@ def page(explanation: Explanation, positions: Tensor | None = None, title: str =
     return text.replace("__TITLE__", html.escape(title or result.image)).replace("__DATA__", body)
 
 
-def _within_budget(matrices: Tensor) -> tuple[Tensor, str]:
-    if matrices.numel() / 2 <= BUDGET:
-        return matrices, ""
-    mean = matrices.mean(dim=1, keepdim=True)
+def _layer(layer: Layer) -> dict[str, Any]:
+    """One layer for the page: a row of the picture for each head, window and query."""
+    rows = layer.weights.transpose(0, 1).flatten(0, 2)  # (heads · windows · n, n)
+    windows = layer.places.windows
+    return {
+        "number": layer.number + 1,
+        "grid": layer.places.grid,
+        "pixels": layer.places.pixels,
+        "heads": layer.heads,
+        "windows": None if windows is None else windows.flatten().tolist(),
+        "attention": _packed(rows),
+        "most": (rows.amax(dim=-1) * 1e4).round().int().tolist(),
+    }
+
+
+def _within_budget(layers: list[Layer]) -> tuple[list[Layer], str]:
+    def size(some: list[Layer]) -> float:
+        return sum(layer.weights.numel() for layer in some) / 2
+
+    if size(layers) <= BUDGET:
+        return layers, ""
+    mean = [replace(layer, weights=layer.weights.mean(dim=1, keepdim=True)) for layer in layers]
     note = "Heads are averaged here, to keep the page small."
-    if mean.numel() / 2 <= BUDGET:
+    if size(mean) <= BUDGET:
         return mean, note
-    step = -(-mean.numel() // (2 * BUDGET))
-    return mean[step - 1 :: step], f"{note} Of the layers, each {step}th is shown."
+    step = -(-int(size(mean)) // BUDGET)
+    return mean[step - 1 :: step] or mean[-1:], f"{note} Of the layers, each {step}th is shown."
 
 
 def _packed(rows: Tensor) -> str:

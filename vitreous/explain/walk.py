@@ -7,15 +7,17 @@ drawing of the model says.
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from vitreous.explain.attention import Layout, layout_of
+from vitreous.explain.attention import Layer
 from vitreous.explain.pictures import as_picture, data_url, principal_colours, stretched
 from vitreous.explain.style import STYLE
 from vitreous.layers.tap import tapping
+from vitreous.models.model import Places
 from vitreous.models.summary import spelled
 from vitreous.predict import Predictor
 
@@ -28,11 +30,17 @@ WORDS = {
     "that it was a picture.",
     "prefix": "Learned tokens are put in front; the head will read the first of them.",
     "position": "Position is added to each token: without it the list would be a bag.",
+    "patch_norm": "Normalised.",
     "norm": "The last normalisation.",
     "pool": "What the head reads: one vector for the whole image.",
     "pooled_norm": "Normalised once more.",
     "head": "One number for each class; softmax makes probabilities of them.",
 }
+STAGE = (
+    "Stage {number}: but for the first, patches are merged two by two; then blocks attend inside "
+    "windows, every second one with the windows shifted. Left: the map behind the stage. Right: "
+    "what is attended to in its last block, mean of all heads and patches."
+)
 BLOCK = (
     "Block {number}: each token gathers from those it attends to, then thinks for itself (MLP). "
     "Left: the tokens of the patches. Right: what they attend to, mean of all heads and patches."
@@ -55,56 +63,70 @@ def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
     """The stages for one normalised image (c, h, w), and the logits (classes,)."""
     model = predictor.model
     batch = values[None].to(predictor.device)
-    layout = layout_of(model, batch)
-    image = predictor.preprocess.restore(values)
-    stops = [Stop("image", spelled("image", batch), WORDS["image"], [_cut(image, layout)])]
+    stops: list[Stop] = []
+    places: list[Places] = []
     attended: dict[str, Tensor] = {}
     before: list[Tensor] = [batch]
 
     def see(name: str, tensor: Tensor) -> None:
-        if name.endswith(".attention.weights"):
-            looked = tensor[0].mean(dim=(0, 1))  # over heads and queries
-            attended[name.removesuffix(".attention.weights")] = layout.on_grid(looked).cpu()
-            return
-        block = name.removeprefix("blocks.")
+        part = re.match(r"(blocks|stages)\.\d+", name)
+        if name.endswith(".weights") and part:
+            attention = name.removesuffix(".weights")
+            layer = Layer(
+                0, name, tensor, model.places(attention, (batch.shape[2], batch.shape[3]))
+            )
+            places.append(layer.places)
+            asking = torch.full((1, layer.tokens), 1 / layer.tokens, device=tensor.device)
+            attended[part[0]] = layer.on_grid(layer.attended(tensor.mean(dim=1), asking))[0].cpu()
         unchanged = tensor.shape == before[-1].shape and torch.equal(tensor, before[-1])
-        if "." in block or unchanged:
+        if (part and name != part[0]) or name.startswith("stem.") or unchanged:
             return  # the inside of a block, or a stage that this model does not have
         before[:] = [tensor]
-        words = WORDS.get(name) or BLOCK.format(number=int(block) + 1)
-        pictures = _pictures(tensor.detach()[0].cpu(), layout, name == "stem")
+        pictures = _pictures(tensor.detach()[0].cpu(), name)
         if name in attended:
             pictures.append(stretched(attended[name])[None])
-        stops.append(Stop(name, spelled(name, tensor), words, pictures))
+        stops.append(Stop(name, spelled(name, tensor), _words(name), pictures))
 
     with tapping(model, see):
         output = model.features(batch).output
-    return stops, output[0].cpu()
+    for number, stop in enumerate(stops):  # a list of tokens is shown on the grid it comes from
+        if stop.pictures[0].ndim == 2:
+            grid = places[0].grid
+            patches = stop.pictures[0][-grid[0] * grid[1] :]
+            drawn = [principal_colours(patches, grid), *stop.pictures[1:]]
+            stops[number] = replace(stop, pictures=drawn)
+    image = _cut(predictor.preprocess.restore(values), places[0])
+    first = Stop("image", spelled("image", batch), WORDS["image"], [image])
+    return [first, *stops], output[0].cpu()
 
 
-def _cut(image: Tensor, layout: Layout) -> Tensor:
+def _words(name: str) -> str:
+    kind, _, number = name.partition(".")
+    numbered = {"blocks": BLOCK, "stages": STAGE}.get(kind)
+    return numbered.format(number=int(number) + 1) if numbered else WORDS[name]
+
+
+def _cut(image: Tensor, places: Places) -> Tensor:
     """The image, enlarged if it is small, with lines between its patches."""
     times = max(1, -(-400 // max(image.shape[1:])))
     cut = image.repeat_interleave(times, dim=1).repeat_interleave(times, dim=2)
-    for row in range(1, layout.grid[0]):
-        at = round(row * layout.cell[0] * times)
+    for row in range(1, places.grid[0]):
+        at = row * places.pixels[0] * times
         cut[:, at - 1 : at + 1] = 1.0
-    for column in range(1, layout.grid[1]):
-        at = round(column * layout.cell[1] * times)
+    for column in range(1, places.grid[1]):
+        at = column * places.pixels[1] * times
         cut[:, :, at - 1 : at + 1] = 1.0
     return cut
 
 
-def _pictures(tensor: Tensor, layout: Layout, is_map: bool) -> list[Tensor]:
-    """What can be drawn of one stage: (gh, gw, d), (c, h, w), (tokens, d) or (d,)."""
-    if is_map:
-        return [principal_colours(tensor.flatten(1).T, tuple(tensor.shape[1:]))]  # type: ignore[arg-type]
+def _pictures(tensor: Tensor, name: str) -> list[Tensor]:
+    """What can be drawn of one stage: a map, a vector, or tokens as they are, (tokens, d)."""
     if tensor.ndim == 3:
-        return [principal_colours(tensor.flatten(0, 1), layout.grid)]
-    if tensor.ndim == 2:
-        patches = tensor[-layout.patches :]
-        if len(patches) == layout.patches:
-            return [principal_colours(patches, layout.grid)]
+        channels_first = name == "stem" or name.startswith("stages.")
+        on_map = tensor.permute(1, 2, 0) if channels_first else tensor
+        return [principal_colours(on_map.flatten(0, 1), (on_map.shape[0], on_map.shape[1]))]
+    if tensor.ndim == 2 and name not in ("pool", "pooled_norm", "head"):
+        return [tensor]
     return [stretched(tensor.reshape(1, 1, -1)).expand(1, 4, -1)]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitreous.explain import figures, viewer
-from vitreous.explain.attention import layout_of, mean_distances
+from vitreous.explain.attention import mean_distances
 from vitreous.explain.explanation import explain
 from vitreous.explain.parameters import filters, position_similarity
 from vitreous.explain.walk import walk_page
@@ -30,8 +30,7 @@ def write_model(predictor: Predictor, images: Sequence[Any], out: Path) -> list[
     written.append(figures.save(figures.filter_grid(parts), out / "filters.png"))
     batches = list(_batches(predictor, images[:DISTANCE_IMAGES]))
     distances = mean_distances(predictor.model, batches)
-    widest = layout_of(predictor.model, batches[0]).distances().max().item()
-    chart = figures.distance_chart(distances, widest)
+    chart = figures.distance_chart(distances.result(), distances.widest)
     written.append(figures.save(chart, out / "distances.png"))
     return written
 
@@ -40,7 +39,7 @@ def write_image(
     predictor: Predictor, image: Any, folder: Path, classes: Sequence[str] | int = 3
 ) -> list[Path]:
     """What belongs to an image: attention per head, maps, the interactive page and the walk."""
-    found = explain(predictor, image, classes, matrices=True)
+    found = explain(predictor, image, classes, layers=True)
     named = {"rollout": found.rollout}
     named |= {f"for {name}": values for name, values in found.class_maps.items()}
     written = [

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from vitreous.errors import InputError
+from vitreous.errors import ConfigError, InputError
 from vitreous.layers.features import Features
 from vitreous.layers.tap import Tapped
+
+
+class Places(NamedTuple):
+    """Where the tokens of one attention stand in the image."""
+
+    prefix: int
+    """Tokens without a place come first,"""
+    grid: tuple[int, int]
+    """then patches, row by row,"""
+    pixels: tuple[int, int]
+    """of this many pixels each."""
+    windows: Tensor | None = None
+    """(windows, n): where attention stays inside windows, which patch each token of a window is,
+    and -1 for filling. None: all tokens see all."""
 
 
 class Model(Tapped):
@@ -25,6 +39,13 @@ class Model(Tapped):
     def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:
         """What stands behind the chosen blocks or stages, and the output, in one pass."""
         raise NotImplementedError
+
+    def places(self, attention: str, size: tuple[int, int]) -> Places:
+        """Where the tokens of an attention layer, by its name, stand in images of this size."""
+        raise ConfigError(
+            f"{self.name or type(self).__name__} has no attention to look at: use a model that "
+            "has, such as a ViT, DeiT, CPVT, hybrid or Swin"
+        )
 
     def derived(self) -> dict[str, Tensor]:
         """What other libraries keep in their files although it follows from the sizes, by name."""

@@ -52,8 +52,11 @@ FOREIGN: list[tuple[str, str, dict[str, Any]]] = [
     (rf"vit_base_r26_s32{_IMAGE}{_TAG}", "r26+vit-b/32", {}),
     (rf"vit_large_r50_s32{_IMAGE}{_TAG}", "r50+vit-l/32", {}),
     (rf"resnet(?P<layers>18|34|50|101){_TAG}", "resnet-{layers}", {}),
+    (rf"swin(Transformer)?_{_SIZE}_patch4_window7_224(_in22k)?{_TAG}", "swin-{initial}", {}),
+    (rf"swin(Transformer)?_{_SIZE}_patch4_window12_384(_in22k)?{_TAG}", "swin-{initial}-384", {}),
     # torchvision
     (r"vit_(?P<size>b|l|h)_(?P<patch>\d+)", "vit-{size}/{patch}", {}),
+    (r"swin_(?P<initial>t|s|b)", "swin-{initial}", {}),
     # transformers
     (
         rf"google/vit-{_SIZE}-{_PATCH}-(?P<image>\d+)(-in21k)?",
@@ -66,6 +69,8 @@ FOREIGN: list[tuple[str, str, dict[str, Any]]] = [
         "deit-{size}/{patch}-distilled",
         {"norm_eps": 1e-12},
     ),
+    (rf"microsoft/swin-{_SIZE}-patch4-window7-224(-in22k)?", "swin-{initial}", {}),
+    (rf"microsoft/swin-{_SIZE}-patch4-window12-384(-in22k)?", "swin-{initial}-384", {}),
     # google-research/vision_transformer
     (r"(vit-)?(?P<size>ti|s|b|l|h)_(?P<patch>\d+)", "vit-{size}/{patch}", {}),
     (r"r_?\+?(vit-)?ti_16", "r+vit-ti/16", {}),
@@ -86,11 +91,11 @@ def translate(name: str) -> tuple[str, dict[str, Any]] | None:
         found = re.fullmatch(pattern, name, flags=re.IGNORECASE)
         if found is None:
             continue
-        groups = found.groupdict()
-        if groups.get("size"):
-            groups["size"] = SIZES[groups["size"].lower()]
+        groups = {group: text.lower() for group, text in found.groupdict().items() if text}
+        if "size" in groups:  # a tiny ViT is "ti", a tiny Swin is "t"
+            groups |= {"initial": groups["size"][0], "size": SIZES[groups["size"]]}
         changes = dict(numbers)
-        if groups.get("image"):
+        if "image" in groups:
             changes["image_size"] = int(groups["image"])
         return ours.format(**groups), changes
     return None

@@ -29,7 +29,7 @@ from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.patch import PatchEmbedding
 from vitreous.layers.position import relative_index, resample_grid
-from vitreous.models.model import Model
+from vitreous.models.model import Model, Places
 
 Grid = tuple[int, int]
 
@@ -277,16 +277,30 @@ class Swin(Model):
             prefix=0,
         )
 
+    def places(self, attention: str, size: tuple[int, int]) -> Places:
+        stage = int(attention.split(".")[1])
+        pixels = tuple(p << stage for p in pair("patch", self.config.patch))
+        grid = self.grids(size)[stage]
+        module = self.get_submodule(attention)
+        assert isinstance(module, WindowAttention)
+        return Places(0, grid, (pixels[0], pixels[1]), module.places(grid))
+
+    def grids(self, size: tuple[int, int]) -> list[Grid]:
+        """The map's height and width in each stage, for images of this size."""
+        patch = pair("patch", self.config.patch)
+        grids = [(-(-size[0] // patch[0]), -(-size[1] // patch[1]))]
+        for _ in self.config.depths[1:]:
+            h, w = grids[-1]
+            grids.append((-(-h // 2), -(-w // 2)))
+        return grids
+
     def derived(self) -> dict[str, Tensor]:
         """The index of offsets of each attention, and the mask of each shifted one."""
         found = {}
-        config = self.config
-        sides = zip(pair("image_size", config.image_size), pair("patch", config.patch), strict=True)
-        h, w = (-(-side // patch) for side, patch in sides)
+        grids = self.grids(pair("image_size", self.config.image_size))
         for name, module in self.named_modules():
-            if isinstance(module, PatchMerging):
-                h, w = -(-h // 2), -(-w // 2)
-            elif isinstance(module, WindowAttention):
+            if isinstance(module, WindowAttention):
+                h, w = grids[int(name.split(".")[1])]
                 found[f"{name}.index"] = relative_index(module.window)
                 size = (h + -h % module.window[0], w + -w % module.window[1])
                 shift = module.shift(size)

@@ -33,7 +33,7 @@ from vitreous.layers.position import (
     Sines1d,
     Sines2d,
 )
-from vitreous.models.model import Model
+from vitreous.models.model import Model, Places
 
 POSITIONS = (
     "none",
@@ -236,6 +236,13 @@ class ViT(Model):
         prefix = self.config.prefix
         maps = [x[:, prefix:].transpose(1, 2).unflatten(2, grid) for x in tokens]
         return Features(tokens, maps, output, prefix)
+
+    def places(self, attention: str, size: tuple[int, int]) -> Places:
+        grid = self.config.grid_of(size)
+        if self.config.pad:  # the last patches reach over the edge of the image
+            return Places(self.config.prefix, grid, pair("patch", self.config.patch))
+        pixels = (-(-size[0] // grid[0]), -(-size[1] // grid[1]))
+        return Places(self.config.prefix, grid, pixels)
 
     @property
     def reads(self) -> int | None:

@@ -176,8 +176,8 @@ def _write(
     file = target if target.suffix else target / "model.safetensors"
     try:
         if not target.suffix:
-            target.mkdir(parents=True, exist_ok=True)
             config = json.dumps(transformers_config(model), indent=2)
+            target.mkdir(parents=True, exist_ok=True)
             (target / "config.json").write_text(config + "\n", encoding="utf-8")
     except OSError as error:
         raise CheckpointError(f"{target}: cannot be written: {error}") from error

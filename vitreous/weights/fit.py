@@ -1,4 +1,4 @@
-"""Making weights fit a model that has another grid of patches, or another number of channels."""
+"""Making weights fit a model with another grid of patches, other windows or other channels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from torch import Tensor
 
 from vitreous.layers.position import Grid, Learned1d, Learned2d, Position, Relative
 from vitreous.models.model import Model
+from vitreous.models.swin import WindowAttention
 from vitreous.weights.report import ImportReport, Misfit
+
+RESAMPLE = "pass resample='bicubic' (--resample bicubic)"
 
 
 def fit_positions(
@@ -37,14 +40,46 @@ def fit_positions(
                 source = _grid_of(module, name, values[full])
             if source is None or source == module.grid:
                 continue
-            sizes = f"{source[0]}x{source[1]} to {module.grid[0]}x{module.grid[1]}"
+            sizes = _change(source, module.grid)
             if resample is None:
-                misfit.misshaped[full] = (
-                    f"positions change from {sizes}: pass resample='bicubic' (--resample bicubic)"
-                )
+                misfit.misshaped[full] = f"positions change from {sizes}: {RESAMPLE}"
                 continue
             values[full] = module.resample(name, values[full], source, resample)
             report.resampled[full] = f"{sizes}, {resample}"
+
+
+def fit_windows(
+    model: Model,
+    values: dict[str, Tensor],
+    source_window: Grid | None,
+    resample: str | None,
+    report: ImportReport,
+    misfit: Misfit,
+) -> None:
+    """Bring the bias tables among `values` to the model's windows, if `resample` says how."""
+    for owner, module in model.named_modules():
+        full = f"{owner}.bias_table"
+        if not isinstance(module, WindowAttention) or full not in values:
+            continue
+        table = values[full]
+        if table.ndim != 2:
+            continue  # its shape will be refused
+        source = _window_of(table.shape[0], module.window, source_window)
+        if source is None:
+            misfit.misshaped[full] = f"{table.shape[0]} offsets " + (
+                "are not those of a square window: pass source_grid=(height, width)"
+                if source_window is None
+                else f"are not those of a window of {source_window[0]}x{source_window[1]}"
+            )
+            continue
+        if source == module.window:
+            continue
+        sizes = _change(source, module.window)
+        if resample is None:
+            misfit.misshaped[full] = f"windows change from {sizes}: {RESAMPLE}"
+            continue
+        values[full] = module.resample(table, source, resample)
+        report.resampled[full] = f"{sizes}, {resample}"
 
 
 def fit_input(
@@ -171,3 +206,16 @@ def _grid_of(module: Position, name: str, value: Tensor) -> Grid:
     assert isinstance(module, Learned2d)
     gh, gw = module.grid
     return (value.shape[0], gw) if name == "y" else (gh, value.shape[0])
+
+
+def _window_of(offsets: int, target: Grid, source: Grid | None) -> Grid | None:
+    """The window that has so many offsets: the source's own, else the target's or a square one."""
+    half = (math.isqrt(offsets) + 1) // 2
+    for window in (source,) if source is not None else (target, (half, half)):
+        if offsets == (2 * window[0] - 1) * (2 * window[1] - 1):
+            return window
+    return None
+
+
+def _change(source: Grid, target: Grid) -> str:
+    return f"{source[0]}x{source[1]} to {target[0]}x{target[1]}"

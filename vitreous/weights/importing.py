@@ -15,7 +15,7 @@ from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models.model import Model
 from vitreous.weights.files import Checkpoint, read_tensors
-from vitreous.weights.fit import fit_input, fit_positions
+from vitreous.weights.fit import fit_input, fit_positions, fit_windows
 from vitreous.weights.formats import find_format
 from vitreous.weights.hub import resolve
 from vitreous.weights.matching import (
@@ -47,12 +47,13 @@ def import_weights(
     """Load `source` into `model`, every tensor of it, or raise and leave the model as it was.
 
     source: a file, a folder, a hub reference (`hf:owner/name[@revision]`), or tensors by name.
-    format: google, timm, huggingface, torchvision, vit_pytorch, deit, paddle, vitreous, or the path
-        of a .toml file with rules; None looks which of them fits.
+    format: google, timm, huggingface, torchvision, vit_pytorch, deit, official, paddle, vitreous,
+        or the path of a .toml file with rules; None looks which of them fits.
     reinit: patterns of our parameters that start afresh, whatever the source has for them.
     drop: patterns of the source's keys that are not wanted.
-    resample: bicubic or bilinear: let position embeddings change their grid.
-    source_grid: the grid of the source's positions where it is not a square.
+    resample: bicubic or bilinear: let position embeddings change their grid, and the biases of
+        windows their window.
+    source_grid: the grid of the source's positions, or its window, where it is not a square.
     adapt_channels: let the first layer change its number of channels.
     keep: fields of the config that stay although the checkpoint says, or its library computes with,
         others: "norm_eps", "heads", "activation", "pool" …
@@ -78,6 +79,7 @@ def import_weights(
     _account_for_rest(model, rules, tensors, used, reinit, report, misfit)
     grid = None if source_grid is None else pair("source_grid", source_grid)
     fit_positions(model, values, grid, resample, report, misfit)
+    fit_windows(model, values, grid, resample, report, misfit)
     fit_input(model, values, adapt_channels, report, misfit)
     _check_shapes(model, values, misfit)
     _compare_fields(model, stated, keep, report, misfit)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,60 @@ from vitreous.weights.fit import divide_rows
 from vitreous.weights.matching import axes_of, family_of, find_keys, without_prefix
 from vitreous.weights.rules import Format, to_ours
 
-TRANSFORMERS = {
+
+@dataclass(frozen=True)
+class Described:
+    """How transformers' config.json describes the models of one of our families."""
+
+    family: str
+    title: str
+    """What the names of its classes begin with."""
+    fields: Mapping[str, str]
+    """Its fields and ours of the same meaning."""
+    ours: Mapping[str, Any] = field(default_factory=dict)
+    """What ours are where the file is silent: transformers' default, not ours."""
+    theirs: Mapping[str, Any] = field(default_factory=dict)
+    """What its fields must be, as ours can be nothing else."""
+
+
+_IMAGES = {
+    "image_size": "image_size",
+    "patch_size": "patch",
+    "num_channels": "channels",
+    "qkv_bias": "qkv_bias",
+}
+_VIT = {
+    **_IMAGES,
     "hidden_size": "dim",
     "num_hidden_layers": "depth",
     "num_attention_heads": "heads",
     "intermediate_size": "mlp_dim",
-    "image_size": "image_size",
-    "patch_size": "patch",
-    "num_channels": "channels",
     "layer_norm_eps": "norm_eps",
-    "qkv_bias": "qkv_bias",
+    "hidden_act": "activation",
 }
-"""Fields of transformers' ViTConfig and DeiTConfig that have the same meaning as ours."""
+_SWIN = {
+    **_IMAGES,
+    "embed_dim": "dim",
+    "depths": "depths",
+    "num_heads": "heads",
+    "window_size": "window",
+    "mlp_ratio": "mlp_ratio",
+}
+_VIT_SILENT = {"norm_eps": 1e-12, "activation": "gelu"}
+TRANSFORMERS = {
+    "deit": Described(
+        "vit", "DeiT", _VIT, {**_VIT_SILENT, "tokens": "class+distillation", "pool": "both"}
+    ),
+    "vit": Described("vit", "ViT", _VIT, _VIT_SILENT),
+    # layer_norm_eps reaches only some of its norms; the others have 1e-5.
+    "swin": Described(
+        "swin",
+        "Swin",
+        _SWIN,
+        theirs={"hidden_act": "gelu", "layer_norm_eps": 1e-5, "use_absolute_embeddings": False},
+    ),
+}
+"""By the model_type of the file."""
 TRANSFORMERS_ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
@@ -88,7 +131,8 @@ def stated_fields(source: str, path: Path, metadata: Mapping[str, str]) -> dict[
     """What the checkpoint's own config says that no tensor shows."""
     origin = origin_of(source, path, metadata)
     changes = origin[1] if origin else {}
-    return {name: changes[name] for name in HIDDEN if name in changes}
+    stated = {name: changes[name] for name in HIDDEN if name in changes}
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in stated.items()}
 
 
 def infer_changes(
@@ -138,27 +182,37 @@ def infer_changes(
 def transformers_config(model: Model) -> dict[str, Any]:
     """The config.json with which transformers loads what we export as `huggingface`."""
     config = model.config
-    distilled = config.tokens == "class+distillation"
-    activations = {ours: theirs for theirs, ours in reversed(TRANSFORMERS_ACTIVATIONS.items())}
-    square = {
-        name: value[0] if value[0] == value[1] else list(value)
-        for name, value in (("image_size", config.image_size), ("patch_size", config.patch))
-    }
-    fields = {theirs: getattr(config, ours) for theirs, ours in TRANSFORMERS.items()}
-    family = "DeiT" if distilled else "ViT"
-    head = (
-        "ForImageClassificationWithTeacher" if config.pool == "both" else "ForImageClassification"
-    )
+    distilled = getattr(config, "tokens", "") == "class+distillation"
+    kind = "deit" if distilled else family_of(model)
+    described = TRANSFORMERS[kind]
+    head = "ForImageClassification"
+    if config.head == "none":
+        head = "Model"
+    elif getattr(config, "pool", "") == "both":
+        head += "WithTeacher"
     return {
-        "model_type": family.lower(),
-        "architectures": [family + ("Model" if config.head == "none" else head)],
-        **fields,
-        **square,
-        "intermediate_size": config.mlp_width,
-        "hidden_act": activations[config.activation],
+        "model_type": kind,
+        "architectures": [described.title + head],
+        **{theirs: _as_theirs(config, ours) for theirs, ours in described.fields.items()},
+        **described.theirs,
         "id2label": {str(i): f"LABEL_{i}" for i in range(config.classes)},
         "label2id": {f"LABEL_{i}": i for i in range(config.classes)},
     }
+
+
+def _as_theirs(config: Any, ours: str) -> Any:
+    """The value of one of our fields as transformers writes it."""
+    value = getattr(config, ours)
+    match ours:
+        case "mlp_dim":
+            return config.mlp_width
+        case "activation":
+            return next(t for t, mine in TRANSFORMERS_ACTIVATIONS.items() if mine == value)
+        case "window" if value[0] != value[1]:
+            raise CheckpointError(f"window = {value}: transformers' windows are square")
+        case "image_size" | "patch" | "window":
+            return value[0] if value[0] == value[1] else list(value)
+    return value
 
 
 def _from_transformers(path: Path) -> Origin | None:
@@ -166,19 +220,21 @@ def _from_transformers(path: Path) -> Origin | None:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable JSON file: {error}") from error
-    if not isinstance(data, dict) or data.get("model_type") not in ("vit", "deit"):
+    if not isinstance(data, dict) or data.get("model_type") not in TRANSFORMERS:
         return None
-    changes = {ours: data[theirs] for theirs, ours in TRANSFORMERS.items() if theirs in data}
-    # What the file leaves out is transformers' default, not ours.
-    changes.setdefault("norm_eps", 1e-12)
-    activation = data.get("hidden_act", "gelu")
-    if activation not in TRANSFORMERS_ACTIVATIONS:
-        raise CheckpointError(f"{path}: hidden_act = {activation!r} is not supported")
-    changes["activation"] = TRANSFORMERS_ACTIVATIONS[activation]
+    described = TRANSFORMERS[data["model_type"]]
+    stated = {ours: data[theirs] for theirs, ours in described.fields.items() if theirs in data}
+    changes = {**described.ours, **stated}
+    for name, value in described.theirs.items():
+        if data.get(name, value) != value:
+            raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
+    if "hidden_act" in data and "activation" in changes:
+        if data["hidden_act"] not in TRANSFORMERS_ACTIVATIONS:
+            raise CheckpointError(f"{path}: hidden_act = {data['hidden_act']!r} is not supported")
+        changes["activation"] = TRANSFORMERS_ACTIVATIONS[data["hidden_act"]]
     kind = str((data.get("architectures") or [""])[0])
-    if data["model_type"] == "deit":
-        pool = "class" if kind == "DeiTForImageClassification" else "both"
-        changes |= {"tokens": "class+distillation", "pool": pool}
-    if kind in ("ViTModel", "DeiTModel"):
+    if kind == "DeiTForImageClassification":
+        changes["pool"] = "class"
+    if kind == f"{described.title}Model":
         changes["head"] = "none"
-    return "vit", changes
+    return described.family, changes

@@ -56,8 +56,9 @@ def _globals() -> Iterator[tuple[str, Maker | stored.StorageType | torch.dtype]]
     yield "numpy ndarray", Maker(stored.make_empty_array)
     yield "numpy dtype", Maker(stored.make_array_type)
     yield "collections OrderedDict", Maker(stored.make_dict)
-    # Training scripts keep their arguments; nothing here needs them, so they become {}.
-    yield "argparse Namespace", Maker(stored.make_dict)
+    # Training scripts keep their arguments; nothing here needs them, so they become plain data.
+    for name in ("argparse Namespace", "yacs.config CfgNode"):  # the second in Swin's releases
+        yield name, Maker(stored.make_dict)
     yield "_codecs encode", Maker(stored.make_bytes)
     for builtins in ("builtins", "__builtin__"):  # Python 3 and 2; protocol 2 has the second
         for name in ("bytes", "bytearray"):

@@ -13,7 +13,7 @@ class ImportReport:
     format: str
     loaded: list[str] = field(default_factory=list)
     resampled: dict[str, str] = field(default_factory=dict)
-    """Position parameters that changed their grid, and how."""
+    """Position parameters that changed their grid or window, and how."""
     adapted: dict[str, str] = field(default_factory=dict)
     """Parameters that changed their number of channels, and how."""
     reinitialised: list[str] = field(default_factory=list)
