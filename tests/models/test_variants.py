@@ -7,11 +7,17 @@ import timm
 import torch
 import torchvision
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import DeiTConfig, DeiTForImageClassificationWithTeacher
+from transformers import (
+    DeiTConfig,
+    DeiTForImageClassificationWithTeacher,
+    SwinConfig,
+    SwinForImageClassification,
+)
 from transformers import ViTConfig as HfConfig
 from transformers import ViTForImageClassification as HfViT
 
 import vitreous
+from vitreous.errors import ConfigError
 from vitreous.models import configure, counts
 from vitreous.models.names import translate
 from vitreous.models.summary import summarise
@@ -77,7 +83,8 @@ TIMM = [
     name
     for name in timm.list_models()
     if (found := translate(name)) is not None and found[0] in PARAMETERS
-    if not name.endswith("_384") or "base" in name  # one size shows that sizes are understood
+    # of ViTs, one size shows that sizes are understood
+    if not name.endswith("_384") or "base" in name or name.startswith("swin")
 ]
 TORCHVISION = [
     "vit_b_16",
@@ -85,6 +92,9 @@ TORCHVISION = [
     "vit_l_16",
     "vit_l_32",
     "vit_h_14",
+    "swin_t",
+    "swin_s",
+    "swin_b",
     "resnet18",
     "resnet34",
     "resnet50",
@@ -113,7 +123,7 @@ def test_exact_count(name):
 
 def test_timm_has_most_of_them():
     """So that a change in timm's names cannot empty the comparison."""
-    assert len({translate(name)[0] for name in TIMM}) >= 22, TIMM
+    assert len({translate(name)[0] for name in TIMM}) >= 28, TIMM
 
 
 @pytest.mark.parametrize("name", TIMM)
@@ -143,6 +153,58 @@ def test_count_of_transformers(name):
         num_labels=config.classes,
     )
     assert count(model, theirs) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", vitreous.models("swin*"))
+def test_count_of_transformers_swin(name):
+    config = configure(name)[1]
+    theirs = SwinConfig(
+        embed_dim=config.dim,
+        depths=config.depths,
+        num_heads=config.heads,
+        window_size=config.window[0],
+        image_size=config.image_size[0],
+        num_labels=config.classes,
+    )
+    assert count(SwinForImageClassification, theirs) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize(
+    ("foreign", "name"),
+    [
+        ("swin_tiny_patch4_window7_224", "swin-t"),
+        ("swin_small_patch4_window7_224.ms_in22k_ft_in1k", "swin-s"),
+        ("swin_base_patch4_window7_224_in22k", "swin-b"),
+        ("swin_large_patch4_window12_384.ms_in22k", "swin-l-384"),
+        ("swin_t", "swin-t"),
+        ("Swin_B", "swin-b"),
+        ("microsoft/swin-tiny-patch4-window7-224", "swin-t"),
+        ("microsoft/swin-large-patch4-window7-224-in22k", "swin-l"),
+        ("microsoft/swin-base-patch4-window12-384", "swin-b-384"),
+        ("SwinTransformer_tiny_patch4_window7_224", "swin-t"),
+        ("SwinTransformer_base_patch4_window12_384", "swin-b-384"),
+    ],
+)
+def test_names_of_swin_elsewhere(foreign, name):
+    assert translate(foreign) == (name, {})
+    assert configure(foreign) == configure(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "swin_tiny_patch4_window12_384",
+        "swin_huge_patch4_window7_224",
+        "swin_tiny_patch4_window8_256",
+        "swin_s3_tiny_224",
+        "swin_v2_t",
+        "swin_l",
+        "microsoft/swinv2-tiny-patch4-window8-256",
+    ],
+)
+def test_swins_that_are_others(name):
+    with pytest.raises(ConfigError, match="unknown model"):
+        configure(name)
 
 
 def test_listed_counts_are_the_models_own():

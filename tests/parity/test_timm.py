@@ -1,10 +1,11 @@
-"""ViT, DeiT, hybrids and ResNets give timm's outputs with timm's weights, and the other way."""
+"""ViT, DeiT, hybrids, ResNets and Swins give timm's outputs with timm's weights, and back."""
 
 import pytest
 import timm
 import torch
 from compare import TOLERANCE, both_ways, perturb, picture, relative_error
 from timm.models.deit import VisionTransformerDistilled
+from timm.models.swin_transformer import SwinTransformer
 from timm.models.vision_transformer import VisionTransformer
 
 import vitreous
@@ -143,3 +144,57 @@ def test_resnet(layers):
     theirs = timm.create_model(f"resnet{layers}", num_classes=11)
     ours = vitreous.create(f"resnet-{layers}", classes=11)
     both_ways(theirs, ours, picture(2, 3, 70, 64), "timm")
+
+
+def small_swins(size=(32, 32), patch=4, window=4, depths=(2, 2), heads=(2, 4), **options):
+    shared = {"qkv_bias": True, "mlp_ratio": 4.0, **options}
+    theirs = SwinTransformer(
+        img_size=size,
+        patch_size=patch,
+        window_size=window,
+        embed_dim=16,
+        depths=depths,
+        num_heads=heads,
+        num_classes=7,
+        **shared,
+    )
+    fields = {"image_size": size, "patch": patch, "window": window}
+    ours = vitreous.create(
+        "swin", **fields, dim=16, depths=depths, heads=heads, classes=7, **shared
+    )
+    return theirs, ours
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"size": (64, 96)},
+        {"size": (32, 64)},  # one window high in the second stage: only columns are shifted
+        {"depths": (1, 1)},  # no window is shifted
+        {"depths": (3, 1, 2), "heads": (1, 2, 8), "size": (64, 64)},
+        {"window": (2, 4), "size": (32, 64)},
+        {"patch": 2, "size": (32, 48)},
+        {"qkv_bias": False, "mlp_ratio": 2.5},
+    ],
+    ids=str,
+)
+def test_swin(options):
+    theirs, ours = small_swins(**options)
+    both_ways(theirs, ours, picture(2, 3, *options.get("size", (32, 32))), "timm")
+
+
+def test_swin_t_at_full_size():
+    theirs = timm.create_model("swin_tiny_patch4_window7_224")
+    ours = vitreous.create("swin_tiny_patch4_window7_224")
+    both_ways(theirs, ours, picture(2, 3, 224, 224), "timm")
+
+
+@torch.no_grad()
+def test_windows_that_timm_made_smaller():
+    """For a map that is smaller than its windows, timm keeps a table for smaller ones."""
+    theirs = perturb(small_swins(size=(24, 24))[0])  # 6x6, then 3x3 patches
+    ours = small_swins(size=(24, 24))[1].eval()
+    report = vitreous.import_weights(ours, theirs.state_dict(), resample="bicubic")
+    changed = [f"stages.1.blocks.{i}.attention.bias_table" for i in range(2)]
+    assert report.resampled == dict.fromkeys(changed, "3x3 to 4x4, bicubic")

@@ -1,4 +1,4 @@
-"""ViT and ResNet give torchvision's outputs with its weights, and the other way."""
+"""ViT, ResNet and Swin give torchvision's outputs with its weights, and the other way."""
 
 import pytest
 import torch
@@ -30,6 +30,34 @@ def test_resnet(layers):
     theirs = getattr(torchvision.models, f"resnet{layers}")(num_classes=11)
     ours = vitreous.create(f"resnet-{layers}", classes=11)
     both_ways(theirs, ours, picture(2, 3, 64, 90), "torchvision")
+
+
+@pytest.mark.parametrize(
+    ("size", "window"),
+    [
+        ((32, 32), (4, 4)),
+        ((64, 96), (4, 4)),
+        ((32, 64), (4, 4)),  # one window high in the second stage: only columns are shifted
+        ((52, 76), (4, 4)),  # 13x19 and 7x10 patches: filled up to whole windows
+        ((28, 20), (4, 4)),  # 4x3 patches in the second stage: less than a window
+        ((36, 40), (2, 3)),
+        ((4, 4), (4, 4)),
+    ],
+)
+@pytest.mark.parametrize("depths", [(2, 2), (1, 3)])
+def test_swin(size, window, depths):
+    fields = {"dim": 16, "depths": depths, "heads": (2, 4), "classes": 7}
+    theirs = torchvision.models.SwinTransformer(
+        [4, 4], 16, list(depths), [2, 4], list(window), num_classes=7
+    )
+    ours = vitreous.create("swin", image_size=size, window=window, **fields)
+    report = both_ways(theirs, ours, picture(2, 3, *size), "torchvision")
+    assert len(report.dropped) == sum(depths), "an index for each block, which is derived"
+
+
+def test_swin_t_at_full_size():
+    theirs = torchvision.models.swin_t()
+    both_ways(theirs, vitreous.create("swin_t"), picture(2, 3, 224, 224), "torchvision")
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""ViT and DeiT give transformers' outputs with its weights, and the other way."""
+"""ViT, DeiT and Swin give transformers' outputs with its weights, and the other way."""
 
 import pytest
 import torch
@@ -6,6 +6,9 @@ from compare import TOLERANCE, both_ways, perturb, picture, relative_error
 from transformers import (
     DeiTConfig,
     DeiTForImageClassificationWithTeacher,
+    SwinConfig,
+    SwinForImageClassification,
+    SwinModel,
     ViTConfig,
     ViTForImageClassification,
     ViTModel,
@@ -83,5 +86,93 @@ def test_files_of_save_pretrained_and_for_from_pretrained(tmp_path, format):
     exported = vitreous.export_weights(ours, format)
     write_tensors(tmp_path / "model.safetensors", exported, "safetensors", {"format": "pt"})
     again, info = ViTForImageClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
+    assert relative_error(again.eval()(images).logits, ours(images)) < TOLERANCE
+
+
+def small_swins(kind=SwinForImageClassification, size=(32, 32), patch=4, **options):
+    shared = {"depths": [2, 2], "qkv_bias": True, "mlp_ratio": 4.0, **options}
+    theirs = kind(
+        SwinConfig(
+            image_size=size,
+            patch_size=patch,
+            embed_dim=16,
+            num_heads=[2, 4],
+            window_size=4,
+            num_labels=7,
+            **shared,
+        )
+    )
+    head = {"head": "none"} if kind is SwinModel else {"classes": 7}
+    fields = {"image_size": size, "patch": patch, "dim": 16, "heads": (2, 4), "window": 4}
+    return theirs, vitreous.create("swin", **fields, **head, **shared)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"size": (64, 96)},
+        {"size": (52, 76)},  # 13x19 and 7x10 patches: filled up to whole windows
+        {"size": (50, 75)},  # filled up to whole patches too
+        {"depths": [1, 3]},
+        {"patch": 2, "size": (32, 48)},
+        {"qkv_bias": False, "mlp_ratio": 2.5},
+    ],
+    ids=str,
+)
+def test_swin(options):
+    theirs, ours = small_swins(**options)
+    images = picture(2, 3, *options.get("size", (32, 32)))
+    both_ways(theirs, ours, images, "huggingface", logits)
+
+
+@torch.no_grad()
+def test_swin_where_one_side_is_no_longer_than_a_window():
+    """There transformers shifts no window at all; torchvision, timm and we shift the long side."""
+    for size, alike in (((32, 64), False), ((64, 64), True)):
+        theirs, ours = small_swins(size=size)
+        vitreous.import_weights(ours.eval(), perturb(theirs).state_dict(), "huggingface")
+        images = picture(2, 3, *size)
+        assert (relative_error(ours(images), theirs(images).logits) < TOLERANCE) == alike
+
+
+def test_bare_swin():
+    theirs, ours = small_swins(SwinModel)
+    images = picture(2, 3, 32, 32)
+    both_ways(theirs, ours, images, "huggingface", lambda output: output.pooler_output)
+
+
+def test_swin_t_at_full_size():
+    theirs = SwinForImageClassification(SwinConfig(num_labels=1000))
+    ours = vitreous.create("microsoft/swin-tiny-patch4-window7-224")
+    report = both_ways(theirs, ours, picture(2, 3, 224, 224), "huggingface", logits)
+    assert not report.numbers, "transformers' epsilon is the paper's here"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("format", ["huggingface", "huggingface-v4"])
+def test_swin_files_of_save_pretrained_and_for_from_pretrained(tmp_path, format):
+    """Files keep the names of transformers 4, and those on the hub an index for each block."""
+    from vitreous.weights.files import read_tensors, write_tensors
+
+    theirs, ours = small_swins()
+    perturb(theirs).save_pretrained(tmp_path)
+    stored = read_tensors(tmp_path).tensors
+    table = "swin.encoder.layers.1.blocks.0.attention.self.relative_position_bias_table"
+    assert table in stored, "the names of 4.x"
+    index = table.replace("bias_table", "index")
+    stored[index] = torch.zeros(16, 16, dtype=torch.int64)
+    write_tensors(tmp_path / "model.safetensors", stored, "safetensors", {"format": "pt"})
+    report = vitreous.import_weights(ours.eval(), tmp_path)
+    assert (report.format, report.dropped) == ("huggingface", [index])
+    images = picture(2, 3, 32, 32)
+    assert relative_error(ours(images), theirs.eval()(images).logits) < TOLERANCE
+
+    perturb(ours, seed=9)
+    exported = vitreous.export_weights(ours, format)
+    assert (table in exported) == (format == "huggingface-v4")
+    write_tensors(tmp_path / "model.safetensors", exported, "safetensors", {"format": "pt"})
+    again, info = SwinForImageClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert [*info["missing_keys"], *info["unexpected_keys"]] == []
     assert relative_error(again.eval()(images).logits, ours(images)) < TOLERANCE

@@ -7,7 +7,7 @@ import vitreous
 from vitreous.errors import ConfigError
 from vitreous.train.optimise import (
     Average,
-    depth_of,
+    depths_of,
     freeze,
     parameter_groups,
     rate_at,
@@ -36,7 +36,27 @@ def test_rates_fall_towards_the_image():
     assert found["head.out.weight"] == found["norm.weight"] == 1.0
     assert [found[f"blocks.{i}.mlp.fc1.weight"] for i in (2, 1, 0)] == [0.5, 0.25, 0.125]
     assert found["patch.weight"] == found["position.table"] == 0.0625
-    assert depth_of("stages.2.0.conv1.weight") == 3
+
+
+def test_rates_know_about_stages():
+    fields = {"image_size": 32, "dim": 8, "depths": (2, 3), "heads": (1, 2), "window": 4}
+    found = {n: lr for n, (lr, _) in rates(vitreous.create("swin", **fields), 0.5).items()}
+    blocks = [(1, 2), (1, 1), (1, 0), (0, 1), (0, 0)]
+    names = [f"stages.{stage}.blocks.{block}.mlp.fc1.weight" for stage, block in blocks]
+    assert [found[name] for name in names] == [0.5**i for i in range(1, 6)]
+    assert found["stages.1.merge.reduction.weight"] == found[names[2]]
+    assert found["patch.weight"] == found["patch_norm.weight"] == 0.5**6
+    assert found["head.out.weight"] == found["norm.weight"] == 1.0
+    resnet = depths_of(["root.conv.weight", "stages.0.1.conv1.weight", "stages.2.0.conv1.weight"])
+    assert list(resnet.values()) == [0, 1, 2]
+    hybrid = depths_of(["stem.stages.0.0.conv1.weight", "blocks.0.norm1.weight"])
+    assert list(hybrid.values()) == [0, 1]
+
+
+def test_relative_biases_do_not_decay():
+    fields = {"image_size": 32, "dim": 8, "depths": (1,), "heads": (1,), "window": 4}
+    found = rates(vitreous.create("swin", **fields), 1.0)
+    assert found["stages.0.blocks.0.attention.bias_table"] == (1.0, 0.0)
 
 
 def test_warm_up_and_cosine():

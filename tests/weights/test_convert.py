@@ -12,37 +12,53 @@ from vitreous.errors import CheckpointError, ConfigError
 from vitreous.weights.convert import convert
 from vitreous.weights.files import read_tensors, write_tensors
 from vitreous.weights.formats import formats
+from vitreous.weights.origin import own_metadata
 
 FIELDS = {"image_size": 32, "patch": 8, "dim": 32, "depth": 2, "heads": 2, "mlp_dim": 64}
-KIND = {"google": "npz", "torchvision": "pth", "deit": "pth", "paddle": "pdparams"}
+SWIN = {"image_size": 32, "dim": 16, "depths": (2, 2), "heads": (2, 4), "window": 4}
+KIND = {
+    "google": "npz",
+    "torchvision": "pth",
+    "deit": "pth",
+    "official": "pth",
+    "paddle": "pdparams",
+}
 ENDING = {"npz": ".npz", "pth": ".pth", "pdparams": ".pdparams", "safetensors": ".safetensors"}
-PLAIN = [name for name in formats() if name != "vit_pytorch"]  # whose models have other parts
+PLAIN = [
+    (name, family, fields)
+    for name, sets in formats().items()
+    for family, fields in (("vit", FIELDS), ("swin", SWIN))
+    if any(family in rules.families for rules in sets)
+    if name != "vit_pytorch"  # whose models have other parts
+]
 
 
-@pytest.fixture
-def own(tmp_path):
-    """A model and its file in our own format."""
-    model = perturb(vitreous.create("vit", classes=7, **FIELDS))
-    path = tmp_path / "own.safetensors"
-    from vitreous.weights.origin import own_metadata
-
+def own_file(path, model):
     write_tensors(
         path, vitreous.export_weights(model, "vitreous"), "safetensors", own_metadata(model)
     )
     return model, path
 
 
+@pytest.fixture
+def own(tmp_path):
+    """A model and its file in our own format."""
+    model = perturb(vitreous.create("vit", classes=7, **FIELDS))
+    return own_file(tmp_path / "own.safetensors", model)
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("format", PLAIN)
-def test_there_and_back_through_every_format(own, tmp_path, format):
-    model, path = own
+@pytest.mark.parametrize(("format", "family", "fields"), PLAIN, ids=lambda v: str(v)[:14])
+def test_there_and_back_through_every_format(tmp_path, format, family, fields):
+    model = perturb(vitreous.create(family, classes=7, **fields))
+    path = own_file(tmp_path / "own.safetensors", model)[1]
     there = tmp_path / f"there{ENDING[KIND.get(format, 'safetensors')]}"
     done = convert(path, there, to_format=format)
     assert done.difference == 0
     assert done.imported.format == "vitreous"
-    changes = {**FIELDS, "norm_eps": model.config.norm_eps}
+    changes = {**fields, "norm_eps": model.config.norm_eps}
     back = tmp_path / "back.safetensors"
-    convert(there, back, from_format=format, model="vit", changes=changes)
+    convert(there, back, from_format=format, model=family, changes=changes)
     again, ours = read_tensors(back).tensors, model.state_dict()
     assert again.keys() == ours.keys()
     assert all(torch.equal(again[name], ours[name]) for name in ours)
@@ -103,10 +119,81 @@ def test_distilled_model_to_a_folder(tmp_path):
         assert relative_error(theirs(images).logits, model(images)) < 1e-5
 
 
-def test_deit_files_are_wrapped_as_the_official_script_wants(own, tmp_path):
-    _, path = own
-    convert(path, tmp_path / "deit.pth", to_format="deit")
-    assert set(torch.load(tmp_path / "deit.pth", weights_only=True)) == {"model"}
+@torch.no_grad()
+@pytest.mark.parametrize("format", ["huggingface", "huggingface-v4"])
+@pytest.mark.parametrize("head", ["linear", "none"])
+def test_swin_to_a_folder_and_back(tmp_path, head, format):
+    from transformers import SwinForImageClassification, SwinModel
+
+    fields = {**SWIN, "image_size": (64, 96), "channels": 2, "mlp_ratio": 3.0, "head": head}
+    classes = {} if head == "none" else {"classes": 5}
+    model = perturb(vitreous.create("swin", **fields, **classes))
+    path = own_file(tmp_path / "own.safetensors", model)[1]
+    done = convert(path, tmp_path / "folder", to_format=format)
+    assert done.notes == (), "config.json says every number"
+    kind = SwinModel if head == "none" else SwinForImageClassification
+    theirs, info = kind.from_pretrained(tmp_path / "folder", output_loading_info=True)
+    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
+    images = picture(2, 2, 64, 96)
+    got = theirs.eval()(images)
+    got = got.pooler_output if head == "none" else got.logits
+    assert relative_error(got, model(images)) < 1e-5
+    back = convert(tmp_path / "folder", tmp_path / "back.safetensors")
+    assert back.config == model.config
+    again = read_tensors(tmp_path / "back.safetensors").tensors
+    assert all(torch.equal(again[name], value) for name, value in model.state_dict().items())
+
+    theirs.save_pretrained(tmp_path / "saved")
+    saved = convert(tmp_path / "saved", tmp_path / "saved.safetensors")
+    assert saved.config == model.config, "and so does what transformers itself writes"
+
+
+def test_what_transformers_swin_cannot_be_is_refused(tmp_path):
+    flat = vitreous.create("swin", **{**SWIN, "window": (2, 4)})
+    path = own_file(tmp_path / "flat.safetensors", flat)[1]
+    with pytest.raises(CheckpointError, match=r"window = \(2, 4\).*square"):
+        convert(path, tmp_path / "folder", to_format="huggingface")
+    assert not (tmp_path / "folder").exists()
+    other = vitreous.create("swin", norm_eps=1e-6, **SWIN)
+    with pytest.raises(CheckpointError, match=r"cannot compute.*norm_eps = 1e-06"):
+        vitreous.export_weights(other, "huggingface")
+    convert(
+        own_file(tmp_path / "own.safetensors", vitreous.create("swin", **SWIN))[1],
+        tmp_path / "folder",
+        to_format="huggingface",
+    )
+    file = tmp_path / "folder" / "config.json"
+    config = json.loads(file.read_text())
+    for name, value in (("hidden_act", "relu"), ("layer_norm_eps", 1e-12)):
+        file.write_text(json.dumps({**config, name: value}))
+        with pytest.raises(CheckpointError, match=f"{name} = .* is not supported"):
+            convert(tmp_path / "folder", tmp_path / "back.safetensors")
+
+
+def test_classes_and_channels_of_a_swin_come_from_the_tensors(tmp_path):
+    model = perturb(vitreous.create("swin", classes=9, channels=2, **SWIN))
+    source = tmp_path / "w.pth"
+    write_tensors(source, vitreous.export_weights(model, "official"), "pth", wrap="model")
+    done = convert(source, tmp_path / "w.safetensors", model="swin", changes=SWIN)
+    assert (done.config.classes, done.config.channels) == (9, 2)
+    assert done.imported.format == "official"
+
+
+def test_windows_change_when_asked(tmp_path):
+    model = perturb(vitreous.create("swin", classes=7, **SWIN))
+    path = own_file(tmp_path / "own.safetensors", model)[1]
+    larger = {"window": 6, "image_size": 48}
+    with pytest.raises(CheckpointError, match="windows change from 4x4 to 6x6"):
+        convert(path, tmp_path / "new.safetensors", changes=larger)
+    done = convert(path, tmp_path / "new.safetensors", changes=larger, resample="bicubic")
+    assert set(done.imported.resampled.values()) == {"4x4 to 6x6, bicubic"}
+
+
+def test_deit_and_swin_files_are_wrapped_as_the_official_scripts_want(own, tmp_path):
+    swin = own_file(tmp_path / "swin.safetensors", vitreous.create("swin", **SWIN))
+    for (_, path), format in ((own, "deit"), (swin, "official")):
+        convert(path, tmp_path / "w.pth", to_format=format)
+        assert set(torch.load(tmp_path / "w.pth", weights_only=True)) == {"model"}
 
 
 def test_a_file_that_does_not_read_back_the_same_is_refused(own, tmp_path, monkeypatch):

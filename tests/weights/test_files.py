@@ -10,6 +10,8 @@ import pickle
 import random
 import resource
 import struct
+import sys
+import types
 import zipfile
 import zlib
 from collections import OrderedDict
@@ -182,6 +184,37 @@ def test_training_checkpoints(tmp_path: Path, zipped: bool, protocol: int, key: 
     torch.save(
         content, tmp_path / "w", _use_new_zipfile_serialization=zipped, pickle_protocol=protocol
     )
+    assert_same(read_tensors(tmp_path / "w").tensors, some_tensors())
+
+
+class CfgNode(dict[str, Any]):
+    """Is pickled as yacs' own: its items, and attributes beside them."""
+
+    def __init__(self, **items: Any) -> None:
+        super().__init__(items)
+        self.__dict__ |= {"__immutable__": True, "__deprecated_keys__": {"OLD"}}
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_the_config_of_swin_releases_is_read_past(
+    tmp_path: Path, zipped: bool, protocol: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """yacs is asked for nothing: its name in the file stands for a plain dictionary."""
+    config = CfgNode(MODEL=CfgNode(TYPE="swin", DEPTHS=[2, 2]), AMP_OPT_LEVEL="O1", TAG=None)
+    with monkeypatch.context() as patched:  # the name is there only while the file is written
+        package = types.ModuleType("yacs.config")
+        package.CfgNode = CfgNode  # type: ignore[attr-defined]
+        for name in ("yacs", "yacs.config"):
+            patched.setitem(sys.modules, name, package)
+        patched.setattr(CfgNode, "__module__", "yacs.config")
+        torch.save(
+            {"model": some_tensors(), "config": config, "epoch": 299},
+            tmp_path / "w",
+            _use_new_zipfile_serialization=zipped,
+            pickle_protocol=protocol,
+        )
+    assert b"yacs.config" in (tmp_path / "w").read_bytes()
     assert_same(read_tensors(tmp_path / "w").tensors, some_tensors())
 
 
@@ -575,6 +608,8 @@ PROGRAMS = {
     "state of a function": REBUILD + CODE + b"b",
     "slots of a function": REBUILD + DEFAULTS + b"b",
     "state of a class": NAMESPACE + CODE + b"b",
+    "state of a config's class": b"cyacs.config\nCfgNode\n" + CODE + b"b",
+    "another name of yacs": b"cyacs.config\nload_cfg\n(X\1\0\0\0atR",
     "slots of a class": NAMESPACE + b"N}X\x0c\0\0\0__setstate__Ns\x86b",
     "state of a storage type": b"ctorch\nFloatStorage\n" + CODE + b"b",
     "state of a dtype": b"ctorch\nfloat32\n" + CODE + b"b",

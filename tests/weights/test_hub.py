@@ -176,8 +176,8 @@ def test_every_entry_of_the_catalog_builds_a_model():
         key = (entry.model, json.dumps(entry.changes), entry.format)
         if key not in built:
             with torch.device("meta"):
-                changes = {**entry.changes, "depth": 1} if "resnet" not in entry.model else {}
-                built[key] = vitreous.create(entry.model, **changes)
+                shallow = {} if entry.model.startswith(("resnet", "swin")) else {"depth": 1}
+                built[key] = vitreous.create(entry.model, **entry.changes, **shallow)
             find_format(entry.format, family_of(built[key]))
         size = entry.preprocessing.image_size
         if "resnet" not in entry.model:

@@ -8,6 +8,7 @@ import torch
 from compare import TOLERANCE, perturb, picture, relative_error
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from torch import nn
 
 import vitreous
@@ -24,6 +25,7 @@ GAP = {"tokens": "none", "pool": "mean"}
 LUCIDRAINS = {"patch_norm": True, "qkv_bias": False, "norm_eps": 1e-5}
 HYBRID = {**SMALL, "stages": (1, 2), "width": 32, "patch": 1, "image_size": (16, 24)}
 RESNET = {"stages": (1, 2), "width": 8, "classes": 5}
+SWIN = {"image_size": 32, "dim": 16, "depths": (2, 2), "heads": (2, 4), "window": 4, "classes": 5}
 PLAIN = [{}, {"patch": (4, 8), "image_size": (20, 32), "channels": 2}, {"head_dim": 12}]
 
 CAN = {
@@ -73,6 +75,16 @@ CASES = [
         for name in ("timm", "torchvision", OWN)
         for block in ("basic", "bottleneck")
     ],
+    *[
+        (name, "swin", {**SWIN, **fields})
+        for name in ("timm", "official", "torchvision", "huggingface", "huggingface-v4", OWN)
+        for fields in (
+            {},
+            {"depths": (1, 2, 1), "heads": (1, 2, 2), "image_size": (24, 40), "channels": 1},
+            {"window": (2, 4), "patch": (2, 4), "qkv_bias": False, "mlp_ratio": 2.5},
+            {"head": "none"},
+        )
+    ],
 ]
 
 
@@ -82,6 +94,7 @@ ALIKE = {
     ("huggingface-v4", "vit"): ["huggingface"],
     ("timm", "resnet"): ["torchvision"],
     ("torchvision", "resnet"): ["timm"],
+    ("huggingface-v4", "swin"): ["huggingface"],
 }
 
 
@@ -141,15 +154,19 @@ def test_every_rule_is_used_by_some_model():
         model = make(name, **fields)
         rules = find_format(format, family_of(model))
         found = {rules.rule_for(parameter)[0].ours for parameter in model.state_dict()}
-        used.setdefault((format, name == "resnet"), set()).update(found)
+        derived = [rules.rule_for(buffer, derived=True) for buffer in model.derived()]
+        found |= {rule[0].ours for rule in derived if rule}
+        used.setdefault((format, rules.families), set()).update(found)
     for format, sets in formats().items():
         for rules in sets:
-            idle = {rule.ours for rule in rules.rules} - used[format, "resnet" in rules.families]
+            idle = {rule.ours for rule in rules.rules + rules.derived}
+            idle -= used[format, rules.families]
             if format == "deit":  # timm's rules, most of them for models that DeiT has not
                 idle -= {rule.ours for rule in find_format("timm", "vit").rules}
             assert not idle, (format, idle)
 
 
+FOR_VIT = [name for name, sets in formats().items() if any("vit" in s.families for s in sets)]
 fields_of_any_model = st.fixed_dictionaries(
     {
         "patch": st.sampled_from([4, 8, (4, 8), (2, 8)]),
@@ -182,18 +199,21 @@ fields_of_any_model = st.fixed_dictionaries(
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
-@given(fields=fields_of_any_model, format=st.sampled_from([*formats(), OWN]))
+@given(fields=fields_of_any_model, format=st.sampled_from([*FOR_VIT, OWN]))
 def test_any_model_goes_there_and_back_or_is_refused_by_name(fields, format):
     fields = dict(fields)
     fields["tokens"], fields["pool"] = fields.pop("tokens, pool")
     if fields["pool"] == "both":
         fields["head"] = "linear"
     ours = perturb(vitreous.create("vit", dim=16, **fields))
-    homeless = [n for n in ours.state_dict() if find_format(format, "vit").rule_for(n) is None]
-    if homeless:
-        with pytest.raises(CheckpointError, match="has no place for") as caught:
+    rules = find_format(format, "vit")
+    homeless = [n for n in ours.state_dict() if rules.rule_for(n) is None]
+    unable = rules.cannot_say(ours.config)
+    if homeless or unable:
+        says = "has no place for" if homeless else "cannot compute"
+        with pytest.raises(CheckpointError, match=says) as caught:
             vitreous.export_weights(ours, format)
-        assert all(name in str(caught.value) for name in homeless)
+        assert all(name in str(caught.value) for name in homeless or unable)
         return
     exported = vitreous.export_weights(ours, format)
     again = perturb(vitreous.create("vit", dim=16, **fields), seed=1)
@@ -465,6 +485,60 @@ def test_tables_of_a_senseless_shape(position, shape, resample):
         assert f"position.{name}" in refusal(model, state, OWN, resample=resample)
 
 
+def bicubic(table, source, target):
+    """Pillow's own bicubic filter, for each head's (2h-1, 2w-1) offsets."""
+    height, width = (2 * side - 1 for side in target)
+    grids = table.T.unflatten(1, [2 * side - 1 for side in source])
+    resized = [
+        np.array(Image.fromarray(grid.numpy()).resize((width, height), Image.Resampling.BICUBIC))
+        for grid in grids
+    ]
+    return torch.tensor(np.stack(resized)).flatten(1).T
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("format", ["timm", "huggingface", "torchvision", "official", OWN])
+@pytest.mark.parametrize("window", [7, 3, (5, 2)], ids=str)
+def test_biases_of_another_window(format, window):
+    source, target = make("swin", **SWIN), make("swin", seed=1, **{**SWIN, "window": window})
+    exported = vitreous.export_weights(source, format)
+    h, w = target.config.window
+    name = "stages.1.blocks.0.attention.bias_table"
+    message = refusal(target, exported, format)
+    change = f"4x4 to {h}x{w}"
+    assert f"wrong shape  {name}: windows change from {change}: pass resample=" in message
+    assert "0 missing, 0 unexpected, 4 with a wrong shape" in message
+    report = vitreous.import_weights(target, exported, format, resample="bicubic")
+    tables = [n for n in target.state_dict() if n.endswith("bias_table")]
+    assert report.resampled == dict.fromkeys(tables, f"{change}, bicubic")
+    assert not set(tables) & set(report.loaded)
+    for table in tables:
+        wanted = bicubic(source.get_parameter(table), (4, 4), (h, w))
+        assert torch.allclose(target.get_parameter(table), wanted, atol=1e-5)
+
+
+def test_biases_of_a_window_that_is_no_square():
+    source = make("swin", **{**SWIN, "window": (2, 4)})
+    target, state = make("swin", seed=1, **SWIN), copy_of(source)
+    message = refusal(target, state, OWN, resample="bicubic")
+    assert "21 offsets are not those of a square window: pass source_grid=" in message
+    message = refusal(target, state, OWN, resample="bicubic", source_grid=(3, 4))
+    assert "21 offsets are not those of a window of 3x4" in message
+    options = {"resample": "bilinear", "source_grid": (2, 4)}
+    report = vitreous.import_weights(target, state, OWN, **options)
+    assert set(report.resampled.values()) == {"2x4 to 4x4, bilinear"}
+    same = make("swin", seed=1, **{**SWIN, "window": (2, 4)})
+    assert vitreous.import_weights(same, state, OWN).resampled == {}
+
+
+@pytest.mark.parametrize("shape", [(), (0, 2), (5,), (48, 2), (49, 3), (25, 3), (3, 4, 5)], ids=str)
+@pytest.mark.parametrize("resample", [None, "bicubic"])
+def test_bias_tables_of_a_senseless_shape(shape, resample):
+    model, name = make("swin", **SWIN), "stages.0.blocks.1.attention.bias_table"
+    state = {**copy_of(model), name: torch.zeros(shape)}
+    assert name in refusal(model, state, OWN, resample=resample)
+
+
 # Channels
 
 
@@ -476,8 +550,9 @@ def test_tables_of_a_senseless_shape(position, shape, resample):
         ("vit", {}, "patch.weight", "google"),
         ("hybrid", HYBRID, "stem.root.conv.weight", "timm"),
         ("resnet", RESNET, "root.conv.weight", "torchvision"),
+        ("swin", SWIN, "patch.weight", "torchvision"),
     ],
-    ids=["timm", "google", "hybrid", "resnet"],
+    ids=["timm", "google", "hybrid", "resnet", "swin"],
 )
 def test_channels(have, want, name, fields, weight, format):
     source = make(name, **fields, channels=have)
@@ -721,6 +796,28 @@ def test_encoder_of_torch(tmp_path, norm_first, activation, final_norm):
     shapes = {k: v.shape for k, v in theirs.state_dict().items()}
     theirs.load_state_dict({k: v.reshape(shapes[k]) for k, v in exported.items()}, strict=True)
     assert relative_error(theirs(images), model(images)) < TOLERANCE
+
+
+SPREAD = """
+[rules]
+"blocks.{i}.norm{k}.{p}" = "body.{2i}.{k}.{p}"
+"blocks.{i}.{part}.{layer}.{p}" = "body.{2i+1}.{part}.{layer}.{p}"
+"{all}" = "{all}"
+"""
+
+
+def test_every_second_number(tmp_path):
+    path = rules(tmp_path, SPREAD)
+    ours, model = make(), make(seed=1)
+    exported = vitreous.export_weights(ours, path)
+    assert "body.2.1.weight" in exported
+    assert "body.3.mlp.fc2.bias" in exported
+    vitreous.import_weights(model, exported, path)
+    assert same_state(model.state_dict(), ours.state_dict())
+    deep = vitreous.export_weights(make(depth=3), path)
+    message = refusal(model, deep, path, reinit=["blocks.1.*"])
+    assert "unexpected   body.4.1.weight" in message
+    assert "body.3." not in message
 
 
 def test_rules_built_on_a_known_format(tmp_path):

@@ -44,14 +44,15 @@ class Attention(Tapped):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, bias: Tensor | None = None, queries: int | None = None) -> Tensor:
-        """x (b, n, d), bias (heads, n, n) -> (b, n, d).
+        """x (b, n, d), bias (heads, n, n) or (b, heads, n, n) -> (b, n, d).
 
         With `queries=q`, only the first q tokens ask (all tokens answer): -> (b, q, d).
         """
         q, k, v = self._split(x, queries)
         q, k = self.q_norm(q), self.k_norm(k)
         if bias is not None:
-            bias = bias[:, :queries].to(q.dtype)
+            # With four axes torch takes its fused kernel, with three it does not.
+            bias = (bias if bias.ndim == 4 else bias[None])[:, :, :queries].to(q.dtype)
         dropout = self.attention_dropout if self.training else 0.0
         if self.tap is None:
             out = F.scaled_dot_product_attention(

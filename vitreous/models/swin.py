@@ -8,15 +8,12 @@ are maps of four sizes, as dense tasks like them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.config import Size, choice, fraction, pair, positive
@@ -102,22 +99,56 @@ def reverse(windows: Tensor, window: Grid, size: Grid) -> Tensor:
     return x.reshape(-1, h, w, windows.shape[-1])
 
 
-@functools.lru_cache(maxsize=64)
-def shift_mask(size: Grid, window: Grid, shift: Grid) -> NDArray[np.float32]:
-    """(windows, n, n): what is added to the scores inside shifted windows (figure 4).
+class Windows(NamedTuple):
+    """How a map falls into windows, for one size of map."""
 
-    A cyclic shift puts strips from opposite edges of the map into one window; they must not see
-    each other: 0 where two tokens were neighbours before, -inf where they were not.
+    order: Tensor
+    """(h · w,): which token of the map stands where, window by window."""
+    inverse: Tensor
+    """(h · w,): and back."""
+    index: Tensor
+    """(n, n): where the offset between two tokens of a window stands in the table of biases."""
+    mask: Tensor | None
+    """(windows, n, n), where windows are shifted: what is added to the scores (figure 4)."""
+
+
+_MADE: dict[tuple[object, ...], Windows] = {}
+"""Made once for each size, and never saved: all of it follows from the sizes."""
+
+
+def windows_of(size: Grid, window: Grid, shift: Grid, device: torch.device) -> Windows:
+    """For a map of whole windows; made once, or, for the compiler, as part of the program."""
+    if torch.compiler.is_compiling():
+        return _make_windows(size, window, shift, device)
+    key = (size, window, shift, device)
+    if key not in _MADE:
+        if len(_MADE) >= 64:  # images of every size: begin anew
+            _MADE.clear()
+        with torch.inference_mode(False):
+            _MADE[key] = _make_windows(size, window, shift, device)
+    return _MADE[key]
+
+
+def _make_windows(size: Grid, window: Grid, shift: Grid, device: torch.device) -> Windows:
+    """A cyclic shift puts strips from opposite edges of the map into one window, which must not
+    see each other: 0 where two tokens were neighbours before, -inf where they were not.
     """
-    strips = [
-        (np.arange(s) >= s - w).astype(int) + (np.arange(s) >= s - by if by else 0)
-        for s, w, by in zip(size, window, shift, strict=True)
-    ]
-    region = strips[0][:, None] * 3 + strips[1][None]  # (h, w): where a token comes from
-    (h, w), (wh, ww) = size, window
-    parts = region.reshape(h // wh, wh, w // ww, ww).transpose(0, 2, 1, 3).reshape(-1, wh * ww)
-    apart = parts[:, :, None] != parts[:, None]
-    return np.where(apart, np.float32(-np.inf), np.float32(0))
+
+    def taken_apart(on_map: Tensor) -> Tensor:
+        moved = on_map.roll((-shift[0], -shift[1]), (0, 1))
+        return partition(moved[None, :, :, None], window)[:, :, 0]  # (windows, n)
+
+    h, w = size
+    order = taken_apart(torch.arange(h * w, device=device).view(h, w)).flatten()
+    inverse, index = order.argsort(), relative_index(window, device)
+    if not any(shift):
+        return Windows(order, inverse, index, None)
+    ys, xs = torch.arange(h, device=device), torch.arange(w, device=device)
+    came_round = (ys < shift[0])[:, None] * 2 + (xs < shift[1])[None]  # (h, w)
+    strip = taken_apart(came_round)
+    apart = strip[:, :, None] != strip[:, None]
+    mask = torch.zeros(apart.shape, device=device).masked_fill(apart, -torch.inf)
+    return Windows(order, inverse, index, mask)
 
 
 class WindowAttention(Attention):
@@ -138,19 +169,17 @@ class WindowAttention(Attention):
         nn.init.trunc_normal_(self.bias_table, std=0.02)
 
     def forward(self, x: Tensor, bias: Tensor | None = None, queries: int | None = None) -> Tensor:
-        b, h, w, _ = x.shape
+        b, h, w, d = x.shape
         below, right = -h % self.window[0], -w % self.window[1]
         if below or right:
             x = F.pad(x, (0, 0, 0, right, 0, below))
         size = (h + below, w + right)
-        shift = self.shift(size)
-        moves = any(shift)
-        if moves:
-            x = x.roll((-shift[0], -shift[1]), (1, 2))
-        inside = super().forward(partition(x, self.window), self._bias(b, size, shift))
-        x = reverse(inside, self.window, size)
-        if moves:
-            x = x.roll(shift, (1, 2))
+        windows = windows_of(size, self.window, self.shift(size), x.device)
+        # Shifting and cutting are one gathering of rows, which is faster than rolling the map.
+        tokens = x.flatten(1, 2).index_select(1, windows.order)
+        tokens = tokens.view(-1, self.window[0] * self.window[1], d)
+        out = super().forward(tokens, self._bias(b, windows))
+        x = out.reshape(b, -1, d).index_select(1, windows.inverse).view(b, *size, d)
         return x[:, :h, :w] if below or right else x
 
     def shift(self, size: Grid) -> Grid:
@@ -160,23 +189,21 @@ class WindowAttention(Attention):
         y, x = (w // 2 if s > w else 0 for s, w in zip(size, self.window, strict=True))
         return y, x
 
-    def _bias(self, batch: int, size: Grid, shift: Grid) -> Tensor:
+    def _bias(self, batch: int, windows: Windows) -> Tensor:
         """(heads, n, n), or (b · windows, heads, n, n) where windows are shifted."""
-        index = relative_index(self.window, self.bias_table.device)
-        bias = self.bias_table[index.flatten()].T.unflatten(1, tuple(index.shape))
-        if not any(shift):
+        bias = self.bias_table[windows.index].permute(2, 0, 1)
+        if windows.mask is None:
             return bias
-        mask = torch.from_numpy(shift_mask(size, self.window, shift)).to(bias)
-        return (bias + mask[:, None]).repeat(batch, 1, 1, 1)
+        return (bias + windows.mask[:, None].to(bias.dtype)).repeat(batch, 1, 1, 1)
 
     def places(self, size: Grid) -> Tensor:
         """(windows, n): which token of a map each token of a window is; -1 for filling."""
-        h, w = size
-        below, right = -h % self.window[0], -w % self.window[1]
-        numbers = torch.arange(h * w).reshape(1, h, w, 1)
-        numbers = F.pad(numbers, (0, 0, 0, right, 0, below), value=-1)
-        shift = self.shift((h + below, w + right))
-        return partition(numbers.roll((-shift[0], -shift[1]), (1, 2)), self.window)[:, :, 0]
+        (h, w), (wh, ww) = size, self.window
+        whole = (h + -h % wh, w + -w % ww)
+        numbers = torch.full(whole, -1)
+        numbers[:h, :w] = torch.arange(h * w).view(h, w)
+        order = windows_of(whole, self.window, self.shift(whole), numbers.device).order
+        return numbers.flatten()[order].view(-1, wh * ww)
 
     def resample(self, table: Tensor, source: Grid, mode: str) -> Tensor:
         """A bias table that was made for windows of `source`, for ours."""
@@ -303,9 +330,9 @@ class Swin(Model):
                 h, w = grids[int(name.split(".")[1])]
                 found[f"{name}.index"] = relative_index(module.window)
                 size = (h + -h % module.window[0], w + -w % module.window[1])
-                shift = module.shift(size)
-                if any(shift):
-                    mask = torch.from_numpy(shift_mask(size, module.window, shift))
+                cpu = torch.device("cpu")
+                mask = windows_of(size, module.window, module.shift(size), cpu).mask
+                if mask is not None:
                     found[f"{name}.mask"] = mask.nan_to_num(neginf=-100.0)
         return found
 

@@ -20,18 +20,18 @@ def parameter_groups(
 
     Biases, norms, tokens and positions (everything of one dimension, and what is called so) do not
     decay. With `layer_decay` a block's rate is that factor to the power of its distance from the
-    head (Bao et al. 2021); a stage of a ResNet counts as a block.
+    head (Bao et al. 2021); Swin's blocks count through all stages, and a stage of a ResNet counts
+    as one block.
     """
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not trained:
         raise ConfigError("freeze leaves nothing to learn")
-    last = max((depth_of(name) or 0 for name, _ in model.named_parameters()), default=0)
+    depths = depths_of([name for name, _ in model.named_parameters()])
+    behind = max(depths.values(), default=0) + 1
     groups: dict[tuple[float, float], dict[str, object]] = {}
     for name, parameter in trained:
         decay = 0.0 if is_exempt(name, parameter) else weight_decay
-        depth = depth_of(name)
-        distance = last + 1 - (last + 1 if depth is None else depth)
-        scale = layer_decay**distance
+        scale = layer_decay ** (behind - depths.get(name, behind))
         group = groups.setdefault(
             (decay, scale), {"params": [], "weight_decay": decay, "lr": lr * scale, "scale": scale}
         )
@@ -41,18 +41,21 @@ def parameter_groups(
 
 def is_exempt(name: str, parameter: Tensor) -> bool:
     """Whether a parameter is left out of weight decay."""
-    return parameter.ndim <= 1 or name.startswith(("prefix.", "position."))
+    placed = name.startswith(("prefix.", "position.")) or name.endswith(".bias_table")
+    return parameter.ndim <= 1 or placed
 
 
-def depth_of(name: str) -> int | None:
-    """0 for what comes before the blocks, 1 for the first block …; None for what comes behind."""
-    if name.startswith("stem."):
-        return 0
-    found = re.search(r"(?:^|\.)(?:blocks|stages)\.(\d+)\.", name)
-    if found:
-        return int(found.group(1)) + 1
-    behind = name.startswith(("norm.", "pooled_norm.", "head."))
-    return None if behind else 0
+def depths_of(names: Iterable[str]) -> dict[str, int]:
+    """0 for what comes before the blocks, 1 for the first block …; without what comes behind."""
+    layers: dict[str, tuple[int, int]] = {}
+    for name in names:
+        block = re.match(r"(?:blocks|stages)\.(\d+)\.(?:blocks\.(\d+))?", name)
+        if block:  # what merges patches belongs to the first block of its stage
+            layers[name] = int(block[1]), int(block[2] or 0)
+        elif not name.startswith(("norm.", "pooled_norm.", "head.")):
+            layers[name] = -1, 0
+    numbers = {layer: i for i, layer in enumerate(sorted({(-1, 0), *layers.values()}))}
+    return {name: numbers[layer] for name, layer in layers.items()}
 
 
 def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:

@@ -216,13 +216,14 @@ def _account_for_rest(
     report: ImportReport,
     misfit: Misfit,
 ) -> None:
-    """Every other key is dropped by name, part of what starts afresh, or unexpected."""
+    """Every other key is dropped by name, derived, part of what starts afresh, or unexpected."""
     axes = axes_of(model)
     for key, tensor in tensors.items():
         if key in used or tensor.numel() == 0:
             continue
         ours = rules.ours_of(key, axes)
-        if _matches(key, rules.drop) or (ours is not None and _matches(ours, reinit)):
+        known = _matches(key, rules.drop) or rules.ours_of(key, axes, derived=True) is not None
+        if known or (ours is not None and _matches(ours, reinit)):
             report.dropped.append(key)
         else:
             misfit.unexpected[key] = str(tuple(tensor.shape))

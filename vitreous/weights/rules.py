@@ -121,9 +121,9 @@ class Format:
             chosen[name] = next(alt.name for alt in alternatives if alt.may_be_written(ours))
         return _expand(rule.theirs, {**values, **chosen}, axes)
 
-    def ours_of(self, key: str, axes: Mapping[str, int]) -> str | None:
+    def ours_of(self, key: str, axes: Mapping[str, int], derived: bool = False) -> str | None:
         """Our name for a key of theirs, whether or not the model has it."""
-        for rule in self.rules:
+        for rule in self.derived if derived else self.rules:
             unfilled = {name: f"{{{name}}}" for name in placeholders(rule.ours)}
             for names in self.spellings(rule, unfilled, axes):
                 for template in names:

@@ -1,0 +1,184 @@
+"""Swin's own properties; its numbers are compared in tests/parity."""
+
+import math
+
+import pytest
+import torch
+from compare import perturb, picture, relative_error
+
+import vitreous
+from vitreous.errors import ConfigError, InputError
+from vitreous.layers.tap import tapping
+from vitreous.models.swin import _MADE, WindowAttention, partition, reverse
+
+SMALL = {"image_size": 32, "dim": 8, "depths": (2, 2), "heads": (2, 4), "window": 4, "classes": 5}
+
+
+def swin(**changes):
+    torch.manual_seed(0)
+    return perturb(vitreous.create("swin", **{**SMALL, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("window", "size"), [((2, 2), (4, 6)), ((3, 2), (6, 8)), ((7, 7), (7, 14))]
+)
+def test_partition_and_reverse_are_the_identity(window, size):
+    x = torch.randn(2, *size, 3)
+    windows = partition(x, window)
+    assert windows.shape == (2 * size[0] // window[0] * size[1] // window[1], math.prod(window), 3)
+    assert torch.equal(windows[1, 0], x[0, 0, window[1]] if size[1] > window[1] else windows[1, 0])
+    assert torch.equal(reverse(windows, window, size), x)
+
+
+def influence(attention, size):
+    """(tokens, tokens): whether the second changes what comes out at the first."""
+    x = torch.randn(1, *size, attention.qkv.in_features, requires_grad=True)
+    out = attention(x)
+    rows = []
+    for y in range(size[0]):
+        for z in range(size[1]):
+            (gradient,) = torch.autograd.grad(out[0, y, z].sum(), x, retain_graph=True)
+            rows.append(gradient[0].abs().sum(-1).flatten() > 0)
+    return torch.stack(rows)
+
+
+def test_windows_at_rest_know_nothing_of_each_other():
+    attention = perturb(WindowAttention(8, 2, (2, 3), shifted=False))
+    found = influence(attention, (4, 6))
+    ys, xs = torch.arange(24) // 6 // 2, torch.arange(24) % 6 // 3
+    window = ys * 2 + xs
+    assert torch.equal(found, window[:, None] == window[None])
+
+
+def test_shifted_windows_keep_what_was_not_near_apart():
+    """A token is seen by those of its shifted window that did not come round from another edge."""
+    attention = perturb(WindowAttention(8, 2, (4, 4), shifted=True))
+    found = influence(attention, (8, 12))
+    for query in range(96):
+        for key in range(96):
+            same = [
+                (a + 2) // 4 == (b + 2) // 4  # windows begin two further left and up
+                for a, b in ((query // 12, key // 12), (query % 12, key % 12))
+            ]
+            assert bool(found[query, key]) == all(same), (query, key)
+
+
+def test_a_block_by_hand():
+    """Shifted, with bias and mask, token by token."""
+    attention = perturb(WindowAttention(6, 2, (2, 2), shifted=True))
+    x = torch.randn(1, 4, 4, 6)
+    q, k, v = attention.qkv(x).reshape(4, 4, 3, 2, 3).permute(2, 0, 1, 3, 4)
+    expected = torch.zeros(4, 4, 6)
+    for y in range(4):
+        for z in range(4):
+            near = [
+                (a, b)
+                for a in range(4)
+                for b in range(4)
+                if (a + 1) // 2 == (y + 1) // 2 and (b + 1) // 2 == (z + 1) // 2
+            ]
+            for head in range(2):
+                scores = torch.stack(
+                    [
+                        q[y, z, head] @ k[a, b, head] / math.sqrt(3)
+                        + attention.bias_table[(y - a + 1) * 3 + (z - b + 1), head]
+                        for a, b in near
+                    ]
+                ).softmax(0)
+                mixed = sum(s * v[a, b, head] for s, (a, b) in zip(scores, near, strict=True))
+                expected[y, z, 3 * head : 3 * head + 3] = mixed
+    torch.testing.assert_close(attention(x)[0], attention.projection(expected))
+
+
+def test_one_window_is_not_shifted():
+    attention = WindowAttention(8, 2, (4, 4), shifted=True)
+    assert attention.shift((4, 8)) == (0, 2)
+    assert attention.shift((8, 8)) == (2, 2)
+    assert WindowAttention(8, 2, (4, 4), shifted=False).shift((8, 8)) == (0, 0)
+
+
+def test_masks_are_made_once_and_not_saved():
+    model = swin()
+    _MADE.clear()
+    with torch.inference_mode():
+        model(picture(1, 3, 32, 32))
+    before = dict(_MADE)
+    assert [made.mask is not None for made in before.values()] == [False, True, False]
+    model(picture(1, 3, 32, 32)).sum().backward()  # made in inference mode, used to learn
+    assert all(_MADE[key] is made for key, made in before.items())
+    assert len(_MADE) == 3  # the second stage has one window only
+    assert not [name for name in model.state_dict() if "mask" in name or "index" in name]
+
+
+@pytest.mark.parametrize("size", [(32, 32), (32, 64), (20, 44), (37, 51), (8, 8)])
+def test_any_size(size):
+    model = swin()
+    with torch.no_grad():
+        features = model.features(picture(2, 3, *size), blocks=[0, 1])
+    assert features.output.shape == (2, 5)
+    h, w = -(-size[0] // 4), -(-size[1] // 4)
+    assert features.maps[0].shape == (2, 8, h, w)
+    assert features.maps[1].shape == (2, 16, -(-h // 2), -(-w // 2))
+    torch.testing.assert_close(features.maps[0].flatten(2).mT, features.tokens[0])
+
+
+def test_the_pyramid_has_strides_4_8_16_32():
+    model = vitreous.create("swin-t", head="none").eval()
+    with torch.no_grad():
+        features = model.features(torch.zeros(1, 3, 64, 96), blocks=range(4))
+    shapes = [tuple(m.shape[1:]) for m in features.maps]
+    assert shapes == [(96, 16, 24), (192, 8, 12), (384, 4, 6), (768, 2, 3)]
+    resnet = vitreous.create("resnet-50", head="none").eval()
+    with torch.no_grad():
+        features = resnet.features(torch.zeros(1, 3, 64, 96), blocks=range(4))
+    assert [tuple(m.shape[2:]) for m in features.maps] == [(16, 24), (8, 12), (4, 6), (2, 3)]
+
+
+def test_batch_equals_singles_and_fused_equals_explicit():
+    model, images = swin(), picture(3, 3, 40, 32)
+    with torch.no_grad():
+        together = model(images)
+        for one, image in zip(together, images, strict=True):
+            torch.testing.assert_close(model(image[None])[0], one, rtol=1e-5, atol=1e-5)
+        with tapping(model, lambda name, tensor: None):
+            torch.testing.assert_close(model(images), together, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (36, 44)])
+def test_it_exports(size):
+    """Other libraries' Swins break exporters; ours has no control flow that depends on data."""
+    model, images = swin(), picture(2, 3, *size)
+    program = torch.export.export(model, (images,), strict=True)
+    with torch.no_grad():
+        assert relative_error(program.module()(images), model(images)) < 1e-6
+        other = picture(2, 3, *size, seed=5)
+        assert relative_error(program.module()(other), model(other)) < 1e-6
+    with torch.no_grad():  # and nothing of the export is left in the model's caches
+        assert type(model(images)) is torch.Tensor
+
+
+def test_it_learns_with_drop_path_and_dropout():
+    model = swin(drop_path=0.2, dropout=0.1, attention_dropout=0.1).train()
+    loss = model(picture(4, 3, 32, 32)).square().sum()
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"heads": (2,)}, "one number each for every stage"),
+        ({"heads": (3, 4)}, "does not divide into 3 heads"),
+        ({"depths": (0, 2)}, "expected at least 1"),
+        ({"windwo": 7}, "did you mean 'window'"),
+        ({"window": 0}, "window"),
+    ],
+)
+def test_bad_configs(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        vitreous.create("swin", **{**SMALL, **changes})
+
+
+def test_bad_images():
+    with pytest.raises(InputError, match="this model takes"):
+        swin()(torch.zeros(1, 1, 32, 32))
