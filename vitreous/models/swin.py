@@ -106,7 +106,7 @@ class Windows(NamedTuple):
     """(h · w,): which token of the map stands where, window by window."""
     inverse: Tensor
     """(h · w,): and back."""
-    index: Tensor
+    offsets: Tensor
     """(n, n): where the offset between two tokens of a window stands in the table of biases."""
     mask: Tensor | None
     """(windows, n, n), where windows are shifted: what is added to the scores (figure 4)."""
@@ -191,7 +191,7 @@ class WindowAttention(Attention):
 
     def _bias(self, batch: int, windows: Windows) -> Tensor:
         """(heads, n, n), or (b · windows, heads, n, n) where windows are shifted."""
-        bias = self.bias_table[windows.index].permute(2, 0, 1)
+        bias = self.bias_table[windows.offsets].permute(2, 0, 1)
         if windows.mask is None:
             return bias
         return (bias + windows.mask[:, None].to(bias.dtype)).repeat(batch, 1, 1, 1)
