@@ -122,8 +122,7 @@ def _cut(image: Tensor, places: Places) -> Tensor:
 def _pictures(tensor: Tensor, name: str) -> list[Tensor]:
     """What can be drawn of one stage: a map, a vector, or tokens as they are, (tokens, d)."""
     if tensor.ndim == 3:
-        channels_first = name == "stem" or name.startswith("stages.")
-        on_map = tensor.permute(1, 2, 0) if channels_first else tensor
+        on_map = tensor if name == "patch" else tensor.permute(1, 2, 0)
         return [principal_colours(on_map.flatten(0, 1), (on_map.shape[0], on_map.shape[1]))]
     if tensor.ndim == 2 and name not in ("pool", "pooled_norm", "head"):
         return [tensor]

@@ -340,13 +340,16 @@ class Swin(Model):
         """The one forward: the output, and the map behind each stage, (b, h, w, d)."""
         self.check_images(images)
         x = self.show("patch", self.patch(images))
-        x = self.dropout(self.show("patch_norm", self.patch_norm(x)))
+        x = self.patch_norm(x)
+        self.show("patch_norm", x.permute(0, 3, 1, 2))
+        x = self.dropout(x)
         maps = []
         for i, stage in enumerate(self.stages):
             x = stage(x)
             self.show(f"stages.{i}", x.permute(0, 3, 1, 2))
             maps.append(x)
-        x = self.show("norm", self.norm(x))
+        x = self.norm(x)
+        self.show("norm", x.permute(0, 3, 1, 2))
         x = self.show("pool", x.mean(dim=(1, 2)))
         return self.show("head", self.head(x)), maps
 
