@@ -172,6 +172,7 @@ def test_it_learns_with_drop_path_and_dropout():
         ({"depths": (0, 2)}, "expected at least 1"),
         ({"windwo": 7}, "did you mean 'window'"),
         ({"window": 0}, "window"),
+        ({"mlp_ratio": -1.0}, "mlp_ratio = -1.0"),
     ],
 )
 def test_bad_configs(changes, words):

@@ -40,6 +40,8 @@ def test_recipes_start(path, tmp_path):
     values = {**read_recipe(path), **SMALL}
     name = values.get("model") or "vit"
     fields = ["depth=1", "dim=16", "heads=2", "mlp_dim=16", "patch=4"]
+    if name == "hybrid":
+        fields = [*fields[:-1], "patch=1", "stages=[1]", "width=32"]
     values |= {"fields": tuple(fields), "image_size": (8, 8), "model": name, "channels": 1}
     if path.stem in ("fine-tune", "linear-probe"):
         changes = {"depth": 1, "dim": 16, "heads": 2, "mlp_dim": 16, "patch": 4}

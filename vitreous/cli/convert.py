@@ -20,8 +20,8 @@ class Arguments:
     target: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DST")]
     """A file (.safetensors .npz .pth .pdparams); for huggingface also a new folder."""
     from_format: Annotated[str | None, tyro.conf.arg(name="from", metavar="FORMAT")] = None
-    """google, timm, huggingface, torchvision, vit_pytorch, deit, paddle, vitreous, or the path of a
-    .toml file with rules of your own; left out, it is looked for."""
+    """google, timm, huggingface, torchvision, vit_pytorch, deit, official, paddle, vitreous, or a
+    path of a .toml file with rules of your own; left out, it is looked for."""
     to_format: Annotated[str, tyro.conf.arg(name="to", metavar="FORMAT")] = "vitreous"
     """The same words."""
     model: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None

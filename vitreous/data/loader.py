@@ -25,7 +25,33 @@ class Batch(NamedTuple):
 
     images: Tensor
     targets: Any
+    """One tensor of b rows, a tuple of such, or a list with an entry for each image."""
     ids: list[str]
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device; what is copied there is on its way when this returns."""
+        images = self.images.to(device, non_blocking=True)
+        return Batch(images, _moved(self.targets, device), self.ids)
+
+    def part(self, number: int, parts: int) -> Batch:
+        """Each `parts`-th image, from `number` on."""
+        which = slice(number, None, parts)
+        targets = self.targets
+        if isinstance(targets, tuple):
+            targets = type(targets)(*(each[which] for each in targets))
+        else:
+            targets = targets[which]
+        return Batch(self.images[which], targets, self.ids[which])
+
+
+def _moved(thing: Any, device: torch.device) -> Any:
+    if isinstance(thing, Tensor):
+        return thing.to(device, non_blocking=True)
+    if isinstance(thing, dict):
+        return {key: _moved(value, device) for key, value in thing.items()}
+    if isinstance(thing, tuple):
+        return type(thing)(*(_moved(each, device) for each in thing))
+    return [_moved(each, device) for each in thing]
 
 
 class Mixed(NamedTuple):

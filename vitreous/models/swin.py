@@ -8,6 +8,7 @@ are maps of four sizes, as dense tasks like them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -67,6 +68,8 @@ class SwinConfig:
             raise ConfigError("classes = 0: expected at least 1; for features use head='none'")
         positive(self, "channels", "classes", "dim")
         fraction(self, "dropout", "attention_dropout", "drop_path")
+        if not 0 < self.mlp_ratio < math.inf:
+            raise ConfigError(f"mlp_ratio = {self.mlp_ratio}: expected a number above 0")
         if not 0 < self.norm_eps < 1:
             raise ConfigError(f"norm_eps = {self.norm_eps}: expected a small number above 0")
         if len(self.depths) != len(self.heads) or not self.depths:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from vitreous.data.source import Source
+from vitreous.models.model import Model
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
@@ -47,9 +48,9 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
         budget = (40_000 if recipe.weights else 80_000) if on_cpu else 3_000_000
         changes["epochs"] = max(5, min(100, round(budget / count)))
         say(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
-    if recipe.lr is None:
-        changes["lr"] = 1e-4 if recipe.weights else 2e-3 if small else 1e-3
-        say(f"lr: {changes['lr']:g}, {'to fine-tune' if recipe.weights else 'from scratch'}")
+    if recipe.lr is None and recipe.weights is None:
+        changes["lr"] = 2e-3 if small else 1e-3
+        say(f"lr: {changes['lr']:g}, from scratch")
     if recipe.crop is None:
         changes["crop"] = "shift" if small else "resized"
         say(f"crop: {changes['crop']}")
@@ -62,6 +63,12 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
         changes["workers"] = 0 if small or cores < 2 else min(cores - 1 if on_cpu else cores, 8)
         say(f"workers: {changes['workers']}")
     return replace(recipe, **changes)
+
+
+def fine_tuning_rate(model: Model) -> float:
+    """1e-4 for a model as wide as ViT-B, and more for narrower ones, which bear it and need it."""
+    width = next(p.shape[1] for name, p in model.named_parameters() if name == "head.out.weight")
+    return float(f"{min(1e-4 * 768 / width, 1e-3):.1g}")
 
 
 def _model(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.data.augment import seed_of
-from vitreous.data.loader import EvalSet, Mixed, Order, TrainSet, eval_batches, train_batches
+from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, train_batches
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.models.model import Model
 from vitreous.predict import measure
@@ -197,7 +197,7 @@ class Trainer:
             checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)
         self.world.wait()
 
-    def step(self, step: int, batch: Any, lr: float | None = None) -> float:
+    def step(self, step: int, batch: Batch, lr: float | None = None) -> float:
         """One update; returns the loss. The random numbers of dropout depend on the step alone.
 
         `lr` is the learning rate instead of the schedule's.
@@ -211,18 +211,15 @@ class Trainer:
         for module in self.resting:
             module.eval()
         self.optimizer.zero_grad(set_to_none=True)
-        device = self.world.device
-        images = batch.images.to(device, non_blocking=True)
-        targets = [t.to(device, non_blocking=True) for t in batch.targets]
-        loss = torch.zeros((), device=device)
-        for part in range(parts):
-            piece = images[part::parts]
-            wanted = Mixed(*(t[part::parts] for t in targets))
-            last = part == parts - 1
+        batch = batch.to(self.world.device)
+        loss = torch.zeros((), device=self.world.device)
+        for number in range(parts):
+            part = batch.part(number, parts) if parts > 1 else batch
+            last = number == parts - 1
             with self._without_sync(not last), self._precision():
-                output = self.compute(piece)
-                extra = {} if self.teacher is None else {"teacher": self.teacher(piece)}
-                terms = self.task.loss(output, wanted, **extra)
+                output = self.compute(part.images)
+                extra = {} if self.teacher is None else {"teacher": self.teacher(part.images)}
+                terms = self.task.loss(output, part.targets, **extra)
                 whole_loss = torch.stack(list(terms.values())).sum() / parts
                 whole_loss.backward()
             loss += whole_loss.detach()

@@ -29,7 +29,7 @@ from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.tasks import Classify
 from vitreous.train import checkpoint
 from vitreous.train.board import board
-from vitreous.train.choose import fill_in
+from vitreous.train.choose import fill_in, fine_tuning_rate
 from vitreous.train.distributed import World, joined, restarts
 from vitreous.train.loop import Event, Trainer
 from vitreous.train.recipe import Recipe, continued, read_recipe, write_recipe
@@ -166,6 +166,9 @@ def prepare(
         with random_by(recipe.seed, "first weights"):
             model = build(recipe, source, start, say)
         preprocess = choose_preprocess(recipe, model, source, samples["train"], start, say)
+        if recipe.lr is None:
+            recipe = replace(recipe, lr=fine_tuning_rate(model))
+            say(f"lr: {recipe.lr:g}, to fine-tune a model of this width")
         recipe = replace(
             recipe,
             mean=preprocess.mean,
