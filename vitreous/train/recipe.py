@@ -211,13 +211,23 @@ MAY_CHANGE = {
 """What may be another when a run goes on; everything else would make it another run."""
 
 
+def _settings(changes: tuple[str, ...]) -> dict[str, str]:
+    """The last value that each field is given."""
+    return {name: value for name, _, value in (change.partition("=") for change in changes)}
+
+
 def continued(stored: Recipe, given: Recipe) -> Recipe:
     """The recipe of a run that goes on; what cannot change while it runs is an error.
 
-    What `given` leaves open (None, or nothing in a tuple) stays as it was.
+    What `given` leaves open (None, or nothing in a tuple) stays as it was; so does what an option
+    that may be repeated has only said once more.
     """
     was = {field.name: getattr(stored, field.name) for field in fields(Recipe)}
     left = {name: value for name, value in was.items() if getattr(given, name) in (None, ())}
+    if _settings(given.fields) == _settings(stored.fields):
+        left["fields"] = stored.fields
+    if set(given.freeze) == set(stored.freeze):
+        left["freeze"] = stored.freeze
     given = replace(given, **left)
     for field in fields(Recipe):
         before, now = was[field.name], getattr(given, field.name)
