@@ -183,3 +183,15 @@ def test_bad_configs(changes, words):
 def test_bad_images():
     with pytest.raises(InputError, match="this model takes"):
         swin()(torch.zeros(1, 1, 32, 32))
+
+
+def test_mlp_in_pieces_is_the_same(monkeypatch):
+    """Without gradients, narrow MLPs over many tokens are computed piece by piece."""
+    model, images = swin(), picture(2, 3, 64, 64)
+    with torch.no_grad():
+        whole = model(images)
+        monkeypatch.setattr("vitreous.layers.mlp.PIECE", 300)
+        counted = model.stages[0].blocks[0].mlp._pieces(torch.zeros(2, 16, 16, 8))
+        assert counted == -(-2 * 16 * 16 * 32 // 300)
+        torch.testing.assert_close(model(images), whole, rtol=1e-5, atol=1e-5)
+    assert model.stages[0].blocks[0].mlp._pieces(torch.zeros(2, 16, 16, 8)) == 1  # with gradients

@@ -30,6 +30,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+NARROW, PIECE = 128, 1 << 20
+"""Up to which width an MLP is cut into pieces on a CPU, and of how many numbers inside."""
+
+
 class Mlp(nn.Module):
     """Linear, activation, linear: (…, dim) -> (…, dim), `hidden` wide inside."""
 
@@ -44,5 +48,23 @@ class Mlp(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        pieces = self._pieces(x)
+        if pieces > 1:
+            return torch.cat([self._run(piece) for piece in x.chunk(pieces, dim=1)], dim=1)
+        return self._run(x)
+
+    def _run(self, x: Tensor) -> Tensor:
         x = self.dropout(self.activation(self.fc1(x)))
         return self.dropout(self.fc2(x))
+
+    def _pieces(self, x: Tensor) -> int:
+        """Into how many pieces to cut the tokens, which do not know of each other here.
+
+        On a CPU a narrow MLP over many tokens (Swin's first stage) waits for memory, not for
+        arithmetic: in pieces that fit the cache it takes half the time. Wide ones do not gain.
+        """
+        if x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return 1
+        inside = x.numel() // x.shape[-1] * self.fc1.out_features
+        narrow = self.fc1.in_features <= NARROW
+        return -(-inside // PIECE) if narrow and inside > 4 * PIECE else 1
