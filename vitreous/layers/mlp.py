@@ -50,7 +50,7 @@ class Mlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         pieces = self._pieces(x)
         if pieces > 1:
-            return torch.cat([self._run(piece) for piece in x.chunk(pieces, dim=1)], dim=1)
+            return torch.cat([self._run(piece) for piece in x.chunk(pieces, dim=-2)], dim=-2)
         return self._run(x)
 
     def _run(self, x: Tensor) -> Tensor:
