@@ -91,8 +91,8 @@ def train(
                 return run
         if world.is_first:
             _make_folder(out)
-            run.write_config(config)
             run.write_text("recipe.toml", write_recipe(trainer.recipe))
+            run.write_config(config)  # last: from here on there is a run
         with contextlib.ExitStack() as stack:
             if recipe.tensorboard and world.is_first:
                 show = board(run.path / "tensorboard", trainer.progress.step)
