@@ -132,8 +132,9 @@ def test_rollout_is_the_formula(model, images):
                     mean = sum(weights[b, h, i, j] for h in range(2)) / 2
                     mixed[i, j] = (mean + (i == j)) / 2
             expected = mixed @ expected
-        torch.testing.assert_close(rollout.matrix[b], expected)
-        torch.testing.assert_close(rollout.matrix[b].sum(-1), torch.ones(tokens))
+        (step,) = rollout.steps  # all layers in one
+        torch.testing.assert_close(step.weights[b], expected)
+        torch.testing.assert_close(step.weights[b].sum(-1), torch.ones(tokens))
 
 
 def test_mean_attention_distance_by_brute_force(model, images):

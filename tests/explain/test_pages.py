@@ -88,6 +88,14 @@ def test_explanation_has_named_tensors_and_coordinates(run, photo):
     assert json.loads(json.dumps(found.to_dict()))["grid"] == [4, 6]
     with pytest.raises(ConfigError, match="no class 'cta': did you mean 'cat'"):
         predictor.explain(photo, classes=["cta"])
+    for senseless in ("cat", -1, True, [3], 2.0, None):
+        with pytest.raises(ConfigError, match="expected a list of names"):
+            predictor.explain(photo, classes=senseless)
+    assert predictor.explain(photo, classes=0).class_maps == {}
+    with torch.inference_mode():
+        assert len(predictor.explain(photo, classes=1).class_maps) == 1
+    with pytest.raises(ConfigError, match="no patch"):
+        found.box(4, 0)
 
 
 def test_the_region_is_where_the_pixels_come_from():
@@ -120,7 +128,7 @@ def test_the_page_holds_the_attention(run, photo):
     for packed, layer in zip(data["layers"], found.layers, strict=True):
         assert (packed["heads"], packed["grid"], packed["pixels"]) == (2, [4, 6], [4, 4])
         stored = unpack(packed["attention"]) / 255
-        most = torch.tensor(packed["most"]) / 1e4
+        most = torch.tensor(packed["most"])
         values = stored.square() * most[:, None]
         # half a step of 15 in the root
         assert ((values - layer.weights.reshape(50, 25)).abs() <= most[:, None] / 14 + 1e-4).all()
@@ -199,9 +207,15 @@ def test_figures_show_the_numbers():
     dots = figure.axes[0].collections[1].get_offsets()
     np.testing.assert_allclose(dots, [(2, value) for value in distances[1]], rtol=1e-6)
     maps = {"rollout": torch.rand(4, 6)}
-    figure = figures.overlays(torch.rand(1, 16, 24), maps)
+    figure = figures.overlays(torch.rand(1, 16, 24), maps, (4, 5))
     np.testing.assert_allclose(figure.axes[1].images[1].get_array(), maps["rollout"])
-    assert list(figure.axes[1].images[1].get_extent()) == [-0.5, 23.5, 15.5, -0.5]
+    assert list(figure.axes[1].images[1].get_extent()) == [
+        -0.5,
+        29.5,
+        15.5,
+        -0.5,
+    ]  # the last ones reach over
+    assert figure.axes[1].get_xlim() == (-0.5, 23.5)
 
 
 def test_the_command_writes_everything(run, photo, tmp_path, capsys):
@@ -214,6 +228,26 @@ def test_the_command_writes_everything(run, photo, tmp_path, capsys):
     assert list(json.loads(lines[-1])["class_maps"]) == ["emu"]
     assert main(["explain", str(run.path), str(photo), "--classes=emuu"]) == 2
     assert "did you mean 'emu'" in capsys.readouterr().err
+
+
+def test_one_bad_image_does_not_lose_the_others(run, photo, tmp_path, capsys):
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"no image")
+    options = ["explain", str(run.path), str(bad), str(photo)]
+    assert main([*options, f"--out={tmp_path / 'out'}"]) == 2
+    assert "1 of 2 images could not be used" in capsys.readouterr().err
+    assert (tmp_path / "out" / "002-my-photo" / "look.html").exists()
+    assert (tmp_path / "out" / "distances.png").exists()
+    assert main([*options, "--json"]) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert main(["explain", str(run.path), str(photo), f"--out={bad}"]) == 2
+    assert f"--out {bad}: cannot be written" in capsys.readouterr().err
+
+
+def test_nothing_is_written_for_a_class_that_is_not_there(run, photo, tmp_path):
+    out = tmp_path / "out"
+    assert main(["explain", str(run.path), str(photo), "--classes=x", f"--out={out}"]) == 2
+    assert not out.exists()
 
 
 def test_a_run_without_attention(tmp_path, photo, capsys):
@@ -296,6 +330,7 @@ def test_the_page_in_a_browser(run, photo, tmp_path):
             page.locator("#what").select_option(name)
             page.wait_for_timeout(50)
             assert name == "attention" or overlay(page) != before, name
+            assert page.locator("#head").is_visible() == (name == "attention")
     with browser((tmp_path / "my-photo" / "walk.html").as_uri()) as page:
         assert "blocks.1" in page.inner_text("main")
 

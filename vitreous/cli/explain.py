@@ -11,6 +11,8 @@ from typing import Annotated
 
 import tyro
 
+from vitreous.errors import ConfigError, DataError
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -28,23 +30,39 @@ class Arguments:
 
 def run(arguments: Arguments) -> None:
     from vitreous.cli.predict import paths_of
-    from vitreous.explain.explanation import explain
+    from vitreous.explain.explanation import check, explain
     from vitreous.explain.write import write_image, write_model
     from vitreous.predict import load
 
     predictor = load(arguments.run)
-    paths = list(paths_of(arguments.images))
     classes = arguments.classes or 3
-    if arguments.json:
-        for path in paths:
-            print(json.dumps(explain(predictor, path, classes).to_dict()), flush=True)
-        return
+    check(predictor, classes)
+    bad: list[str] = []
+
+    def complain(what: object) -> None:
+        bad.append(str(what))
+        print(f"vitreous: {what}", file=sys.stderr, flush=True)
+
+    paths = list(paths_of(arguments.images, complain))
     out = arguments.out or arguments.run / "explain"
-    for written in write_model(predictor, paths, out):
-        print(written)
+    good = []
     for number, path in enumerate(paths):
-        stem = re.sub(r"[^\w.-]+", "-", Path(path).stem)
-        folder = out / (stem if len(paths) == 1 else f"{number + 1:03d}-{stem}")
-        for written in write_image(predictor, path, folder, classes):
+        try:
+            if arguments.json:
+                print(json.dumps(explain(predictor, path, classes).to_dict()), flush=True)
+                continue
+            stem = re.sub(r"[^\w.-]+", "-", Path(path).stem)
+            folder = out / (stem if len(paths) == 1 else f"{number + 1:03d}-{stem}")
+            for written in write_image(predictor, path, folder, classes):
+                print(written)
+            good.append(path)
+            print(f"{number + 1}/{len(paths)} {path}", file=sys.stderr)
+        except DataError as error:  # one image that cannot be used does not lose the others
+            complain(error)
+        except OSError as error:
+            raise ConfigError(f"--out {out}: cannot be written: {error}") from error
+    if good:
+        for written in write_model(predictor, good, out):
             print(written)
-        print(f"{number + 1}/{len(paths)} {path}", file=sys.stderr)
+    if bad:
+        raise DataError(f"{len(bad)} of {len(paths)} images could not be used: see above")

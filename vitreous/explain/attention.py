@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.errors import ConfigError
@@ -108,33 +107,35 @@ class Rollout:
     """Attention rollout (Abnar and Zuidema 2020): how much of each patch reaches each token.
 
     Per layer the mean of the heads, mixed half and half with the residual connection; then the
-    product of all layers. Where patches are merged on the way, so are their rows.
+    product of all layers. Where patches are merged on the way, a merged one is their mean.
+
+    Layers in which all tokens see all become one matrix. Of windows the means are kept, which are
+    small, and followed back at the end: all patches by all patches would be too much.
     """
 
     def __init__(self) -> None:
-        self.matrix: Tensor | None = None
-        """(b, tokens of the last layer, tokens of the first)"""
-        self.first: Layer | None = None
-        self.last: Layer | None = None
+        self.steps: list[Layer] = []
+        """Each with weights (b · windows, n, n), the residual connection in them."""
 
     def see(self, layer: Layer) -> None:
         mean = layer.weights.mean(dim=1)
-        if self.matrix is None or self.last is None:
-            windows = layer.places.windows
-            b = len(mean) // (1 if windows is None else len(windows))
-            self.matrix = torch.eye(layer.tokens, device=mean.device).expand(b, -1, -1)
-            self.first = replace(layer, weights=torch.empty(0))
-        elif layer.tokens != self.last.tokens:
-            self.matrix = _merged(self.matrix, self.last.places.grid)
-        self.matrix = 0.5 * layer.gather(mean, self.matrix) + 0.5 * self.matrix
-        self.last = replace(layer, weights=torch.empty(0))  # a slice would keep them all
+        step = 0.5 * mean + 0.5 * torch.eye(mean.shape[-1], device=mean.device)
+        if self.steps and layer.places.windows is None and self.steps[-1].places.windows is None:
+            step = step @ self.steps.pop().weights
+        self.steps.append(replace(layer, weights=step))
 
     def map(self, model: Model) -> Tensor:
         """(b, gh, gw) over the patches of the first layer, each sums to one."""
-        assert self.matrix is not None
-        assert self.first is not None
-        assert self.last is not None
-        found = self.first.on_grid(reading(model, self.last).to(self.matrix) @ self.matrix)
+        last, first = self.steps[-1], self.steps[0]
+        windows = last.places.windows
+        images = len(last.weights) // (1 if windows is None else len(windows))
+        row = reading(model, last).expand(images, -1)
+        for number in reversed(range(len(self.steps))):
+            layer = self.steps[number]
+            if row.shape[1] != layer.tokens:
+                row = _divided(row, self.steps[number + 1].places.grid, layer.places.grid, True)
+            row = layer.attended(layer.weights, row)
+        found = first.on_grid(row)
         return found / found.sum(dim=(1, 2), keepdim=True).clamp(min=1e-12)
 
 
@@ -205,7 +206,7 @@ def class_maps(model: Model, image: Tensor, classes: Iterable[int]) -> Tensor:
     (1, c, h, w). Each map sums to one, unless nothing speaks for the class: then it is zero.
     """
     layers: list[Layer] = []
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         logits = look(model, image.clone().requires_grad_(), layers.append)
         maps = []
         for number in classes:
@@ -232,14 +233,17 @@ def _relevance(model: Model, layers: list[Layer], gradients: tuple[Tensor, ...])
     return layers[0].on_grid(relevance - start)[0]
 
 
-def _merged(matrix: Tensor, grid: Grid) -> Tensor:
-    """(b, patches, k) -> (b, a quarter of them, k): the mean of each two by two."""
-    on_grid = matrix.transpose(1, 2).unflatten(2, grid)
-    pooled = F.avg_pool2d(on_grid, 2, ceil_mode=True, count_include_pad=False)
-    return pooled.flatten(2).transpose(1, 2)
+def _divided(row: Tensor, grid: Grid, finer: Grid, by_count: bool = False) -> Tensor:
+    """(b, patches) -> (b, patches of the finer grid): each gives a quarter to each of its four.
 
-
-def _divided(row: Tensor, grid: Grid, finer: Grid) -> Tensor:
-    """(1, patches) -> (1, patches of the finer grid): each gives a quarter to each of its four."""
-    parts = row.unflatten(1, grid).repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
-    return parts[:, : finer[0], : finer[1]].flatten(1) / 4
+    At an edge some of the four are missing; `by_count` divides by those that are there.
+    """
+    on_grid = row.unflatten(1, grid)
+    if by_count:
+        ys, xs = (torch.full((size,), 2.0, device=row.device) for size in grid)
+        ys[-1], xs[-1] = 2 - finer[0] % 2, 2 - finer[1] % 2
+        on_grid = on_grid / (ys[:, None] * xs[None])
+    else:
+        on_grid = on_grid / 4
+    parts = on_grid.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
+    return parts[:, : finer[0], : finer[1]].flatten(1)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.explain.attention import Layer, Rollout, class_maps, look, reading
-from vitreous.models.model import Places
+from vitreous.layers.attention import Attention
+from vitreous.models.model import Model, Places
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 
@@ -38,9 +39,15 @@ class Explanation:
     """By class name (gh, gw), what speaks for the class; sums to one."""
     layers: list[Layer] = field(default_factory=list)
     """All attention, where it was asked for."""
+    prefix: tuple[str, ...] = ()
+    """What the tokens before the patches are called."""
 
     def box(self, row: int, column: int) -> tuple[float, float, float, float]:
         """top, left, bottom, right of a patch, in pixels of the image as given."""
+        if not (0 <= row < self.grid[0] and 0 <= column < self.grid[1]):
+            raise ConfigError(
+                f"there is no patch ({row}, {column}) in a grid of {self.grid[0]}x{self.grid[1]}"
+            )
         top, left, height, width = self.region
         tall = self.pixels[0] * height / self.image.shape[1]
         wide = self.pixels[1] * width / self.image.shape[2]
@@ -73,6 +80,7 @@ def explain(
     attention, which for long sequences is much.
     """
     model = predictor.model
+    check(predictor, classes)
     pixels, name = predictor.read(image)
     values = predictor.prepare(pixels, name)
     batch = values[None].to(predictor.device)
@@ -105,14 +113,35 @@ def explain(
         rollout=flow,
         class_maps=dict(zip(chosen, maps, strict=True)),
         layers=kept,
+        prefix=_prefix_names(model.config),
     )
 
 
-def _chosen(labels: Sequence[str], asked: Sequence[str] | int, result: Classification) -> list[str]:
-    if isinstance(asked, int):
-        return [name for name, _ in result.top(min(asked, len(labels)))]
-    for name in asked:
-        if name not in labels:
-            hint = did_you_mean(name, labels) or f": it knows {', '.join(labels[:20])}"
+def check(predictor: Predictor, classes: Sequence[str] | int) -> None:
+    """Whether this can be explained at all, before any work is done."""
+    if not any(isinstance(module, Attention) for module in predictor.model.modules()):
+        Model.places(predictor.model, "", (0, 0))  # says that there is no attention
+    if isinstance(classes, int) and not isinstance(classes, bool) and classes >= 0:
+        return
+    listed = isinstance(classes, Sequence) and not isinstance(classes, str)
+    if isinstance(classes, int) or not listed or not all(isinstance(c, str) for c in classes):
+        raise ConfigError(
+            f"classes = {classes!r}: expected a list of names, or how many of the likeliest"
+        )
+    for name in classes:
+        if name not in predictor.labels:
+            known = ", ".join(predictor.labels[:20])
+            hint = did_you_mean(name, predictor.labels) or f": it knows {known}"
             raise ConfigError(f"the model has no class {name!r}{hint}")
-    return list(asked)
+
+
+def _prefix_names(config: Any) -> tuple[str, ...]:
+    names = [] if getattr(config, "tokens", "none") == "none" else config.tokens.split("+")
+    registers = range(1, getattr(config, "registers", 0) + 1)
+    return (*(f"the {name} token" for name in names), *(f"register {i}" for i in registers))
+
+
+def _chosen(labels: Sequence[str], asked: Sequence[str] | int, result: Classification) -> list[str]:
+    if isinstance(asked, Sequence):
+        return list(asked)
+    return [name for name, _ in result.top(min(asked, len(labels)))]

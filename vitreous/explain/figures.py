@@ -116,15 +116,19 @@ def head_attention(image: Tensor, attention: Sequence[Tensor]) -> Figure:
     return figure
 
 
-def overlays(image: Tensor, maps: dict[str, Tensor]) -> Figure:
-    """The image, and beside it each map laid over it; bright is much, dark is nothing."""
+def overlays(image: Tensor, maps: dict[str, Tensor], pixels: tuple[int, int]) -> Figure:
+    """The image, and beside it each map laid over it; bright is much, dark is nothing.
+
+    `pixels` are the height and width of a patch: the last ones may reach over the edge.
+    """
     figure = _figure(2.6 * (len(maps) + 1), 2.9)
     axes = figure.subplots(1, len(maps) + 1, squeeze=False)[0]
     _show_image(axes[0], image)
     axes[0].set_title("the image, as the model sees it", fontsize=8)
     for place, (name, values) in zip(axes[1:], maps.items(), strict=True):
         _show_image(place, image)
-        _show_map(place, values, over=image)
+        _show_map(place, values, pixels)
+        place.set(xlim=(-0.5, image.shape[2] - 0.5), ylim=(image.shape[1] - 0.5, -0.5))
         place.set_title(name, fontsize=8)
     return figure
 
@@ -164,7 +168,7 @@ def distance_chart(distances: Sequence[Tensor], widest: float) -> Figure:
         axes.scatter([number + 1] * len(layer), layer, s=22, color="tab:blue", alpha=0.7)
     means = [layer.mean() for layer in distances]
     axes.plot(range(1, len(distances) + 1), means, "--", color="black", label="mean")
-    axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, widest))
+    axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, widest or 1))
     axes.set_title("each dot is one head", fontsize=9)
     axes.legend()
     return figure
@@ -182,11 +186,11 @@ def _show_image(axes: Axes, image: Tensor) -> None:
     axes.set(xticks=[], yticks=[])
 
 
-def _show_map(axes: Axes, values: Tensor, over: Tensor | None = None) -> None:
-    if over is None:
+def _show_map(axes: Axes, values: Tensor, pixels: tuple[int, int] | None = None) -> None:
+    if pixels is None:
         axes.imshow(values.numpy(), cmap="viridis")
     else:
-        height, width = over.shape[1:]
+        height, width = (n * p for n, p in zip(values.shape, pixels, strict=True))
         edges = (-0.5, width - 0.5, height - 0.5, -0.5)
         axes.imshow(values.numpy(), cmap="viridis", alpha=0.65, extent=edges)
     axes.set(xticks=[], yticks=[])

@@ -31,7 +31,9 @@ def inside_views(predictor: Predictor, source: Source, samples: Sequence[Sample]
         found = explain(predictor, source.image(sample), 2)
         maps = {"rollout": found.rollout}
         maps |= {f"for {name}": values for name, values in found.class_maps.items()}
-        parts.append(_figure(figures.overlays(found.image, maps), f"what decides: {sample.id}"))
+        parts.append(
+            _figure(figures.overlays(found.image, maps, found.pixels), f"what decides: {sample.id}")
+        )
     measured = samples[:: max(len(samples) // MEASURED, 1)][:MEASURED]
     images = [predictor.preprocess(source.image(sample)) for sample in measured]
     batches = [

@@ -30,8 +30,9 @@ def page(explanation: Explanation, positions: Tensor | None = None, title: str =
     assert explanation.layers, "explain(..., layers=True) keeps what the page needs"
     layers, note = _within_budget(explanation.layers)
     result, prefix = explanation.result, layers[0].places.prefix
-    names = ["The class token", "The distillation token"][:prefix]
-    names += [f"Register {i + 1}" for i in range(prefix - len(names))]
+    patches = explanation.grid[0] * explanation.grid[1]
+    if patches == 1 or patches**2 / 2 > BUDGET:
+        positions = None
     maps = {"rollout over all layers": explanation.rollout}
     maps |= {f"for the class {name}": values for name, values in explanation.class_maps.items()}
     data = {
@@ -39,7 +40,7 @@ def page(explanation: Explanation, positions: Tensor | None = None, title: str =
         "grid": explanation.grid,
         "size": list(explanation.image.shape[1:]),
         "prefix": prefix,
-        "prefixNames": names,
+        "prefixNames": explanation.prefix,
         "headName": "mean of all heads" if "averaged" in note else "the only one",
         "answer": f"{result.label}, {100 * result.score:.1f} % sure",
         "note": note,
@@ -64,7 +65,7 @@ def _layer(layer: Layer) -> dict[str, Any]:
         "heads": layer.heads,
         "windows": None if windows is None else windows.flatten().tolist(),
         "attention": _packed(rows),
-        "most": (rows.amax(dim=-1) * 1e4).round().int().tolist(),
+        "most": _short(rows.amax(dim=-1)),
     }
 
 
@@ -79,7 +80,10 @@ def _within_budget(layers: list[Layer]) -> tuple[list[Layer], str]:
     if size(mean) <= BUDGET:
         return mean, note
     step = -(-int(size(mean)) // BUDGET)
-    return mean[step - 1 :: step] or mean[-1:], f"{note} Of the layers, each {step}th is shown."
+    if step >= len(mean):
+        return mean[-1:], f"{note} Only the last layer is shown."
+    kept = mean[::-1][::step][::-1]
+    return kept, f"{note} Of {len(mean)} layers, {len(kept)} are shown."
 
 
 def _packed(rows: Tensor) -> str:

@@ -28,18 +28,18 @@ WORDS = {
     "vector. Colours: patches with alike vectors look alike (three principal components).",
     "tokens": "The grid is written as one list, row by row. From here on the model does not know "
     "that it was a picture.",
-    "prefix": "Learned tokens are put in front; the head will read the first of them.",
+    "prefix": "Learned tokens are put in front: for the head to read, or as room to think in.",
     "position": "Position is added to each token: without it the list would be a bag.",
     "patch_norm": "Normalised.",
     "norm": "The last normalisation.",
-    "pool": "What the head reads: one vector for the whole image.",
+    "pool": "What the head reads of the whole image.",
     "pooled_norm": "Normalised once more.",
     "head": "One number for each class; softmax makes probabilities of them.",
 }
 STAGE = (
-    "Stage {number}: but for the first, patches are merged two by two; then blocks attend inside "
-    "windows, every second one with the windows shifted. Left: the map behind the stage. Right: "
-    "what is attended to in its last block, mean of all heads and patches."
+    "Stage {number}: {merged}blocks attend inside windows, every second one with the windows "
+    "shifted. Left: the map behind the stage. Right: what is attended to in its last block, mean "
+    "of all heads and patches."
 )
 BLOCK = (
     "Block {number}: each token gathers from those it attends to, then thinks for itself (MLP). "
@@ -103,7 +103,8 @@ def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
 def _words(name: str) -> str:
     kind, _, number = name.partition(".")
     numbered = {"blocks": BLOCK, "stages": STAGE}.get(kind)
-    return numbered.format(number=int(number) + 1) if numbered else WORDS[name]
+    merged = "" if number == "0" else "patches are merged two by two; then "
+    return numbered.format(number=int(number) + 1, merged=merged) if numbered else WORDS[name]
 
 
 def _cut(image: Tensor, places: Places) -> Tensor:
@@ -126,12 +127,12 @@ def _pictures(tensor: Tensor, name: str) -> list[Tensor]:
         return [principal_colours(on_map.flatten(0, 1), (on_map.shape[0], on_map.shape[1]))]
     if tensor.ndim == 2 and name not in ("pool", "pooled_norm", "head"):
         return [tensor]
-    return [stretched(tensor.reshape(1, 1, -1)).expand(1, 4, -1)]
+    return [stretched(tensor.reshape(1, 1, -1))]
 
 
 def _size(picture: Tensor) -> str:
-    """A vector is a strip, everything else a square."""
-    return 'width="400" height="24"' if picture.shape[1] <= 4 else 'width="200"'
+    """A vector is a strip, everything else has its proportions."""
+    return 'width="400" height="24"' if picture.shape[:2] == (1, 1) else 'width="200"'
 
 
 def walk_page(predictor: Predictor, values: Tensor, title: str) -> str:
@@ -141,7 +142,7 @@ def walk_page(predictor: Predictor, values: Tensor, title: str) -> str:
     for number, stop in enumerate(stops):
         shape = " × ".join(map(str, stop.shape))
         shown = "".join(
-            f'<img src="{data_url(as_picture(picture))}" {_size(picture)} alt="">'
+            f'<img src="{data_url(as_picture(picture))}" {_size(picture)} alt="{stop.name}">'
             for picture in stop.pictures
         )
         sections.append(

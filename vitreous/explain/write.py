@@ -43,7 +43,7 @@ def write_image(
     named = {"rollout": found.rollout}
     named |= {f"for {name}": values for name, values in found.class_maps.items()}
     written = [
-        figures.save(figures.overlays(found.image, named), folder / "maps.png"),
+        figures.save(figures.overlays(found.image, named, found.pixels), folder / "maps.png"),
         figures.save(figures.head_attention(found.image, found.attention), folder / "heads.png"),
     ]
     title = f"{Path(found.result.image).name}: what {predictor.model.name} looks at"
