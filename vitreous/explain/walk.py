@@ -113,10 +113,10 @@ def _cut(image: Tensor, places: Places) -> Tensor:
     cut = image.repeat_interleave(times, dim=1).repeat_interleave(times, dim=2)
     for row in range(1, places.grid[0]):
         at = row * places.pixels[0] * times
-        cut[:, at - 1 : at + 1] = 1.0
+        cut[:, at - 2 : at + 2] = 1.0
     for column in range(1, places.grid[1]):
         at = column * places.pixels[1] * times
-        cut[:, :, at - 1 : at + 1] = 1.0
+        cut[:, :, at - 2 : at + 2] = 1.0
     return cut
 
 
