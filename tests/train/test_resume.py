@@ -1,21 +1,18 @@
 """A run that is killed and resumed ends with the same bits as one that was never killed."""
 
-import io
 import json
-import multiprocessing
-import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from train.tiny import command, train
 
-from vitreous.cli.main import main
 from vitreous.errors import CheckpointError
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
@@ -58,40 +55,21 @@ def test_killed_at_random_moments(whole, tmp_path, workers):
     deaths = []
     for attempt in range(10):
         writes = chance.randint(1, 12) if attempt % 2 else 0
-        process = PROCESSES.Process(target=train_until, args=(out, workers, writes))
-        process.start()
+        resume = ["--resume"] if (out / "config.json").exists() else []
+        arguments = command(out, f"--workers={workers}", *resume)[3:]
+        process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("die.py"), str(writes), *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         if not writes:
             wait_for_checkpoint(out, process)
-            process.join(chance.random() * 0.3)
+            time.sleep(chance.random() * 0.3)
             process.kill()
-        process.join(120)
-        deaths.append(process.exitcode)
-    assert deaths.count(-signal.SIGKILL) == 10, "the run has ended before it was killed ten times"
+        deaths.append(process.wait(timeout=120))
+    assert deaths == [-signal.SIGKILL] * 10, "the run has ended before it was killed ten times"
     train(out, f"--workers={workers}", "--resume")
     assert_same_run(whole, out)
-
-
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["vitreous.train.start", "vitreous.cli.train", "torchvision"])
-
-
-def train_until(out, workers, writes):
-    """What `vitreous train` does, dying at the n-th call that changes the disk (0: not at all)."""
-    sys.stderr = io.StringIO()
-    calls = iter(range(1, writes + 1)) if writes else None
-
-    def deadly(function):
-        def call(*args, **kwargs):
-            if calls is not None and next(calls, writes) == writes:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **kwargs)
-
-        return call
-
-    for module, name in ((os, "replace"), (os, "fsync"), (shutil, "rmtree")):
-        setattr(module, name, deadly(getattr(module, name)))
-    resume = ["--resume"] if (out / "config.json").exists() else []
-    sys.exit(main(command(out, f"--workers={workers}", *resume)[3:]))
 
 
 def wait_for_checkpoint(out, process):
@@ -101,7 +79,7 @@ def wait_for_checkpoint(out, process):
         return len(list((out / "checkpoints").glob("*step-*")))
 
     before = count()
-    while process.is_alive() and count() == before:
+    while process.poll() is None and count() == before:
         time.sleep(0.002)
 
 
