@@ -33,7 +33,7 @@ recipe = Recipe(
 )
 ours, theirs = [], []
 with tempfile.TemporaryDirectory() as folder, joined("cpu") as world:
-    trainer = prepare(recipe, Run(folder), world, lambda text: None, lambda event: None)
+    trainer, _ = prepare(recipe, Run(folder), world, lambda text: None, lambda event: None)
     classes = len(trainer.task.labels)
     model = timm.create_model("vit_tiny_patch16_224", num_classes=classes)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
