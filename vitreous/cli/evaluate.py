@@ -63,19 +63,18 @@ def _source(arguments: Arguments) -> Source:
     """The run's own data divided as it was for training; other data as it is, nothing held out."""
     from vitreous.data.sources import open_source, same_source
     from vitreous.run_folder import Run
-    from vitreous.train.recipe import Recipe, read_recipe
-    from vitreous.train.start import open_usable
+    from vitreous.train.start import open_usable, stored_recipe
 
     own = Run(arguments.run).read_config().data
     if arguments.data is not None and not same_source(arguments.data, own):
         return open_source(arguments.data, val_fraction=0)
-    path = arguments.run / "recipe.toml"
-    if not path.is_file():
+    recipe = stored_recipe(Run(arguments.run))
+    if recipe is None:
         raise ConfigError(
-            f"{path}: there is no such file, which says how {own} was divided for training: give "
-            "other data to evaluate on"
+            f"{arguments.run / 'recipe.toml'}: there is no such file, which says how {own} was "
+            "divided for training: give other data to evaluate on"
         )
-    return open_usable(Recipe(**read_recipe(path)), lambda note: print(note, file=sys.stderr))
+    return open_usable(recipe, lambda note: print(note, file=sys.stderr))
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import ConfigError
+from vitreous.layers.attention import Attention
 from vitreous.layers.head import DistilledOutput
 from vitreous.layers.tap import tapping
 from vitreous.models.model import Model, Places
@@ -82,11 +83,21 @@ def look(model: Model, images: Tensor, see: Callable[[Layer], None]) -> Tensor:
     with tapping(model, tap):
         output = model.features(images).output
     if not count:
-        model.places("", size)  # says that there is no attention
-        raise ConfigError(f"{model.name} has shown no attention")
+        raise no_attention(model)
     if isinstance(output, DistilledOutput):  # in training mode a distilled model gives both
         return (output.class_logits + output.distillation_logits) / 2
     return output
+
+
+def has_attention(model: Model) -> bool:
+    return any(isinstance(module, Attention) for module in model.modules())
+
+
+def no_attention(model: Model) -> ConfigError:
+    return ConfigError(
+        f"{model.name or type(model).__name__} has no attention to look at: use a model that has, "
+        "such as a ViT, DeiT, CPVT, hybrid or Swin"
+    )
 
 
 def reading(model: Model, layer: Layer) -> Tensor:

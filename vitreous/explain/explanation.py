@@ -10,9 +10,16 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.explain.attention import Layer, Rollout, class_maps, look, reading
-from vitreous.layers.attention import Attention
-from vitreous.models.model import Model, Places
+from vitreous.explain.attention import (
+    Layer,
+    Rollout,
+    class_maps,
+    has_attention,
+    look,
+    no_attention,
+    reading,
+)
+from vitreous.models.model import Places
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 
@@ -119,8 +126,8 @@ def explain(
 
 def check(predictor: Predictor, classes: Sequence[str] | int) -> None:
     """Whether this can be explained at all, before any work is done."""
-    if not any(isinstance(module, Attention) for module in predictor.model.modules()):
-        Model.places(predictor.model, "", (0, 0))  # says that there is no attention
+    if not has_attention(predictor.model):
+        raise no_attention(predictor.model)
     if isinstance(classes, int) and not isinstance(classes, bool) and classes >= 0:
         return
     listed = isinstance(classes, Sequence) and not isinstance(classes, str)

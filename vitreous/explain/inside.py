@@ -9,10 +9,9 @@ import torch
 
 from vitreous.data.source import Sample, Source
 from vitreous.explain import figures
-from vitreous.explain.attention import mean_distances
+from vitreous.explain.attention import has_attention, mean_distances
 from vitreous.explain.explanation import explain
 from vitreous.explain.parameters import filters, position_similarity
-from vitreous.layers.attention import Attention
 from vitreous.predict import Predictor
 
 SHOWN = 4
@@ -23,7 +22,7 @@ MEASURED = 64
 
 def inside_views(predictor: Predictor, source: Source, samples: Sequence[Sample]) -> str:
     """A section of the report; nothing for a model without attention."""
-    if not any(isinstance(module, Attention) for module in predictor.model.modules()):
+    if not has_attention(predictor.model):
         return ""
     shown = samples[:: max(len(samples) // SHOWN, 1)][:SHOWN]
     parts = []

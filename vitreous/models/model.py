@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from vitreous.errors import ConfigError, InputError
+from vitreous.errors import InputError
 from vitreous.layers.features import Features
 from vitreous.layers.tap import Tapped
 
@@ -42,10 +42,7 @@ class Model(Tapped):
 
     def places(self, attention: str, size: tuple[int, int]) -> Places:
         """Where the tokens of an attention layer, by its name, stand in images of this size."""
-        raise ConfigError(
-            f"{self.name or type(self).__name__} has no attention to look at: use a model that "
-            "has, such as a ViT, DeiT, CPVT, hybrid or Swin"
-        )
+        raise NotImplementedError
 
     def derived(self) -> dict[str, Tensor]:
         """What other libraries keep in their files although it follows from the sizes, by name."""

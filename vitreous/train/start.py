@@ -291,8 +291,8 @@ def find_start(recipe: Recipe) -> Start:
         fields = {} if other else dict(config.config)
         return Start(config.family, fields, config.labels, config.preprocess, run.weights)
     path = resolve(recipe.weights)
-    checkpoint = read_tensors(path)
-    origin = origin_of(recipe.weights, checkpoint.path, checkpoint.metadata)
+    stored = read_tensors(path)
+    origin = origin_of(recipe.weights, stored.path, stored.metadata)
     if recipe.model is not None:
         origin = (recipe.model, {})
     if origin is None:
