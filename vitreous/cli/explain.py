@@ -11,6 +11,7 @@ from typing import Annotated
 
 import tyro
 
+from vitreous.cli.images import Complaints, paths_of
 from vitreous.errors import ConfigError, DataError
 
 
@@ -29,7 +30,6 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.cli.predict import paths_of
     from vitreous.explain.explanation import check, explain
     from vitreous.explain.write import write_image, write_model
     from vitreous.predict import load
@@ -37,13 +37,8 @@ def run(arguments: Arguments) -> None:
     predictor = load(arguments.run)
     classes = arguments.classes or 3
     check(predictor, classes)
-    bad: list[str] = []
-
-    def complain(what: object) -> None:
-        bad.append(str(what))
-        print(f"vitreous: {what}", file=sys.stderr, flush=True)
-
-    paths = list(paths_of(arguments.images, complain))
+    bad = Complaints()
+    paths = list(paths_of(arguments.images, bad))
     out = arguments.out or arguments.run / "explain"
     good = []
     for number, path in enumerate(paths):
@@ -58,11 +53,10 @@ def run(arguments: Arguments) -> None:
             good.append(path)
             print(f"{number + 1}/{len(paths)} {path}", file=sys.stderr)
         except DataError as error:  # one image that cannot be used does not lose the others
-            complain(error)
+            bad(error)
         except OSError as error:
             raise ConfigError(f"--out {out}: cannot be written: {error}") from error
     if good:
         for written in write_model(predictor, good, out):
             print(written)
-    if bad:
-        raise DataError(f"{len(bad)} of {len(paths)} images could not be used: see above")
+    bad.raise_if_any(len(paths))

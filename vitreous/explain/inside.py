@@ -1,4 +1,4 @@
-"""The inside of a trained model, for its report: what it looks at, and what it has learned."""
+"""The inside of a trained model: what it looks at, and what it has learned, as figures."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import html
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from vitreous.data.source import Sample, Source
 from vitreous.explain import figures
 from vitreous.explain.attention import has_attention, mean_distances
-from vitreous.explain.explanation import explain
+from vitreous.explain.explanation import Explanation, explain
 from vitreous.explain.parameters import filters, position_similarity
 from vitreous.predict import Predictor
 
@@ -18,6 +19,34 @@ SHOWN = 4
 """Images whose maps are shown."""
 MEASURED = 64
 """Images over which attention distances are averaged."""
+WORDS = {
+    "distances": "how far each head looks",
+    "filters": "its first filters",
+    "positions": "which places it holds to be alike",
+}
+
+
+def model_figures(predictor: Predictor, values: Sequence[Tensor]) -> dict[str, figures.Figure]:
+    """What belongs to the model, by name; distances over images as the model takes them."""
+    batches = (
+        torch.stack(list(values[i : i + 8])).to(predictor.device) for i in range(0, len(values), 8)
+    )
+    distances = mean_distances(predictor.model, batches)
+    found = {
+        "distances": figures.distance_chart(distances.result(), distances.widest),
+        "filters": figures.filter_grid(filters(predictor.model)),
+    }
+    similar = position_similarity(predictor.model)
+    if similar is not None:
+        found["positions"] = figures.position_grid(similar)
+    return found
+
+
+def map_figure(found: Explanation) -> figures.Figure:
+    """Rollout and class maps beside the image."""
+    maps = {"rollout": found.rollout}
+    maps |= {f"for {name}": values for name, values in found.class_maps.items()}
+    return figures.overlays(found.image, maps, found.pixels)
 
 
 def inside_views(predictor: Predictor, source: Source, samples: Sequence[Sample]) -> str:
@@ -25,29 +54,15 @@ def inside_views(predictor: Predictor, source: Source, samples: Sequence[Sample]
     if not has_attention(predictor.model):
         return ""
     shown = samples[:: max(len(samples) // SHOWN, 1)][:SHOWN]
-    parts = []
-    for sample in shown:
-        found = explain(predictor, source.image(sample), 2)
-        maps = {"rollout": found.rollout}
-        maps |= {f"for {name}": values for name, values in found.class_maps.items()}
-        parts.append(
-            _figure(figures.overlays(found.image, maps, found.pixels), f"what decides: {sample.id}")
-        )
-    measured = samples[:: max(len(samples) // MEASURED, 1)][:MEASURED]
-    images = [predictor.preprocess(source.image(sample)) for sample in measured]
-    batches = [
-        torch.stack(images[i : i + 8]).to(predictor.device) for i in range(0, len(images), 8)
-    ]
-    distances = mean_distances(predictor.model, batches)
-    parts.append(
+    parts = [
         _figure(
-            figures.distance_chart(distances.result(), distances.widest), "how far each head looks"
+            map_figure(explain(predictor, source.image(sample), 2)), f"what decides: {sample.id}"
         )
-    )
-    parts.append(_figure(figures.filter_grid(filters(predictor.model)), "its first filters"))
-    similar = position_similarity(predictor.model)
-    if similar is not None:
-        parts.append(_figure(figures.position_grid(similar), "which places it holds to be alike"))
+        for sample in shown
+    ]
+    measured = samples[:: max(len(samples) // MEASURED, 1)][:MEASURED]
+    drawn = model_figures(predictor, [source.prepared(s, predictor.preprocess) for s in measured])
+    parts += [_figure(figure, WORDS[name]) for name, figure in drawn.items()]
     return (
         "<h2>Inside</h2><p class=soft>More, and for your own images: "
         f"<code>vitreous explain RUN IMAGES</code>.</p>{''.join(parts)}"
