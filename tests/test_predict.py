@@ -22,8 +22,8 @@ from vitreous.explain.report import write_report
 from vitreous.labels import LabelMap
 from vitreous.predict import find_device
 from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.train.opening import open_usable
 from vitreous.train.recipe import Recipe, write_recipe
-from vitreous.train.start import open_usable
 
 
 @pytest.fixture(scope="module")

@@ -63,8 +63,19 @@ def from_dict(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
 
 
 def changed(config: T, values: Mapping[str, Any], *, where: str = "") -> T:
-    """A copy of `config` with `values` in place."""
-    return dataclasses.replace(config, **checked(type(config), values, where=where))  # type: ignore[type-var]
+    """A copy of `config` with `values` in place; of fields that are tables, entries are."""
+    new = checked(type(config), values, where=where)
+    before = {name: getattr(config, name) for name in new}
+    return dataclasses.replace(config, **merged(before, new))  # type: ignore[type-var]
+
+
+def merged(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
+    """Both together; where both have a value, the second's; where both have a table, its entries"""
+    both = {**first, **then}
+    for name, value in then.items():
+        if isinstance(value, dict) and isinstance(first.get(name), dict):
+            both[name] = {**first[name], **value}
+    return both
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -130,16 +141,24 @@ def size_of(name: str, numbers: Sequence[int]) -> int | tuple[int, int]:
 
 
 def config_fields(assignments: Sequence[str]) -> dict[str, Any]:
-    """`["heads=4", "pool=mean"]` as values of the right type: TOML's, or else plain text."""
+    """`["heads=4", "pool=mean"]` as values of the right type: TOML's, or else plain text.
+
+    `encoder.depth=6` is the entry `depth` of the field `encoder_fields`.
+    """
     fields: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
             raise ConfigError(f"{assignment!r}: a field is given as name=value")
         try:
-            fields[name.replace("-", "_")] = tomllib.loads(f"value = {text}")["value"]
+            value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
-            fields[name.replace("-", "_")] = text
+            value = text
+        part, dot, inner = name.replace("-", "_").rpartition(".")
+        if dot:
+            fields.setdefault(f"{part}_fields", {})[inner] = value
+        else:
+            fields[inner] = value
     return fields
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from vitreous.errors import DataError, did_you_mean
 
 External = int | str
+IGNORED = -1
+"""In a mask: a pixel that counts for nothing."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class LabelMap:
 
     names: tuple[str, ...]
     external: tuple[External, ...]
+    ignored: tuple[External, ...] = ()
+    """What the data has besides and nobody shall learn: pixels that are not labelled."""
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -32,6 +36,9 @@ class LabelMap:
             twice = sorted({str(v) for v in values if values.count(v) > 1})
             if twice:
                 raise DataError(f"two classes have the same {what}: {', '.join(twice)}")
+        both = [str(id) for id in self.ignored if id in self.external]
+        if both:
+            raise DataError(f"{', '.join(both)} cannot be a class and ignored")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -67,11 +74,13 @@ class LabelMap:
         return tuple(self.names.index(name) for name in other.names)
 
     def to_dict(self) -> dict[str, list[External]]:
-        return {"names": list(self.names), "external": list(self.external)}
+        values = {"names": list(self.names), "external": list(self.external)}
+        return values | ({"ignored": list(self.ignored)} if self.ignored else {})  # type: ignore[return-value]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Sequence[External]]) -> LabelMap:
-        return cls(tuple(str(name) for name in values["names"]), tuple(values["external"]))
+        names = tuple(str(name) for name in values["names"])
+        return cls(names, tuple(values["external"]), tuple(values.get("ignored", ())))
 
 
 def natural(text: str) -> tuple[tuple[int, int | str], ...]:

@@ -12,13 +12,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
+from vitreous.config import pair
 from vitreous.data.images import from_any, without_alpha
-from vitreous.data.loader import Batch, EvalSet, eval_batches
+from vitreous.data.loader import Batch, EvalSet, eval_batches, joined, moved
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError
@@ -33,6 +35,35 @@ if TYPE_CHECKING:
 
 Bad = Callable[[VitreousError], None]
 """Is told of an image that cannot be used, with an error that names it."""
+See = Callable[[Batch, Any, Any], None]
+"""Is shown a batch with the task's output and the targets in our classes."""
+
+
+class Prepared(NamedTuple):
+    """One image as the model takes it, its name, and its height and width as given."""
+
+    values: Tensor
+    name: str
+    size: tuple[int, int]
+
+
+class View(NamedTuple):
+    """What a model sees of an image at once."""
+
+    values: Tensor
+    """(channels, *image_size), normalised"""
+    region: tuple[float, float, float, float]
+    """top, left, height and width of it, in pixels of the image as given; it reaches over the edge
+    of an image that is smaller than what the model sees."""
+    inside: tuple[int, int]
+    """Height and width of `values` that is image; below and right of it is filling."""
+
+    def place(self, y: int, x: int) -> tuple[int, int]:
+        """Where a pixel of the image as given lies in `values`."""
+        top, left, height, width = self.region
+        row = int((y + 0.5 - top) * self.values.shape[1] / height)
+        column = int((x + 0.5 - left) * self.values.shape[2] / width)
+        return min(row, self.inside[0] - 1), min(column, self.inside[1] - 1)
 
 
 class Predictor:
@@ -54,19 +85,26 @@ class Predictor:
         """The names of the classes."""
         return self.task.labels.names
 
-    def __call__(self, images: Any, batch: int = 32) -> Any:
+    def __call__(self, images: Any, batch: int | None = None) -> Any:
         if isinstance(images, list | tuple):
             return list(self.stream(images, batch))
-        _at_least("batch", batch, 1)
+        _at_least("batch", 1 if batch is None else batch, 1)
         return next(self.stream([images], 1))
 
     def stream(
-        self, images: Iterable[Any], batch: int = 32, threads: int = 2, bad: Bad | None = None
+        self,
+        images: Iterable[Any],
+        batch: int | None = None,
+        threads: int = 2,
+        bad: Bad | None = None,
     ) -> Iterator[Any]:
         """Results in the order of the images; the next batch is decoded while one computes.
 
+        A batch is of 32 images unless given, or of one where images stay as large as they are.
         An image that cannot be used is an error, unless `bad` takes it; it has no result then.
         """
+        if batch is None:
+            batch = 1 if self.preprocess.resize == "none" else 32
         _at_least("batch", batch, 1)
         _at_least("threads", threads, 1)
         return self._stream(iter(images), batch, threads, bad)
@@ -81,13 +119,13 @@ class Predictor:
                 prepared = list(_usable(ready, bad))
                 ahead += [pool.submit(self._prepare, thing) for thing in islice(waiting, batch)]
                 if prepared:
-                    values, names = zip(*prepared, strict=True)
-                    yield from self.task.decode(self.logits(torch.stack(values)), list(names))
+                    yield from self.answer(prepared)
 
-    @torch.inference_mode()
-    def logits(self, images: Tensor) -> Tensor:
-        """The model's output for normalised images (b, c, h, w), on the CPU."""
-        return self.model(images.to(self.device)).cpu()
+    def answer(self, prepared: Sequence[Prepared]) -> list[Any]:
+        """The results for a batch of prepared images."""
+        values, names, sizes = zip(*prepared, strict=True)
+        output = self.task.infer(self.model, moved(joined(values), self.device), sizes)
+        return self.task.decode(output, list(names))
 
     def evaluate(
         self,
@@ -95,7 +133,7 @@ class Predictor:
         split: str,
         batch: int = 64,
         workers: int = 0,
-        see: Callable[[Batch, Tensor, Tensor], None] | None = None,
+        see: See | None = None,
     ) -> dict[str, Any]:
         """How good the model is on a split of a source; classes are matched by name.
 
@@ -113,16 +151,22 @@ class Predictor:
         return metrics.compute(metrics.counts())
 
     def explain(
-        self, image: Any, classes: Sequence[str] | int = 3, *, layers: bool = False
+        self,
+        image: Any,
+        classes: Sequence[str] | int = 3,
+        *,
+        pixel: tuple[int, int] | None = None,
+        layers: bool = False,
     ) -> Explanation:
         """Why the model says what it says about an image, as named tensors.
 
-        `classes` are names, or how many of the likeliest, to make maps for; `layers` keeps all
-        attention of all layers.
+        `classes` are names, or how many of the likeliest, to make maps for; `pixel` (y, x) is the
+        one that is asked about where each has its own class, in the middle unless given; `layers`
+        keeps all attention of all layers.
         """
         from vitreous.explain.explanation import explain
 
-        return explain(self, image, classes, layers=layers)
+        return explain(self, image, classes, pixel=pixel, layers=layers)
 
     def read(self, thing: Any) -> tuple[Tensor, str]:
         """An image in any form as it is stored, (c, h, w), and its name."""
@@ -136,9 +180,34 @@ class Predictor:
         except DataError as error:
             raise DataError(f"{name}: {error}") from None
 
-    def _prepare(self, thing: Any) -> tuple[Tensor, str]:
+    def view(self, image: Tensor, name: str = "image", at: tuple[int, int] | None = None) -> View:
+        """What the model sees at once of what `read` gives.
+
+        Of a whole image that is larger, the window around the pixel `at`, which is the middle one
+        unless given; a smaller one is filled with zeros, as it is when it is predicted.
+        """
+        height, width = image.shape[1:]
+        window = pair("image_size", self.preprocess.image_size)
+        if not self.preprocess.whole:
+            region = self.preprocess.region(height, width)
+            return View(self.prepare(image, name), region, window)
+        try:
+            fitted = self.preprocess.fit(image)
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
+        y, x = (height // 2, width // 2) if at is None else at
+        tall, wide = fitted.shape[1] / height, fitted.shape[2] / width
+        top = _start((y + 0.5) * tall, window[0], fitted.shape[1])
+        left = _start((x + 0.5) * wide, window[1], fitted.shape[2])
+        cut = fitted[:, top : top + window[0], left : left + window[1]]
+        inside = (cut.shape[1], cut.shape[2])
+        missing = (0, window[1] - inside[1], 0, window[0] - inside[0])
+        region = (top / tall, left / wide, window[0] / tall, window[1] / wide)
+        return View(F.pad(self.preprocess.normalise(cut), missing), region, inside)
+
+    def _prepare(self, thing: Any) -> Prepared:
         image, name = self.read(thing)
-        return self.prepare(image, name), name
+        return Prepared(self.prepare(image, name), name, (image.shape[1], image.shape[2]))
 
     def _as_files_are(self, image: Tensor, name: str) -> Tensor:
         """An image from Python in the range of a file's; without the transparency of one."""
@@ -154,9 +223,12 @@ class Predictor:
         return image
 
 
-def _usable(
-    ready: Iterable[Future[tuple[Tensor, str]]], bad: Bad | None
-) -> Iterator[tuple[Tensor, str]]:
+def _start(middle: float, window: int, length: int) -> int:
+    """Where a window begins that has `middle` in its middle, or that an end has moved."""
+    return min(max(round(middle - window / 2), 0), max(length - window, 0))
+
+
+def _usable(ready: Iterable[Future[Prepared]], bad: Bad | None) -> Iterator[Prepared]:
     """What could be prepared; `bad` is told of the rest, or the first is raised."""
     for future in ready:
         try:
@@ -169,12 +241,12 @@ def _usable(
 
 @torch.inference_mode()
 def measure(
-    model: nn.Module,
+    model: Model,
     task: Task,
     batches: Iterable[Any],
     device: torch.device,
     here: Sequence[int] | None = None,
-    see: Callable[[Batch, Tensor, Tensor], None] | None = None,
+    see: See | None = None,
 ) -> Metrics:
     """The metrics of a model over batches; `here` gives our class for each class of the data.
 
@@ -185,8 +257,8 @@ def measure(
     metrics = task.metrics()
     try:
         for batch in batches:
-            targets = batch.targets if here is None else torch.tensor(here)[batch.targets]
-            output = model(batch.images.to(device)).cpu()
+            targets = batch.targets if here is None else task.renamed(batch.targets, here)
+            output = task.infer(model, moved(batch.images, device), batch.sizes)
             metrics.update(output, targets)
             if see is not None:
                 see(batch, output, targets)

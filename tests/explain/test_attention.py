@@ -15,16 +15,23 @@ from vitreous.explain.attention import (
     Distances,
     Layer,
     Rollout,
+    Wanted,
     class_maps,
     coordinates,
+    head_reader,
     look,
     mean_distances,
-    reading,
 )
 from vitreous.explain.parameters import filters, position_similarity
 from vitreous.layers.attention import Attention
 from vitreous.layers.tap import tapping
 from vitreous.models.model import Places
+
+
+def for_classes(model, numbers):
+    """What class maps of a classifier are made for."""
+    return [Wanted(lambda logits, n=n: logits[0, n], head_reader(model)) for n in numbers]
+
 
 SMALL = {"image_size": (12, 20), "patch": 4, "dim": 16, "depth": 3, "heads": 2, "classes": 4}
 MODELS = {
@@ -206,15 +213,15 @@ def test_a_known_place_is_where_the_map_says(place, tokens):
 
     def see(layer):
         rollout.see(layer)
-        asking = reading(model, layer)[None]
+        asking = head_reader(model)(layer)[None]
         rows.append(layer.on_grid(layer.attended(layer.weights.mean(1), asking))[0])
 
     with torch.no_grad():
         look(model, image, see)
     maps = {
         "attention": rows[0],
-        "rollout": rollout.map(model)[0],
-        "class": class_maps(model, image, [0])[0],
+        "rollout": rollout.map(head_reader(model))[0],
+        "class": class_maps(model, image, for_classes(model, [0]))[0],
     }
     for name, found in maps.items():
         assert found.shape == (3, 5), name
@@ -224,7 +231,7 @@ def test_a_known_place_is_where_the_map_says(place, tokens):
 
 def test_two_classes_in_one_picture_give_two_maps():
     model, image = attends_to([(0, 1), (2, 3)]), torch.zeros(1, 3, 12, 20)
-    first, second = class_maps(model, image, [0, 1])
+    first, second = class_maps(model, image, for_classes(model, [0, 1]))
     assert divmod(first.argmax().item(), 5) == (0, 1)
     assert divmod(second.argmax().item(), 5) == (2, 3)
     assert first[0, 1] > 0.9
@@ -239,10 +246,10 @@ def test_class_maps_are_the_formula(model, images):
     relevance = torch.eye(layers[0].tokens)
     for layer, gradient in zip(layers, gradients, strict=True):
         relevance = relevance + (layer.weights * gradient)[0].clamp(min=0).mean(0) @ relevance
-    start = reading(model, layers[-1])
+    start = head_reader(model)(layers[-1])
     expected = layers[0].on_grid(start @ relevance - start).detach()
     expected = expected / expected.sum()
-    found = class_maps(model, images[:1], [2])[0]
+    found = class_maps(model, images[:1], for_classes(model, [2]))[0]
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
     assert found.sum().item() == pytest.approx(1)
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -375,9 +382,9 @@ def test_rollout_and_class_maps_through_windows_and_merging(swin):
     start = torch.full((mh * mw,), 1 / (mh * mw))
     expected = (start @ flow).reshape(gh, gw).detach()
     torch.testing.assert_close(
-        rollout.map(model)[0], expected / expected.sum(), rtol=1e-4, atol=1e-7
+        rollout.map(head_reader(model))[0], expected / expected.sum(), rtol=1e-4, atol=1e-7
     )
-    found = class_maps(model, images[:1], [1])[0]
+    found = class_maps(model, images[:1], for_classes(model, [1]))[0]
     expected = (start @ (relevance - eye)).reshape(gh, gw).detach()
     torch.testing.assert_close(found, expected / expected.sum(), rtol=1e-3, atol=1e-6)
 

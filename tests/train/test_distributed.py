@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from train.tiny import TINY, train
+from train.tiny import arguments, train
 
 from vitreous.train import checkpoint
 
-CALM = ["--fields=drop_path=0.0", "--fields=dropout=0.0", "--clip=0"]  # no randomness per process
+CALM = ["--fields=dropout=0.0", "--clip=0"]  # no randomness per process
+CALM_OF = {"classify": [*CALM, "--fields=drop_path=0.0"], "segment": CALM}
 
 
-def torchrun(out, *more, restarts=0):
+def torchrun(out, *more, restarts=0, task="classify"):
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-        *(f"--max-restarts={restarts}", "-m", "vitreous", "train", "digits", *TINY, *CALM),
-        *(f"--out={out}", *more),
+        *(f"--max-restarts={restarts}", "-m", "vitreous", "train", *arguments(task)),
+        *(*CALM_OF[task], f"--out={out}", *more),
     ]
 
 
@@ -47,7 +48,7 @@ def evaluations(out):
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "one"
-    train(out, *CALM)
+    train(out, *CALM_OF["classify"])
     return out
 
 
@@ -65,6 +66,17 @@ def test_losses_agree_with_one_process(one, two):
         assert together["samples"] == alone["samples"]
 
 
+def test_masks_on_two_processes(tmp_path):
+    """Ignored pixels are in different numbers on each; the loss and the metrics are the same."""
+    train(tmp_path / "one", *CALM_OF["segment"], task="segment")
+    run(*torchrun(tmp_path / "two", task="segment"))
+    both = (evaluations(tmp_path / name) for name in ("one", "two"))
+    for alone, together in zip(*both, strict=True):
+        assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=1e-5)
+        assert together["miou"] == pytest.approx(alone["miou"], abs=1e-3)
+        assert together["pixels"] == alone["pixels"]
+
+
 def test_a_checkpoint_of_two_goes_on_with_one(two, one, tmp_path):
     """Checkpoints load at any number of processes."""
     out = tmp_path / "mixed"
@@ -75,7 +87,7 @@ def test_a_checkpoint_of_two_goes_on_with_one(two, one, tmp_path):
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    train(out, *CALM, "--resume")
+    train(out, *CALM_OF["classify"], "--resume")
     for name, value in final(one).items():
         torch.testing.assert_close(final(out)[name], value, rtol=1e-3, atol=1e-4)
 

@@ -17,8 +17,9 @@ from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.run_folder import Run
 from vitreous.tasks import Classify
 from vitreous.train.distributed import World
+from vitreous.train.objective import class_weights, sample_weights
 from vitreous.train.recipe import Recipe, find_recipe
-from vitreous.train.start import class_weights, prepare, sample_weights, train
+from vitreous.train.start import prepare, train
 
 SMALL = Recipe(
     model="vit",

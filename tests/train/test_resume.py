@@ -1,5 +1,6 @@
 """A run that is killed and resumed ends with the same bits as one that was never killed."""
 
+import functools
 import json
 import random
 import shutil
@@ -37,26 +38,40 @@ def assert_same_run(one, other):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "whole"
-    train(out)
-    return out
+def never_killed(tmp_path_factory):
+    """Runs that were never killed, by task."""
+
+    @functools.cache
+    def of(task):
+        out = tmp_path_factory.mktemp("runs") / task
+        train(out, task=task)
+        return out
+
+    return of
 
 
-def test_same_seed_twice_gives_the_same_run(whole, tmp_path):
-    train(tmp_path / "again", "--workers=2")
-    assert_same_run(whole, tmp_path / "again")
+@pytest.fixture(scope="module")
+def whole(never_killed):
+    return never_killed("classify")
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_killed_at_random_moments(whole, tmp_path, workers):
-    """SIGKILL ten times each: at any time, and in the middle of whatever is being written."""
+@pytest.mark.parametrize("task", ["classify", "segment"])
+def test_same_seed_twice_gives_the_same_run(never_killed, tmp_path, task):
+    train(tmp_path / "again", "--workers=2", task=task)
+    assert_same_run(never_killed(task), tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("task", "workers", "kills"), [("classify", 0, 10), ("classify", 2, 10), ("segment", 2, 4)]
+)
+def test_killed_at_random_moments(never_killed, tmp_path, task, workers, kills):
+    """SIGKILL again and again: at any time, and in the middle of whatever is being written."""
     out, chance = tmp_path / "killed", random.Random(workers)
     deaths = []
-    for attempt in range(10):
+    for attempt in range(kills):
         writes = chance.randint(1, 12) if attempt % 2 else 0
         resume = ["--resume"] if (out / "config.json").exists() else []
-        arguments = command(out, f"--workers={workers}", *resume)[3:]
+        arguments = command(out, f"--workers={workers}", *resume, task=task)[3:]
         process = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("die.py"), str(writes), *arguments],
             stdout=subprocess.DEVNULL,
@@ -67,9 +82,9 @@ def test_killed_at_random_moments(whole, tmp_path, workers):
             time.sleep(chance.random() * 0.3)
             process.kill()
         deaths.append(process.wait(timeout=120))
-    assert deaths == [-signal.SIGKILL] * 10, "the run has ended before it was killed ten times"
-    train(out, f"--workers={workers}", "--resume")
-    assert_same_run(whole, out)
+    assert deaths == [-signal.SIGKILL] * kills, "the run has ended before it was killed so often"
+    train(out, f"--workers={workers}", "--resume", task=task)
+    assert_same_run(never_killed(task), out)
 
 
 def wait_for_checkpoint(out, process):

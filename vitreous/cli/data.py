@@ -21,10 +21,14 @@ class Arguments:
     action: Annotated[tyro.conf.Positional[Literal["check"]], tyro.conf.arg(metavar="check")]
     """check: decode every image once and say what is there."""
     path: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PATH")]
-    """A folder of class folders, a .csv table (path,label), a folder with IDX files, digits,
-    shapes, or torchvision:NAME. folder:PATH, csv:PATH and idx:PATH say how to read it."""
+    """A folder of class folders, a .csv table (path,label), a folder with IDX files, folders of
+    images and masks, COCO's .json or its folder, digits, shapes, or torchvision:NAME. folder:PATH,
+    csv:PATH, idx:PATH, masks:PATH and coco:PATH say how to read it."""
+    task: Literal["classify", "segment"] | None = None
+    """What the data is for, where it can be for several: shapes and COCO."""
     names: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Names of the classes: JSON from ids to names, or a line for each of 0, 1, 2 …"""
+    """Names of the classes: JSON from ids to names, or a line for each of 0, 1, 2 … For masks JSON
+    from values or colours to names, null for what is ignored."""
     download: bool = False
     """Fetch a public data set that is not here yet."""
     seed: int = 0
@@ -43,6 +47,7 @@ def run(arguments: Arguments) -> None:
 
     source = open_source(
         arguments.path,
+        task=arguments.task,
         download=arguments.download,
         seed=arguments.seed,
         val_fraction=arguments.val_fraction,
@@ -79,19 +84,57 @@ def _print(report: CheckReport) -> None:
         print(f"std         {_numbers(report.std)}")
     copies = {where: count for where, count in report.duplicates.items() if count}
     print(f"duplicates  {_duplicates(copies)}")
+    if report.pixels:
+        print(f"near alike  {_duplicates({k: n for k, n in report.alike.items() if n})}")
+        parts = ((split, _part(n, _all_pixels(report, split))) for split, n in report.lone.items())
+        lone = ", ".join(f"{split} {part}" for split, part in parts)
+        print(f"lone        {lone} of the pixels are unlike all four around them")
     for note in report.notes:
         print(f"note        {note}")
     print(f"\n{len(report.classes)} classes, in the order the model will have them:")
-    table = Table("id>", "class", *(f"{split}>" for split in report.splits))
-    for number, (name, counts) in enumerate(report.classes.items()):
-        table.row(str(number), name, *(thousands(counts[split]) for split in report.splits))
-    table.print()
+    if report.pixels:
+        _print_pixels(report)
+    else:
+        table = Table("id>", "class", *(f"{split}>" for split in report.splits))
+        for number, (name, counts) in enumerate(report.classes.items()):
+            table.row(str(number), name, *(thousands(counts[split]) for split in report.splits))
+        table.print()
     if not report.problems:
         print("\nno problems")
         return
     print(f"\n{len(report.problems)} problems, {len(report.fatal)} of them fatal:")
     for problem in sorted(report.problems, key=lambda problem: not problem.fatal):
         print(f"  {'fatal' if problem.fatal else 'note '}  {problem.file}: {problem.what}")
+
+
+def _print_pixels(report: CheckReport) -> None:
+    """For each split, the images that have some of a class, and its part of all labelled pixels."""
+    splits = list(report.splits)
+    table = Table("id>", "class", *(f"{what}>" for split in splits for what in (split, "pixels")))
+    for number, (name, pixels) in enumerate(report.pixels.items()):
+        cells = [str(number), name]
+        for split in splits:
+            labelled = _all_pixels(report, split) - report.ignored[split]
+            cells += [thousands(report.classes[name][split]), _part(pixels[split], labelled)]
+        table.row(*cells)
+    if any(report.ignored.values()):
+        cells = ["", "(ignored, of all)"]
+        for split in splits:
+            cells += ["", _part(report.ignored[split], _all_pixels(report, split))]
+        table.row(*cells)
+    table.print()
+    print("In each split: images that have some of it, and its part of the labelled pixels.")
+
+
+def _all_pixels(report: CheckReport, split: str) -> int:
+    return report.ignored[split] + sum(pixels[split] for pixels in report.pixels.values())
+
+
+def _part(count: int, total: int) -> str:
+    """Also of very little it must be seen that it is not nothing."""
+    if not count or not total:
+        return "-"
+    return f"{count / total:.2%}" if count / total >= 0.0001 else "<0.01%"
 
 
 def _size(size: list[int]) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 20
 """Up to which the confusion matrix is printed: more would not fit on a line."""
+MOST_COUNTED = 99_999
+"""Up to which it shows counts: of pixels there are more, and shares say more."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Arguments:
     workers: int = 0
     """Processes that read images."""
     figures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Draw the confusion matrix, the calibration and the classes' scores into this folder."""
+    """Draw the confusion matrix, the classes' scores and, of a classifier, the calibration into
+    this folder."""
     json: Annotated[bool, tyro.conf.arg(name="json")] = False
     """Print one JSON object with metric names as keys."""
 
@@ -63,11 +66,12 @@ def _source(arguments: Arguments) -> Source:
     """The run's own data divided as it was for training; other data as it is, nothing held out."""
     from vitreous.data.sources import open_source, same_source
     from vitreous.run_folder import Run
-    from vitreous.train.start import open_usable, stored_recipe
+    from vitreous.train.opening import open_usable, stored_recipe
 
-    own = Run(arguments.run).read_config().data
+    config = Run(arguments.run).read_config()
+    own = config.data
     if arguments.data is not None and not same_source(arguments.data, own):
-        return open_source(arguments.data, val_fraction=0)
+        return open_source(arguments.data, task=config.task, val_fraction=0)
     recipe = stored_recipe(Run(arguments.run))
     if recipe is None:
         raise ConfigError(
@@ -78,20 +82,34 @@ def _source(arguments: Arguments) -> Source:
 
 
 def _print(result: dict[str, Any]) -> None:
-    for name in ("accuracy", "top5", "balanced_accuracy", "f1", "loss", "calibration_error"):
-        print(f"  {name:<18} {result[name]:.4f}")
-    table = Table("class", "images>", "precision>", "recall>", "f1>")
-    for name, row in result["classes"].items():
-        numbers = (f"{row[key]:.3f}" for key in ("precision", "recall", "f1"))
-        table.row(name, str(row["samples"]), *numbers)
+    """Whatever the task measures: its numbers, those of each class, and what is taken for what."""
+    for name, value in result.items():
+        if isinstance(value, int | float) and name != "samples":
+            print(f"  {name:<18} {_number(value, 4)}")
+    classes: dict[str, dict[str, float | None]] = result["classes"]
+    columns = list(next(iter(classes.values())))
+    table = Table("class", *(f"{column}>" for column in columns))
+    for name, row in classes.items():
+        table.row(name, *(_number(row[column], 3) for column in columns))
     table.print()
-    if len(result["classes"]) <= MOST_CLASSES:
-        print("\nwhat is taken for what; rows: truth, columns: the id of what the model says")
-        _print_confusion(list(result["classes"]), result["confusion"])
+    if "confusion" in result and len(classes) <= MOST_CLASSES:
+        _print_confusion(list(classes), result["confusion"])
+
+
+def _number(value: float | None, digits: int) -> str:
+    """A count, a share, or what cannot be known: of a class that is nowhere."""
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.{digits}f}"
 
 
 def _print_confusion(names: list[str], counts: list[list[int]]) -> None:
+    large = max(map(max, counts)) > MOST_COUNTED
+    unit = ", in % of the truth" if large else ""
+    print(f"\nwhat is taken for what{unit}; rows: truth, columns: the id of what the model says")
     table = Table("id>", "truth", *(f"{number}>" for number in range(len(names))))
     for number, (name, row) in enumerate(zip(names, counts, strict=True)):
-        table.row(str(number), name, *map(str, row))
+        total = max(sum(row), 1)
+        cells = (f"{100 * count / total:.1f}" if large else str(count) for count in row)
+        table.row(str(number), name, *cells)
     table.print()

@@ -25,6 +25,9 @@ class Arguments:
     """Where to write; RUN/explain unless given."""
     classes: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A class to make a map for; may be repeated. The three likeliest unless given."""
+    pixel: Annotated[tuple[int, int] | None, tyro.conf.arg(metavar="Y X")] = None
+    """For models that segment: the pixel to ask about, its row and column from 0. Class maps are
+    then for this pixel. Unless given, attention is that of the middle."""
     json: Annotated[bool, tyro.conf.arg(name="json")] = False
     """Write nothing; print one JSON object per image with all maps, each on a line."""
 
@@ -36,7 +39,7 @@ def run(arguments: Arguments) -> None:
 
     predictor = load(arguments.run)
     classes = arguments.classes or 3
-    check(predictor, classes)
+    check(predictor, classes, arguments.pixel)
     bad = Complaints()
     paths = list(paths_of(arguments.images, bad))
     out = arguments.out or arguments.run / "explain"
@@ -44,11 +47,12 @@ def run(arguments: Arguments) -> None:
     for number, path in enumerate(paths):
         try:
             if arguments.json:
-                print(json.dumps(explain(predictor, path, classes).to_dict()), flush=True)
+                found = explain(predictor, path, classes, pixel=arguments.pixel)
+                print(json.dumps(found.to_dict()), flush=True)
                 continue
             stem = re.sub(r"[^\w.-]+", "-", Path(path).stem)
             folder = out / (stem if len(paths) == 1 else f"{number + 1:03d}-{stem}")
-            for written in write_image(predictor, path, folder, classes):
+            for written in write_image(predictor, path, folder, classes, arguments.pixel):
                 print(written)
             good.append(path)
             print(f"{number + 1}/{len(paths)} {path}", file=sys.stderr)

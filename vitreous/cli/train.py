@@ -55,7 +55,9 @@ def defaults(arguments: list[str]) -> Arguments:
 
 def run(arguments: Arguments) -> None:
     from vitreous.explain.report import write_report
-    from vitreous.train.start import open_usable, train
+    from vitreous.tasks import TASKS
+    from vitreous.train.opening import open_usable
+    from vitreous.train.start import train
 
     recipe = arguments.options
     out = arguments.out or _free_name(recipe.data)
@@ -71,7 +73,8 @@ def run(arguments: Arguments) -> None:
         return  # the first process speaks for all
     source = open_usable(recipe, lambda note: None)
     page, split, result = write_report(done, source)
-    print(f"accuracy {result['accuracy']:.4f} on {split} ({result['samples']:,} images)")
+    primary = TASKS[done.read_config().task].primary
+    print(f"{primary:<8} {result[primary]:.4f} on {split} ({result['samples']:,} images)")
     print(f"run      {done.path}")
     print(f"report   {page.resolve().as_uri()}")
 
@@ -135,7 +138,8 @@ class Progress:
             spent = time.perf_counter() - self.began
             self.line(
                 f"epoch {event.epoch:g}: loss {event.loss:.4f}, "
-                f"accuracy {event.evaluated['accuracy']:.4f}, {event.rate:.0f} images/s, "
+                f"{event.primary} {event.evaluated[event.primary]:.4f}, "
+                f"{event.rate:.0f} images/s, "
                 f"{spent:.0f} s, {self._left(event, spent)} to go"
             )
         if self.bar is not None:

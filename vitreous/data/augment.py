@@ -1,4 +1,4 @@
-"""Random changes to training images.
+"""Random changes to training images, and to the masks that belong to them.
 
 What happens to a sample is a function of (seed, epoch, sample) and of nothing else: not of the
 worker, the rank or the batch it travels in.
@@ -7,16 +7,23 @@ worker, the rank or the batch it travels in.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from vitreous.config import choice, fraction
-from vitreous.data.preprocess import Preprocess
-from vitreous.errors import ConfigError
+from vitreous.config import choice, fraction, pair
+from vitreous.data.images import as_channels
+from vitreous.data.preprocess import Preprocess, resized_mask
+from vitreous.errors import ConfigError, DataError
+from vitreous.labels import IGNORED
+
+CROPS = ("resized", "window", "shift", "none")
 
 
 @dataclass(frozen=True)
@@ -24,9 +31,12 @@ class Augment:
     """Which changes, and how strong."""
 
     crop: str = "resized"
-    """resized (a random part, at the model's size), shift (a few pixels), or none."""
+    """resized (a random part, at the model's size), window (resized by a random factor, then a
+    window of the model's size from anywhere), shift (a few pixels), or none."""
     scale: float = 0.35
     """With resized: the smallest part of the image's area that is cut out."""
+    zoom: tuple[float, float] = (0.5, 2.0)
+    """With window: the smallest and the largest factor."""
     flip: bool = True
     """Mirror every second image."""
     randaugment: int = 0
@@ -41,8 +51,10 @@ class Augment:
     """Alpha of CutMix: a rectangle comes from another image. With both, each takes every second."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "crop", choice("crop", self.crop, ("resized", "shift", "none")))
+        object.__setattr__(self, "crop", choice("crop", self.crop, CROPS))
         fraction(self, "erase")
+        if not 0 < self.zoom[0] <= self.zoom[1] <= 16:
+            raise ConfigError(f"zoom = {self.zoom}: expected two factors, the smaller one first")
         if not 0 < self.scale <= 1:
             raise ConfigError(f"scale = {self.scale}: expected a part, above 0 and up to 1")
         if not 0 <= self.randaugment <= 30:
@@ -64,26 +76,16 @@ class Augment:
     def mixes(self) -> bool:
         return self.mixup > 0 or self.cutmix > 0
 
-    def __call__(self, image: Tensor, preprocess: Preprocess) -> Tensor:
-        """(c, h, w) as stored -> (channels, *image_size), normalised. Draws from torch's RNG."""
+    def __call__(self, image: Tensor, truth: Any, preprocess: Preprocess) -> tuple[Tensor, Any]:
+        """(c, h, w) as stored -> (channels, *image_size), normalised, and the truth moved with it.
+
+        A truth that is a mask, (h, w), moves; a class does not. Draws from torch's RNG.
+        """
         from torchvision.transforms import v2
 
-        height, width = preprocess.image_size  # type: ignore[misc]
-        if self.crop == "resized":
-            from vitreous.data.images import as_channels
-
-            image = as_channels(image, preprocess.channels)
-            cut = v2.RandomResizedCrop((height, width), scale=(self.scale, 1.0))
-            box = cut.make_params([image])
-            rows = slice(box["top"], box["top"] + box["height"])
-            columns = slice(box["left"], box["left"] + box["width"])
-            image = preprocess.resized(image[:, rows, columns], (height, width))
-        else:
-            image = preprocess.fit(image)
-        if self.crop == "shift":
-            image = _shifted(image)
+        image, truth = self._place(as_channels(image, preprocess.channels), truth, preprocess)
         if self.flip and torch.rand(()) < 0.5:
-            image = image.flip(-1)
+            image, truth = image.flip(-1), _moved(truth, lambda mask: mask.flip(-1))
         if self.randaugment:
             image = v2.RandAugment(num_ops=2, magnitude=self.randaugment)(image)
         if self.jitter:
@@ -91,7 +93,45 @@ class Augment:
         values = preprocess.normalise(image)
         if self.erase:
             values = v2.RandomErasing(p=self.erase, value="random")(values)
-        return values
+        if self.crop == "window":  # what is missing is the mean colour, and counts for nothing
+            height, width = pair("image_size", preprocess.image_size)
+            missing = (0, width - values.shape[2], 0, height - values.shape[1])
+            values = F.pad(values, missing)
+            truth = _moved(truth, lambda mask: F.pad(mask, missing, value=IGNORED))
+        return values, truth
+
+    def _place(self, image: Tensor, truth: Any, preprocess: Preprocess) -> tuple[Tensor, Any]:
+        """What is seen of an image and how large; with window it may still be too small."""
+        size = pair("image_size", preprocess.image_size)
+        if self.crop == "resized":
+            from torchvision.transforms import v2
+
+            cut = v2.RandomResizedCrop(size, scale=(self.scale, 1.0))
+            box = cut.make_params([image])
+            image, truth = _cut(image, truth, box["top"], box["left"], box["height"], box["width"])
+            return _resized(image, truth, size, preprocess)
+        if self.crop == "window":
+            return self._window(image, truth, size, preprocess)
+        image, truth = preprocess.fit(image), _moved(truth, preprocess.fit_mask)
+        if image.shape[1:] != size:
+            sizes = "x".join(map(str, image.shape[1:])), "x".join(map(str, size))
+            raise DataError(
+                f"is {sizes[0]} pixels large where {sizes[1]} are trained on: with crop = "
+                f"{self.crop!r} nothing is cut out; use crop = 'window', or resize = 'square'"
+            )
+        return _shifted(image, truth) if self.crop == "shift" else (image, truth)
+
+    def _window(
+        self, image: Tensor, truth: Any, size: tuple[int, int], preprocess: Preprocess
+    ) -> tuple[Tensor, Any]:
+        low, high = (math.log(factor) for factor in self.zoom)
+        factor = math.exp(low + (high - low) * float(torch.rand(())))
+        working = preprocess.working_size(image.shape[1], image.shape[2])
+        zoomed = (max(1, round(working[0] * factor)), max(1, round(working[1] * factor)))
+        image, truth = _resized(image, truth, zoomed, preprocess)
+        free = [max(have - want, 0) for have, want in zip(zoomed, size, strict=True)]
+        top, left = (int(torch.randint(0, room + 1, ())) for room in free)
+        return _cut(image, truth, top, left, *size)
 
     def mix(self, first: Tensor, second: Tensor) -> tuple[Tensor, float]:
         """Two normalised images blended, and the share that the first one has."""
@@ -128,7 +168,25 @@ def random_by(*parts: int | str) -> Iterator[None]:
         generator.set_state(state)
 
 
-def _shifted(image: Tensor) -> Tensor:
+def _moved(truth: Any, move: Callable[[Tensor], Tensor]) -> Any:
+    """A mask moves with its image; a class stays what it is."""
+    return move(truth) if isinstance(truth, Tensor) else truth
+
+
+def _cut(
+    image: Tensor, truth: Any, top: int, left: int, height: int, width: int
+) -> tuple[Tensor, Any]:
+    rows, columns = slice(top, top + height), slice(left, left + width)
+    return image[:, rows, columns], _moved(truth, lambda mask: mask[rows, columns])
+
+
+def _resized(
+    image: Tensor, truth: Any, size: tuple[int, int], preprocess: Preprocess
+) -> tuple[Tensor, Any]:
+    return preprocess.resized(image, size), _moved(truth, lambda mask: resized_mask(mask, size))
+
+
+def _shifted(image: Tensor, truth: Any) -> tuple[Tensor, Any]:
     """Moved by up to an eighth of its size; what comes in is what stands at the border."""
     height, width = image.shape[1:]
     dy, dx = height // 8, width // 8
@@ -136,4 +194,4 @@ def _shifted(image: Tensor) -> Tensor:
     right = int(torch.randint(-dx, dx + 1, ())) if dx else 0
     rows = torch.arange(height).sub_(down).clamp_(0, height - 1)
     columns = torch.arange(width).sub_(right).clamp_(0, width - 1)
-    return image[:, rows][:, :, columns]
+    return image[:, rows][:, :, columns], _moved(truth, lambda mask: mask[rows][:, columns])

@@ -1,4 +1,4 @@
-"""Looks at every image of a source before training does: what is there, and what is wrong."""
+"""Looks at every image and mask of a source before training does: what there is, what is wrong."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vitreous.data.check_masks import check_masks
 from vitreous.data.images import MAX_PIXELS, can_be, other_channels
 from vitreous.data.look import Seen, look_at_all
 from vitreous.data.source import Problem, Source
@@ -29,7 +30,8 @@ class CheckReport:
     splits: dict[str, int]
     """Images in each."""
     classes: dict[str, dict[str, int]]
-    """For each class, in the model's order, its images in each split."""
+    """For each class, in the model's order, its images in each split; of masks, those that have
+    some of it."""
     sizes: dict[str, Any] = field(default_factory=dict)
     """smallest, median and largest (by area) and most_common, as [height, width]."""
     channels: dict[int, int] = field(default_factory=dict)
@@ -43,6 +45,15 @@ class CheckReport:
     std: list[float] = field(default_factory=list)
     duplicates: dict[str, int] = field(default_factory=dict)
     """Superfluous copies within each split, and under `across` pictures in several splits."""
+    pixels: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of masks: for each class its pixels in each split."""
+    ignored: dict[str, int] = field(default_factory=dict)
+    """Of masks: the pixels in each split that are no class."""
+    lone: dict[str, int] = field(default_factory=dict)
+    """Of masks: the pixels in each split that are unlike all four around them."""
+    alike: dict[str, int] = field(default_factory=dict)
+    """With masks: images of each split that look nearly like the one before, by name, and under
+    `across` those that look like one of another split."""
     notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -57,26 +68,28 @@ class CheckReport:
 def check(
     source: Source, *, workers: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> CheckReport:
-    """Decodes every image once."""
-    counts = {split: Counter(s.target for s in samples) for split, samples in source.splits.items()}
+    """Decodes every image and every mask once."""
     report = CheckReport(
         name=source.name,
         kind=source.kind,
         task=source.task,
         splits={split: len(samples) for split, samples in source.splits.items()},
-        classes={
-            name: {split: counts[split][number] for split in counts}
-            for number, name in enumerate(source.labels.names)
-        },
+        classes={},
         notes=list(source.notes),
         problems=list(source.problems),
     )
     seen = look_at_all(source, workers, max_pixels, _for_statistics(source))
+    good = [one for one in seen if one.problem is None]
     report.problems += [one.problem for one in seen if one.problem is not None]
     report.problems += _other_channels(seen, None).values()
-    report.problems += [one.remark for one in seen if one.remark is not None]
-    report.problems += _class_problems(report)
-    good = [one for one in seen if one.problem is None]
+    report.problems += [remark for one in seen for remark in one.remarks]
+    if source.task == "segment":
+        _masks(report, good, source.labels.names)
+    else:
+        _classes(report, source)
+    if len(report.classes) == 1:
+        what = "there is only one class: nothing to tell apart"
+        report.problems.append(Problem(report.name, what))
     if good:
         _describe(report, good)
         _statistics(report, [one for one in good if one.moments is not None])
@@ -93,7 +106,7 @@ def bad_samples(
     max_pixels: int = MAX_PIXELS,
     channels: int | None = None,
 ) -> dict[str, Problem]:
-    """By id, the samples whose images cannot be used.
+    """By id, the samples whose images or masks cannot be used.
 
     channels: what the model takes; what most images can be turned into unless given.
     """
@@ -129,19 +142,27 @@ def _for_statistics(source: Source) -> frozenset[str]:
     return frozenset(sorted(ids, key=lambda id: draw(0, id))[:STATISTICS_OF])
 
 
-def _class_problems(report: CheckReport) -> list[Problem]:
-    problems = []
-    for name, counts in report.classes.items():
-        if sum(counts.values()) < 2:
-            problems.append(Problem(report.name, f"class {name!r} has only one image", False))
-        problems += [
+def _classes(report: CheckReport, source: Source) -> None:
+    """Images of one class each: how many of which."""
+    counts = {split: Counter(s.target for s in samples) for split, samples in source.splits.items()}
+    for number, name in enumerate(source.labels.names):
+        by_split = {split: counts[split][number] for split in counts}
+        report.classes[name] = by_split
+        if sum(by_split.values()) < 2:
+            what = f"class {name!r} has only one image"
+            report.problems.append(Problem(report.name, what, False))
+        report.problems += [
             Problem(report.name, f"class {name!r} has no images in {split}", False)
-            for split, count in counts.items()
+            for split, count in by_split.items()
             if not count
         ]
-    if len(report.classes) == 1:
-        problems.append(Problem(report.name, "there is only one class: nothing to tell apart"))
-    return problems
+
+
+def _masks(report: CheckReport, good: Sequence[Seen], names: Sequence[str]) -> None:
+    masks = check_masks(report.name, list(report.splits), names, good)
+    report.classes, report.pixels = masks.images, masks.pixels
+    report.ignored, report.lone, report.alike = masks.ignored, masks.lone, masks.alike
+    report.problems += masks.problems
 
 
 def _describe(report: CheckReport, good: Sequence[Seen]) -> None:
@@ -191,8 +212,10 @@ def _duplicates(report: CheckReport, good: Sequence[Seen], names: Sequence[str])
             report.duplicates[split] += count - 1
         report.duplicates["across"] += len(per_split) > 1
         first = group[0]
-        other = next((one for one in group if one.sample.target != first.sample.target), None)
-        if other is not None:
+        other = next((one for one in group if _shows(one) != _shows(first)), None)
+        if other is not None and first.mask is not None:
+            what = f"has another mask than the same picture {other.sample.id}"
+        elif other is not None:
             what = f"is {names[first.sample.target]!r}, but the same picture {other.sample.id} is "
             what += repr(names[other.sample.target])
         else:
@@ -205,3 +228,8 @@ def _duplicates(report: CheckReport, good: Sequence[Seen], names: Sequence[str])
         if len(group) > 2:
             what += f" ({len(group)} copies in all)"
         report.problems.append(Problem(first.sample.id, what, fatal=False))
+
+
+def _shows(one: Seen) -> Any:
+    """What must be the same for the same picture."""
+    return one.sample.target if one.mask is None else one.mask.digest

@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -46,18 +48,26 @@ _KNOWN_OTHERS = (
     (b"8bps", "is a Photoshop file: convert it to PNG or TIFF"),
     (b"pk\3\4", "is a ZIP archive: unpack it"),
 )
+_PNG_EXIF = (b"eXIf", b"type exif", b"adobe.xmp")
 _DAMAGED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"II*\0", b"MM\0*", b"RIFF", b"BM")
 
 
 def read_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Tensor:
     """(c, h, w), uint8, uint16 or float32. An error begins with the path."""
+    with opened(path) as file:
+        return decode(file, shown(path), max_pixels=max_pixels)
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to read; whatever is wrong with it is an error that begins with the path."""
     name = shown(path)
     try:
         if not stat.S_ISREG(mode := os.stat(path).st_mode):
             what = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
             raise DataError(f"{name}: {what}, not an image")
         with open(path, "rb") as file:
-            return decode(file, name, max_pixels=max_pixels)
+            yield file
     except FileNotFoundError:
         broken = os.path.islink(path)
         what = "is a link to a file that does not exist" if broken else "there is no such file"
@@ -70,13 +80,7 @@ def read_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Tensor:
 
 def decode(file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS) -> Tensor:
     """The image in an open file; `name` is what errors begin with."""
-    head = file.read(64)
-    file.seek(0)
-    if not head:
-        raise DataError(f"{name}: the file is empty")
-    # Damaged bytes make decoders fail in ways that nobody can list (struct.error, KeyError,
-    # SyntaxError, zlib.error …); all of them mean the same to the user.
-    try:
+    with decoding(file, name, max_pixels) as head:
         if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
             pixels = tiff.read(file, name, max_pixels)
         else:
@@ -84,6 +88,22 @@ def decode(file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS) -> Tensor
             with Image.open(file, formats=FORMATS) as image:
                 deep = image.format == "PNG" and png16.is_deep(head)
                 pixels = _pixels(image, name, max_pixels, deep_png=file if deep else None)
+    if pixels.dtype == np.float32 and not np.isfinite(pixels).all():
+        raise DataError(f"{name}: has values that are not finite (NaN or infinity)")
+    return _tensor(pixels)
+
+
+@contextmanager
+def decoding(file: BinaryIO, name: str, max_pixels: int) -> Iterator[bytes]:
+    """Gives the first bytes of a file; what goes wrong with the others is a DataError."""
+    head = file.read(64)
+    file.seek(0)
+    if not head:
+        raise DataError(f"{name}: the file is empty")
+    # Damaged bytes make decoders fail in ways that nobody can list (struct.error, KeyError,
+    # SyntaxError, zlib.error …); all of them mean the same to the user.
+    try:
+        yield head
     except DataError:
         raise
     # Our own limit is checked for every image. Turning Pillow's warning into an error here would
@@ -100,9 +120,6 @@ def decode(file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS) -> Tensor
         if isinstance(error, EOFError) or any(w in text.lower() for w in ("truncated", "eof")):
             raise DataError(f"{name}: is cut short ({text})") from None
         raise DataError(f"{name}: is damaged ({text})") from None
-    if pixels.dtype == np.float32 and not np.isfinite(pixels).all():
-        raise DataError(f"{name}: has values that are not finite (NaN or infinity)")
-    return _tensor(pixels)
 
 
 def from_pil(image: Image.Image, name: str = "image", *, max_pixels: int = MAX_PIXELS) -> Tensor:
@@ -174,6 +191,28 @@ def without_alpha(image: Tensor) -> Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
+def seen_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, int]:
+    """Height and width that `read_image` gives, and the orientation by which it turns the image.
+
+    Only headers are read, as far as they say it.
+    """
+    with opened(path) as file, decoding(file, shown(path), max_pixels) as head:
+        if tiff.is_tiff(head):
+            turned = tiff.orientation(file)
+            file.seek(0)
+            height, width = decode(file, shown(path), max_pixels=max_pixels).shape[1:]
+            return height, width, turned
+        # Pillow decodes a whole PNG to find EXIF, which may come last.
+        data = file.read() if head.startswith(b"\x89PNG") else b""
+        plain = bool(data) and not any(mark in data for mark in _PNG_EXIF)
+        file.seek(0)
+        with Image.open(file, formats=FORMATS) as image:
+            check_size(image, shown(path), max_pixels)
+            turned = 1 if plain else orientation_of(image) or 1
+            width, height = image.size
+            return (width, height, turned) if turned in (5, 6, 7, 8) else (height, width, turned)
+
+
 def unread_pages(path: str) -> int:
     """How many pages or frames a file has of which only the first is read; 0 where all is read.
 
@@ -223,13 +262,9 @@ def _pixels(
     image: Image.Image, name: str, max_pixels: int, deep_png: BinaryIO | None = None
 ) -> NDArray[Any]:
     """(h, w, c), upright and without transparency."""
-    width, height = image.size
-    if width * height > max_pixels:
-        raise DataError(_too_many(name, f"{width}x{height}", max_pixels))
-    if not width or not height:
-        raise DataError(f"{name}: has no pixels ({width}x{height})")
+    check_size(image, name, max_pixels)
     image.load()
-    orientation = _orientation(image)  # only now: loading a TIFF turns it, and says so
+    orientation = orientation_of(image) or 1  # only now: loading a TIFF turns it, and says so
     if deep_png is not None:
         deep_png.seek(0)
         pixels = png16.read(deep_png)
@@ -259,12 +294,22 @@ def _tensor(pixels: NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.array(pixels.transpose(2, 0, 1), order="C"))
 
 
-def _orientation(image: Image.Image) -> int:
+def check_size(image: Image.Image, name: str, max_pixels: int) -> None:
+    """By the header, before anything is decoded."""
+    width, height = image.size
+    if width * height > max_pixels:
+        raise DataError(_too_many(name, f"{width}x{height}", max_pixels))
+    if not width or not height:
+        raise DataError(f"{name}: has no pixels ({width}x{height})")
+
+
+def orientation_of(image: Image.Image) -> int | None:
+    """How EXIF says that an image is turned, 1 to 8; None where it says nothing."""
     try:
-        value = image.getexif().get(0x0112, 1)
+        value = image.getexif().get(0x0112)
     except Exception:  # damaged EXIF says nothing about the pixels, which may be whole
-        return 1
-    return value if isinstance(value, int) else 1
+        return None
+    return value if isinstance(value, int) else None
 
 
 def _too_many(name: str, size: str, max_pixels: int) -> str:

@@ -6,7 +6,7 @@ So the stream is the same with any number of workers and of processes, and can b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,17 +21,20 @@ from vitreous.errors import DataError
 
 
 class Batch(NamedTuple):
-    """Images (b, c, h, w), the targets as the task wants them, and who they are."""
+    """Images, the targets as the task wants them, and who they are."""
 
-    images: Tensor
+    images: Any
+    """(b, c, h, w), or, where sizes differ, a list of (c, h, w)."""
     targets: Any
     """One tensor of b rows, a tuple of such, or a list with an entry for each image."""
     ids: list[str]
+    sizes: list[tuple[int, int]]
+    """Height and width that each image has where it is stored."""
 
     def to(self, device: torch.device) -> Batch:
         """The same on a device; what is copied there is on its way when this returns."""
-        images = self.images.to(device, non_blocking=True)
-        return Batch(images, _moved(self.targets, device), self.ids)
+        images, targets = moved(self.images, device), moved(self.targets, device)
+        return self._replace(images=images, targets=targets)
 
     def part(self, number: int, parts: int) -> Batch:
         """Each `parts`-th image, from `number` on."""
@@ -41,17 +44,18 @@ class Batch(NamedTuple):
             targets = type(targets)(*(each[which] for each in targets))
         else:
             targets = targets[which]
-        return Batch(self.images[which], targets, self.ids[which])
+        return Batch(self.images[which], targets, self.ids[which], self.sizes[which])
 
 
-def _moved(thing: Any, device: torch.device) -> Any:
+def moved(thing: Any, device: torch.device) -> Any:
+    """A tensor, or whatever holds tensors, on a device."""
     if isinstance(thing, Tensor):
         return thing.to(device, non_blocking=True)
     if isinstance(thing, dict):
-        return {key: _moved(value, device) for key, value in thing.items()}
+        return {key: moved(value, device) for key, value in thing.items()}
     if isinstance(thing, tuple):
-        return type(thing)(*(_moved(each, device) for each in thing))
-    return [_moved(each, device) for each in thing]
+        return type(thing)(*(moved(each, device) for each in thing))
+    return [moved(each, device) for each in thing]
 
 
 class Mixed(NamedTuple):
@@ -62,8 +66,9 @@ class Mixed(NamedTuple):
     share: float
 
 
-Item = tuple[Tensor, Any, str] | DataError
-"""A sample, or why it cannot be read: torch would bury an exception of a worker in a traceback."""
+Item = tuple[Tensor, Any, str, tuple[int, int]] | DataError
+"""A sample as a batch has it, or why it cannot be read: torch would bury an exception of a worker
+in a traceback."""
 
 
 @dataclass
@@ -82,19 +87,24 @@ class TrainSet(Dataset[Item]):
         except DataError as error:
             return error
 
-    def _get(self, epoch: int, number: int) -> tuple[Tensor, Mixed, str]:
+    def _get(self, epoch: int, number: int) -> Item:
         sample = self.samples[number]
-        image = self._augmented(sample, epoch)
-        other, share = sample, 1.0
+        image, truth, size = self._augmented(sample, epoch)
+        if self.source.task != "classify":
+            return image, truth, sample.id, size
+        other, share = truth, 1.0
         if self.augment.mixes:
             with random_by(self.seed, epoch, sample.id, "mix"):
-                other = self.samples[int(torch.randint(len(self.samples), ()))]
-                image, share = self.augment.mix(image, self._augmented(other, epoch))
-        return image, Mixed(sample.target, other.target, share), sample.id
+                partner = self.samples[int(torch.randint(len(self.samples), ()))]
+                second, other, _ = self._augmented(partner, epoch)
+                image, share = self.augment.mix(image, second)
+        return image, Mixed(truth, other, share), sample.id, size
 
-    def _augmented(self, sample: Sample, epoch: int) -> Tensor:
-        with random_by(self.seed, epoch, sample.id):
-            return self.source.prepared(sample, lambda im: self.augment(im, self.preprocess))
+    def _augmented(self, sample: Sample, epoch: int) -> tuple[Tensor, Any, tuple[int, int]]:
+        image, truth = self.source.image(sample), self.source.truth(sample)
+        with random_by(self.seed, epoch, sample.id), self.source.naming(sample):
+            values, truth = self.augment(image, truth, self.preprocess)
+        return values, truth, (image.shape[1], image.shape[2])
 
 
 @dataclass
@@ -108,8 +118,11 @@ class EvalSet(Dataset[Item]):
     def __getitem__(self, number: int) -> Item:
         sample = self.samples[number]
         try:
-            image = self.source.prepared(sample, self.preprocess)
-            return image, sample.target, sample.id
+            image = self.source.image(sample)
+            with self.source.naming(sample):
+                values = self.preprocess(image)
+            size = (image.shape[1], image.shape[2])
+            return values, self.source.truth(sample), sample.id, size
         except DataError as error:
             return error
 
@@ -165,7 +178,7 @@ def train_batches(dataset: TrainSet, order: Order, workers: int) -> Iterator[Bat
             dataset,
             batch_sampler=order,
             num_workers=workers,
-            collate_fn=collate_mixed,
+            collate_fn=collate,
             prefetch_factor=4 if workers else None,
         )
     )
@@ -188,20 +201,23 @@ def _readable(batches: Iterable[Batch | DataError]) -> Iterator[Batch]:
         yield batch
 
 
-def collate_mixed(items: list[Item]) -> Batch | DataError:
-    batch = collate(items, list)
-    if isinstance(batch, DataError):
-        return batch
-    first, second, share = zip(*batch.targets, strict=True)
-    mixed = Mixed(torch.tensor(first), torch.tensor(second), torch.tensor(share))  # type: ignore[arg-type]
-    return Batch(batch.images, mixed, batch.ids)
-
-
-def collate(items: list[Item], join: Callable[[Any], Any] = torch.tensor) -> Batch | DataError:
+def collate(items: list[Item]) -> Batch | DataError:
     good = []
     for item in items:
         if isinstance(item, DataError):
             return item
         good.append(item)
-    images, targets, ids = zip(*good, strict=True)
-    return Batch(torch.stack(images), join(targets), list(ids))
+    images, targets, ids, sizes = zip(*good, strict=True)
+    return Batch(joined(images), joined(targets), list(ids), list(sizes))
+
+
+def joined(things: Sequence[Any]) -> Any:
+    """Numbers and tensors of one shape as one tensor, named tuples field by field, others listed"""
+    first = things[0]
+    if isinstance(first, tuple):
+        return type(first)(*map(joined, zip(*things, strict=True)))
+    if isinstance(first, int | float):
+        return torch.tensor(things)
+    if isinstance(first, Tensor) and all(thing.shape == first.shape for thing in things):
+        return torch.stack(list(things))
+    return list(things)

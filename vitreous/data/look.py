@@ -1,26 +1,38 @@
-"""Decodes every image of a source once, in threads: decoders leave Python's lock."""
+"""Decodes every image of a source once, and its mask where it has one."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import os
-import sys
-import warnings
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.data.images import shown, unread_pages
 from vitreous.data.preprocess import FULL_SCALE
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.data.sources.files import FileSource
+from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
 
-_CHUNK = 64
+THUMBNAIL = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SeenMask:
+    """What decoding one mask has told."""
+
+    digest: bytes
+    pixels: NDArray[np.int64]
+    """Of each class."""
+    ignored: int
+    lone: int
+    """Pixels that are unlike all four around them."""
+    thumbnail: NDArray[np.float32]
+    """(16, 16) in 0..1, of the image: what shows whether two look alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +48,9 @@ class Seen:
     bytes: int = 0
     moments: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """Per channel the mean and the mean of squares, in 0..1."""
-    remark: Problem | None = None
-    """Something that does not keep the image from being used."""
+    remarks: tuple[Problem, ...] = ()
+    """What does not keep the image from being used."""
+    mask: SeenMask | None = None
 
 
 def look_at_all(
@@ -47,46 +60,101 @@ def look_at_all(
     if isinstance(source, FileSource):
         source = dataclasses.replace(source, max_pixels=max_pixels)
     everything = [(split, s) for split, samples in source.splits.items() for s in samples]
-    chunks = [everything[i : i + _CHUNK] for i in range(0, len(everything), _CHUNK)]
 
-    def look(chunk: Sequence[tuple[str, Sample]]) -> list[Seen]:
-        return [_look_at(source, split, s, s.id in statistics) for split, s in chunk]
+    def look(one: tuple[str, Sample]) -> Seen:
+        return _look_at(source, *one, one[1].id in statistics)
 
-    seen: list[Seen] = []
-    pool = ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1))
-    with warnings.catch_warnings():
-        # Pillow's remarks name no file; what matters in them is found and said here.
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        try:
-            for part in _progress(pool.map(look, chunks), len(everything), source.name):
-                seen += part
-        finally:  # Ctrl-C does not wait for all that has not begun
-            pool.shutdown(cancel_futures=True)
-    return seen
+    return in_threads(look, everything, f"looking at {source.name}", workers)
 
 
 def _look_at(source: Source, split: str, sample: Sample, statistics: bool) -> Seen:
-    file = source.file(sample) if isinstance(source, FileSource) else None
-    size = _size(file) if file is not None else 0
+    size = sum(map(_size, _files(source, sample).values()))
     try:
         image = source.image(sample)
+        mask = None
+        if source.task == "segment":
+            mask = _seen_mask(source.truth(sample), image, len(source.labels))
     except DataError as error:
-        what = str(error).removeprefix(f"{shown(file)}: ") if file is not None else str(error)
-        return Seen(split, sample, Problem(sample.id, what), bytes=size)
+        return Seen(split, sample, _problem(source, sample, str(error)), bytes=size)
     channels, height, width = image.shape
     dtype = str(image.dtype).removeprefix("torch.")
-    digest = hashlib.sha256(f"{channels} {height} {width} {dtype}".encode())
-    digest.update(image.contiguous().numpy().data)
-    moments = _moments(image) if statistics else None
-    shape = (channels, height, width)
-    remark = _remark(file, sample) if file is not None else None
-    return Seen(split, sample, None, shape, dtype, digest.digest(), size, moments, remark)
+    return Seen(
+        split,
+        sample,
+        shape=(channels, height, width),
+        dtype=dtype,
+        digest=_digest(image),
+        bytes=size,
+        moments=_moments(image) if statistics else None,
+        remarks=_remarks(source, sample),
+        mask=mask,
+    )
 
 
-def _remark(file: str, sample: Sample) -> Problem | None:
-    pages = unread_pages(file)
-    what = f"has {pages} pages; only the first is read"
-    return Problem(sample.id, what, fatal=False) if pages else None
+def _files(source: Source, sample: Sample) -> dict[str, str]:
+    """What a sample is read from, by the name that a problem has."""
+    return source.files(sample) if isinstance(source, FileSource) else {}
+
+
+def _problem(source: Source, sample: Sample, text: str) -> Problem:
+    """An error with the name of the file that it begins with, as short as in the data."""
+    name = sample.id
+    for short, file in _files(source, sample).items():
+        if text.startswith(f"{shown(file)}: "):
+            name, text = short, text.removeprefix(f"{shown(file)}: ")
+        text = text.replace(shown(file), short)
+    return Problem(name, text)
+
+
+def _remarks(source: Source, sample: Sample) -> tuple[Problem, ...]:
+    counts = {name: unread_pages(file) for name, file in _files(source, sample).items()}
+    return tuple(
+        Problem(name, f"has {count} pages; only the first is read", fatal=False)
+        for name, count in counts.items()
+        if count
+    )
+
+
+def _digest(values: Tensor) -> bytes:
+    shape = " ".join(map(str, values.shape))
+    digest = hashlib.sha256(f"{shape} {values.dtype}".encode())
+    digest.update(values.contiguous().numpy().data)
+    return digest.digest()
+
+
+def _seen_mask(mask: Tensor, image: Tensor, classes: int) -> SeenMask:
+    values = mask.numpy()
+    counts = np.bincount(values.ravel() + 1, minlength=classes + 1)
+    return SeenMask(
+        digest=_digest(mask),
+        pixels=counts[1:],
+        ignored=int(counts[0]),
+        lone=_lone(values),
+        thumbnail=_thumbnail(image),
+    )
+
+
+def _lone(mask: NDArray[np.int16]) -> int:
+    """How many pixels are unlike all four around them; what is outside is unlike."""
+    lone = np.ones(mask.shape, bool)
+    rows = mask[1:] != mask[:-1]
+    columns = mask[:, 1:] != mask[:, :-1]
+    lone[1:] &= rows
+    lone[:-1] &= rows
+    lone[:, 1:] &= columns
+    lone[:, :-1] &= columns
+    return int(lone.sum())
+
+
+def _thumbnail(image: Tensor) -> NDArray[np.float32]:
+    """Means over the cells of a grid; the first channel is enough to tell images apart."""
+    values = image[0].numpy() / np.float32(FULL_SCALE.get(image.dtype, 1.0))
+    for axis in (0, 1):
+        edges = np.arange(THUMBNAIL) * values.shape[axis] // THUMBNAIL
+        cells = np.diff(np.append(edges, values.shape[axis]))
+        sums = np.add.reduceat(values, edges, axis=axis)
+        values = sums / np.expand_dims(np.maximum(cells, 1), 1 - axis).astype(np.float32)
+    return values.astype(np.float32)
 
 
 def _moments(image: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -101,19 +169,3 @@ def _size(file: str) -> int:
         return os.stat(file).st_size
     except OSError:
         return 0
-
-
-def _progress(parts: Iterable[list[Seen]], total: int, name: str) -> Iterable[list[Seen]]:
-    """A bar on stderr, where somebody can see it."""
-    if not sys.stderr.isatty():
-        yield from parts
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"looking at {escape(name)}", total=total)
-        for part in parts:
-            bar.advance(task, len(part))
-            yield part

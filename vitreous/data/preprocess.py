@@ -27,7 +27,10 @@ class Preprocess:
     channels: int = 3
     resize: str = "shorter"
     """shorter: the shorter side is resized, then the middle is cut out. square: both sides are
-    resized, whatever becomes of the proportions."""
+    resized, whatever becomes of the proportions. none (with whole): images stay as they are."""
+    whole: bool = False
+    """Nothing is cut out, for tasks that speak of every place: an image keeps its proportions and
+    may be larger than image_size, which is then the window that goes over it."""
     crop: float = 1.0
     """With shorter: the part of the resized shorter side that the cut-out has."""
     interpolation: str = "bilinear"
@@ -38,12 +41,15 @@ class Preprocess:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
-        object.__setattr__(self, "resize", choice("resize", self.resize, ("shorter", "square")))
+        ways = ("shorter", "square", "none") if self.whole else ("shorter", "square")
+        object.__setattr__(self, "resize", choice("resize", self.resize, ways))
         known = choice("interpolation", self.interpolation, INTERPOLATIONS)
         object.__setattr__(self, "interpolation", known)
         positive(self, "channels")
         if not 0 < self.crop <= 1:
             raise ConfigError(f"crop = {self.crop}: expected a part, above 0 and up to 1")
+        if self.whole and self.crop < 1:
+            raise ConfigError(f"crop = {self.crop}: of a whole image nothing is cut off")
         for name in ("mean", "std"):
             values = getattr(self, name)
             if len(values) not in (1, self.channels):
@@ -64,11 +70,17 @@ class Preprocess:
         height, width = pair("image_size", self.image_size)
         if image.shape[1:] == (height, width) and self.crop == 1:
             return image
-        if self.resize == "square":
-            return self.resized(image, (height, width))
+        if self.whole or self.resize == "square":
+            return self.resized(image, self.working_size(image.shape[1], image.shape[2]))
         (h, w), (top, left) = self._resized_and_cut(image.shape[1], image.shape[2])
         image = self.resized(image, (h, w))
         return image[:, top : top + height, left : left + width]
+
+    def working_size(self, h: int, w: int) -> tuple[int, int]:
+        """Height and width to which an image of h x w is resized."""
+        if self.resize == "square":
+            return pair("image_size", self.image_size)
+        return (h, w) if self.resize == "none" else self._resized_and_cut(h, w)[0]
 
     def _resized_and_cut(self, h: int, w: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """With shorter: the size to resize to, and top and left of the cut-out in it."""
@@ -80,12 +92,18 @@ class Preprocess:
 
     def region(self, h: int, w: int) -> tuple[float, float, float, float]:
         """top, left, height and width of what a model sees of an image of h x w, in its pixels."""
-        if self.resize == "square":
+        if self.whole or self.resize == "square":
             return 0.0, 0.0, float(h), float(w)
         height, width = pair("image_size", self.image_size)
         resized, (top, left) = self._resized_and_cut(h, w)
         y, x = h / resized[0], w / resized[1]
         return top * y, left * x, height * y, width * x
+
+    def fit_mask(self, mask: Tensor) -> Tensor:
+        """What `fit` does to an image, done to the mask that belongs to it, (h, w)."""
+        if not self.whole:
+            raise ConfigError("a mask belongs to a whole image: this preprocessing cuts parts out")
+        return resized_mask(mask, self.working_size(mask.shape[0], mask.shape[1]))
 
     def resized(self, image: Tensor, size: tuple[int, int]) -> Tensor:
         """The image at another size, in its own type of values."""
@@ -139,3 +157,18 @@ class Preprocess:
         mean = torch.tensor(self.mean).reshape(-1, 1, 1)
         std = torch.tensor(self.std).reshape(-1, 1, 1)
         return (values * std + mean).clamp(0, 1)
+
+
+def resized_mask(mask: Tensor, size: tuple[int, int]) -> Tensor:
+    """(h, w) of whole numbers at another size: each pixel takes the nearest one's class.
+
+    Pixels count by their middles, as they do when images are resized; torchvision's masks count by
+    their corners, which moves them by up to half a pixel against the image.
+    """
+    if tuple(mask.shape) == size:
+        return mask
+    rows, columns = (
+        ((torch.arange(new) + 0.5) * (old / new)).long().clamp_(max=old - 1)
+        for old, new in zip(mask.shape, size, strict=True)
+    )
+    return mask[rows][:, columns]

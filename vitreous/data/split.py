@@ -20,11 +20,12 @@ def draw(seed: int, id: str) -> int:
 
 
 def hold_out(
-    samples: Sequence[Sample], fraction: float, seed: int
+    samples: Sequence[Sample], fraction: float, seed: int, *, by_class: bool = True
 ) -> tuple[list[Sample], list[Sample]]:
     """(kept, held out), both in the order given; each class gives its share.
 
-    A class of at least two samples gives at least one and keeps at least one.
+    A class of at least two samples gives at least one and keeps at least one. Without `by_class`,
+    where an image is not of one class, all samples are treated as one.
     """
     if not 0 <= fraction < 1:
         raise ConfigError(f"val_fraction = {fraction}: expected a part, from 0 to below 1")
@@ -32,7 +33,7 @@ def hold_out(
         return list(samples), []
     classes: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
-        classes[sample.target].append(sample)
+        classes[sample.target if by_class else 0].append(sample)
     held: set[str] = set()
     for members in classes.values():
         count = min(max(round(fraction * len(members)), 1), len(members) - 1)
@@ -43,15 +44,18 @@ def hold_out(
 
 
 def with_val(
-    splits: dict[str, list[Sample]], fraction: float, seed: int, notes: list[str]
+    splits: dict[str, list[Sample]],
+    fraction: float,
+    seed: int,
+    notes: list[str],
+    *,
+    by_class: bool = True,
 ) -> dict[str, Sequence[Sample]]:
     """The splits in their usual order, with a val of their own or one held out from train."""
     if "val" not in splits and "train" in splits:
-        kept, held = hold_out(splits["train"], fraction, seed)
+        kept, held = hold_out(splits["train"], fraction, seed, by_class=by_class)
         if held:
             splits = {**splits, "train": kept, "val": held}
-            notes.append(
-                f"val: {len(held)} images held out from train ({fraction:.0%} of each class, "
-                f"seed {seed})"
-            )
+            part = f"{fraction:.0%}{' of each class' if by_class else ''}"
+            notes.append(f"val: {len(held)} images held out from train ({part}, seed {seed})")
     return {name: splits[name] for name in ("train", "val", "test") if name in splits}

@@ -22,7 +22,7 @@ from vitreous.data.pixels import over_white, upright
 from vitreous.errors import DataError
 
 _WIDTH, _HEIGHT, _BITS, _PHOTOMETRIC, _SAMPLES = 256, 257, 258, 262, 277
-_PLANAR, _EXTRA, _KIND, _DESCRIPTION = 284, 338, 339, 270
+_PLANAR, _EXTRA, _KIND, _DESCRIPTION, _ORIENTATION = 284, 338, 339, 270, 274
 
 
 def is_tiff(head: bytes) -> bool:
@@ -46,6 +46,12 @@ def pillow_suffices(file: BinaryIO) -> bool:
     alpha = tuple(tags.get(_EXTRA, ())) in ((1,), (2,))
     colours = 3 if tags.get(_PHOTOMETRIC) == 2 else 1
     return bits <= 8 and kind == 1 and samples == colours + alpha
+
+
+def orientation(file: BinaryIO) -> int:
+    """How the image is stored turned, 1 to 8. Leaves the file anywhere."""
+    value = _tags(file).get(_ORIENTATION, 1)
+    return value if isinstance(value, int) else 1
 
 
 def _tags(file: BinaryIO) -> ImageFileDirectory_v2:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.errors import ConfigError
@@ -68,19 +70,20 @@ class Layer:
 def look(model: Model, images: Tensor, see: Callable[[Layer], None]) -> Tensor:
     """Show `see` the attention of every block, in order, during one forward; the logits, back.
 
-    The last block is computed for all tokens, not only for those that the head reads.
+    The blocks are those of the model's core: a decoder's have other tokens. The last one is
+    computed for all tokens, not only for those that the head reads.
     """
-    count = 0
+    core, count = model.core, 0
     size = (images.shape[2], images.shape[3])
 
     def tap(name: str, tensor: Tensor) -> None:
         nonlocal count
         if name.endswith(".weights"):
             name = name.removesuffix(".weights")
-            see(Layer(count, name, tensor, model.places(name, size)))
+            see(Layer(count, name, tensor, core.places(name, size)))
             count += 1
 
-    with tapping(model, tap):
+    with tapping(core, tap):
         output = model.features(images).output
     if not count:
         raise no_attention(model)
@@ -90,28 +93,56 @@ def look(model: Model, images: Tensor, see: Callable[[Layer], None]) -> Tensor:
 
 
 def has_attention(model: Model) -> bool:
-    return any(isinstance(module, Attention) for module in model.modules())
+    return any(isinstance(module, Attention) for module in model.core.modules())
 
 
 def no_attention(model: Model) -> ConfigError:
+    core = model.core
+    name = core.name or type(core).__name__
+    who = name if core is model else f"{name}, the encoder of {model.name or type(model).__name__},"
     return ConfigError(
-        f"{model.name or type(model).__name__} has no attention to look at: use a model that has, "
-        "such as a ViT, DeiT, CPVT, hybrid or Swin"
+        f"{who} has no attention to look at: use a model that has, such as a ViT, DeiT, CPVT, "
+        "hybrid or Swin"
     )
 
 
-def reading(model: Model, layer: Layer) -> Tensor:
-    """(tokens,): with what weight the head reads each token, were this the last layer."""
-    weights = torch.zeros(layer.tokens, device=layer.weights.device)
-    prefix = layer.places.prefix
-    match getattr(model.config, "pool", "mean"):
-        case "class":
-            weights[0] = 1
-        case "both":
-            weights[:2] = 0.5
-        case _:  # the mean of the patches, or all of them
-            weights[prefix:] = 1 / (layer.tokens - prefix)
-    return weights
+Reader = Callable[[Layer], Tensor]
+"""(tokens,), in sum one: with what weight each token of a layer is read, were it the last one."""
+
+
+def head_reader(model: Model) -> Reader:
+    """What the head of a classifier reads."""
+    pool = getattr(model.config, "pool", "mean")
+
+    def read(layer: Layer) -> Tensor:
+        weights = torch.zeros(layer.tokens, device=layer.weights.device)
+        prefix = layer.places.prefix
+        match pool:
+            case "class":
+                weights[0] = 1
+            case "both":
+                weights[:2] = 0.5
+            case _:  # the mean of the patches, or all of them
+                weights[prefix:] = 1 / (layer.tokens - prefix)
+        return weights
+
+    return read
+
+
+def pixel_reader(pixels: Tensor) -> Reader:
+    """The patches in which some pixels lie: (h, w), as large as what the model sees, how much each
+    counts."""
+
+    def read(layer: Layer) -> Tensor:
+        (gh, gw), (ph, pw) = layer.places.grid, layer.places.pixels
+        # the last patches may reach over the edge
+        missing = (0, gw * pw - pixels.shape[1], 0, gh * ph - pixels.shape[0])
+        filled = F.pad(pixels.float(), missing)
+        patches = filled.unflatten(1, (gw, pw)).unflatten(0, (gh, ph)).sum(dim=(1, 3)).flatten()
+        weights = torch.cat((patches.new_zeros(layer.places.prefix), patches / patches.sum()))
+        return weights.to(layer.weights.device)
+
+    return read
 
 
 class Rollout:
@@ -127,6 +158,7 @@ class Rollout:
     def __init__(self) -> None:
         self.steps: list[Layer] = []
         """Each with weights (b · windows, n, n), the residual connection in them."""
+        self.layers = 0
 
     def see(self, layer: Layer) -> None:
         mean = layer.weights.mean(dim=1)
@@ -134,19 +166,26 @@ class Rollout:
         if self.steps and layer.places.windows is None and self.steps[-1].places.windows is None:
             step = step @ self.steps.pop().weights
         self.steps.append(replace(layer, weights=step))
+        self.layers += 1
 
-    def map(self, model: Model) -> Tensor:
-        """(b, gh, gw) over the patches of the first layer, each sums to one."""
+    def map(self, read: Reader, *, own: bool = True) -> Tensor:
+        """(b, gh, gw) over the patches of the first layer, each sums to one: what has reached those
+        tokens of the last layer that `read` gives.
+
+        Without `own`, what they kept of themselves through all layers is left out: of a single
+        patch that is the most, and says nothing. A class token's is not on the map anyway.
+        """
         last, first = self.steps[-1], self.steps[0]
         windows = last.places.windows
         images = len(last.weights) // (1 if windows is None else len(windows))
-        row = reading(model, last).expand(images, -1)
+        row = kept = read(last).expand(images, -1)
         for number in reversed(range(len(self.steps))):
             layer = self.steps[number]
             if row.shape[1] != layer.tokens:
-                row = _divided(row, self.steps[number + 1].places.grid, layer.places.grid, True)
+                before, here = self.steps[number + 1].places.grid, layer.places.grid
+                row, kept = (_divided(part, before, here, True) for part in (row, kept))
             row = layer.attended(layer.weights, row)
-        found = first.on_grid(row)
+        found = first.on_grid(row if own else row - kept * 0.5**self.layers)
         return found / found.sum(dim=(1, 2), keepdim=True).clamp(min=1e-12)
 
 
@@ -208,30 +247,37 @@ def mean_distances(model: Model, batches: Iterable[Tensor]) -> Distances:
     return distances
 
 
-def class_maps(model: Model, image: Tensor, classes: Iterable[int]) -> Tensor:
-    """(classes, gh, gw): what speaks for each class, by gradient-weighted attention.
+class Wanted(NamedTuple):
+    """What a map is made for: a number of the model's output, and the tokens it is read from."""
+
+    score: Callable[[Tensor], Tensor]
+    read: Reader
+
+
+def class_maps(model: Model, image: Tensor, wanted: Iterable[Wanted]) -> Tensor:
+    """(wanted, gh, gw): what speaks for each of the numbers, by gradient-weighted attention.
 
     After Chefer et al. 2021 (Generic attention-model explainability): per layer the attention times
-    its gradient for the class, negative parts left out, mean of heads; relevance flows from the
-    tokens that the head reads back through all layers, beside the residual connection. image
-    (1, c, h, w). Each map sums to one, unless nothing speaks for the class: then it is zero.
+    its gradient for the number, negative parts left out, mean of heads; relevance flows from the
+    tokens that are read back through all layers, beside the residual connection. image
+    (1, c, h, w). Each map sums to one, unless nothing speaks for the number: then it is zero.
     """
     layers: list[Layer] = []
     with torch.inference_mode(False), torch.enable_grad():
         logits = look(model, image.clone().requires_grad_(), layers.append)
         maps = []
-        for number in classes:
+        for score, read in wanted:
             gradients = torch.autograd.grad(
-                logits[0, number], [layer.weights for layer in layers], retain_graph=True
+                score(logits), [layer.weights for layer in layers], retain_graph=True
             )
-            found = _relevance(model, layers, gradients).clamp(min=0)
+            found = _relevance(read, layers, gradients).clamp(min=0)
             maps.append(found / found.sum().clamp(min=1e-30))
     return torch.stack(maps).detach()
 
 
-def _relevance(model: Model, layers: list[Layer], gradients: tuple[Tensor, ...]) -> Tensor:
+def _relevance(read: Reader, layers: list[Layer], gradients: tuple[Tensor, ...]) -> Tensor:
     """(gh, gw) over the patches of the first layer."""
-    start = reading(model, layers[-1])[None]
+    start = read(layers[-1])[None]
     relevance = start
     for i in reversed(range(len(layers))):
         layer = layers[i]

@@ -115,37 +115,62 @@ def short(name: str, most: int = 20) -> str:
     return f"{name[: most - end - 1]}…{name[-end:]}"
 
 
-def confusion_table(names: Sequence[str], counts: Sequence[Sequence[int]], limit: int = 40) -> str:
-    """Truth in rows, prediction in columns; each cell shows its number, and shade by its share."""
+def percent(share: float) -> str:
+    """For a narrow cell: whole percent, a dot for less than half of one, nothing for nothing."""
+    if not share:
+        return ""
+    return f"{100 * share:.0f}" if share >= 0.005 else "·"
+
+
+def confusion_table(
+    names: Sequence[str],
+    counts: Sequence[Sequence[int]],
+    limit: int = 40,
+    *,
+    shares: bool = False,
+) -> str:
+    """Truth in rows, prediction in columns; each cell shows its number, and shade by its share.
+
+    With `shares` it shows the share itself, in percent of the truth. Of more classes than `limit`
+    only what is most often taken for another one is listed.
+    """
+    totals = [max(sum(row), 1) for row in counts]
     if len(names) > limit:
         pairs = [
-            (counts[i][j], names[i], names[j])
+            (counts[i][j] / totals[i] if shares else counts[i][j], names[i], names[j])
             for i in range(len(names))
             for j in range(len(names))
             if i != j and counts[i][j]
         ]
         rows = "".join(
-            f"<tr><td>{html.escape(a)}</td><td>{html.escape(b)}</td><td class=num>{n}</td></tr>"
+            f"<tr><td>{html.escape(a)}</td><td>{html.escape(b)}</td>"
+            f"<td class=num>{f'{100 * n:.1f} %' if shares else n}</td></tr>"
             for n, a, b in sorted(pairs, reverse=True)[:30]
         )
         return (
-            "<table><tr><th>truth</th><th>taken for</th><th class=num>times</th></tr>"
-            f"{rows}</table>"
+            "<table><tr><th>truth</th><th>taken for</th>"
+            f"<th class=num>{'share' if shares else 'times'}</th></tr>{rows}</table>"
         )
     head = "".join(
         f'<th class="tilt" title="{html.escape(name)}"><span>{html.escape(short(name))}</span></th>'
         for name in names
     )
     body = []
-    for name, row in zip(names, counts, strict=True):
-        total = max(sum(row), 1)
+    for name, row, total in zip(names, counts, totals, strict=True):
         cells = "".join(
-            f'<td class="cell" style="--share:{100 * n / total:.0f}%">{n or ""}</td>' for n in row
+            f'<td class="cell" style="--share:{100 * n / total:.0f}%">'
+            f"{percent(n / total) if shares else n or ''}</td>"
+            for n in row
         )
         body.append(
             f'<tr><th title="{html.escape(name)}">{html.escape(short(name))}</th>{cells}</tr>'
         )
     return f'<table class="confusion"><tr><th></th>{head}</tr>{"".join(body)}</table>'
+
+
+def swatch(colour: tuple[int, int, int]) -> str:
+    """The colour that stands for a class, before its name."""
+    return f'<i class="swatch" style="background:rgb{colour}"></i>'
 
 
 def picture(image: Tensor, side: int = 112) -> str:

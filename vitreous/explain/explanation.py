@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import ConfigError, did_you_mean
+from vitreous.explain.asking import Asked, Pixel, ask
 from vitreous.explain.attention import (
     Layer,
     Rollout,
@@ -17,18 +18,18 @@ from vitreous.explain.attention import (
     has_attention,
     look,
     no_attention,
-    reading,
 )
 from vitreous.models.model import Places
 from vitreous.predict import Predictor
-from vitreous.results import Classification
+from vitreous.results import Classification, Segmentation
 
 
 @dataclass(frozen=True)
 class Explanation:
     """One image and what the model did with it. Maps are (gh, gw), a number for each patch."""
 
-    result: Classification
+    result: Classification | Segmentation
+    """Of the whole image, also where the rest is about a part of it."""
     image: Tensor
     """(c, h, w) in 0..1, as the model sees it."""
     grid: tuple[int, int]
@@ -38,16 +39,18 @@ class Explanation:
     region: tuple[float, float, float, float]
     """top, left, height and width of what the model sees, in pixels of the image as given."""
     attention: list[Tensor]
-    """For each layer (heads, gh, gw): what the tokens that the head reads attend to. Swin's later
-    layers have coarser grids."""
+    """For each layer (heads, gh, gw): what the tokens that the head reads attend to, or what the
+    patch of the pixel does that is asked about. Swin's later layers have coarser grids."""
     rollout: Tensor
-    """(gh, gw), attention rollout over all layers; sums to one."""
+    """(gh, gw), attention rollout over all layers, back from the same; sums to one."""
     class_maps: dict[str, Tensor] = field(default_factory=dict)
     """By class name (gh, gw), what speaks for the class; sums to one."""
     layers: list[Layer] = field(default_factory=list)
     """All attention, where it was asked for."""
     prefix: tuple[str, ...] = ()
     """What the tokens before the patches are called."""
+    asked: Asked | None = None
+    """For segmentation: the pixel that is asked about."""
 
     def box(self, row: int, column: int) -> tuple[float, float, float, float]:
         """top, left, bottom, right of a patch, in pixels of the image as given."""
@@ -68,10 +71,11 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """For programs: everything as lists, without the picture."""
         return {
-            **self.result.to_dict(5),
+            **self.result.to_dict(),
             "grid": list(self.grid),
             "pixels": list(self.pixels),
             "region": list(self.region),
+            **({} if self.asked is None else {"pixel": list(self.asked.pixel)}),
             "attention": [layer.tolist() for layer in self.attention],
             "rollout": self.rollout.tolist(),
             "class_maps": {name: values.tolist() for name, values in self.class_maps.items()},
@@ -79,24 +83,30 @@ class Explanation:
 
 
 def explain(
-    predictor: Predictor, image: Any, classes: Sequence[str] | int = 3, *, layers: bool = False
+    predictor: Predictor,
+    image: Any,
+    classes: Sequence[str] | int = 3,
+    *,
+    pixel: Pixel | None = None,
+    layers: bool = False,
 ) -> Explanation:
     """Why the model says what it says about an image (a path, an array, a PIL image, a tensor).
 
-    `classes` are names, or how many of the likeliest, to make maps for. `layers` keeps all
+    `classes` are names, or how many of the likeliest, to make maps for. `pixel` (y, x) is asked
+    about where each pixel has a class, and is the middle one unless given. `layers` keeps all
     attention, which for long sequences is much.
     """
-    model = predictor.model
-    check(predictor, classes)
-    pixels, name = predictor.read(image)
-    values = predictor.prepare(pixels, name)
-    batch = values[None].to(predictor.device)
+    check(predictor, classes, pixel)
+    model, labels = predictor.model, predictor.labels
+    question = ask(predictor, *predictor.read(image), pixel)
+    view = question.view
+    batch = view.values[None].to(predictor.device)
     rollout, rows, kept = Rollout(), [], []
     first: list[Places] = []
 
     def see(layer: Layer) -> None:
         rollout.see(layer)
-        askers = reading(model, layer)[None]
+        askers = question.read(layer)[None]
         attended = [layer.attended(head, askers)[0] for head in layer.weights.unbind(1)]
         rows.append(layer.on_grid(torch.stack(attended)).cpu())  # (heads, gh, gw)
         first[:] = first or [layer.places]
@@ -104,30 +114,35 @@ def explain(
             kept.append(replace(layer, weights=layer.weights.cpu()))
 
     with torch.no_grad():
-        logits = look(model, batch, see)
-        flow = rollout.map(model)[0].cpu()
-    result = predictor.task.decode(logits.cpu(), [name])[0]
-    chosen = _chosen(predictor.labels, classes, result)
-    numbers = [predictor.labels.index(label) for label in chosen]
-    maps = class_maps(model, batch, numbers).cpu().unbind() if chosen else ()
+        output = look(model, batch, see)
+        flow = rollout.map(question.read, own=question.own)[0].cpu()
+    if isinstance(classes, int):
+        chosen = question.likeliest(output, classes)
+    else:
+        chosen = [labels.index(label) for label in classes]
+    wanted = [question.wanted(output, number) for number in chosen]
+    maps = class_maps(model, batch, wanted).cpu().unbind() if wanted else ()
     return Explanation(
-        result=result,
-        image=predictor.preprocess.restore(values),
+        result=question.result(output),
+        image=predictor.preprocess.restore(view.values),
         grid=first[0].grid,
         pixels=first[0].pixels,
-        region=predictor.preprocess.region(pixels.shape[1], pixels.shape[2]),
+        region=view.region,
         attention=rows,
         rollout=flow,
-        class_maps=dict(zip(chosen, maps, strict=True)),
+        class_maps={labels[number]: each for number, each in zip(chosen, maps, strict=True)},
         layers=kept,
-        prefix=_prefix_names(model.config),
+        prefix=_prefix_names(model.core.config),
+        asked=question.asked(output),
     )
 
 
-def check(predictor: Predictor, classes: Sequence[str] | int) -> None:
+def check(predictor: Predictor, classes: Sequence[str] | int, pixel: Pixel | None = None) -> None:
     """Whether this can be explained at all, before any work is done."""
     if not has_attention(predictor.model):
         raise no_attention(predictor.model)
+    if pixel is not None:
+        _check_pixel(predictor, pixel)
     if isinstance(classes, int) and not isinstance(classes, bool) and classes >= 0:
         return
     listed = isinstance(classes, Sequence) and not isinstance(classes, str)
@@ -142,13 +157,17 @@ def check(predictor: Predictor, classes: Sequence[str] | int) -> None:
             raise ConfigError(f"the model has no class {name!r}{hint}")
 
 
+def _check_pixel(predictor: Predictor, pixel: Any) -> None:
+    if predictor.task.name != "segment":
+        raise ConfigError(
+            f"pixel = {pixel}: this model says one thing of a whole image: leave the pixel out"
+        )
+    listed = isinstance(pixel, Sequence) and not isinstance(pixel, str) and len(pixel) == 2
+    if not listed or not all(isinstance(n, int) and not isinstance(n, bool) for n in pixel):
+        raise ConfigError(f"pixel = {pixel!r}: expected two whole numbers, y and x")
+
+
 def _prefix_names(config: Any) -> tuple[str, ...]:
     names = [] if getattr(config, "tokens", "none") == "none" else config.tokens.split("+")
     registers = range(1, getattr(config, "registers", 0) + 1)
     return (*(f"the {name} token" for name in names), *(f"register {i}" for i in registers))
-
-
-def _chosen(labels: Sequence[str], asked: Sequence[str] | int, result: Classification) -> list[str]:
-    if isinstance(asked, Sequence):
-        return list(asked)
-    return [name for name, _ in result.top(min(asked, len(labels)))]

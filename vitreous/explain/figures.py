@@ -6,10 +6,13 @@ import base64
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
+
+from vitreous.explain.charts import percent
+from vitreous.explain.draw import Entry, Pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,33 +20,43 @@ if TYPE_CHECKING:
 
 MAX_NUMBERED = 30
 """Classes up to which each cell of a confusion matrix shows its number."""
+MAX_COUNT = 99_999
+"""The largest number that fits into a cell."""
+SCORES = {"f1": "F1", "iou": "intersection over union"}
+"""What tells how hard a class is, by task."""
 
 
 def write_evaluation(result: dict[str, Any], folder: Path) -> list[Path]:
-    """The confusion matrix, the calibration and the classes' scores of a classifier."""
-    figures = {
-        "confusion": confusion(list(result["classes"]), result["confusion"]),
-        "calibration": calibration(result["calibration"], result["calibration_error"]),
-        "classes": class_scores(result["classes"]),
-    }
+    """The confusion matrix, the classes' scores, and the calibration, as far as there are any."""
+    figures = {"classes": class_scores(result["classes"])}
+    if "confusion" in result:
+        figures["confusion"] = confusion(list(result["classes"]), result["confusion"])
+    if "calibration" in result:
+        figures["calibration"] = calibration(result["calibration"], result["calibration_error"])
     return [save(figure, folder / f"{name}.png") for name, figure in figures.items()]
 
 
 def confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
-    """Truth in rows, prediction in columns; shade by the share of the truth's images."""
+    """Truth in rows, prediction in columns; shade by the share of the truth.
+
+    Cells have their counts, or where these are too long, as of pixels, the share in percent.
+    """
     values = np.asarray(counts)
     shares = values / np.maximum(values.sum(axis=1, keepdims=True), 1)
     side = min(3 + 0.45 * len(names), 14)
     figure = _figure(side, side)
     axes = figure.add_subplot()
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set(xlabel="what the model says", ylabel="truth")
+    long = values.max() > MAX_COUNT
+    truth = "truth (cells: % of its pixels)" if long else "truth"
+    axes.set(xlabel="what the model says", ylabel=truth)
     if len(names) <= MAX_NUMBERED:
         axes.set_xticks(range(len(names)), names, rotation=90)
         axes.set_yticks(range(len(names)), names)
         for i, j in zip(*values.nonzero(), strict=True):
             ink = "white" if shares[i, j] > 0.5 else "black"
-            axes.text(j, i, str(values[i, j]), ha="center", va="center", color=ink, fontsize=8)
+            words = percent(shares[i, j]) if long else str(values[i, j])
+            axes.text(j, i, words, ha="center", va="center", color=ink, fontsize=8)
     return figure
 
 
@@ -64,14 +77,16 @@ def calibration(bins: dict[str, Sequence[float]], error: float) -> Figure:
     return figure
 
 
-def class_scores(classes: dict[str, dict[str, float]], limit: int = 40) -> Figure:
-    """F1 of each class, the hardest first."""
-    rows = sorted(classes.items(), key=lambda item: item[1]["f1"])[:limit]
+def class_scores(classes: dict[str, dict[str, Any]], limit: int = 40) -> Figure:
+    """The score of each class, the hardest first; without those that are nowhere."""
+    key = next(score for score in SCORES if score in next(iter(classes.values())))
+    known = [(name, row[key]) for name, row in classes.items() if row[key] is not None]
+    rows = sorted(known, key=lambda item: item[1])[:limit]
     figure = _figure(6, 1.2 + 0.25 * len(rows))
     axes = figure.add_subplot()
-    axes.barh([name for name, _ in rows], [row["f1"] for _, row in rows], color="tab:blue")
+    axes.barh([name for name, _ in rows], [score for _, score in rows], color="tab:blue")
     axes.invert_yaxis()
-    axes.set(xlabel="F1", xlim=(0, 1), title=f"hardest of {len(classes)} classes first")
+    axes.set(xlabel=SCORES[key], xlim=(0, 1), title=f"hardest of {len(classes)} classes first")
     return figure
 
 
@@ -95,16 +110,20 @@ def as_url(figure: Figure) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def head_attention(image: Tensor, attention: Sequence[Tensor]) -> Figure:
+def head_attention(
+    image: Tensor, attention: Sequence[Tensor], mark: tuple[int, int] | None = None
+) -> Figure:
     """For each layer (heads, gh, gw): a row for each layer, a column for each head.
 
-    Each map has its own scale: bright is where this head looks most.
+    Each map has its own scale: bright is where this head looks most. `mark`: the pixel of the image
+    whose attention it is.
     """
     heads = max(len(layer) for layer in attention)
     figure = _figure(min(1.1 * heads + 1.2, 24), min(1.1 * len(attention) + 0.6, 24))
     axes = figure.subplots(len(attention), heads + 1, squeeze=False)
     for line, layer in enumerate(attention):
         _show_image(axes[line][0], image)
+        _mark(axes[line][0], mark)
         axes[line][0].set_ylabel(f"layer {line + 1}", fontsize=8)
         for head in range(heads):
             if line == 0:
@@ -116,18 +135,39 @@ def head_attention(image: Tensor, attention: Sequence[Tensor]) -> Figure:
     return figure
 
 
-def overlays(image: Tensor, maps: dict[str, Tensor], pixels: tuple[int, int]) -> Figure:
-    """The image, and beside it each map laid over it; bright is much, dark is nothing.
+class Said(NamedTuple):
+    """What a model says of an image's pixels, drawn over it."""
 
-    `pixels` are the height and width of a patch: the last ones may reach over the edge.
+    picture: Pixels
+    entries: list[Entry]
+
+
+def overlays(
+    image: Tensor,
+    maps: dict[str, Tensor],
+    pixels: tuple[int, int],
+    said: Said | None = None,
+    mark: tuple[int, int] | None = None,
+    marked: int = 0,
+) -> Figure:
+    """The image, what is said of it, and each map laid over it; bright is much, dark is nothing.
+
+    `pixels` are the height and width of a patch: the last ones may reach over the edge. `mark` is a
+    pixel that is marked in the image and in the first `marked` maps.
     """
-    figure = _figure(2.6 * (len(maps) + 1), 2.9)
-    axes = figure.subplots(1, len(maps) + 1, squeeze=False)[0]
-    _show_image(axes[0], image)
-    axes[0].set_title("the image, as the model sees it", fontsize=8)
-    for place, (name, values) in zip(axes[1:], maps.items(), strict=True):
+    count = len(maps) + (1 if said is None else 2)
+    tall = min(2.6 * image.shape[1] / image.shape[2], 4.0)
+    figure = _figure(2.6 * count, tall + (0.3 if said is None else 0.7))
+    first, *axes = figure.subplots(1, count, squeeze=False)[0]
+    _show_image(first, image)
+    _mark(first, mark)
+    first.set_title("the image, as the model sees it", fontsize=8)
+    if said is not None:
+        _show_said(axes.pop(0), said, image)
+    for number, (place, (name, values)) in enumerate(zip(axes, maps.items(), strict=True)):
         _show_image(place, image)
         _show_map(place, values, pixels)
+        _mark(place, mark if number < marked else None)
         place.set(xlim=(-0.5, image.shape[2] - 0.5), ylim=(image.shape[1] - 0.5, -0.5))
         place.set_title(name, fontsize=8)
     return figure
@@ -184,6 +224,30 @@ def _show_image(axes: Axes, image: Tensor) -> None:
     array = shown.permute(1, 2, 0).numpy()
     axes.imshow(array[:, :, 0] if array.shape[2] == 1 else array, cmap="gray", vmin=0, vmax=1)
     axes.set(xticks=[], yticks=[])
+
+
+def _show_said(axes: Axes, said: Said, image: Tensor, most: int = 12) -> None:
+    """Beside a legend of the classes, as far as there is room."""
+    from matplotlib.patches import Patch
+
+    axes.imshow(said.picture)
+    axes.set(xticks=[], yticks=[])
+    axes.set(xlim=(-0.5, image.shape[2] - 0.5), ylim=(image.shape[1] - 0.5, -0.5))
+    axes.set_title("what it says", fontsize=8)
+    shown = said.entries if len(said.entries) <= most else said.entries[: most - 1]
+    patches = [Patch(color="#{:02x}{:02x}{:02x}".format(*e.colour), label=e.words) for e in shown]
+    if len(shown) < len(said.entries):
+        patches.append(Patch(color="none", label=f"and {len(said.entries) - len(shown)} more"))
+    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0)}
+    axes.legend(handles=patches, ncols=2, fontsize=7, frameon=False, handlelength=1.2, **below)
+
+
+def _mark(axes: Axes, pixel: tuple[int, int] | None) -> None:
+    """A ring around a pixel (y, x), seen on dark and on light."""
+    if pixel is None:
+        return
+    for ink, width in (("black", 3.5), ("white", 1.5)):
+        axes.plot(pixel[1], pixel[0], "o", markersize=9, fillstyle="none", color=ink, mew=width)
 
 
 def _show_map(axes: Axes, values: Tensor, pixels: tuple[int, int] | None = None) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vitreous.data.source import Sample, Source
 from vitreous.explain import figures
 from vitreous.explain.attention import has_attention, mean_distances
+from vitreous.explain.draw import Entry, blended, coloured, colours_of
 from vitreous.explain.explanation import Explanation, explain
 from vitreous.explain.parameters import filters, position_similarity
+from vitreous.explain.pictures import as_picture
 from vitreous.predict import Predictor
+from vitreous.results import Classification, Segmentation
 
 SHOWN = 4
 """Images whose maps are shown."""
@@ -43,10 +47,26 @@ def model_figures(predictor: Predictor, values: Sequence[Tensor]) -> dict[str, f
 
 
 def map_figure(found: Explanation) -> figures.Figure:
-    """Rollout and class maps beside the image."""
-    maps = {"rollout": found.rollout}
+    """Rollout and class maps beside the image, and what is said of its pixels, if they are asked
+    about: then rollout goes back from the marked one."""
+    asked = found.asked
+    maps = {"rollout" if asked is None else "rollout, from the marked pixel": found.rollout}
     maps |= {f"for {name}": values for name, values in found.class_maps.items()}
-    return figures.overlays(found.image, maps, found.pixels)
+    if asked is None:
+        return figures.overlays(found.image, maps, found.pixels)
+    said = drawn_over(found.image, asked.said, found.result)
+    marked = len(maps) if asked.chosen else 1  # the others are for all pixels of their class
+    return figures.overlays(found.image, maps, found.pixels, said, asked.at, marked)
+
+
+def drawn_over(image: Tensor, said: Tensor, result: Classification | Segmentation) -> figures.Said:
+    """The classes (h, w) that are said, over the part of the image that has them, and a legend."""
+    assert isinstance(result, Segmentation)
+    colours = colours_of(result.ids)
+    height, width = said.shape
+    pixels = np.asarray(as_picture(image[:, :height, :width]).convert("RGB"))
+    entries = [Entry(result.names[i], colours[i]) for i in said.unique().tolist()]
+    return figures.Said(blended(pixels, coloured(said.numpy(), colours)), entries)
 
 
 def inside_views(predictor: Predictor, source: Source, samples: Sequence[Sample]) -> str:
@@ -61,7 +81,8 @@ def inside_views(predictor: Predictor, source: Source, samples: Sequence[Sample]
         for sample in shown
     ]
     measured = samples[:: max(len(samples) // MEASURED, 1)][:MEASURED]
-    drawn = model_figures(predictor, [source.prepared(s, predictor.preprocess) for s in measured])
+    views = [predictor.view(source.image(s), source.where(s)).values for s in measured]
+    drawn = model_figures(predictor, views)
     parts += [_figure(figure, WORDS[name]) for name, figure in drawn.items()]
     return (
         "<h2>Inside</h2><p class=soft>More, and for your own images: "

@@ -17,6 +17,7 @@ def position_similarity(model: Model) -> Tensor | None:
     gets; None where a model has neither (CPVT takes position from the image itself, Swin has a
     bias in each window).
     """
+    model = model.core
     config = model.config
     position = getattr(model, "position", None)
     if position is None:

@@ -23,10 +23,10 @@ def as_picture(image: Tensor) -> Image:
     return Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
 
 
-def data_url(picture: Image) -> str:
-    """The picture itself as an address: small ones exactly, large ones as WebP."""
+def data_url(picture: Image, *, exact: bool = False) -> str:
+    """The picture itself as an address: small ones exactly, large ones as WebP unless `exact`."""
     buffer = io.BytesIO()
-    exact = max(picture.size) <= 64
+    exact = exact or max(picture.size) <= 64
     picture.save(buffer, "PNG" if exact else "WEBP", **({} if exact else {"quality": 90}))
     kind = "png" if exact else "webp"
     return f"data:image/{kind};base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -28,6 +28,13 @@ text-align:left;font-weight:normal}th{color:var(--soft)}.num{text-align:right}
 .shots{display:grid;gap:.8rem;grid-template-columns:repeat(auto-fill,minmax(9rem,1fr))}
 figure{margin:0}figcaption{font-size:.82rem;line-height:1.35;overflow-wrap:anywhere}
 img{border-radius:.3rem;image-rendering:pixelated;max-width:100%;background:var(--line)}
+.swatch{display:inline-block;width:1.1em;height:.8em;margin-right:.45em;border-radius:.15em;
+border:1px solid color-mix(in srgb,var(--ink) 40%,transparent)}
+.hatched{background:repeating-linear-gradient(135deg,#6e6e6e 0 3px,#bebebe 3px 6px)}
+.legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem}.legend span{white-space:nowrap}
+.trios{display:grid;gap:1.2rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,28rem),1fr))}
+.trios div{display:grid;grid-template-columns:repeat(3,1fr);gap:.3rem}.trios img{width:100%}
+.fine{image-rendering:auto}
 .inside{margin:1rem 0}.inside img{image-rendering:auto;background:#fff}
 pre{background:color-mix(in srgb,var(--line) 40%,transparent);padding:.7rem 1rem;overflow-x:auto;
 border-radius:.4rem}

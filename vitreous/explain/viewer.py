@@ -19,6 +19,7 @@ from torch import Tensor
 from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Explanation
 from vitreous.explain.pictures import as_picture, data_url, steps_url
+from vitreous.results import Classification
 
 STEPS = 15
 BUDGET = 3_000_000
@@ -29,11 +30,12 @@ def page(explanation: Explanation, positions: Tensor | None = None, title: str =
     """The page for an explanation with its layers; `positions` (gh, gw, gh, gw)."""
     assert explanation.layers, "explain(..., layers=True) keeps what the page needs"
     layers, note = _within_budget(explanation.layers)
-    result, prefix = explanation.result, layers[0].places.prefix
+    asked, prefix = explanation.asked, layers[0].places.prefix
     patches = explanation.grid[0] * explanation.grid[1]
     if patches == 1 or patches**2 / 2 > BUDGET:
         positions = None
-    maps = {"rollout over all layers": explanation.rollout}
+    whence = "" if asked is None else ", back from the pixel"
+    maps = {f"rollout over all layers{whence}": explanation.rollout}
     maps |= {f"for the class {name}": values for name, values in explanation.class_maps.items()}
     data = {
         "picture": data_url(as_picture(explanation.image)),
@@ -42,7 +44,8 @@ def page(explanation: Explanation, positions: Tensor | None = None, title: str =
         "prefix": prefix,
         "prefixNames": explanation.prefix,
         "headName": "mean of all heads" if "averaged" in note else "the only one",
-        "answer": f"{result.label}, {100 * result.score:.1f} % sure",
+        "answer": _answer(explanation),
+        "chosen": None if asked is None else _shares(asked.at, explanation.image),
         "note": note,
         "layers": [_layer(layer) for layer in layers],
         "maps": {name: _short(values.flatten()) for name, values in maps.items()},
@@ -51,7 +54,24 @@ def page(explanation: Explanation, positions: Tensor | None = None, title: str =
     text = files("vitreous.explain").joinpath("viewer.html").read_text(encoding="utf-8")
     # "</script>" inside the data would end it; "<" may be written otherwise in JSON
     body = json.dumps(data).replace("<", "\\u003c")
-    return text.replace("__TITLE__", html.escape(title or result.image)).replace("__DATA__", body)
+    title = html.escape(title or explanation.result.image)
+    return text.replace("__TITLE__", title).replace("__DATA__", body)
+
+
+def _answer(explanation: Explanation) -> str:
+    """What the model says, and how sure it is."""
+    result, asked = explanation.result, explanation.asked
+    if isinstance(result, Classification):
+        return f"{result.label}, {100 * result.score:.1f} % sure"
+    assert asked is not None
+    y, x = asked.pixel
+    name, sure = result.names[result.mask[y, x]], 100 * float(result.confidence[y, x])
+    return f"The pixel in row {y}, column {x} is {name}, {sure:.1f} % sure"
+
+
+def _shares(pixel: tuple[int, int], image: Tensor) -> list[float]:
+    """Where the middle of a pixel lies, from the top and from the left, as shares of the image."""
+    return [(place + 0.5) / side for place, side in zip(pixel, image.shape[1:], strict=True)]
 
 
 def _layer(layer: Layer) -> dict[str, Any]:

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from vitreous.explain.attention import Layer
+from vitreous.explain.charts import swatch
+from vitreous.explain.draw import coloured, colours_of
 from vitreous.explain.pictures import as_picture, data_url, principal_colours, stretched
 from vitreous.explain.style import STYLE
 from vitreous.layers.tap import tapping
 from vitreous.models.model import Places
 from vitreous.models.summary import spelled
-from vitreous.predict import Predictor
+from vitreous.predict import Predictor, View
 
 WORDS = {
     "image": "The image as the model sees it: resized, cut, and normalised by mean and std.",
@@ -35,6 +37,12 @@ WORDS = {
     "pool": "What the head reads of the whole image.",
     "pooled_norm": "Normalised once more.",
     "head": "One number for each class; softmax makes probabilities of them.",
+    "encoder": "The tokens of the patches go back to their places; those without a place are left "
+    "out. This map is decoded.",
+    "decoder": "The decoder gives each place a score for each class. Shown: the class with the "
+    "highest, in its colour.",
+    "upsample": "The scores are enlarged to the image's size, and each pixel takes the class with "
+    "the highest.",
 }
 STAGE = (
     "Stage {number}: {merged}blocks attend inside windows, every second one with the windows "
@@ -67,25 +75,28 @@ def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
     places: list[Places] = []
     attended: dict[str, Tensor] = {}
     before: list[Tensor] = [batch]
+    inner = "" if model.core is model else "encoder."
 
-    def see(name: str, tensor: Tensor) -> None:
+    def see(full: str, tensor: Tensor) -> None:
+        name = full.removeprefix(inner)
         part = re.match(r"(blocks|stages)\.\d+", name)
         if name.endswith(".weights") and part:
-            attention = name.removesuffix(".weights")
-            layer = Layer(
-                0, name, tensor, model.places(attention, (batch.shape[2], batch.shape[3]))
-            )
+            size = (batch.shape[2], batch.shape[3])
+            layer = Layer(0, name, tensor, model.core.places(name.removesuffix(".weights"), size))
             places.append(layer.places)
             asking = torch.full((1, layer.tokens), 1 / layer.tokens, device=tensor.device)
             attended[part[0]] = layer.on_grid(layer.attended(tensor.mean(dim=1), asking))[0].cpu()
         unchanged = tensor.shape == before[-1].shape and torch.equal(tensor, before[-1])
-        if (part and name != part[0]) or name.startswith("stem.") or unchanged:
+        if (part and name != part[0]) or unchanged or _is_aside(full, inner):
             return  # the inside of a block, or a stage that this model does not have
         before[:] = [tensor]
-        pictures = _pictures(tensor.detach()[0].cpu(), name)
+        if full in ("decoder", "upsample"):
+            pictures = [_best(tensor[0].cpu(), predictor)]
+        else:
+            pictures = _pictures(tensor.detach()[0].cpu(), name)
         if name in attended:
             pictures.append(stretched(attended[name])[None])
-        stops.append(Stop(name, spelled(name, tensor), _words(name), pictures))
+        stops.append(Stop(full, spelled(name, tensor), _words(name), pictures))
 
     with tapping(model, see):
         output = model.features(batch).output
@@ -98,6 +109,21 @@ def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
     image = _cut(predictor.preprocess.restore(values), places[0])
     first = Stop("image", spelled("image", batch), WORDS["image"], [image])
     return [first, *stops], output[0].cpu()
+
+
+def _is_aside(name: str, inner: str) -> bool:
+    """Whether a stage is none of its own: the inside of a stem or a decoder, maps that are decoded
+    and were shown as stages, and what an encoder has for a head that is not there."""
+    unread = ("pool", "pooled_norm", "head") if inner else ()
+    aside = name.startswith(("decoder.", f"{inner}stem.")) or name in [inner + n for n in unread]
+    return aside or re.fullmatch(r"encoder\.\d+", name) is not None
+
+
+def _best(scores: Tensor, predictor: Predictor) -> Tensor:
+    """(classes, h, w) -> (3, h, w) in 0..1: the colour of the best class of each place."""
+    colours = colours_of(predictor.task.labels.external)
+    picture = coloured(scores.argmax(dim=0).numpy(), colours)
+    return torch.from_numpy(picture).permute(2, 0, 1) / 255
 
 
 def _words(name: str) -> str:
@@ -135,9 +161,9 @@ def _size(picture: Tensor) -> str:
     return 'width="400" height="24"' if picture.shape[:2] == (1, 1) else 'width="200"'
 
 
-def walk_page(predictor: Predictor, values: Tensor, title: str) -> str:
+def walk_page(predictor: Predictor, view: View, title: str) -> str:
     """The walk as a page for students."""
-    stops, logits = walk(predictor, values)
+    stops, output = walk(predictor, view.values)
     sections = []
     for number, stop in enumerate(stops):
         shape = " × ".join(map(str, stop.shape))
@@ -149,6 +175,21 @@ def walk_page(predictor: Predictor, values: Tensor, title: str) -> str:
             f"<h2>{number}. {html.escape(stop.name)} <span class=soft>{shape}</span></h2>"
             f'<p>{html.escape(stop.words)}</p><div class="shots wide">{shown}</div>'
         )
+    if output.ndim == 1:
+        answer = _chances(output, predictor)
+    else:
+        answer = _areas(output[:, : view.inside[0], : view.inside[1]], predictor)
+    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width,initial-scale=1">
+<title>{html.escape(title)}</title><style>{STYLE}</style></head><body><main>
+<p class="soft">The walk of one image through {html.escape(predictor.model.name)}</p>
+<h1>{html.escape(title)}</h1>{"".join(sections)}
+<div class="wide"><table>{answer}</table></div></main></body></html>
+"""
+
+
+def _chances(logits: Tensor, predictor: Predictor) -> str:
+    """The likeliest classes of an image: logits (classes,)."""
     chances = logits.float().softmax(dim=0)
     best = chances.topk(min(10, len(chances)))
     rows = "".join(
@@ -157,11 +198,26 @@ def walk_page(predictor: Predictor, values: Tensor, title: str) -> str:
         f'<td><meter min="0" max="1" value="{p:.4f}"></meter></td></tr>'
         for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     )
-    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width,initial-scale=1">
-<title>{html.escape(title)}</title><style>{STYLE}</style></head><body><main>
-<p class="soft">The walk of one image through {html.escape(predictor.model.name)}</p>
-<h1>{html.escape(title)}</h1>{"".join(sections)}
-<div class="wide"><table><tr><th>class</th><th class=num>logit</th><th class=num>probability</th>
-<th></th></tr>{rows}</table></div></main></body></html>
-"""
+    return (
+        "<tr><th>class</th><th class=num>logit</th><th class=num>probability</th>\n"
+        f"<th></th></tr>{rows}"
+    )
+
+
+def _areas(logits: Tensor, predictor: Predictor) -> str:
+    """The classes of an image's pixels, the largest first: logits (classes, h, w)."""
+    sure, said = logits.float().softmax(dim=0).max(dim=0)
+    areas = said.flatten().bincount(minlength=len(logits)) / said.numel()
+    colours = colours_of(predictor.task.labels.external)
+    rows = "".join(
+        f"<tr><td>{swatch(colours[i])}{html.escape(predictor.labels[i])}</td>"
+        f"<td class=num>{100 * areas[i]:.1f} %</td>"
+        f"<td class=num>{100 * sure[said == i].mean():.1f} %</td>"
+        f'<td><meter min="0" max="1" value="{areas[i]:.4f}"></meter></td></tr>'
+        for i in areas.argsort(descending=True, stable=True).tolist()
+        if areas[i] > 0
+    )
+    return (
+        "<tr><th>class</th><th class=num>area</th><th class=num>how sure</th>\n"
+        f"<th></th></tr>{rows}"
+    )

@@ -1,4 +1,4 @@
-"""Multi-head self-attention (Vaswani et al. 2017, section 3.2; ViT appendix A).
+"""Multi-head attention (Vaswani et al. 2017, section 3.2; ViT appendix A).
 
 The one attention of Vitreous. It runs fused; while it is looked into (`tap.py`), it computes the
 same thing step by step and shows its queries, keys, values and weights.
@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from vitreous.layers.tap import Tapped
 
 
-class Attention(Tapped):
+class Heads(Tapped):
     """softmax(q kᵀ · scale + bias) v for each head, then a projection back to `dim`.
 
-    `head_dim` is free of `dim / heads`; `scale` is head_dim^-0.5 unless given (`qk_scale`).
+    `head_dim` is free of `dim / heads`; `scale` is head_dim^-0.5 unless given (`qk_scale`). What
+    queries, keys and values are made from, the classes below say; the rows of `qkv` that make them
+    are in this order.
     """
 
     def __init__(
@@ -43,16 +45,13 @@ class Attention(Tapped):
         self.projection = nn.Linear(heads * head_dim, dim, bias=projection_bias)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, bias: Tensor | None = None, queries: int | None = None) -> Tensor:
-        """x (b, n, d), bias (heads, n, n) or (b, heads, n, n) -> (b, n, d).
-
-        With `queries=q`, only the first q tokens ask (all tokens answer): -> (b, q, d).
-        """
-        q, k, v = self._split(x, queries)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """q (b, heads, m, e), k and v (b, heads, n, e), bias (heads, m, n) or (b, heads, m, n), of
+        which b, heads and m may be 1 -> (b, m, d)."""
         q, k = self.q_norm(q), self.k_norm(k)
         if bias is not None:
             # With four axes torch takes its fused kernel, with three it does not.
-            bias = (bias if bias.ndim == 4 else bias[None])[:, :, :queries].to(q.dtype)
+            bias = (bias if bias.ndim == 4 else bias[None]).to(q.dtype)
         dropout = self.attention_dropout if self.training else 0.0
         if self.tap is None:
             out = F.scaled_dot_product_attention(
@@ -62,19 +61,14 @@ class Attention(Tapped):
             out = self._explicit(q, k, v, bias, dropout)
         return self.dropout(self.projection(out.transpose(1, 2).flatten(2)))
 
-    def _split(self, x: Tensor, queries: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        """x (b, n, d) -> q (b, heads, queries or n, e), k and v (b, heads, n, e)."""
-        shape = (-1, self.heads, self.head_dim)
-        if queries is None:
-            q, k, v = self.qkv(x).unflatten(2, (3, *shape[1:])).permute(2, 0, 3, 1, 4)
-            return q, k, v
-        # Rows of the fused weight are q, k, v in this order: ask only for what is needed.
+    def make(self, x: Tensor, first: int, last: int) -> Tensor:
+        """x (b, n, d) -> (last - first, b, heads, n, e): of queries (0), keys (1) and values (2)
+        those from `first` to before `last`, and no work for the others."""
         width = self.heads * self.head_dim
-        weight, b = self.qkv.weight, self.qkv.bias
-        q = F.linear(x[:, :queries], weight[:width], None if b is None else b[:width])
-        kv = F.linear(x, weight[width:], None if b is None else b[width:])
-        k, v = kv.unflatten(2, (2, *shape[1:])).permute(2, 0, 3, 1, 4)
-        return q.unflatten(2, shape[1:]).transpose(1, 2), k, v
+        rows = slice(first * width, last * width)
+        bias = None if self.qkv.bias is None else self.qkv.bias[rows]
+        made = F.linear(x, self.qkv.weight[rows], bias)
+        return made.unflatten(2, (last - first, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
 
     def _explicit(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float
@@ -87,3 +81,38 @@ class Attention(Tapped):
             scores = scores + bias
         weights = self.show("weights", torch.softmax(scores, dim=-1))
         return F.dropout(weights, dropout, training=dropout > 0) @ v
+
+
+class Attention(Heads):
+    """Self-attention: queries, keys and values of the same tokens."""
+
+    def forward(self, x: Tensor, bias: Tensor | None = None, queries: int | None = None) -> Tensor:
+        """x (b, n, d), bias (heads, n, n) or (b, heads, n, n) -> (b, n, d).
+
+        With `queries=q`, only the first q tokens ask (all tokens answer): -> (b, q, d).
+        """
+        if queries is None:
+            made = self.qkv(x).unflatten(2, (3, self.heads, self.head_dim))
+            q, k, v = made.permute(2, 0, 3, 1, 4)
+            return self.attend(q, k, v, bias)
+        (q,), (k, v) = self.make(x[:, :queries], 0, 1), self.make(x, 1, 3)
+        return self.attend(q, k, v, None if bias is None else bias[..., :queries, :])
+
+
+class CrossAttention(Heads):
+    """Attention whose queries, keys and values are made from different things.
+
+    Other tokens may answer than those that ask, and a position may be added to queries and keys
+    alone (DETR, appendix A.1).
+    """
+
+    def forward(
+        self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        """queries (b, m, d), keys and values (b, n, d), bias as in `attend` -> (b, m, d)."""
+        if queries is keys:
+            q, k = self.make(queries, 0, 2)
+        else:
+            (q,), (k,) = self.make(queries, 0, 1), self.make(keys, 1, 2)
+        (v,) = self.make(values, 2, 3)
+        return self.attend(q, k, v, bias)

@@ -1,4 +1,4 @@
-"""Where a patch is: every position encoding of the ViT paper (appendix D.4), and of CPVT.
+"""Where a patch is: every position encoding of the ViT paper (appendix D.4), of CPVT and of DETR.
 
 An encoding may act at three places, and each one here uses one of them: `add` changes the tokens
 before the first block, `biases` gives each block something to add to its attention scores, `after`
@@ -9,6 +9,7 @@ register tokens have no place in the image; what each encoding does with them is
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 
 import torch
@@ -202,6 +203,29 @@ def relative_index(grid: Grid, device: torch.device | None = None) -> Tensor:
     dy = ys[:, None] - ys[None] + gh - 1
     dx = xs[:, None] - xs[None] + gw - 1
     return dy * (2 * gw - 1) + dx
+
+
+def image_sines(rows: Tensor, columns: Tensor, grid: Grid, dim: int) -> Tensor:
+    """Fixed sines over the height and width of each image (DETR section 3.2 and its code).
+
+    rows, columns (b,): how many positions of the grid, from the top and the left, are image; the
+    others are filling -> (b, gh·gw, dim): half of the channels for y, half for x, in each of them
+    a sine and a cosine in turn. Places are counted from 1 and divided by the image's own height and
+    width, so that they run to 2π whatever its size and whatever was filled up.
+    """
+    half = dim // 2
+    steps = torch.arange(half // 2, device=rows.device) / (half // 2)
+
+    def sines(length: int, inside: Tensor) -> Tensor:  # (b, length, half)
+        places = torch.arange(1, length + 1, device=rows.device, dtype=torch.float32)
+        places = places / (inside[:, None] + 1e-6) * (2 * math.pi)
+        angles = places[:, :, None] / 10_000.0**steps
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(2)
+
+    gh, gw = grid
+    at_y = sines(gh, rows)[:, :, None].expand(-1, -1, gw, -1)
+    at_x = sines(gw, columns)[:, None].expand(-1, gh, -1, -1)
+    return torch.cat((at_y, at_x), dim=-1).flatten(1, 2)
 
 
 def _sines(places: Tensor, frequencies: Tensor) -> Tensor:

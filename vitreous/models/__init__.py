@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from vitreous.config import changed
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.models import cpvt, deit, hybrid, resnet, swin, vit
+from vitreous.models import cpvt, deit, hybrid, resnet, segmenter, swin, vit
 from vitreous.models.model import Model
 from vitreous.models.names import translate
 
@@ -25,6 +25,8 @@ class Family(NamedTuple):
     model: type[Any]
     config: type
     variants: Mapping[str, Any]
+    part: str | None = None
+    """The field that names a model inside this one, which is made first and given to it."""
 
 
 FAMILIES = {
@@ -34,6 +36,9 @@ FAMILIES = {
     "hybrid": Family(hybrid.Hybrid, hybrid.HybridConfig, hybrid.VARIANTS),
     "swin": Family(swin.Swin, swin.SwinConfig, swin.VARIANTS),
     "resnet": Family(resnet.ResNet, resnet.ResNetConfig, resnet.VARIANTS),
+    "segmenter": Family(
+        segmenter.Segmenter, segmenter.SegmenterConfig, segmenter.VARIANTS, part="encoder"
+    ),
 }
 
 
@@ -51,8 +56,18 @@ def create(name: str, **changes: Any) -> Model:
     `image_size=(160, 224)`, `channels=1` …
     """
     family, config = configure(name, **changes)
-    model: Model = FAMILIES[family].model(config)
+    model = build(family, config)
     model.name = name if name in FAMILIES else known_name(name)
+    return model
+
+
+def build(family: str, config: Any) -> Model:
+    """The model of a family and its config, with the model inside it where there is one."""
+    made = FAMILIES[family]
+    parts = []
+    if made.part is not None:
+        parts.append(create(getattr(config, made.part), **config.part_fields()))
+    model: Model = made.model(config, *parts)
     return model
 
 
@@ -69,9 +84,9 @@ def configure(name: str, **changes: Any) -> tuple[str, Any]:
     translated = translate(name)
     if translated is not None and known.lower() != name.lower():
         changes = {**translated[1], **changes}
-    for family, (_, _, variants) in FAMILIES.items():
-        if known in variants:
-            return family, changed(variants[known], changes, where=where)
+    for family, made in FAMILIES.items():
+        if known in made.variants:
+            return family, changed(made.variants[known], changes, where=where)
     raise AssertionError(f"{known} is in no family")
 
 

@@ -26,6 +26,15 @@ class Places(NamedTuple):
     and -1 for filling. None: all tokens see all."""
 
 
+class Level(NamedTuple):
+    """One feature map of a model, for images of some size."""
+
+    channels: int
+    grid: tuple[int, int]
+    pixels: tuple[int, int]
+    """Of the image for each position; at the bottom and right they may reach over its edge."""
+
+
 class Model(Tapped):
     """A plain module, (b, channels, height, width) -> output, that knows how it was made."""
 
@@ -35,9 +44,35 @@ class Model(Tapped):
     """The name it was created by."""
     input_weight: str
     """The parameter that sees the image's channels."""
+    classwise: tuple[str, ...] = ("head.*",)
+    """Patterns of the parameters that belong to the classes: others come with other classes."""
 
-    def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:
-        """What stands behind the chosen blocks or stages, and the output, in one pass."""
+    @property
+    def core(self) -> Model:
+        """The model that looks at the image: itself, or the encoder inside it."""
+        return self
+
+    @property
+    def width(self) -> int:
+        """Channels of what the head sees."""
+        return self.levels((1 << 10, 1 << 10))[-1].channels
+
+    def levels(self, size: tuple[int, int]) -> list[Level]:
+        """The maps that `features` gives for each block or stage, for images of this size."""
+        raise NotImplementedError
+
+    @property
+    def ends_with_norm(self) -> bool:
+        """Whether a norm follows the last block, which `features` leaves out unless asked."""
+        return False
+
+    def features(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
+    ) -> Features:
+        """What stands behind the chosen blocks or stages, and the output, in one pass.
+
+        `norm` puts the final norm on what it fits: a ViT's every block, the last stage of others.
+        """
         raise NotImplementedError
 
     def places(self, attention: str, size: tuple[int, int]) -> Places:

@@ -7,10 +7,12 @@ trains it today ("v1.5").
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -19,7 +21,7 @@ from vitreous.errors import ConfigError
 from vitreous.layers.features import Features, block_indices
 from vitreous.layers.head import LinearHead
 from vitreous.layers.tap import Tapped
-from vitreous.models.model import Model
+from vitreous.models.model import Level, Model
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class ResNetConfig:
     """Blocks in each stage."""
     width: int = 64
     """Channels behind the first convolution; they double with each stage."""
+    norm: str = "batch"
+    """batch; frozen (batch norm with the statistics that came with the weights, for fine-tuning
+    with few images at a time); or group (which knows no batch, for learning from scratch so)."""
+    dilated: bool = False
+    """The last stage keeps the size of the one before and looks further instead (DETR's DC5)."""
     head: str = "linear"
     """linear or none."""
     norm_eps: float = 1e-5
@@ -43,12 +50,15 @@ class ResNetConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
         object.__setattr__(self, "block", choice("block", self.block, BLOCKS))
+        object.__setattr__(self, "norm", choice("norm", self.norm, NORMS))
         object.__setattr__(self, "head", choice("head", self.head, ("linear", "none")))
         if self.classes == 0:
             raise ConfigError("classes = 0: expected at least 1; for features use head='none'")
         positive(self, "channels", "classes", "width")
         if not self.stages or any(blocks < 1 for blocks in self.stages):
             raise ConfigError(f"stages = {self.stages}: expected at least one block per stage")
+        if self.dilated and len(self.stages) < 2:
+            raise ConfigError("dilated = True: the only stage does not halve the size; add stages")
 
 
 class Parts(NamedTuple):
@@ -61,15 +71,58 @@ class Parts(NamedTuple):
     """3x3 maximum with stride 2"""
 
 
-def plain_parts(norm_eps: float = 1e-5) -> Parts:
-    """Convolutions padded alike on all sides, and batch norm."""
+class FrozenBatchNorm(nn.Module):
+    """Batch norm as it came with the weights: nothing in it learns, and no batch changes it.
+
+    What is left is a factor and a summand for each channel, which go into the convolution before
+    it (`normed`): one operation instead of two, while training too.
+    """
+
+    def __init__(self, channels: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.register_buffer("weight", torch.ones(channels))
+        self.register_buffer("bias", torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+
+    def behind(self, conv: nn.Conv2d, x: Tensor) -> Tensor:
+        """norm(conv(x))."""
+        factor = self.weight * (self.running_var + self.eps).rsqrt()
+        summand = self.bias - self.running_mean * factor
+        weight = conv.weight * factor[:, None, None, None]
+        return F.conv2d(x, weight, summand, conv.stride, conv.padding, conv.dilation)
+
+
+def group_norm(channels: int, eps: float) -> nn.GroupNorm:
+    """Groups of 16 channels, as good as 32 groups (Wu and He 2018, table 3) and for any width."""
+    return nn.GroupNorm(channels // math.gcd(channels, 16), channels, eps=eps)
+
+
+NORMS: dict[str, Callable[[int, float], nn.Module]] = {
+    "batch": nn.BatchNorm2d,
+    "frozen": FrozenBatchNorm,
+    "group": group_norm,
+}
+
+
+def plain_parts(norm_eps: float = 1e-5, norm: str = "batch") -> Parts:
+    """Convolutions padded alike on all sides, and batch norm or another."""
     return Parts(
         conv=lambda cin, cout, kernel, stride: nn.Conv2d(
             cin, cout, kernel, stride, padding=kernel // 2, bias=False
         ),
-        norm=lambda channels: nn.BatchNorm2d(channels, eps=norm_eps),
+        norm=lambda channels: NORMS[norm](channels, norm_eps),
         pool=pool_plain,
     )
+
+
+def normed(conv: nn.Module, norm: nn.Module, x: Tensor) -> Tensor:
+    """norm(conv(x)), in one operation where the norm allows it."""
+    if isinstance(norm, FrozenBatchNorm):
+        assert isinstance(conv, nn.Conv2d)
+        return norm.behind(conv, x)
+    return norm(conv(x))
 
 
 def pool_plain(x: Tensor) -> Tensor:
@@ -86,7 +139,7 @@ class Root(nn.Module):
         self.pool = parts.pool
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.pool(F.relu(self.norm(self.conv(x))))
+        return self.pool(F.relu_(normed(self.conv, self.norm, x)))
 
 
 class Shortcut(nn.Module):
@@ -98,7 +151,7 @@ class Shortcut(nn.Module):
         self.norm = parts.norm(out)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(self.conv(x))
+        return normed(self.conv, self.norm, x)
 
 
 class Basic(nn.Module):
@@ -114,8 +167,8 @@ class Basic(nn.Module):
         self.shortcut = nn.Identity() if same else Shortcut(channels, width, stride, parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.norm1(self.conv1(x)))
-        return F.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+        out = F.relu_(normed(self.conv1, self.norm1, x))
+        return F.relu_(normed(self.conv2, self.norm2, out) + self.shortcut(x))
 
 
 class Bottleneck(nn.Module):
@@ -133,9 +186,9 @@ class Bottleneck(nn.Module):
         self.shortcut = nn.Identity() if same else Shortcut(channels, out, stride, parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.norm1(self.conv1(x)))
-        out = F.relu(self.norm2(self.conv2(out)))
-        return F.relu(self.norm3(self.conv3(out)) + self.shortcut(x))
+        out = F.relu_(normed(self.conv1, self.norm1, x))
+        out = F.relu_(normed(self.conv2, self.norm2, out))
+        return F.relu_(normed(self.conv3, self.norm3, out) + self.shortcut(x))
 
 
 BLOCKS: dict[str, type[Basic] | type[Bottleneck]] = {"basic": Basic, "bottleneck": Bottleneck}
@@ -159,6 +212,7 @@ class Trunk(Tapped):
         self.root = Root(channels, width, parts)
         self.stages = nn.ModuleList()
         self.out_channels, self.stride = width, 4
+        self.widths: list[int] = []
         for stage, count in enumerate(stages):
             blocks = nn.Sequential()
             for i in range(count):
@@ -166,6 +220,7 @@ class Trunk(Tapped):
                 blocks.append(block(self.out_channels, width << stage, stride, parts))
                 self.out_channels = (width << stage) * block.expansion
             self.stages.append(blocks)
+            self.widths.append(self.out_channels)
             self.stride *= 2 if stage > 0 else 1
 
     def pyramid(self, images: Tensor) -> list[Tensor]:
@@ -186,9 +241,12 @@ class ResNet(Trunk, Model):
 
     def __init__(self, config: ResNetConfig) -> None:
         block = BLOCKS[config.block]
-        parts = plain_parts(config.norm_eps)
+        parts = plain_parts(config.norm_eps, config.norm)
         super().__init__(config.channels, config.width, config.stages, block, parts)
         self.config = config
+        if config.dilated:
+            dilate(self.stages[-1])
+            self.stride //= 2
         linear = config.head == "linear"
         self.head = LinearHead(self.out_channels, config.classes) if linear else nn.Identity()
         for module in self.modules():
@@ -198,18 +256,42 @@ class ResNet(Trunk, Model):
     def forward(self, images: Tensor) -> Tensor:
         return self._run(images)[0]
 
-    def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:
+    def features(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
+    ) -> Features:
         """The maps behind the chosen stages (None: the last), and the output, in one pass."""
+        if norm:
+            raise ConfigError("norm=True was asked for; a ResNet has no norm behind its stages")
         asked = block_indices(blocks, len(self.stages))
         output, maps = self._run(images)
         chosen = [maps[i] for i in asked]
         return Features([m.flatten(2).transpose(1, 2) for m in chosen], chosen, output, 0)
+
+    def levels(self, size: tuple[int, int]) -> list[Level]:
+        found = []
+        for number, width in enumerate(self.widths):
+            stride = min(4 << number, self.stride)
+            grid = (-(-size[0] // stride), -(-size[1] // stride))
+            found.append(Level(width, grid, (stride, stride)))
+        return found
 
     def _run(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
         self.check_images(images)
         maps = self.pyramid(images)
         pooled = self.show("pool", maps[-1].mean(dim=(2, 3)))
         return self.show("head", self.head(pooled)), maps[1:]
+
+
+def dilate(stage: nn.Module) -> None:
+    """Let a stage keep the size: its stride is taken away, and what stands behind sees as far as
+    before, because the 3x3 kernels there leave out every second position (DETR section 4, DC5)."""
+    for conv in stage.modules():
+        if not isinstance(conv, nn.Conv2d):
+            continue
+        if conv.stride == (2, 2):
+            conv.stride = (1, 1)
+        elif conv.kernel_size == (3, 3):
+            conv.dilation = conv.padding = (2, 2)
 
 
 VARIANTS = {  # table 1

@@ -27,7 +27,7 @@ from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.patch import PatchEmbedding
 from vitreous.layers.position import relative_index, resample_grid
-from vitreous.models.model import Model, Places
+from vitreous.models.model import Level, Model, Places
 
 Grid = tuple[int, int]
 
@@ -292,13 +292,22 @@ class Swin(Model):
     def forward(self, images: Tensor) -> Tensor:
         return self._run(images)[0]
 
-    def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:
+    @property
+    def ends_with_norm(self) -> bool:
+        return True
+
+    def features(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
+    ) -> Features:
         """The maps behind the chosen stages (None: the last), and the output, in one pass.
 
-        All four are a pyramid of strides 4, 8, 16 and 32.
+        All four are a pyramid of strides 4, 8, 16 and 32. `norm` puts the final LayerNorm on the
+        last one, which is the one that it is made for.
         """
         asked = block_indices(blocks, len(self.stages))
         output, maps = self._run(images)
+        if norm:
+            maps[-1] = self.norm(maps[-1])
         chosen = [maps[i] for i in asked]
         return Features(
             [m.flatten(1, 2) for m in chosen],
@@ -307,13 +316,18 @@ class Swin(Model):
             prefix=0,
         )
 
+    def levels(self, size: tuple[int, int]) -> list[Level]:
+        ph, pw = pair("patch", self.config.patch)
+        return [
+            Level(self.config.dim << stage, grid, (ph << stage, pw << stage))
+            for stage, grid in enumerate(self.grids(size))
+        ]
+
     def places(self, attention: str, size: tuple[int, int]) -> Places:
-        stage = int(attention.split(".")[1])
-        pixels = tuple(p << stage for p in pair("patch", self.config.patch))
-        grid = self.grids(size)[stage]
+        _, grid, pixels = self.levels(size)[int(attention.split(".")[1])]
         module = self.get_submodule(attention)
         assert isinstance(module, WindowAttention)
-        return Places(0, grid, (pixels[0], pixels[1]), module.places(grid))
+        return Places(0, grid, pixels, module.places(grid))
 
     def grids(self, size: tuple[int, int]) -> list[Grid]:
         """The map's height and width in each stage, for images of this size."""

@@ -33,7 +33,7 @@ from vitreous.layers.position import (
     Sines1d,
     Sines2d,
 )
-from vitreous.models.model import Model, Places
+from vitreous.models.model import Level, Model, Places
 
 POSITIONS = (
     "none",
@@ -229,7 +229,7 @@ class ViT(Model):
         `norm` puts the final LayerNorm on them, which the head sees but the blocks do not.
         """
         asked = block_indices(blocks, self.config.depth)
-        if norm and self.config.final_norm == "none":
+        if norm and not self.ends_with_norm:
             raise ConfigError("norm=True was asked for; this model has final_norm = 'none'")
         output, kept, grid = self._run(images, frozenset(asked))
         tokens = [self.pooled_norm(self.norm(kept[i])) if norm else kept[i] for i in asked]
@@ -237,12 +237,25 @@ class ViT(Model):
         maps = [x[:, prefix:].transpose(1, 2).unflatten(2, grid) for x in tokens]
         return Features(tokens, maps, output, prefix)
 
-    def places(self, attention: str, size: tuple[int, int]) -> Places:
+    @property
+    def ends_with_norm(self) -> bool:
+        return self.config.final_norm != "none"
+
+    @property
+    def width(self) -> int:
+        return self.config.dim
+
+    def levels(self, size: tuple[int, int]) -> list[Level]:
         grid = self.config.grid_of(size)
         if self.config.pad:  # the last patches reach over the edge of the image
-            return Places(self.config.prefix, grid, pair("patch", self.config.patch))
-        pixels = (-(-size[0] // grid[0]), -(-size[1] // grid[1]))
-        return Places(self.config.prefix, grid, pixels)
+            pixels = pair("patch", self.config.patch)
+        else:
+            pixels = (-(-size[0] // grid[0]), -(-size[1] // grid[1]))
+        return [Level(self.config.dim, grid, pixels)] * self.config.depth
+
+    def places(self, attention: str, size: tuple[int, int]) -> Places:
+        level = self.levels(size)[-1]
+        return Places(self.config.prefix, level.grid, level.pixels)
 
     @property
     def reads(self) -> int | None:

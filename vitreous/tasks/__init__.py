@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from vitreous.tasks.classify import Classify
+from vitreous.tasks.segment import Segment
 from vitreous.tasks.task import Task
 
-TASKS: dict[str, type[Task]] = {"classify": Classify}
+TASKS: dict[str, type[Task]] = {"classify": Classify, "segment": Segment}
 
-__all__ = ["TASKS", "Classify", "Task"]
+__all__ = ["TASKS", "Classify", "Segment", "Task"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from vitreous.labels import LabelMap
 from vitreous.layers.head import DistilledOutput
+from vitreous.models.model import Model
 from vitreous.results import Classification
-from vitreous.tasks.task import Metrics, Task
+from vitreous.tasks.task import Metrics, Task, ratio
 
 BINS = 15
 """Of confidence, for calibration (Guo et al. 2017)."""
@@ -21,6 +23,7 @@ class Classify(Task):
     """Cross-entropy, with smoothed, mixed and weighted labels; distillation from a teacher."""
 
     name = "classify"
+    primary = "accuracy"
 
     def __init__(
         self,
@@ -81,6 +84,11 @@ class Classify(Task):
             return each(targets.first).mean()
         return (share * each(targets.first) + (1 - share) * each(targets.second)).mean()
 
+    @torch.inference_mode()
+    def infer(self, model: Model, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:
+        logits: Tensor = model(images)
+        return logits.cpu()
+
     def metrics(self) -> ClassifyMetrics:
         return ClassifyMetrics(self.labels)
 
@@ -97,8 +105,6 @@ class Classify(Task):
 
 class ClassifyMetrics(Metrics):
     """A confusion matrix, a calibration histogram and a few sums say everything."""
-
-    primary = "accuracy"
 
     def __init__(self, labels: LabelMap) -> None:
         n = len(labels)
@@ -139,10 +145,10 @@ class ClassifyMetrics(Metrics):
         total = sums[0].item()
         true = confusion.diagonal()
         truth, predicted = confusion.sum(dim=1), confusion.sum(dim=0)
-        precision, recall = _ratio(true, predicted), _ratio(true, truth)
-        f1 = _ratio(2 * true, truth + predicted)
+        precision, recall = ratio(true, predicted), ratio(true, truth)
+        f1 = ratio(2 * true, truth + predicted)
         present = truth > 0
-        gaps = (_ratio(bins[1], bins[0]) - _ratio(bins[2], bins[0])).abs()
+        gaps = (ratio(bins[1], bins[0]) - ratio(bins[2], bins[0])).abs()
         return {
             "accuracy": (true.sum() / total).item(),
             "top5": (sums[1] / total).item(),
@@ -162,13 +168,8 @@ class ClassifyMetrics(Metrics):
             },
             "confusion": confusion.long().tolist(),
             "calibration": {
-                "confidence": _ratio(bins[2], bins[0]).tolist(),
-                "accuracy": _ratio(bins[1], bins[0]).tolist(),
+                "confidence": ratio(bins[2], bins[0]).tolist(),
+                "accuracy": ratio(bins[1], bins[0]).tolist(),
                 "samples": bins[0].long().tolist(),
             },
         }
-
-
-def _ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """part / whole, and 0 where there is nothing."""
-    return torch.where(whole > 0, part / whole.clamp(min=1e-12), torch.zeros_like(part))

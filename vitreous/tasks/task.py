@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from vitreous.labels import LabelMap
+from vitreous.labels import IGNORED, LabelMap
+from vitreous.models.model import Model
 
 
 class Metrics:
     """How good a model is, accumulated as counts: batches may come in any order and size."""
 
-    primary: str
-    """The number that decides which checkpoint is best; larger is better."""
-
-    def update(self, output: Tensor, targets: Any) -> None:
+    def update(self, output: Any, targets: Any) -> None:
         raise NotImplementedError
 
     def counts(self) -> Tensor:
@@ -31,17 +31,39 @@ class Task:
     """One way to use a model."""
 
     name: str
+    primary: str
+    """The number that decides which checkpoint is best; larger is better."""
 
     def __init__(self, labels: LabelMap) -> None:
         self.labels = labels
 
-    def loss(self, output: Any, targets: Any) -> dict[str, Tensor]:
+    def loss(self, output: Any, targets: Any, teacher: Tensor | None = None) -> dict[str, Tensor]:
         """The terms by name, each a mean over the batch; their sum is what training minimises."""
         raise NotImplementedError
+
+    def infer(self, model: Model, images: Any, sizes: Sequence[tuple[int, int]]) -> Any:
+        """What the model says of prepared images, on the CPU, as `decode` and the metrics take it.
+
+        images: (b, c, h, w) on the model's device, or a list of (c, h, w) where sizes differ;
+        sizes: the height and width that each has where it is stored.
+        """
+        raise NotImplementedError
+
+    def renamed(self, targets: Any, here: Sequence[int]) -> Any:
+        """The targets of other data, where class i is our class here[i]."""
+        if isinstance(targets, Tensor):
+            # IGNORED finds the last row, and stays what it is
+            return torch.tensor([*here, IGNORED])[targets.long()]
+        return [self.renamed(target, here) for target in targets]
 
     def metrics(self) -> Metrics:
         raise NotImplementedError
 
-    def decode(self, output: Tensor, images: list[str]) -> list[Any]:
+    def decode(self, output: Any, images: list[str]) -> list[Any]:
         """Results, one per image."""
         raise NotImplementedError
+
+
+def ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """part / whole, and 0 where there is nothing."""
+    return torch.where(whole > 0, part / whole.clamp(min=1e-12), torch.zeros_like(part))

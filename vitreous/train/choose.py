@@ -37,8 +37,10 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
         changes["channels"] = channels
         say(f"channels: {channels}, as most images have")
     channels = recipe.channels or channels
+    dense = source.task != "classify"
     if recipe.model is None and recipe.weights is None:
-        changes |= _model(recipe, height, width, count, small, on_cpu, say)
+        choose = _segmenter if dense else _model
+        changes |= choose(recipe, height, width, small, on_cpu, say)
     if recipe.batch is None:
         batch = max(8, min(128 if small else 64, 1 << (count // 16).bit_length() >> 1))
         parts = world.size * recipe.accumulate
@@ -52,12 +54,14 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
         changes["lr"] = 2e-3 if small else 1e-3
         say(f"lr: {changes['lr']:g}, from scratch")
     if recipe.crop is None:
-        changes["crop"] = "shift" if small else "resized"
+        changes["crop"] = "shift" if small else "window" if dense else "resized"
         say(f"crop: {changes['crop']}")
     if recipe.flip is None:
         # Digits, letters and scans are gray, and mirrored they are something else.
         changes["flip"] = channels != 1
         say(f"flip: {changes['flip']}" + ("" if changes["flip"] else ", for gray images"))
+    if recipe.smoothing is None:
+        changes["smoothing"] = 0.0 if dense else 0.1
     if recipe.workers is None:
         cores = os.cpu_count() or 1
         changes["workers"] = 0 if small or cores < 2 else min(cores - 1 if on_cpu else cores, 8)
@@ -67,33 +71,63 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
 
 def fine_tuning_rate(model: Model) -> float:
     """1e-4 for a model as wide as ViT-B, and more for narrower ones, which bear it and need it."""
-    width = next(p.shape[1] for name, p in model.named_parameters() if name == "head.out.weight")
-    return float(f"{min(1e-4 * 768 / width, 1e-3):.1g}")
+    return float(f"{min(1e-4 * 768 / model.width, 1e-3):.1g}")
 
 
 def _model(
-    recipe: Recipe, height: int, width: int, count: int, small: bool, on_cpu: bool, say: Say
+    recipe: Recipe, height: int, width: int, small: bool, on_cpu: bool, say: Say
 ) -> dict[str, Any]:
     """A model that learns from scratch on this much data: the place of a patch is taken from its
     neighbours (CPVT), and the patches are averaged, which small data sets reward."""
     if small:
         side = max(height, width)
         patch = 2 if side <= 16 else 4 if side <= 40 else 8
-        size = recipe.image_size or tuple(-(-s // patch) * patch for s in (height, width))
         dim, depth, heads = (64, 6, 4) if side <= 16 else (128, 6, 4)
-        fields = (
-            f"patch={patch}",
-            f"dim={dim}",
-            f"depth={depth}",
-            f"heads={heads}",
-            f"mlp_dim={2 * dim}",
-            "position=conditional",
-            "tokens=none",
-            "pool=mean",
-            "drop_path=0.1",
-        )
+        size = recipe.image_size or _whole_patches(height, width, patch)
+        fields = (*_small_vit(patch, dim, depth, heads), *recipe.fields)
         say(f"model: a ViT of {depth} blocks, {dim} wide, patches of {patch}, images {size}")
-        return {"model": "vit", "fields": (*fields, *recipe.fields), "image_size": size}
+        return {"model": "vit", "fields": fields, "image_size": size}
     side = 128 if on_cpu else 224
     say(f"model: cpvt-ti/16-gap at {side} pixels")
     return {"model": "cpvt-ti/16-gap", "image_size": recipe.image_size or (side, side)}
+
+
+def _small_vit(patch: int, dim: int, depth: int, heads: int) -> tuple[str, ...]:
+    return (
+        f"patch={patch}",
+        f"dim={dim}",
+        f"depth={depth}",
+        f"heads={heads}",
+        f"mlp_dim={2 * dim}",
+        "position=conditional",
+        "tokens=none",
+        "pool=mean",
+        "drop_path=0.1",
+    )
+
+
+def _whole_patches(height: int, width: int, patch: int) -> tuple[int, ...]:
+    return tuple(-(-side // patch) * patch for side in (height, width))
+
+
+def _segmenter(
+    recipe: Recipe, height: int, width: int, small: bool, on_cpu: bool, say: Say
+) -> dict[str, Any]:
+    """The same for masks, with patches half as large: a mask is as fine as they are."""
+    if small:
+        patch = 2 if max(height, width) <= 32 else 4
+        size = recipe.image_size or _whole_patches(height, width, patch)
+        inner = (f"encoder.{field}" for field in _small_vit(patch, 128, 6, 4))
+        say(f"model: a segmenter of 6 blocks, 128 wide, patches of {patch}, images {size}")
+        return {
+            "model": "segmenter",
+            "fields": ("encoder=vit", *inner, *recipe.fields),
+            "image_size": size,
+        }
+    side = 192 if on_cpu else 512
+    say(f"model: segmenter-ti/16 over cpvt-ti/16 at {side} pixels")
+    return {
+        "model": "segmenter-ti/16",
+        "fields": ("encoder=cpvt-ti/16", *recipe.fields),
+        "image_size": recipe.image_size or (side, side),
+    }

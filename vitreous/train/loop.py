@@ -60,6 +60,8 @@ class Event:
     rate: float
     """Samples per second."""
     evaluated: dict[str, Any] | None = None
+    primary: str = ""
+    """The name of the number in `evaluated` that counts."""
 
 
 class Trainer:
@@ -149,6 +151,7 @@ class Trainer:
                 if ends_epoch or last:
                     mean = progress.loss / max(progress.losses, 1)
                     event.evaluated, event.loss = self._evaluate(step + 1, mean), mean
+                    event.primary = self.task.primary
                     progress.loss, progress.losses = 0.0, 0
                     began, counted = time.perf_counter(), 0
                 elif self.recipe.log_every and (step + 1) % self.recipe.log_every == 0:
@@ -260,7 +263,7 @@ class Trainer:
             metrics = measure(self.model, self.task, batches, self.world.device)
             counts = metrics.counts() if all_alike else self.world.add_up(metrics.counts())
             result = metrics.compute(counts)
-            primary = result[metrics.primary]
+            primary = result[self.task.primary]
             better = self.progress.best is None or primary > self.progress.best
             if better:
                 self.progress.best, self.progress.best_step = primary, step

@@ -41,18 +41,20 @@ def parameter_groups(
 
 def is_exempt(name: str, parameter: Tensor) -> bool:
     """Whether a parameter is left out of weight decay."""
+    name = name.removeprefix("encoder.")
     placed = name.startswith(("prefix.", "position.")) or name.endswith(".bias_table")
-    return parameter.ndim <= 1 or placed
+    return parameter.ndim <= 1 or placed or name == "decoder.classes"
 
 
 def depths_of(names: Iterable[str]) -> dict[str, int]:
     """0 for what comes before the blocks, 1 for the first block …; without what comes behind."""
     layers: dict[str, tuple[int, int]] = {}
     for name in names:
-        block = re.match(r"(?:blocks|stages)\.(\d+)\.(?:blocks\.(\d+))?", name)
+        inner = name.removeprefix("encoder.")
+        block = re.match(r"(?:blocks|stages)\.(\d+)\.(?:blocks\.(\d+))?", inner)
         if block:  # what merges patches belongs to the first block of its stage
             layers[name] = int(block[1]), int(block[2] or 0)
-        elif not name.startswith(("norm.", "pooled_norm.", "head.")):
+        elif not inner.startswith(("norm.", "pooled_norm.", "head.", "decoder.")):
             layers[name] = -1, 0
     numbers = {layer: i for i, layer in enumerate(sorted({(-1, 0), *layers.values()}))}
     return {name: numbers[layer] for name, layer in layers.items()}

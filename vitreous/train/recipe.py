@@ -19,6 +19,7 @@ from vitreous.config import choice, fraction, from_dict, read_toml, to_dict
 from vitreous.errors import ConfigError, did_you_mean
 
 DISTILLATIONS = ("hard", "soft")
+TASKS = ("classify", "segment")
 INSTALLED = Path("share", "vitreous", "recipes")
 
 
@@ -28,7 +29,10 @@ class Recipe:
 
     # What
     data: tyro.conf.Positional[str] = "digits"
-    """A folder, a CSV table, a folder of IDX files, or a built-in name: digits, shapes."""
+    """A folder, a CSV table, a folder of IDX files, images with masks, a COCO file, or a built-in
+    name: digits, shapes."""
+    task: str | None = None
+    """classify or segment; what the data is for unless given."""
     val_fraction: float = 0.1
     """Part of each class that is held out for validation, where the data has no val."""
     max_pixels: int = 50_000_000
@@ -77,8 +81,8 @@ class Recipe:
     """Decay of an average of the weights that is evaluated and kept instead; 0: none."""
 
     # Loss
-    smoothing: float = 0.1
-    """Label smoothing."""
+    smoothing: float | None = None
+    """Label smoothing; 0.1 for classification and 0 for segmentation unless given."""
     class_weights: str = "none"
     """none, or auto: rare classes count more."""
     sampler: str = "uniform"
@@ -87,11 +91,15 @@ class Recipe:
     """A run folder to learn from (DeiT)."""
     distill: str | None = None
     """With a teacher: hard (its answer; so unless given) or soft (its probabilities)."""
+    dice: float = 0.0
+    """Segmentation: weight of the Dice loss beside the cross-entropy."""
 
     # Augmentation
     crop: str | None = None
-    """resized, shift or none."""
+    """resized, window, shift or none."""
     scale: float = 0.35
+    zoom: tuple[float, float] = (0.5, 2.0)
+    """With --crop window: the smallest and largest factor by which images are resized before."""
     flip: bool | None = None
     randaugment: int = 0
     jitter: float = 0.0
@@ -149,7 +157,11 @@ class Recipe:
             object.__setattr__(self, "distill", choice("distill", self.distill, DISTILLATIONS))
             if self.teacher is None:
                 raise ConfigError(f"distill = {self.distill!r} needs a teacher: give --teacher RUN")
-        fraction(self, "smoothing", "ema")
+        if self.task is not None:
+            object.__setattr__(self, "task", choice("task", self.task, TASKS))
+        if self.smoothing is not None:
+            fraction(self, "smoothing")
+        fraction(self, "ema")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"betas = {self.betas}: expected two numbers from 0 to below 1")
         for name in ("epochs", "batch", "accumulate", "keep"):
@@ -170,6 +182,7 @@ class Recipe:
             "save_every",
             "skip_nonfinite",
             "log_every",
+            "dice",
         ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
@@ -202,6 +215,26 @@ def write_recipe(recipe: Recipe) -> str:
         if value is not None:
             lines.append(f"{field.name} = {json.dumps(value)}")
     return "\n".join(lines) + "\n"
+
+
+ONLY_FOR = {
+    **dict.fromkeys(("randaugment", "erase", "mixup", "cutmix", "sampler"), ("classify",)),
+    **dict.fromkeys(("teacher", "distill"), ("classify",)),
+    **dict.fromkeys(("dice", "zoom"), ("segment",)),
+}
+"""Options that mean nothing to other tasks."""
+
+
+def check_task(recipe: Recipe, task: str) -> None:
+    """An option that the task cannot heed is an error: nothing is ignored in silence."""
+    for field in fields(Recipe):
+        value = getattr(recipe, field.name)
+        if task not in ONLY_FOR.get(field.name, TASKS) and value != field.default:
+            whose = " and ".join(ONLY_FOR[field.name])
+            raise ConfigError(f"{field.name} = {value!r} is for the task {whose}, not {task}")
+    if task == "classify" and (recipe.crop == "window" or recipe.resize == "none"):
+        what = "crop = 'window'" if recipe.crop == "window" else "resize = 'none'"
+        raise ConfigError(f"{what} is for tasks over whole images, not classify")
 
 
 MAY_CHANGE = {

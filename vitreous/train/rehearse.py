@@ -23,8 +23,9 @@ from vitreous.data.source import Problem
 from vitreous.run_folder import Run
 from vitreous.train.distributed import joined
 from vitreous.train.loop import Trainer, TrainingError
+from vitreous.train.opening import open_named
 from vitreous.train.recipe import Recipe
-from vitreous.train.start import open_named, prepare
+from vitreous.train.start import prepare
 
 Say = Callable[[str], None]
 

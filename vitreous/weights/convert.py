@@ -15,7 +15,7 @@ import torch
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.layers.head import DistilledOutput
-from vitreous.models import create
+from vitreous.models import build, create
 from vitreous.models.model import Model
 from vitreous.weights.exporting import export_weights
 from vitreous.weights.files import Checkpoint, read_tensors, write_tensors
@@ -202,7 +202,7 @@ def _verify(model: Model, written: Path, to_format: str | Path, file: Path) -> f
 
     The tokens behind the last block are compared too: a class layer may be all zero.
     """
-    second = type(model)(model.config).eval()
+    second = build(family_of(model), model.config).eval()
     second.name = model.name
     import_weights(second, written, to_format, keep=HIDDEN)
     generator = torch.Generator().manual_seed(0)

@@ -172,7 +172,7 @@ def _fit_rows(
     rows = divide_rows(
         table.shape[0],
         tokens=module.rows,
-        registers=model.config.registers,
+        registers=model.core.config.registers,
         target=module.grid,
         source=source_grid,
     )

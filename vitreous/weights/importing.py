@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
+from vitreous.models import build
 from vitreous.models.model import Model
 from vitreous.weights.files import Checkpoint, read_tensors
 from vitreous.weights.fit import fit_input, fit_positions, fit_windows
@@ -49,7 +50,8 @@ def import_weights(
     source: a file, a folder, a hub reference (`hf:owner/name[@revision]`), or tensors by name.
     format: google, timm, huggingface, torchvision, vit_pytorch, deit, official, paddle, vitreous,
         or the path of a .toml file with rules; None looks which of them fits.
-    reinit: patterns of our parameters that start afresh, whatever the source has for them.
+    reinit: patterns of our parameters that start afresh, whatever the source has for them; for a
+        model without a head, "head.*" leaves out the source's.
     drop: patterns of the source's keys that are not wanted.
     resample: bicubic or bilinear: let position embeddings change their grid, and the biases of
         windows their window.
@@ -125,7 +127,8 @@ def _compare_fields(
     model: Model, stated: Mapping[str, Any], keep: list[str], report: ImportReport, misfit: Misfit
 ) -> None:
     """What the checkpoint's config says and no tensor shows must be so in the model."""
-    head_is_new = any(name.startswith("head.") for name in report.reinitialised)
+    headless = getattr(model.config, "head", "") == "none"
+    head_is_new = headless or any(name.startswith("head.") for name in report.reinitialised)
     for name, value in stated.items():
         have = getattr(model.config, name, value)
         if name == "norm_eps" or name in keep or have == value or (name == "pool" and head_is_new):
@@ -170,7 +173,8 @@ def _gather(
     values: dict[str, Tensor] = {}
     used: set[str] = set()
     for pattern in reinit:
-        if not fnmatch.filter(ours, pattern):
+        headless = getattr(model.config, "head", "") == "none" and pattern in model.classwise
+        if not headless and not fnmatch.filter(ours, pattern):
             raise ConfigError(
                 f"reinit = {pattern!r} matches no parameter of {title(model)}; "
                 f"they begin with {', '.join(dict.fromkeys(k.split('.')[0] for k in ours))}"
@@ -260,7 +264,7 @@ def _load(model: Model, values: dict[str, Tensor], report: ImportReport) -> None
     if casts:
         report.notes.append(f"converted from {', '.join(c.removeprefix('torch.') for c in casts)}")
     if report.reinitialised:
-        fresh = type(model)(model.config).state_dict()
+        fresh = build(family_of(model), model.config).state_dict()
         values = {**values, **{name: fresh[name] for name in report.reinitialised}}
     on_meta = any(parameter.is_meta for parameter in target.values())
     if on_meta:  # nothing to copy into: the model takes the tensors themselves

@@ -18,8 +18,8 @@ from vitreous.weights.rules import Format, Rule, to_ours
 def family_of(model: Model) -> str:
     """The family whose rules apply: by class, so that DeiT and CPVT, being ViTs, count as one."""
     for kind in type(model).__mro__:  # FSDP puts a class of its own in front
-        for family, (known, _, _) in FAMILIES.items():
-            if kind is known:
+        for family, made in FAMILIES.items():
+            if kind is made.model:
                 return family
     raise ConfigError(
         f"{type(model).__name__} is not a model of Vitreous: make it with vitreous.create(...)"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from functools import cache, lru_cache
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.data.names import Names, with_names
@@ -16,6 +18,12 @@ from vitreous.data.source import SPLITS, Sample, Source
 from vitreous.data.split import hold_out
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
+
+MOST_SHAPES = 4
+"""In one image, where there are several."""
+
+ROOM = 96 * 2**20
+"""Bytes of drawn scenes that a process keeps: 6,144 of 64x64."""
 
 
 @dataclass
@@ -57,7 +65,8 @@ class Counted(Sequence[Sample]):
 
     split: str
     length: int
-    classes: int
+    classes: int | None
+    """They come in turn; nothing where an image is not of one class."""
 
     def __len__(self) -> int:
         return self.length
@@ -70,7 +79,8 @@ class Counted(Sequence[Sample]):
         numbers = range(self.length)[place]
         if isinstance(numbers, range):
             return [self[number] for number in numbers]
-        return Sample(f"{self.split}/{numbers}", numbers % self.classes)
+        target = None if self.classes is None else numbers % self.classes
+        return Sample(f"{self.split}/{numbers}", target)
 
 
 @dataclass
@@ -81,28 +91,116 @@ class ShapesSource(Source):
     size: int = field(default=64, kw_only=True)
 
     def image(self, sample: Sample) -> Tensor:
-        image, _ = draw_scene(self.random(sample), self.size, [SHAPES[sample.target]])
+        image, _ = draw_scene(random_of(self.seed, sample.id), self.size, [SHAPES[sample.target]])
         return torch.from_numpy(image).permute(2, 0, 1).contiguous()
 
-    def random(self, sample: Sample) -> np.random.Generator:
-        split, _, number = sample.id.partition("/")
-        return np.random.default_rng([self.seed, SPLITS.index(split), int(number)])
+
+@dataclass
+class ScenesSource(Source):
+    """Generated images of one to four shapes, with a mask; a function of (seed, split, i) too.
+
+    Class 0 is the ground, the others are the shapes in their order.
+    """
+
+    seed: int = field(default=0, kw_only=True)
+    size: int = field(default=64, kw_only=True)
+
+    def image(self, sample: Sample) -> Tensor:
+        return torch.from_numpy(self._scene(sample).image).permute(2, 0, 1).contiguous()
+
+    def truth(self, sample: Sample) -> Any:
+        scene = self._scene(sample)
+        classes = np.array([0, *(1 + kind for kind in scene.kinds)], np.int16)
+        return torch.from_numpy(classes[scene.places])
+
+    def _scene(self, sample: Sample) -> Scene:
+        return _scenes_of(self.size)(self.seed, sample.id)
+
+
+@dataclass
+class BoxScenesSource(ScenesSource):
+    """The same images, with the box of what is seen of each shape. The classes are the shapes."""
+
+    def truth(self, sample: Sample) -> dict[str, Tensor]:
+        scene = self._scene(sample)
+        return {
+            "boxes": torch.tensor(scene.boxes, dtype=torch.float32).reshape(-1, 4),
+            "labels": torch.tensor(scene.kinds, dtype=torch.int64),
+            "crowd": torch.zeros(len(scene.kinds), dtype=torch.bool),
+        }
+
+
+class Scene(NamedTuple):
+    """A drawn scene as it is kept: four bytes a pixel. Nobody writes into it."""
+
+    image: NDArray[np.uint8]
+    """(h, w, 3)"""
+    places: NDArray[np.int8]
+    """(h, w): 0 for the ground, 1 for the first object, 2 for the second …"""
+    kinds: tuple[int, ...]
+    """Of each object its place in SHAPES."""
+    boxes: tuple[tuple[int, int, int, int], ...]
+    """left, top, right, bottom"""
+
+
+@cache
+def _scenes_of(size: int) -> Callable[[int, str], Scene]:
+    """What draws scenes of one size: a function of (seed, id).
+
+    Drawing takes far longer than looking, and every epoch asks for the same scenes: as many as fit
+    into ROOM are kept.
+    """
+
+    @lru_cache(maxsize=max(ROOM // (4 * size * size), 16))
+    def scene(seed: int, id: str) -> Scene:
+        random = random_of(seed, id)
+        wanted = random.integers(len(SHAPES), size=random.integers(1, MOST_SHAPES + 1))
+        image, things = draw_scene(random, size, [SHAPES[kind] for kind in wanted])
+        places = np.zeros((size, size), np.int8)
+        for number, thing in enumerate(things, 1):
+            places[thing.mask] = number
+        kinds = tuple(SHAPES.index(thing.shape) for thing in things)
+        return Scene(image, places, kinds, tuple(thing.box for thing in things))
+
+    return scene
+
+
+def random_of(seed: int, id: str) -> np.random.Generator:
+    """What image `split/i` is drawn by."""
+    split, _, number = id.partition("/")
+    return np.random.default_rng([seed, SPLITS.index(split), int(number)])
 
 
 def open_shapes(
-    count: str = "", *, seed: int = 0, size: int = 64, names: Names | None = None
-) -> ShapesSource:
+    count: str = "",
+    *,
+    task: str = "classify",
+    seed: int = 0,
+    size: int = 64,
+    names: Names | None = None,
+) -> ShapesSource | ScenesSource:
     """`count` images to train on (2000 if not given), 300 for val and 600 for test."""
     if count and not (count.isdecimal() and int(count) > 0):
         raise DataError(f"shapes:{count}: expected the number of training images, as shapes:5000")
     if seed < 0:
         raise DataError(f"shapes: seed = {seed}: expected 0 or more")
     counts = {"train": int(count or 2000), "val": 300, "test": 600}
-    return ShapesSource(
+    one_each = task == "classify"
+    labels = {
+        "classify": LabelMap.of_names(SHAPES),
+        "segment": LabelMap(("background", *SHAPES), tuple(range(len(SHAPES) + 1))),
+        "detect": LabelMap(SHAPES, tuple(range(1, len(SHAPES) + 1))),
+    }[task]
+    kinds = {"classify": ShapesSource, "segment": ScenesSource, "detect": BoxScenesSource}
+    return kinds[task](
         name=f"shapes:{count}" if count else "shapes",
         kind="built-in",
-        labels=with_names(LabelMap.of_names(SHAPES), names),
-        splits={split: Counted(split, n, len(SHAPES)) for split, n in counts.items()},
+        task=task,
+        labels=with_names(labels, names),
+        splits={
+            split: Counted(split, n, len(SHAPES) if one_each else None)
+            for split, n in counts.items()
+        },
         notes=[f"generated images of {size}x{size}, seed {seed}"],
         seed=seed,
         size=size,

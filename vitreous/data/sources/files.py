@@ -24,6 +24,10 @@ class FileSource(Source):
     def file(self, sample: Sample) -> str:
         return os.path.join(self.root, self.odd_names.get(sample.id, sample.id))
 
+    def files(self, sample: Sample) -> dict[str, str]:
+        """Every file that a sample is read from, by its path below `root`."""
+        return {sample.id: self.file(sample)}
+
     def where(self, sample: Sample) -> str:
         return shown(self.file(sample))
 

@@ -1,0 +1,96 @@
+"""Augmentation moves a mask with its image."""
+
+import pytest
+import torch
+
+from vitreous.data.augment import Augment, random_by
+from vitreous.data.preprocess import Preprocess, resized_mask
+from vitreous.errors import DataError
+from vitreous.labels import IGNORED
+
+
+def picture(height=60, width=80, cell=10):
+    """An image whose gray says which class a pixel has: 0, 50, 100 …; in blocks."""
+    rows, columns = torch.arange(height)[:, None] // cell, torch.arange(width)[None] // cell
+    mask = ((rows * 3 + columns) % 5).to(torch.int16)
+    return (mask * 50).to(torch.uint8)[None], mask
+
+
+def gray_of(values, preprocess):
+    return preprocess.restore(values)[0] * 255 / 50
+
+
+def augmented(augment, preprocess, number):
+    image, mask = picture()
+    with random_by(0, 0, str(number)):
+        return augment(image, mask, preprocess)
+
+
+@pytest.mark.parametrize("crop", ["window", "resized"])
+def test_mask_and_image_stay_together(crop):
+    preprocess = Preprocess(image_size=48, channels=1, whole=True, antialias=False)
+    augment = Augment(crop=crop, flip=True, zoom=(0.5, 2.0))
+    flipped, missing = 0, 0
+    for number in range(30):
+        values, mask = augmented(augment, preprocess, number)
+        assert values.shape == (1, 48, 48)
+        assert mask.shape == (48, 48)
+        assert mask.dtype == torch.int16
+        known = mask != IGNORED
+        missing += int((~known).sum())
+        said = gray_of(values, preprocess).round()
+        # blocks blend at their edges, everywhere else the gray is the class
+        assert (said == mask)[known].float().mean() > 0.75
+        assert (values[0][~known] == 0).all(), "what is filled in is the mean colour"
+        flipped += int(mask[0, 0] != augmented(replace_flip(augment), preprocess, number)[1][0, 0])
+    assert flipped > 3
+    assert (missing > 0) == (crop == "window")
+
+
+def replace_flip(augment):
+    return Augment(crop=augment.crop, flip=False, zoom=augment.zoom)
+
+
+def test_window_without_zoom_is_exact():
+    preprocess = Preprocess(image_size=(48, 64), channels=1, whole=True, resize="none")
+    for number in range(10):
+        values, mask = augmented(Augment("window", zoom=(1.0, 1.0)), preprocess, number)
+        assert torch.equal(gray_of(values, preprocess).round(), mask.float())
+
+
+def test_shift_moves_both():
+    preprocess = Preprocess(image_size=(60, 80), channels=1, whole=True)
+    values, mask = augmented(Augment("shift"), preprocess, 1)
+    assert torch.equal(gray_of(values, preprocess).round(), mask.float())
+    assert not torch.equal(mask, picture()[1])
+
+
+def test_without_a_crop_sizes_must_fit():
+    preprocess = Preprocess(image_size=48, channels=1, whole=True)
+    with pytest.raises(DataError, match="use crop = 'window'"):
+        augmented(Augment("none"), preprocess, 0)
+
+
+def test_whole_images_keep_their_proportions():
+    whole = Preprocess(image_size=48, whole=True)
+    assert whole.working_size(60, 80) == (48, 64)
+    assert whole.working_size(24, 12) == (96, 48)
+    assert Preprocess(image_size=48, whole=True, resize="none").working_size(60, 80) == (60, 80)
+    assert Preprocess(image_size=48, whole=True, resize="square").working_size(60, 80) == (48, 48)
+    assert whole.region(60, 80) == (0, 0, 60, 80)
+
+
+@pytest.mark.parametrize("size", [(30, 40), (120, 160), (61, 79)])
+def test_masks_are_resized_by_the_middles_of_pixels(size):
+    """As images are: a picture of classes and the mask agree but at edges of blocks."""
+    image, mask = picture()
+    preprocess = Preprocess(image_size=48, channels=1, whole=True, antialias=False)
+    gray = preprocess.resized(image, size)[0].float() / 50
+    resized = resized_mask(mask, size)
+    assert resized.shape == size
+    assert set(resized.unique().tolist()) == set(mask.unique().tolist())
+    apart = (gray - resized).abs()
+    assert (apart < 0.01).float().mean() > 0.7
+    # mirrored and resized is resized and mirrored, but where a middle falls between two pixels
+    mirrored = resized_mask(mask.flip(1), size).flip(1)
+    assert (mirrored == resized).float().mean() > 0.98

@@ -1,0 +1,260 @@
+"""COCO's JSON: images, categories, and objects with a box and an outline, as plain records.
+
+Many programs write it and few write it well. Records are looked at one by one: what cannot be used
+is a `Problem` that names the record, or spoils the image that it belongs to. Nothing is lost in
+silence, and nothing that is merely odd stops the reading.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitreous.data.images import shown
+from vitreous.data.source import Problem
+from vitreous.errors import DataError
+
+Polygon = NDArray[np.float64]  # x, y, x, y …
+Runs = dict[str, Any]  # {"size": [height, width], "counts": …}
+Outline = tuple[Polygon, ...] | Runs
+
+FARTHEST = 10
+"""So many times its size may an outline reach out of an image; drawing takes time by length."""
+
+_LARGEST = 2**53  # whole numbers beyond are not exact in floating point
+
+
+@dataclass(frozen=True, slots=True)
+class CocoImage:
+    id: int
+    file: str
+    """As the JSON has it."""
+    size: tuple[int, int] | None
+    """Height and width, where they are said."""
+
+
+@dataclass(frozen=True, slots=True)
+class CocoObject:
+    name: str
+    """What errors call it: `annotation 17`."""
+    category: int
+    crowd: bool
+    """A region of many objects that were not told apart."""
+    box: tuple[float, float, float, float] | None
+    """left, top, width, height, where there is one that can be."""
+    outline: Outline | None
+    """Polygons, or runs of pixels (RLE) as they are; None where there is neither."""
+
+
+@dataclass
+class Coco:
+    """What a file has."""
+
+    path: str
+    categories: dict[int, str] = field(default_factory=dict)
+    images: dict[int, CocoImage] = field(default_factory=dict)
+    objects: dict[int, list[CocoObject]] = field(default_factory=dict)
+    """By the image's id; every image has a list."""
+    spoiled: dict[int, str] = field(default_factory=dict)
+    """By the image's id: why it is not known what the image shows."""
+    problems: list[Problem] = field(default_factory=list)
+
+    def problem(self, record: str, what: str, *, fatal: bool = False) -> None:
+        self.problems.append(Problem(f"{shown(self.path)}, {record}", what, fatal))
+
+
+def read_coco(path: str) -> Coco:
+    """A file that is not COCO's at all is a DataError."""
+    values = _load(path)
+    reader = _Reader(Coco(path))
+    for number, record in enumerate(values["categories"]):
+        reader.category(number, record)
+    for number, record in enumerate(values["images"]):
+        reader.image(number, record)
+    for number, record in enumerate(values["annotations"]):
+        reader.object(number, record)
+    for what, count in reader.text_ids.items():
+        reader.coco.problem(what, f"{count} times text where a number is usual: read as a number")
+    if not reader.coco.categories:
+        raise DataError(f"{shown(path)}: has no categories that can be used")
+    if not reader.coco.images:
+        raise DataError(f"{shown(path)}: has no images that can be used")
+    return reader.coco
+
+
+def _load(path: str) -> dict[str, list[Any]]:
+    name = shown(path)
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            values = json.load(file)
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: is not text in UTF-8 ({error.reason})") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{name}: is not JSON: {error}") from None
+    for part in ("images", "annotations", "categories"):
+        if not isinstance(values, dict) or not isinstance(values.get(part), list):
+            found = f"has {', '.join(list(values)[:8])}" if isinstance(values, dict) else "is not"
+            raise DataError(
+                f"{name}: is not a COCO file of objects: expected an object with lists of images, "
+                f"annotations and categories; it {found}, and no list {part!r}"
+            )
+    return values
+
+
+@dataclass
+class _Reader:
+    """Puts one record after the other into `coco`."""
+
+    coco: Coco
+    text_ids: Counter[str] = field(default_factory=Counter)
+    files: dict[str, int] = field(default_factory=dict)
+
+    def category(self, number: int, values: Any) -> None:
+        id, name = self._id(values, "id"), _get(values, "name")
+        categories = self.coco.categories
+        if id is None or not isinstance(name, str) or not name:
+            self.coco.problem(f"category {number} of the list", "has no id or no name: not used")
+        elif categories.setdefault(id, name) != name:
+            raise DataError(
+                f"{shown(self.coco.path)}: category {id} is both {categories[id]!r} and {name!r}"
+            )
+
+    def image(self, number: int, values: Any) -> None:
+        id, file = self._id(values, "id"), _get(values, "file_name")
+        if id is None or not isinstance(file, str) or not file or "\0" in file:
+            record = f"image {number} of the list"
+            self.coco.problem(record, "has no id or no file_name: not used", fatal=True)
+            return
+        image = CocoImage(id, file, self._size(f"image {id}", values))
+        first = self.coco.images.setdefault(id, image)
+        if first.file != file:
+            self.coco.problem(f"image {id}", f"is {first.file} and {file}: the second is not used")
+            self.coco.spoiled[id] = f"its id {id} is also that of {file}: whose are the objects?"
+        elif self.files.setdefault(file, id) != id:
+            # One sample for each file; what it shows is in two places, and perhaps twice.
+            del self.coco.images[id]
+            other = self.files[file]
+            self.coco.problem(f"image {id}", f"has the same file as image {other}: not used")
+            self.coco.spoiled[other] = f"is there twice, as image {other} and {id}: keep one"
+        self.coco.objects.setdefault(id, [])
+
+    def _size(self, record: str, values: Any) -> tuple[int, int] | None:
+        sides = [_get(values, side) for side in ("height", "width")]
+        numbers = [int(side) for side in map(_finite, sides) if side is not None and side >= 1]
+        if len(numbers) == 2:
+            return numbers[0], numbers[1]
+        if sides != [None, None]:
+            text = "x".join(str(side) for side in sides)
+            self.coco.problem(record, f"height and width are {text[:40]}: not used")
+        return None
+
+    def object(self, number: int, values: Any) -> None:
+        id = self._id(values, "id")
+        record = f"annotation {number} of the list" if id is None else f"annotation {id}"
+        image, category = self._id(values, "image_id"), self._id(values, "category_id")
+        if image is None or image not in self.coco.images:
+            what = "has no image_id" if image is None else f"is for image {image}, which is missing"
+            self.coco.problem(record, f"{what}: not used")
+            return
+        if category is None or category not in self.coco.categories:
+            which = "no category_id" if category is None else f"the unknown category {category}"
+            self.coco.spoiled[image] = f"{record} of {shown(self.coco.path)} has {which}"
+            return
+        crowd = _get(values, "iscrowd") not in (None, 0, "0", False)
+        box, outline = self._box(record, values), self._outline(record, values)
+        self.coco.objects[image].append(CocoObject(record, category, crowd, box, outline))
+
+    def _box(self, record: str, values: Any) -> tuple[float, float, float, float] | None:
+        box = _get(values, "bbox")
+        if box is None or box == []:
+            return None
+        numbers = [_finite(value) for value in box] if isinstance(box, list) else []
+        if len(numbers) != 4 or None in numbers:
+            text = f"bbox is {str(box)[:40]}, where left, top, width and height are expected"
+            self.coco.problem(record, f"{text}: not used")
+            return None
+        left, top, width, height = (float(number or 0) for number in numbers)
+        return left, top, width, height
+
+    def _outline(self, record: str, values: Any) -> Outline | None:
+        outline = _get(values, "segmentation")
+        if isinstance(outline, dict):
+            return outline if {"size", "counts"} <= outline.keys() else None
+        if not isinstance(outline, list) or not outline:
+            return None
+        polygons = []
+        for points in outline:
+            polygon = _numbers(points)
+            if polygon is None or len(polygon) % 2:
+                return None
+            if len(polygon) < 6:  # which would be taken for a box
+                what = f"has a polygon of {len(polygon) // 2} points, which encloses nothing"
+                self.coco.problem(record, what)
+            else:
+                polygons.append(polygon)
+        return tuple(polygons)
+
+    def _id(self, values: Any, key: str) -> int | None:
+        """A whole number, also where it is written as text or as 3.0."""
+        value = _get(values, key)
+        if isinstance(value, str) and value.strip().isdecimal() and len(value) < 19:
+            self.text_ids[key] += 1
+            return int(value)
+        number = _finite(value)
+        return int(number) if number is not None and number == int(number) else None
+
+
+def _get(values: Any, key: str) -> Any:
+    return values.get(key) if isinstance(values, dict) else None
+
+
+def _finite(value: Any) -> float | int | None:
+    """A number that can be counted with: neither true nor NaN nor beyond all size."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if -_LARGEST < value < _LARGEST else None
+
+
+def _numbers(values: Any) -> Polygon | None:
+    """A list of numbers; an outline may have thousands, and a file millions."""
+    try:
+        numbers = np.array(values if isinstance(values, list) else None)
+    except ValueError:  # lists in it
+        return None
+    plain = numbers.ndim == 1 and (numbers.dtype.kind in "if" or not numbers.size)
+    return numbers.astype(np.float64) if plain and np.isfinite(numbers).all() else None
+
+
+def draw(thing: CocoObject, height: int, width: int) -> NDArray[np.bool_]:
+    """(h, w): where an object is. An error says what is wrong with its outline."""
+    from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
+
+    if thing.outline is None:
+        raise DataError(f"{thing.name} has no outline (segmentation) that can be drawn")
+    try:
+        if isinstance(thing.outline, dict):
+            if list(thing.outline["size"]) != [height, width]:
+                said = thing.outline["size"]
+                raise DataError(f"{thing.name}: its RLE is for {said}, not for {[height, width]}")
+            encoded = thing.outline
+            if isinstance(encoded["counts"], list):
+                encoded = runs.frPyObjects(encoded, height, width)
+        elif not thing.outline:
+            return np.zeros((height, width), bool)
+        else:
+            far = FARTHEST * max(height, width)
+            if any(np.abs(polygon).max() > far for polygon in thing.outline):
+                raise DataError(f"{thing.name}: its outline lies far outside of the image")
+            polygons = [polygon.tolist() for polygon in thing.outline]
+            encoded = runs.merge(runs.frPyObjects(polygons, height, width))
+        return np.asarray(runs.decode(encoded), dtype=bool)
+    except (ValueError, RuntimeError, TypeError, OverflowError) as error:
+        what = str(error).splitlines()[0]
+        raise DataError(f"{thing.name}: its RLE cannot be decoded: {what}") from None

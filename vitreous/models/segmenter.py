@@ -1,0 +1,297 @@
+"""Segmenter: Transformer for Semantic Segmentation (Strudel et al. 2021).
+
+An encoder's patch tokens go back to their places, and a decoder turns them into a map of scores for
+each class, which is enlarged to the image's size. The paper's decoders are one linear layer and the
+mask transformer; progressive up-sampling is SETR's (Zheng et al. 2021), and encoders that give maps
+of several sizes (Swin, ResNet) get a simple feature pyramid (Lin et al. 2017).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitreous.config import Size, choice, fraction, pair, positive
+from vitreous.errors import ConfigError
+from vitreous.layers.attention import Attention
+from vitreous.layers.block import Block
+from vitreous.layers.features import Features
+from vitreous.layers.init import initialise
+from vitreous.layers.mlp import Mlp
+from vitreous.models.model import Level, Model, Places
+
+DECODERS = ("mask", "linear", "progressive", "pyramid")
+CONV_WIDTH = 256
+
+
+@dataclass(frozen=True)
+class SegmenterConfig:
+    """What a Segmenter is made of. The defaults are Seg-S-Mask/16 for ADE20K."""
+
+    image_size: Size = 512
+    """Height and width of what it sees at once; larger images are gone over in such windows."""
+    channels: int = 3
+    classes: int = 150
+    encoder: str = "vit-s/16"
+    """The name of any model that classifies: its features are decoded."""
+    encoder_fields: dict[str, Any] = field(default_factory=dict)
+    """Changes to the encoder's config; on the command line `--fields encoder.depth=6`."""
+    decoder: str = "mask"
+    """mask (the paper's transformer), linear, progressive (SETR) or pyramid (Swin, ResNet)."""
+    dim: int | None = None
+    """Width of the decoder; the encoder's unless given, or 256 for convolutions."""
+    depth: int = 2
+    """Blocks of the mask transformer."""
+    heads: int | None = None
+    """Its attention heads; one for each 64 of its width unless given."""
+    dropout: float = 0.1
+    """In the mask transformer."""
+    norm_eps: float = 1e-5
+    """Of the decoder's norms."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
+        object.__setattr__(self, "decoder", choice("decoder", self.decoder, DECODERS))
+        positive(self, "channels", "classes", "depth")
+        for name in ("dim", "heads"):
+            if getattr(self, name) is not None:
+                positive(self, name)
+        fraction(self, "dropout")
+        if not 0 < self.norm_eps < 1:
+            raise ConfigError(f"norm_eps = {self.norm_eps}: expected a small number above 0")
+        for name in ("image_size", "channels", "classes", "head"):
+            if name in self.encoder_fields:
+                raise ConfigError(f"encoder.{name} is the segmenter's own: give {name} itself")
+
+    def part_fields(self) -> dict[str, Any]:
+        """The changes with which the encoder is created."""
+        size = {"image_size": self.image_size, "channels": self.channels}
+        return {**size, "head": "none", **self.encoder_fields}
+
+
+class LinearDecoder(nn.Module):
+    """Each patch by itself: (b, d, gh, gw) -> (b, classes, gh, gw) (section 3.2, Linear)."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(width, classes)
+
+    def forward(self, maps: list[Tensor]) -> Tensor:
+        return self.out(maps[-1].permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class MaskTransformer(nn.Module):
+    """Patches and one embedding for each class in one transformer (section 3.2, Mask Transformer).
+
+    The score of a class at a patch is the product of their outputs, each of length one, and the
+    classes' scores of a patch are normalised: (b, d, gh, gw) -> (b, classes, gh, gw).
+    """
+
+    def __init__(self, width: int, config: SegmenterConfig) -> None:
+        super().__init__()
+        dim = config.dim or width
+        heads = config.heads or max(dim // 64, 1)
+        if dim % heads:
+            raise ConfigError(f"a decoder of width {dim} does not divide into {heads} heads")
+        self.project = nn.Linear(width, dim)
+        self.classes = nn.Parameter(torch.empty(config.classes, dim))
+        self.blocks = nn.ModuleList(
+            Block(
+                dim,
+                Attention(dim, heads, dim // heads, dropout=config.dropout),
+                Mlp(dim, 4 * dim, dropout=config.dropout),
+                norm_eps=config.norm_eps,
+            )
+            for _ in range(config.depth)
+        )
+        self.norm = nn.LayerNorm(dim, eps=config.norm_eps)
+        self.patch_out = nn.Linear(dim, dim, bias=False)
+        self.class_out = nn.Linear(dim, dim, bias=False)
+        self.mask_norm = nn.LayerNorm(config.classes, eps=config.norm_eps)
+        initialise(self, "trunc-normal")
+        nn.init.trunc_normal_(self.classes, std=0.02)
+        for module in (self.patch_out, self.class_out):
+            nn.init.normal_(module.weight, std=dim**-0.5)
+
+    def forward(self, maps: list[Tensor]) -> Tensor:
+        patches = self.project(maps[-1].flatten(2).transpose(1, 2))  # (b, n, d)
+        classes = self.classes.to(patches.dtype).expand(len(patches), -1, -1)
+        # Without positions the order of tokens says nothing: classes stand first, as a ViT's do.
+        x = torch.cat((classes, patches), dim=1)
+        for block in self.blocks:
+            x = block(x)
+        classes, patches = self.norm(x).split((classes.shape[1], patches.shape[1]), dim=1)
+        classes = F.normalize(self.class_out(classes), dim=-1)
+        patches = F.normalize(self.patch_out(patches), dim=-1)
+        masks = self.mask_norm(patches @ classes.mT)  # (b, n, classes)
+        return masks.transpose(1, 2).unflatten(2, maps[-1].shape[2:])
+
+
+def conv_norm(channels: int, out: int, kernel: int = 3) -> nn.Sequential:
+    """Convolution, norm, ReLU. SETR has batch norm here; groups do not depend on the batch, so
+    that an image's mask is the same in every batch and on every number of processes."""
+    groups = math.gcd(32, out)
+    conv = nn.Conv2d(channels, out, kernel, padding=kernel // 2, bias=False)
+    return nn.Sequential(conv, nn.GroupNorm(groups, out), nn.ReLU())
+
+
+class ProgressiveDecoder(nn.Module):
+    """Convolution and doubling in turn, up to the image's size (SETR, PUP): no step is larger."""
+
+    def __init__(self, width: int, dim: int, classes: int, stride: int) -> None:
+        super().__init__()
+        steps = max(math.ceil(math.log2(stride)), 1)
+        self.steps = nn.ModuleList(conv_norm(dim if i else width, dim) for i in range(steps))
+        self.out = nn.Conv2d(dim, classes, 1)
+
+    def forward(self, maps: list[Tensor]) -> Tensor:
+        x = maps[-1]
+        for step in self.steps:
+            x = F.interpolate(step(x), scale_factor=2.0, mode="bilinear")
+        return self.out(x)
+
+
+class PyramidDecoder(nn.Module):
+    """Maps of several sizes to one (FPN): what is coarse is enlarged and added to what is finer."""
+
+    def __init__(self, widths: list[int], dim: int, classes: int) -> None:
+        super().__init__()
+        # Swin's stages end without a norm: each map gets one before maps are added.
+        self.norms = nn.ModuleList(nn.GroupNorm(1, width) for width in widths)
+        self.lateral = nn.ModuleList(nn.Conv2d(width, dim, 1) for width in widths)
+        self.smooth = nn.ModuleList(conv_norm(dim, dim) for _ in widths)
+        self.out = nn.Conv2d(dim, classes, 1)
+
+    def forward(self, maps: list[Tensor]) -> Tensor:
+        """maps from fine to coarse -> (b, classes, the finest one's height and width)."""
+        size, above, total = maps[0].shape[2:], None, None
+        for norm, lateral, smooth, x in reversed(
+            list(zip(self.norms, self.lateral, self.smooth, maps, strict=True))
+        ):
+            x = lateral(norm(x))
+            above = x if above is None else x + enlarged(above, x.shape[2:])
+            level = enlarged(smooth(above), size)
+            total = level if total is None else total + level
+        assert total is not None
+        return self.out(total)
+
+
+def enlarged(x: Tensor, size: Iterable[int]) -> Tensor:
+    size = tuple(size)
+    if x.shape[2:] == size:
+        return x
+    return F.interpolate(x, size, mode="bilinear", align_corners=False)
+
+
+class Segmenter(Model):
+    """(b, c, h, w) -> logits (b, classes, h, w). See `SegmenterConfig`.
+
+    `encoder` is any model with feature maps; tokens that are no patches are left out.
+    """
+
+    def __init__(self, config: SegmenterConfig, encoder: Model) -> None:
+        super().__init__()
+        self.config, self.encoder = config, encoder
+        self.input_weight = f"encoder.{encoder.input_weight}"
+        is_mask = config.decoder == "mask"
+        self.classwise = (
+            ("decoder.classes", "decoder.mask_norm.*") if is_mask else ("decoder.out.*",)
+        )
+        self.blocks = self._stages() if config.decoder == "pyramid" else [-1]
+        levels = self._decoded(pair("image_size", config.image_size))
+        width, _, (stride, _) = levels[-1]
+        match config.decoder:
+            case "mask":
+                self.decoder: nn.Module = MaskTransformer(width, config)
+            case "linear":
+                self.decoder = LinearDecoder(width, config.classes)
+                initialise(self.decoder, "trunc-normal")
+            case "progressive":
+                dim = config.dim or CONV_WIDTH
+                self.decoder = ProgressiveDecoder(width, dim, config.classes, stride)
+            case _:
+                widths = [level.channels for level in levels]
+                self.decoder = PyramidDecoder(widths, config.dim or CONV_WIDTH, config.classes)
+
+    @property
+    def core(self) -> Model:
+        return self.encoder
+
+    @property
+    def width(self) -> int:
+        return self.encoder.width
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self._run(images)[0]
+
+    def features(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
+    ) -> Features:
+        """The encoder's features, as they are decoded, with the segmenter's output."""
+        output, found = self._run(images, blocks)
+        return found._replace(output=output)
+
+    def places(self, attention: str, size: tuple[int, int]) -> Places:
+        if attention.startswith("encoder."):
+            return self.encoder.places(attention.removeprefix("encoder."), size)
+        _, grid, pixels = self._decoded(size)[-1]
+        return Places(self.config.classes, grid, pixels)
+
+    def _run(self, images: Tensor, blocks: Iterable[int] | None = None) -> tuple[Tensor, Features]:
+        """The one forward: logits as large as the images, and the encoder's features."""
+        asked = self.blocks if blocks is None else [*self.blocks, *blocks]
+        found = self.encoder.features(images, asked, norm=self.encoder.ends_with_norm)
+        for i, each in enumerate(found.maps[: len(self.blocks)]):
+            self.show(f"encoder.{i}" if len(self.blocks) > 1 else "encoder", each)
+        masks = self.show("decoder", self.decoder(found.maps[: len(self.blocks)]))
+        logits = self.show("upsample", self._at_size(masks, (images.shape[2], images.shape[3])))
+        if blocks is None:
+            return logits, found
+        skip = len(self.blocks)
+        return logits, found._replace(tokens=found.tokens[skip:], maps=found.maps[skip:])
+
+    def _at_size(self, masks: Tensor, size: tuple[int, int]) -> Tensor:
+        """The masks enlarged to what their map covers; what reaches over the image is cut off."""
+        _, (gh, gw), (ph, pw) = self._decoded(size)[0]
+        return enlarged(masks, (gh * ph, gw * pw))[:, :, : size[0], : size[1]]
+
+    def _stages(self) -> list[int]:
+        stages = getattr(self.encoder, "stages", None)
+        if stages is None or len(stages) < 2:
+            raise ConfigError(
+                f"decoder = 'pyramid' needs an encoder with maps of several sizes (swin, resnet), "
+                f"not {self.config.encoder!r}: use decoder = 'mask', 'linear' or 'progressive'"
+            )
+        return list(range(len(stages)))
+
+    def _decoded(self, size: tuple[int, int]) -> list[Level]:
+        """The encoder's maps that are decoded, for images of this size."""
+        levels = self.encoder.levels(size)
+        return [levels[block] for block in self.blocks]
+
+
+def _variant(size: str, patch: int, decoder: str = "mask") -> SegmenterConfig:
+    """Paper, section 4.2: images of 512, and of 640 for L; stochastic depth of 0.1."""
+    return SegmenterConfig(
+        image_size=640 if size == "l" else 512,
+        encoder=f"vit-{size}/{patch}",
+        encoder_fields={"norm_eps": 1e-5, "drop_path": 0.1},
+        decoder=decoder,
+    )
+
+
+PATCHES = {"ti": (16,), "s": (16, 32), "b": (8, 16, 32), "l": (16,)}
+VARIANTS = {
+    f"segmenter-{size}/{patch}{'-linear' if decoder == 'linear' else ''}": _variant(
+        size, patch, decoder
+    )
+    for decoder in ("mask", "linear")
+    for size, patches in PATCHES.items()
+    for patch in patches
+}

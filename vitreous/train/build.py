@@ -1,0 +1,186 @@
+"""The model of a recipe: made, given weights to start from, and with the preprocessing it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vitreous.config import config_fields, merged, size_of
+from vitreous.data.preprocess import Preprocess
+from vitreous.data.source import Sample, Source
+from vitreous.data.statistics import measure_statistics
+from vitreous.errors import ConfigError
+from vitreous.labels import LabelMap
+from vitreous.models import configure, create
+from vitreous.models.model import Model
+from vitreous.models.segmenter import Segmenter
+from vitreous.run_folder import Run
+from vitreous.train.recipe import Recipe
+from vitreous.weights.catalog import catalog
+from vitreous.weights.files import read_tensors
+from vitreous.weights.hub import resolve
+from vitreous.weights.importing import import_weights
+from vitreous.weights.origin import origin_of
+from vitreous.weights.report import ImportReport
+
+Say = Callable[[str], None]
+TASK_OF = {"segmenter": "segment"}
+"""What the families are made for that do not classify."""
+_ADVICE = {
+    "classify": "choose one like 'vit-s/16'",
+    "segment": "choose one like 'segmenter-s/16', or model = 'segmenter' with --fields encoder=…",
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """Weights to start from, and what is known about them."""
+
+    model: str
+    fields: dict[str, Any]
+    labels: LabelMap | None
+    preprocess: Preprocess | None
+    path: Path
+
+
+def find_start(recipe: Recipe) -> Start:
+    """What `weights` names: a run folder, a catalog entry, or a file with or without a config."""
+    assert recipe.weights is not None
+    run = Run(recipe.weights)
+    if run.exists:
+        config = run.read_config()
+        # Another model than the run's is built as it is named; the weights then fit or do not.
+        own = (None, config.model, config.family)
+        other = recipe.model not in own and task_of(recipe.model or "") == config.task
+        fields = {} if other else dict(config.config)
+        return Start(config.family, fields, config.labels, config.preprocess, run.weights)
+    path = resolve(recipe.weights)
+    stored = read_tensors(path)
+    origin = origin_of(recipe.weights, stored.path, stored.metadata)
+    if recipe.model is not None and task_of(recipe.model) == "classify":
+        origin = (recipe.model, {})
+    elif recipe.model is not None and origin is None:
+        # what does not say what it is can only be what the world has: a classifier
+        config = configure(recipe.model, **config_fields(recipe.fields))[1]
+        origin = (config.encoder, {})
+    if origin is None:
+        raise ConfigError(f"{recipe.weights} does not say which model it is for: give --model")
+    preprocess = None
+    if recipe.weights in catalog():
+        known = catalog()[recipe.weights].preprocessing
+        preprocess = Preprocess(
+            image_size=known.image_size,
+            crop=known.crop,
+            interpolation=known.interpolation,
+            mean=known.mean,
+            std=known.std,
+            resize=known.resize,
+            antialias=known.antialias,
+        )
+    return Start(origin[0], origin[1], None, preprocess, path)
+
+
+def build(recipe: Recipe, source: Source, start: Start | None, say: Say) -> Model:
+    """The model, with weights where there are some to start from."""
+    changes: dict[str, Any] = {}
+    name = recipe.model
+    if start is not None:
+        if task_of(start.model) == source.task:
+            name, changes = name or start.model, dict(start.fields)
+        elif name in (None, "segmenter"):  # weights of a classifier, for another task
+            name, changes = _around(source.task, start)
+    assert name is not None
+    if task_of(name) != source.task:
+        raise ConfigError(
+            f"the model {name!r} is made to {task_of(name)}, and {source.name} is data to "
+            f"{source.task}: {_ADVICE[source.task]}"
+        )
+    changes = merged(changes, config_fields(recipe.fields))
+    changes["classes"] = len(source.labels)
+    changes["channels"] = recipe.channels
+    if recipe.image_size:
+        changes["image_size"] = size_of("image_size", recipe.image_size)
+    if changes.get("head") == "none":
+        changes["head"] = "linear"
+    model = create(name, **changes)
+    if start is not None:
+        say(str(_load(model, recipe, source, start)))
+    return model
+
+
+def task_of(name: str) -> str:
+    """What the model of this name is made for."""
+    return TASK_OF.get(configure(name)[0], "classify")
+
+
+def _around(task: str, start: Start) -> tuple[str, dict[str, Any]]:
+    """A model for `task` with the weights' own model inside it, and the fields to make it with."""
+    if task_of(start.model) != "classify" or task != "segment":
+        raise ConfigError(f"weights of {start.model!r} cannot become a model to {task}")
+    size = start.fields.get("image_size")
+    own = {"image_size", "channels", "classes", "head"}
+    fields = {name: value for name, value in start.fields.items() if name not in own}
+    decoder = "pyramid" if configure(start.model)[0] in ("swin", "resnet") else "mask"
+    found = {"encoder": start.model, "encoder_fields": fields, "decoder": decoder}
+    return "segmenter", found if size is None else {**found, "image_size": size}
+
+
+def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportReport:
+    """Weights of a classifier go into the part of the model that is one."""
+    same = start.labels is not None and start.labels.names == source.labels.names
+    reinit = [] if same else [*model.classwise]
+    into = model
+    if isinstance(model, Segmenter) and task_of(start.model) == "classify":
+        into, reinit = model.encoder, ["head.*"]
+    report = import_weights(
+        into,
+        start.path,
+        recipe.weights_format,
+        reinit=reinit,
+        resample="bicubic",
+        adapt_channels=True,
+    )
+    if into is not model:  # what the import has set inside is part of the whole's config
+        fields = {**model.config.encoder_fields, "norm_eps": into.config.norm_eps}
+        model.config = replace(model.config, encoder_fields=fields)
+    return report
+
+
+def choose_preprocess(
+    recipe: Recipe,
+    model: Model,
+    source: Source,
+    samples: Sequence[Sample],
+    start: Start | None,
+    say: Say,
+) -> Preprocess:
+    """As the recipe says, as the weights were trained, or as the data measures; in this order."""
+    config = model.config
+    known = None if start is None else start.preprocess
+    dense: dict[str, Any] = {} if source.task == "classify" else {"whole": True, "crop": 1.0}
+    base = replace(
+        known or Preprocess(),
+        image_size=config.image_size,
+        channels=config.channels,
+        mean=(0.5,),
+        std=(0.5,),
+        **dense,
+    )
+    if recipe.resize is not None:
+        base = replace(base, resize=recipe.resize)
+    if recipe.interpolation is not None:
+        base = replace(base, interpolation=recipe.interpolation)
+    origin = "as given"
+    mean, std = recipe.mean, recipe.std
+    if known is not None and len(known.mean) in (1, config.channels):
+        mean, std = mean or known.mean, std or known.std
+        origin = "as the weights were trained with"
+    if not mean or not std:
+        measured = measure_statistics(source, samples, base)
+        rounded = [tuple(round(v, 4) for v in values) for values in measured]
+        mean, std = mean or rounded[0], std or rounded[1]
+        origin = "measured on the training images"
+    say(f"mean and std: {mean}, {std}, {origin}")
+    return replace(base, mean=mean, std=std)
