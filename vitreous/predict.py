@@ -100,11 +100,11 @@ class Predictor:
     ) -> Iterator[Any]:
         """Results in the order of the images; the next batch is decoded while one computes.
 
-        A batch is of 32 images unless given, or of one where images stay as large as they are.
+        A batch is of 32 images unless given, or of fewer where images are not cut to one size.
         An image that cannot be used is an error, unless `bad` takes it; it has no result then.
         """
         if batch is None:
-            batch = 1 if self.preprocess.resize == "none" else 32
+            batch = min(self.preprocess.at_once, 32)
         _at_least("batch", batch, 1)
         _at_least("threads", threads, 1)
         return self._stream(iter(images), batch, threads, bad)
@@ -131,7 +131,7 @@ class Predictor:
         self,
         source: Source,
         split: str,
-        batch: int = 64,
+        batch: int | None = None,
         workers: int = 0,
         see: See | None = None,
     ) -> dict[str, Any]:
@@ -139,6 +139,7 @@ class Predictor:
 
         `see` is shown each batch with the model's output and the targets, as `measure` does it.
         """
+        batch = self.preprocess.at_once if batch is None else batch
         _at_least("batch", batch, 1)
         _at_least("workers", workers, 0)
         if split not in source.splits:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from vitreous.data.augment import Augment, random_by
+from vitreous.data.objects import as_parts
 from vitreous.data.preprocess import Preprocess, resized_mask
 from vitreous.errors import DataError
 from vitreous.labels import IGNORED
@@ -94,3 +95,54 @@ def test_masks_are_resized_by_the_middles_of_pixels(size):
     # mirrored and resized is resized and mirrored, but where a middle falls between two pixels
     mirrored = resized_mask(mask.flip(1), size).flip(1)
     assert (mirrored == resized).float().mean() > 0.98
+
+
+def scene_with_boxes():
+    """Three bright boxes on black, and where they are."""
+    image = torch.zeros(1, 60, 80, dtype=torch.uint8)
+    boxes = torch.tensor([[4.0, 6, 20, 18], [50, 30, 78, 58], [30, 2, 38, 50]])
+    for number, (left, top, right, bottom) in enumerate(boxes.int().tolist()):
+        image[:, top:bottom, left:right] = 80 * (number + 1)
+    return image, {"boxes": boxes, "labels": torch.arange(3), "crowd": torch.zeros(3).bool()}
+
+
+@pytest.mark.parametrize("crop", ["window", "resized", "none"])
+def test_boxes_stay_around_what_they_are_around(crop):
+    preprocess = Preprocess((48, 64), channels=1, whole=True, interpolation="nearest")
+    lost = 0
+    for number in range(40):
+        image, objects = scene_with_boxes()
+        with random_by(0, 0, str(number)):
+            values, moved = Augment(crop=crop, scale=0.2)(image, objects, preprocess)
+        pixels = preprocess.restore(values)[0] * 255
+        lost += 3 - len(moved["labels"])
+        assert len(moved["boxes"]) == len(moved["labels"]) == len(moved["crowd"])
+        for (left, top, right, bottom), label in zip(
+            moved["boxes"].tolist(), moved["labels"].tolist(), strict=True
+        ):
+            assert 0 <= left < right <= values.shape[2] + 1e-4
+            assert 0 <= top < bottom <= values.shape[1] + 1e-4
+            rows, columns = ((pixels - 80 * (label + 1)).abs() < 8).nonzero().unbind(1)
+            if len(rows):  # else it is narrower than a pixel
+                found = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+                both = zip(found, (left, top, right, bottom), strict=True)
+                # a box may lie under another, of which it then shows a part
+                assert label == 2 or max(abs(a - b) for a, b in both) <= 1.01
+    assert (lost > 0) == (crop != "none")
+
+
+def test_targets_are_parts_of_the_image():
+    _, objects = scene_with_boxes()
+    objects["crowd"][1] = True
+    parts = as_parts(objects, (60, 80))
+    assert parts["labels"].tolist() == [0, 2]
+    assert parts["boxes"][0].tolist() == pytest.approx([12 / 80, 12 / 60, 16 / 80, 12 / 60])
+
+
+def test_an_image_without_objects_moves_too():
+    preprocess = Preprocess(image_size=(48, 64), channels=1, whole=True)
+    image, objects = scene_with_boxes()
+    nothing = {name: values[:0] for name, values in objects.items()}
+    for crop in ("window", "resized", "none"):
+        _, moved = Augment(crop=crop)(image, nothing, preprocess)
+        assert moved["boxes"].shape == (0, 4)

@@ -177,10 +177,8 @@ def test_predict_prints_the_largest_classes(run, photos, capsys):
     assert head.split() == ["image", "size", "largest", "share", "then"]
     result = vitreous.load(run.path)(photos / "b/x.png")
     areas = list(result.areas.items())
-    assert "50x70" in rows[1]
-    assert f"{areas[0][0]}" in rows[1]
-    assert f"{100 * areas[0][1]:.1f} %" in rows[1]
-    assert ("," in rows[1]) is False
+    words = [f"{name} {100 * share:.1f} %" for name, share in areas[:2]]
+    assert " ".join(rows[1].split()).endswith(f"50x70 {' '.join(words)}")
 
 
 def test_what_cannot_be_written(run, photos, tmp_path, capsys):
@@ -206,23 +204,15 @@ def test_what_cannot_be_written(run, photos, tmp_path, capsys):
 
 
 def test_no_two_images_have_files_of_the_same_name():
-    names = file_names(
-        ["a/x.png", "b/x.png", "b/X.jpg", "c d/y.png", "a/x.png", "/z.png", "b-x.tif"]
-    )
-    assert (
-        names
-        == {
-            "a/x.png": "x",
-            "b/x.png": "b-x",
-            "b/X.jpg": "b-X-2",
-            "c d/y.png": "y",
-            "/z.png": "z",
-            "b-x.tif": "b-x-2",
-        }
-        or len({name.casefold() for name in names.values()}) == 6
-    )
-    assert len({name.casefold() for name in names.values()}) == 6
-    assert names["c d/y.png"] == "y"
+    paths = ["a/x.png", "b/x.png", "b/X.jpg", "c d/y?.png", "a/x.png", "/z.png", "b-x.tif"]
+    assert file_names(paths) == {
+        "a/x.png": "x",
+        "b/x.png": "b-x",
+        "b/X.jpg": "b-X-2",
+        "c d/y?.png": "y",
+        "/z.png": "z",
+        "b-x.tif": "b-x-3",
+    }
 
 
 def test_evaluation_is_printed_and_drawn(run, tmp_path, capsys, monkeypatch):

@@ -49,12 +49,11 @@ def layers_of(model, images):
 # ---- which patch a pixel is in
 
 
-@pytest.mark.parametrize("window", [(16, 24), (18, 26)], ids=["whole patches", "over the edge"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "window"), [*((kind, WINDOW) for kind in KINDS), ("swin, pyramid", (18, 26))]
+)
 def test_a_pixel_is_read_in_its_patch(kind, window):
     """Rows and columns, on grids that are not square, in the coarser ones of Swin too."""
-    if "swin" not in kind and window == (18, 26):
-        pytest.skip("a ViT takes whole patches")
     layers = layers_of(make_model(kind, window), torch.randn(1, 3, *window))
     for layer in layers:
         (gh, gw), (ph, pw) = layer.places.grid, layer.places.pixels
@@ -117,8 +116,8 @@ def test_a_mark_in_the_image_is_where_the_view_says(size, resize):
         assert (view.values[:, height:] == 0).all()
         assert (view.values[:, :, width:] == 0).all()
         top, left, tall, wide = view.region
-        assert top <= y < top + tall
-        assert left <= x < left + wide
+        assert top < y + 0.5 < top + tall
+        assert left < x + 0.5 < left + wide
 
 
 def test_a_view_is_a_part_of_what_is_predicted():
@@ -330,10 +329,10 @@ def test_the_pages_in_a_browser(kind, photo, tmp_path):
     options = ["explain", str(run.path), str(photo), "--pixel", "40", "69"]
     assert main([*options, f"--out={tmp_path}"]) == 0
     with browser((tmp_path / "my-photo" / "look.html").as_uri()) as page:
-        # row 6 and column 23 of what is seen
-        place = "row 1, column 3" if "swin" in kind else "row 2, column 6"
+        # row 8 and column 23 of what is seen
+        place = "row 2, column 3" if "swin" in kind else "row 3, column 6"
         found = vitreous.load(run.path).explain(photo, pixel=(40, 69))
-        assert found.asked.at == (6, 23)
+        assert found.asked.at == (8, 23)
         assert wait_for(page, "attends").startswith(f"The patch in {place} attends most to")
         assert "The pixel in row 40, column 69 is" in page.inner_text("#answer")
         for name in page.eval_on_selector_all("#what option", "all => all.map(o => o.value)"):
@@ -377,9 +376,10 @@ def test_the_report_has_what_it_promises(tmp_path):
     assert "test/0&lt;b&gt;.png" in text
     assert "http" not in text.replace("http-equiv", "")
     rows = re.findall(r"<tr><td><i [^>]*></i>(\w+)</td>(.*?)</tr>", text)
-    hardest = sorted(NAMES, key=lambda name: result["classes"][name]["iou"])
+    ious = {name: result["classes"][name]["iou"] for name in NAMES}
+    hardest = sorted(NAMES, key=lambda name: 2 if ious[name] is None else ious[name])
     assert [name for name, _ in rows] == hardest
-    assert dict(rows)["tree"].count("–") == 1, "its accuracy, where no pixel is of the class"
+    assert "–" in dict(rows)["tree"], "its accuracy, where no pixel is of the class"
     mious = [float(each) for each in re.findall(r"mean IoU ([\d.]+) ", text)]
     assert mious == sorted(mious)
 

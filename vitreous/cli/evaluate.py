@@ -32,8 +32,8 @@ class Arguments:
     split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
     """train, val or test; unless given test, or val where there is no test, or all of other data
     that is not divided."""
-    batch: int = 64
-    """Images at a time."""
+    batch: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Images at a time; 64 unless given, or fewer where images are not cut to one size."""
     workers: int = 0
     """Processes that read images."""
     figures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None

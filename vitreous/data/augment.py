@@ -1,4 +1,4 @@
-"""Random changes to training images, and to the masks that belong to them.
+"""Random changes to training images, and to the masks and boxes that belong to them.
 
 What happens to a sample is a function of (seed, epoch, sample) and of nothing else: not of the
 worker, the rank or the batch it travels in.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.config import choice, fraction, pair
+from vitreous.data import objects
 from vitreous.data.images import as_channels
 from vitreous.data.preprocess import Preprocess, resized_mask
 from vitreous.errors import ConfigError, DataError
@@ -79,13 +80,14 @@ class Augment:
     def __call__(self, image: Tensor, truth: Any, preprocess: Preprocess) -> tuple[Tensor, Any]:
         """(c, h, w) as stored -> (channels, *image_size), normalised, and the truth moved with it.
 
-        A truth that is a mask, (h, w), moves; a class does not. Draws from torch's RNG.
+        A truth that is a mask, (h, w), or a dict with boxes moves; a class does not. With boxes and
+        the crop `window` an image may come out smaller. Draws from torch's RNG.
         """
         from torchvision.transforms import v2
 
         image, truth = self._place(as_channels(image, preprocess.channels), truth, preprocess)
         if self.flip and torch.rand(()) < 0.5:
-            image, truth = image.flip(-1), _moved(truth, lambda mask: mask.flip(-1))
+            image, truth = _mirrored(image, truth)
         if self.randaugment:
             image = v2.RandAugment(num_ops=2, magnitude=self.randaugment)(image)
         if self.jitter:
@@ -93,11 +95,11 @@ class Augment:
         values = preprocess.normalise(image)
         if self.erase:
             values = v2.RandomErasing(p=self.erase, value="random")(values)
-        if self.crop == "window":  # what is missing is the mean colour, and counts for nothing
+        if self.crop == "window" and isinstance(truth, Tensor):
+            # what is missing is the mean colour, and counts for nothing
             height, width = pair("image_size", preprocess.image_size)
             missing = (0, width - values.shape[2], 0, height - values.shape[1])
-            values = F.pad(values, missing)
-            truth = _moved(truth, lambda mask: F.pad(mask, missing, value=IGNORED))
+            values, truth = F.pad(values, missing), F.pad(truth, missing, value=IGNORED)
         return values, truth
 
     def _place(self, image: Tensor, truth: Any, preprocess: Preprocess) -> tuple[Tensor, Any]:
@@ -112,14 +114,20 @@ class Augment:
             return _resized(image, truth, size, preprocess)
         if self.crop == "window":
             return self._window(image, truth, size, preprocess)
-        image, truth = preprocess.fit(image), _moved(truth, preprocess.fit_mask)
-        if image.shape[1:] != size:
+        if isinstance(truth, int):
+            image = preprocess.fit(image)
+        else:
+            working = preprocess.working_size(image.shape[1], image.shape[2])
+            image, truth = _resized(image, truth, working, preprocess)
+        if image.shape[1:] != size and not isinstance(truth, dict):
             sizes = "x".join(map(str, image.shape[1:])), "x".join(map(str, size))
             raise DataError(
                 f"is {sizes[0]} pixels large where {sizes[1]} are trained on: with crop = "
                 f"{self.crop!r} nothing is cut out; use crop = 'window', or resize = 'square'"
             )
-        return _shifted(image, truth) if self.crop == "shift" else (image, truth)
+        if self.crop == "shift" and not isinstance(truth, dict):
+            return _shifted(image, truth)
+        return image, truth
 
     def _window(
         self, image: Tensor, truth: Any, size: tuple[int, int], preprocess: Preprocess
@@ -168,22 +176,37 @@ def random_by(*parts: int | str) -> Iterator[None]:
         generator.set_state(state)
 
 
-def _moved(truth: Any, move: Callable[[Tensor], Tensor]) -> Any:
-    """A mask moves with its image; a class stays what it is."""
-    return move(truth) if isinstance(truth, Tensor) else truth
-
-
 def _cut(
     image: Tensor, truth: Any, top: int, left: int, height: int, width: int
 ) -> tuple[Tensor, Any]:
     rows, columns = slice(top, top + height), slice(left, left + width)
-    return image[:, rows, columns], _moved(truth, lambda mask: mask[rows, columns])
+    if isinstance(truth, Tensor):
+        truth = truth[rows, columns]
+    elif isinstance(truth, dict):
+        truth = objects.cut(truth, _size(image), top, left, height, width)
+    return image[:, rows, columns], truth
 
 
 def _resized(
     image: Tensor, truth: Any, size: tuple[int, int], preprocess: Preprocess
 ) -> tuple[Tensor, Any]:
-    return preprocess.resized(image, size), _moved(truth, lambda mask: resized_mask(mask, size))
+    if isinstance(truth, Tensor):
+        truth = resized_mask(truth, size)
+    elif isinstance(truth, dict):
+        truth = objects.resized(truth, _size(image), size)
+    return preprocess.resized(image, size), truth
+
+
+def _mirrored(image: Tensor, truth: Any) -> tuple[Tensor, Any]:
+    if isinstance(truth, Tensor):
+        truth = truth.flip(-1)
+    elif isinstance(truth, dict):
+        truth = objects.mirrored(truth, _size(image))
+    return image.flip(-1), truth
+
+
+def _size(image: Tensor) -> tuple[int, int]:
+    return image.shape[1], image.shape[2]
 
 
 def _shifted(image: Tensor, truth: Any) -> tuple[Tensor, Any]:
@@ -194,4 +217,6 @@ def _shifted(image: Tensor, truth: Any) -> tuple[Tensor, Any]:
     right = int(torch.randint(-dx, dx + 1, ())) if dx else 0
     rows = torch.arange(height).sub_(down).clamp_(0, height - 1)
     columns = torch.arange(width).sub_(right).clamp_(0, width - 1)
-    return image[:, rows][:, :, columns], _moved(truth, lambda mask: mask[rows][:, columns])
+    if isinstance(truth, Tensor):
+        truth = truth[rows][:, columns]
+    return image[:, rows][:, :, columns], truth

@@ -59,6 +59,11 @@ class Preprocess:
         if min(self.std) <= 0:
             raise ConfigError(f"std = {self.std}: expected numbers above 0")
 
+    @property
+    def at_once(self) -> int:
+        """How many images to hold at a time unless said: whole ones may be large."""
+        return 1 if self.resize == "none" else 8 if self.whole else 64
+
     def __call__(self, image: Tensor) -> Tensor:
         return self.normalise(self.fit(image))
 
@@ -98,12 +103,6 @@ class Preprocess:
         resized, (top, left) = self._resized_and_cut(h, w)
         y, x = h / resized[0], w / resized[1]
         return top * y, left * x, height * y, width * x
-
-    def fit_mask(self, mask: Tensor) -> Tensor:
-        """What `fit` does to an image, done to the mask that belongs to it, (h, w)."""
-        if not self.whole:
-            raise ConfigError("a mask belongs to a whole image: this preprocessing cuts parts out")
-        return resized_mask(mask, self.working_size(mask.shape[0], mask.shape[1]))
 
     def resized(self, image: Tensor, size: tuple[int, int]) -> Tensor:
         """The image at another size, in its own type of values."""

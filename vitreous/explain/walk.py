@@ -75,7 +75,8 @@ def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
     places: list[Places] = []
     attended: dict[str, Tensor] = {}
     before: list[Tensor] = [batch]
-    inner = "" if model.core is model else "encoder."
+    own = next(name for name, module in model.named_modules() if module is model.core)
+    inner = f"{own}." if own else ""
 
     def see(full: str, tensor: Tensor) -> None:
         name = full.removeprefix(inner)
@@ -112,11 +113,12 @@ def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
 
 
 def _is_aside(name: str, inner: str) -> bool:
-    """Whether a stage is none of its own: the inside of a stem or a decoder, maps that are decoded
-    and were shown as stages, and what an encoder has for a head that is not there."""
-    unread = ("pool", "pooled_norm", "head") if inner else ()
-    aside = name.startswith(("decoder.", f"{inner}stem.")) or name in [inner + n for n in unread]
-    return aside or re.fullmatch(r"encoder\.\d+", name) is not None
+    """Whether a stage is none of its own: the inside of a stem or a decoder; and of a core that is
+    decoded, the maps again that were shown as stages, and what is for a head that is not there."""
+    if name.startswith(("decoder.", f"{inner}stem.")):
+        return True
+    rest = name.removeprefix(inner)
+    return bool(inner) and (rest in ("pool", "pooled_norm", "head") or rest.isdecimal())
 
 
 def _best(scores: Tensor, predictor: Predictor) -> Tensor:

@@ -295,3 +295,15 @@ VARIANTS = {
     for size, patches in PATCHES.items()
     for patch in patches
 }
+VARIANTS["segmenter-mini/8"] = SegmenterConfig(
+    # Ours, not the paper's: for a few hundred images and no weights to start from. A convolutional
+    # stem before a small ViT, and masks that grow step by step.
+    image_size=192,
+    encoder="hybrid",
+    encoder_fields={
+        **{"stages": (1, 1), "width": 32, "dim": 128, "depth": 4, "heads": 4, "mlp_dim": 256},
+        **{"position": "conditional", "tokens": "none", "pool": "mean"},
+    },
+    decoder="progressive",
+    dim=64,
+)

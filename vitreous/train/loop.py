@@ -259,7 +259,9 @@ class Trainer:
             # The parts of a divided model must be asked equally often: each takes all samples.
             all_alike = self.recipe.shard
             rank, size = (0, 1) if all_alike else (self.world.rank, self.world.size)
-            batches = eval_batches(self.val_set, 2 * self.batch, 0, rank, size)
+            preprocess = self.val_set.preprocess
+            batch = min(2 * self.batch, preprocess.at_once) if preprocess.whole else 2 * self.batch
+            batches = eval_batches(self.val_set, batch, 0, rank, size)
             metrics = measure(self.model, self.task, batches, self.world.device)
             counts = metrics.counts() if all_alike else self.world.add_up(metrics.counts())
             result = metrics.compute(counts)
