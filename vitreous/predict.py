@@ -7,7 +7,7 @@ the same `measure`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from numbers import Integral
@@ -19,19 +19,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.config import pair
+from vitreous.data.coco_results import Said
 from vitreous.data.images import from_any, without_alpha
 from vitreous.data.loader import Batch, EvalSet, eval_batches, joined, moved
+from vitreous.data.objects import as_parts
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig
-from vitreous.tasks import TASKS, Task
+from vitreous.tasks import TASKS, Detect, Task
+from vitreous.tasks.detect import Answer
 from vitreous.tasks.task import Metrics
 from vitreous.weights.importing import import_weights
 
 if TYPE_CHECKING:
     from vitreous.explain.explanation import Explanation
+    from vitreous.explain.objects import DetectionExplanation
 
 Bad = Callable[[VitreousError], None]
 """Is told of an image that cannot be used, with an error that names it."""
@@ -142,9 +146,7 @@ class Predictor:
         batch = self.preprocess.at_once if batch is None else batch
         _at_least("batch", batch, 1)
         _at_least("workers", workers, 0)
-        if split not in source.splits:
-            there = ", ".join(source.splits)
-            raise DataError(f"{source.name} has no split {split!r}; it has {there}")
+        check_split(source, split)
         here = self.task.labels.to_here(source.labels, what=source.name)
         samples = source.splits[split]
         batches = eval_batches(EvalSet(source, samples, self.preprocess), batch, workers)
@@ -158,12 +160,13 @@ class Predictor:
         *,
         pixel: tuple[int, int] | None = None,
         layers: bool = False,
-    ) -> Explanation:
+    ) -> Explanation | DetectionExplanation:
         """Why the model says what it says about an image, as named tensors.
 
-        `classes` are names, or how many of the likeliest, to make maps for; `pixel` (y, x) is the
-        one that is asked about where each has its own class, in the middle unless given; `layers`
-        keeps all attention of all layers.
+        `classes` are names, or how many of the likeliest, to make maps for; of a detector, names
+        whose objects are explained. `pixel` (y, x) is the one that is asked about where each has
+        its own class, in the middle unless given; of a detector, in the middle of the surest
+        object. `layers` keeps all attention of all layers.
         """
         from vitreous.explain.explanation import explain
 
@@ -185,13 +188,15 @@ class Predictor:
         """What the model sees at once of what `read` gives.
 
         Of a whole image that is larger, the window around the pixel `at`, which is the middle one
-        unless given; a smaller one is filled with zeros, as it is when it is predicted.
+        unless given; a smaller one is filled with zeros, as it is when it is predicted. A detector
+        has no windows: it sees all of it.
         """
         height, width = image.shape[1:]
         window = pair("image_size", self.preprocess.image_size)
-        if not self.preprocess.whole:
+        if not self.preprocess.whole or self.task.name == "detect":
+            values = self.prepare(image, name)
             region = self.preprocess.region(height, width)
-            return View(self.prepare(image, name), region, window)
+            return View(values, region, (values.shape[1], values.shape[2]))
         try:
             fitted = self.preprocess.fit(image)
         except DataError as error:
@@ -266,6 +271,27 @@ def measure(
     finally:
         model.train(training)
     return metrics
+
+
+def check_split(source: Source, split: str) -> None:
+    if split not in source.splits:
+        there = ", ".join(source.splits)
+        raise DataError(f"{source.name} has no split {split!r}; it has {there}")
+
+
+def measure_said(source: Source, split: str, said: Mapping[str, Said]) -> dict[str, Any]:
+    """How good boxes are that any program has found in a split, by the sample's id, in the classes
+    of the data. The images themselves are not looked at."""
+    metrics = Detect(source.labels).metrics()
+    nothing = Said(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
+    for sample in source.splits[split]:
+        found, truth = said.get(sample.id, nothing), source.truth(sample)
+        # of an image of 1x1, pixels are parts
+        target = as_parts({**truth, "boxes": truth["boxes"].double()}, (1, 1))
+        order = found.scores.argsort(descending=True, stable=True)
+        boxes, labels, scores = (each[order] for each in found)
+        metrics.update([Answer(boxes, labels, scores, order, (1, 1))], [target])
+    return metrics.compute(metrics.counts())
 
 
 def find_device(name: str | torch.device | None = None) -> torch.device:

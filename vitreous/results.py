@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -86,3 +87,92 @@ class Segmentation:
                 for name, count in self.pixels.items()
             ],
         }
+
+
+@dataclass(frozen=True)
+class Found:
+    """One object in an image."""
+
+    label: str
+    id: int | str
+    """The class as the training data called it."""
+    score: float
+    """Its probability."""
+    box: tuple[float, float, float, float]
+    """left, top, right, bottom in pixels of the image as given."""
+    query: int
+    """Which of the model's queries has found it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"label": self.label, "id": self.id, "score": self.score, "box": list(self.box)}
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What objects one image has, and where.
+
+    The arrays have a row for each query of the model, the surest first; `objects` are those of at
+    least `threshold`.
+    """
+
+    boxes: NDArray[np.float32]
+    """(queries, 4): left, top, right, bottom in pixels of the image as given."""
+    classes: NDArray[np.int64]
+    """(queries,): a place in `names`."""
+    scores: NDArray[np.float32]
+    queries: NDArray[np.int64]
+    names: tuple[str, ...]
+    ids: tuple[int | str, ...]
+    """The classes as the training data called them."""
+    size: tuple[int, int]
+    """Height and width of the image as given."""
+    threshold: float = 0.5
+    image: str = ""
+    """The file, where there is one."""
+
+    @cached_property
+    def objects(self) -> list[Found]:
+        """What was found, the surest first."""
+        rows = zip(self.classes, self.scores, self.boxes.tolist(), self.queries, strict=True)
+        return [
+            Found(self.names[number], self.ids[number], float(score), tuple(box), int(query))
+            for number, score, box, query in rows
+            if score >= self.threshold
+        ]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many objects each class has, by name; classes without any are left out."""
+        labels = [found.label for found in self.objects]
+        return {name: labels.count(name) for name in self.names if name in labels}
+
+    def above(self, threshold: float) -> Detection:
+        """The same with another threshold."""
+        return replace(self, threshold=threshold)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        objects = [found.to_dict() for found in self.objects]
+        return {"image": self.image, "size": list(self.size), "objects": objects}
+
+    def to_coco(
+        self, image_id: int | str, ids: Sequence[int | str | None] | None = None
+    ) -> list[dict[str, Any]]:
+        """All rows, whatever their score, as entries of a COCO file of results.
+
+        `ids` are what other data calls our classes; rows of a class that it has not are left out.
+        """
+        ids = self.ids if ids is None else ids
+        boxes = self.boxes.astype(np.float64)
+        boxes[:, 2:] -= boxes[:, :2]
+        return [
+            {
+                "image_id": image_id,
+                "category_id": ids[number],
+                "bbox": box,
+                "score": float(score),
+            }
+            for number, score, box in zip(self.classes, self.scores, boxes.tolist(), strict=True)
+            if ids[number] is not None
+        ]

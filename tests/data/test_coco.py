@@ -1,4 +1,4 @@
-"""COCO's JSON as masks: outlines of every kind, layouts, and files that are written badly."""
+"""COCO's JSON as masks and as boxes: outlines, ids, layouts, and files that are written badly."""
 
 import contextlib
 import json
@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from vitreous.data.check import bad_samples, check
 from vitreous.data.coco import read_coco
 from vitreous.data.source import IGNORED
 from vitreous.data.sources import open_source
@@ -277,11 +278,10 @@ def test_other_json_files_do_not_make_a_folder_cocos(tmp_path):
     assert open_source(tmp_path, task=None).kind == "folder"
 
 
-def test_the_task_must_be_said(tmp_path):
+def test_the_usual_task_is_to_detect(tmp_path):
     path = write(tmp_path / "a.json", [square(1)])
-    with pytest.raises(DataError, match=r"a\.json: is a COCO file.*--task segment"):
-        open_source(path)
-    with pytest.raises(DataError, match="was read as coco, which is data to segment, not to class"):
+    assert open_source(path, val_fraction=0).task == "detect"
+    with pytest.raises(DataError, match="was read as coco, which is data to detect or segment, no"):
         open_source(path, task="classify")
 
 
@@ -486,3 +486,312 @@ def test_nothing_in_a_file_makes_the_reading_crash(tmp_path_factory, data):
         source = opened(path)
         for sample in source.splits["train"]:
             source.truth(sample)
+
+
+# ---- boxes
+
+
+def boxed(number, box, category=3, image=1, **more):
+    return thing(number, [], category, image, bbox=box, **more)
+
+
+def detect(path, **options):
+    return opened(path, **{"task": None, **options})
+
+
+def first_boxes(path, **options):
+    source = detect(path, **options)
+    return source.truth(source.splits["train"][0])
+
+
+def told(source):
+    return {(problem.file, problem.what) for problem in source.problems}
+
+
+def test_truth_of_boxes(tmp_path):
+    annotations = [
+        boxed(1, [2, 3, 10, 7]),
+        boxed(2, [0.5, 0, 4.25, 20], 7),
+        boxed(3, [0, 0, 30, 20], 7, iscrowd=1),
+    ]
+    path = write(tmp_path / "a.json", annotations, ["1.png", "empty.png"])
+    source = detect(path)
+    assert (source.kind, source.task) == ("coco", "detect")
+    assert (source.labels.names, source.labels.external) == (("cat", "dog"), (3, 7))
+    for one in (source, pickle.loads(pickle.dumps(source))):
+        truth, empty = map(one.truth, one.splits["train"])
+        assert truth["boxes"].tolist() == [[2, 3, 12, 10], [0.5, 0, 4.75, 20], [0, 0, 30, 20]]
+        assert truth["labels"].tolist() == [0, 1, 1]
+        assert truth["crowd"].tolist() == [False, False, True]
+        assert [values.dtype for values in truth.values()] == [
+            torch.float32,
+            torch.int64,
+            torch.bool,
+        ]
+        assert [tuple(values.shape) for values in empty.values()] == [(0, 4), (0,), (0,)]
+        assert [values.dtype for values in empty.values()] == [v.dtype for v in truth.values()]
+    truth["boxes"][:] = 0  # may be written to
+    assert source.truth(source.splits["train"][0])["boxes"].max() == 30
+    assert "train: 1 images have no objects" in source.notes
+    assert source.image_ids == {"1.png": 1, "empty.png": 2}
+    assert source.problems == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.dictionaries(
+        st.integers(-5, 10) | st.integers(-(10**12), 10**12),
+        st.text("abcdef", min_size=1, max_size=5),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(0, 10**12),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_ids_a_file_has_a_class_keeps_its_id_and_name(
+    tmp_path_factory, by_id, image_id, as_text, random
+):
+    by_id = {id: f"{name}{id}" for id, name in by_id.items()}
+    drawn = [random.choice(list(by_id)) for _ in range(6)]
+    categories = [{"id": id, "name": name} for id, name in by_id.items()]
+    random.shuffle(categories)
+    annotations = [
+        boxed(number, [number, 1, 2, 3], str(id) if as_text and id >= 0 else id, image_id)
+        for number, id in enumerate(drawn)
+    ]
+    folder = tmp_path_factory.getbasetemp() / "ids"
+    path = write(folder / "a.json", annotations, categories=categories)
+    values = json.loads(path.read_text())
+    values["images"][0]["id"] = image_id
+    path.write_text(json.dumps(values))
+    source = detect(path)
+    (sample,) = source.splits["train"]
+    labels = source.truth(sample)["labels"].tolist()
+    assert [source.labels.external[label] for label in labels] == drawn
+    assert [source.labels.names[label] for label in labels] == [by_id[id] for id in drawn]
+    assert list(source.labels.external) == sorted(by_id), "also those without an object"
+    assert source.image_ids == {sample.id: image_id}
+
+
+BAD_BOXES = {
+    "no box": (boxed(5, None), "annotation 5 has no box"),
+    "an empty list": (boxed(5, []), "annotation 5 has no box"),
+    "three numbers": (boxed(5, [1, 2, 3]), "annotation 5 has no box"),
+    "text": (boxed(5, [1, 2, 3, "4"]), "annotation 5 has no box"),
+    "a word": (boxed(5, "large"), "annotation 5 has no box"),
+    "not a number": (boxed(5, [1, 2, float("nan"), 4]), "annotation 5 has no box"),
+    "infinite": (boxed(5, [1, 2, float("inf"), 4]), "annotation 5 has no box"),
+    "negative": (
+        boxed(5, [8, 2, -3, 4]),
+        "annotation 5: its box ends before it begins: left 8, top 2, right 5, bottom 6",
+    ),
+    "outside": (
+        boxed(5, [31, 2, 5, 5]),
+        r"annotation 5: nothing of its box is in the image of 20x30 \(height x width\): left 31",
+    ),
+    "touching": (boxed(5, [-5, 2, 5, 5]), "annotation 5: nothing of its box is in the image"),
+    "far outside": (boxed(5, [-1e8, 0, 5, 5]), "annotation 5: nothing of its box is in"),
+    "beyond": (boxed(5, [-1e15, 0, 5, 5]), "annotation 5: its box has numbers that no image has"),
+    "unknown category": (boxed(5, [0, 0, 5, 5], 99), r"annotation 5 of .*a\.json has the unknown"),
+    "no category": (boxed(5, [0, 0, 5, 5], None), r"annotation 5 of .*a\.json has no category_id"),
+    "a category of letters": (
+        boxed(5, [0, 0, 5, 5], "dog"),
+        r"annotation 5 of .*a\.json has the category_id 'dog', where a whole number is expected",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BOXES)
+def test_a_box_that_tells_nothing_spoils_its_image(tmp_path, case):
+    annotation, message = BAD_BOXES[case]
+    good = boxed(6, [1, 1, 5, 5], image=2)
+    path = write(tmp_path / "a.json", [good, annotation], ["1.png", "2.png"])
+    source = detect(path)
+    bad, fine = source.splits["train"]
+    with pytest.raises(DataError, match=f"^{tmp_path}/1.png: {message}") as error:
+        source.truth(bad)
+    assert "\n" not in str(error.value)
+    assert len(source.truth(fine)["boxes"]) == 1
+    found = bad_samples(source)
+    assert list(found) == ["1.png"]
+    assert re.match(message.replace(str(tmp_path), ""), found["1.png"].what)
+    report = check(source)
+    assert [problem.file for problem in report.fatal] == ["1.png"]
+
+
+def test_several_faults_of_one_image_are_all_told(tmp_path):
+    annotations = [boxed(i, [8, 2, -3, 4]) for i in range(4)] + [boxed(9, [0, 0, 5, 5], 99)]
+    source = detect(write(tmp_path / "a.json", annotations))
+    with pytest.raises(DataError) as error:
+        source.truth(source.splits["train"][0])
+    assert [f"annotation {i}" in str(error.value) for i in (0, 1, 2, 3, 9)] == [True] * 5
+    assert "train: 1 images have boxes that cannot be used: 1.png …" in source.notes
+
+
+def test_boxes_that_are_left_out_are_told(tmp_path):
+    annotations = [
+        boxed(1, [2, 3, 10, 7]),
+        boxed(2, [2, 3, 10, 7]),
+        boxed(3, [2, 3, 10, 7], 7),
+        boxed(4, [2, 3, 10, 7], 7),
+        boxed(5, [4, 4, 0, 7]),
+        boxed(6, [4, 4, 7, 0.001]),
+        boxed(7, [2, 3, 10, 7], iscrowd=1),
+    ]
+    path = write(tmp_path / "a.json", annotations)
+    source = detect(path)
+    truth = source.truth(source.splits["train"][0])
+    assert truth["labels"].tolist() == [0, 1, 0]
+    assert truth["crowd"].tolist() == [False, False, True]
+    nothing = "its box encloses nothing (left 4, top 4, right"
+    assert told(source) == {
+        (f"{path}, annotation 2", "has the class and the box of annotation 1: left out"),
+        (
+            f"{path}, annotation 3",
+            "has the box of annotation 1, which is of another class: both are used",
+        ),
+        (f"{path}, annotation 4", "has the class and the box of annotation 3: left out"),
+        (f"{path}, annotation 5", f"{nothing} 4, bottom 11): left out"),
+        (f"{path}, annotation 6", f"{nothing} 11, bottom 4.001): left out"),
+    }
+
+
+def test_boxes_that_reach_over_the_edge_are_cut_off_and_told(tmp_path):
+    annotations = [
+        boxed(1, [-1, 2, 10, 7]),  # the usual pixel
+        boxed(2, [20, 10, 10.001, 10]),  # decimals
+        boxed(3, [20, 12, 40, 100]),
+        boxed(4, [29.5, 19.5, 5, 5]),
+    ]
+    path = write(tmp_path / "a.json", annotations)
+    for said in (True, False):
+        values = json.loads(path.read_text())
+        if not said:
+            del values["images"][0]["height"], values["images"][0]["width"]
+        path.write_text(json.dumps(values))
+        source = detect(path)
+        truth = source.truth(source.splits["train"][0])
+        assert truth["boxes"].tolist() == [
+            [0, 2, 9, 9],
+            [20, 10, 30, 20],
+            [20, 12, 30, 20],
+            [29.5, 19.5, 30, 20],
+        ]
+        report = check(source)
+        assert report.cut == {"train": 3}
+        over = "pixels over the edge of the image: cut off there"
+        assert {
+            (f"{path}, annotation 3", f"its box reaches 92 {over}"),
+            (f"{path}, annotation 4", f"its box reaches 4.5 {over}"),
+        } <= told(report)
+        assert not any("annotation 1" in file or "annotation 2" in file for file, _ in told(report))
+        note = "train: 3 boxes reach over the edge of their image and are cut off there"
+        assert (note in source.notes) == said, "known before any image is read"
+        assert report.fatal == []
+
+
+def test_records_that_belong_nowhere_are_told(tmp_path):
+    annotations = [
+        boxed(1, [1, 1, 5, 5]),
+        boxed(1, [2, 2, 5, 5]),
+        boxed(2, [1, 1, 5, 5], image=77),
+        boxed(3, [1, 1, 5, 5], image="one"),
+        {"id": 4, "category_id": 3, "bbox": [1, 1, 5, 5]},
+        boxed("five", [9, 9, 5, 5]),
+    ]
+    path = write(tmp_path / "a.json", annotations)
+    values = json.loads(path.read_text())
+    values["images"].append({"id": "two", "file_name": "2.png"})
+    values["categories"].append({"id": "three", "name": "cow"})
+    path.write_text(json.dumps(values))
+    source = detect(path)
+    expected = "where a whole number is expected: not used"
+    assert told(source) == {
+        (f"{path}, annotation 2", "is for image 77, which is missing: not used"),
+        (f"{path}, annotation 3", f"has the image_id 'one', {expected}"),
+        (f"{path}, annotation 4", "has no image_id: not used"),
+        (f"{path}, image 1 of the list", f"has the id 'two', {expected}"),
+        (f"{path}, category 2 of the list", f"has the id 'three', {expected}"),
+        (f"{path}, annotations", "1 ids are those of several annotations, 1 first: all are used"),
+    }
+    assert len(source.truth(source.splits["train"][0])["boxes"]) == 3
+
+
+def test_one_image_under_two_spellings_of_its_path(tmp_path):
+    path = write(tmp_path / "a.json", [boxed(1, [1, 1, 5, 5])], ["1.png", "./1.png"])
+    source = detect(path)
+    (sample,) = source.splits["train"]
+    with pytest.raises(DataError, match="is there twice, as image 1 and 2: keep one"):
+        source.truth(sample)
+
+
+def test_a_size_that_is_not_the_images_spoils_boxes(tmp_path):
+    path = write(tmp_path / "a.json", [boxed(1, [1, 1, 5, 5])])
+    Image.new("L", (WIDTH * 2, HEIGHT)).save(tmp_path / "1.png")
+    said = rf"^{tmp_path}/1\.png: a\.json says 20x30, but the image is 20x60 \(height x width\)"
+    with pytest.raises(DataError, match=said):
+        first_boxes(path)
+
+
+def test_images_that_exif_turns(tmp_path):
+    path = write(tmp_path / "a.json", [boxed(1, [1, 1, 5, 5])], ["1.jpg"])
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("L", (HEIGHT, WIDTH)).save(tmp_path / "1.jpg", exif=exif)  # seen as 20x30
+    assert first_boxes(path)["boxes"].tolist() == [[1, 1, 6, 6]]
+    Image.new("L", (WIDTH, HEIGHT)).save(tmp_path / "1.jpg", exif=exif)
+    with pytest.raises(DataError, match=r"but the image is 30x20 .* turned as EXIF says"):
+        first_boxes(path)
+    exif[0x0112] = 3
+    Image.new("L", (WIDTH, HEIGHT)).save(tmp_path / "1.jpg", exif=exif)
+    with pytest.raises(DataError, match="nothing tells whether its boxes are for the image as st"):
+        first_boxes(path)
+
+
+def test_categories_that_are_renamed_or_ignored(tmp_path):
+    annotations = [boxed(1, [1, 1, 5, 5], 3), boxed(2, [2, 2, 5, 5], 7), boxed(3, [], 3)]
+    path = write(tmp_path / "a.json", annotations)
+    source = detect(path, names={"7": "hound", "3": None})
+    assert (source.labels.names, source.labels.external) == (("hound",), (7,))
+    assert source.truth(source.splits["train"][0])["labels"].tolist() == [0]
+    assert "2 objects of cat are not used: the names file says null" in source.notes
+    assert check(source).fatal == [], "one class is enough"
+
+
+def test_boxes_of_splits_agree_by_name(tmp_path):
+    coco_folder(tmp_path)
+    other = [{"id": 1, "name": "dog"}, {"id": 2, "name": "cat"}]
+    path = tmp_path / "annotations" / "instances_val2017.json"
+    write(path, [square(9, category=1)], folder=tmp_path / "val2017", categories=other)
+    source = detect(tmp_path)
+    assert source.truth(source.splits["val"][0])["labels"].tolist() == [1]
+    assert source.labels.external == (3, 7)
+    assert any("val: its categories have other ids than those of train" in n for n in source.notes)
+    assert source.image_ids == {"train2017/1.png": 1, "val2017/1.png": 1}
+
+
+def test_objects_without_any_box(tmp_path):
+    path = write(tmp_path / "a.json", [square(1, bbox=None)])
+    with pytest.raises(DataError, match=r"none of its objects has a box.*--task segment"):
+        detect(path)
+    assert len(detect(write(tmp_path / "b.json", [])).splits["train"]) == 1, "no objects are legal"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_nothing_in_a_file_makes_boxes_crash(tmp_path_factory, data):
+    folder = tmp_path_factory.getbasetemp() / "fuzz-boxes"
+    path = write(folder / "a.json", [boxed(1, [1, 2, 3, 4]), boxed(2, [3, 4, 5, 6])])
+    values = json.loads(path.read_text())
+    part = data.draw(st.sampled_from(["images", "annotations", "categories"]))
+    record = values[part][0]
+    record[data.draw(st.sampled_from(sorted(record)))] = data.draw(json_values)
+    path.write_text(json.dumps(values))
+    with contextlib.suppress(DataError):
+        source = detect(path)
+        report = check(source, workers=1)
+        assert len(report.fatal) >= len(bad_samples(source, workers=1))
+        for sample in source.splits["train"]:
+            boxes = source.truth(sample)["boxes"]
+            assert (boxes[:, 2:] > boxes[:, :2]).all()

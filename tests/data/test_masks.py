@@ -122,13 +122,13 @@ def test_pascal_voc(tmp_path):
     pairs(tmp_path, *((f"JPEGImages/{i}.jpg", f"SegmentationClass/{i}.png") for i in "abcd"))
     image(tmp_path / "JPEGImages" / "only-boxes.jpg")
     (tmp_path / "Annotations").mkdir()
-    (tmp_path / "Annotations" / "a.xml").write_text("<annotation/>")
+    (tmp_path / "Annotations" / "a.xml").write_text("<annotation/>")  # boxes, the usual task
     lists = tmp_path / "ImageSets" / "Segmentation"
     lists.mkdir(parents=True)
     (lists / "train.txt").write_text("a\nc\n")
     (lists / "val.txt").write_text("b\n\nnowhere\n")
     (lists / "trainval.txt").write_text("a\nb\nc\n")
-    source = opened(tmp_path)
+    source = opened(tmp_path, task="segment")
     assert ids(source) == {
         "train": [(f"JPEGImages/{i}.jpg", f"SegmentationClass/{i}.png") for i in "ac"],
         "val": [("JPEGImages/b.jpg", "SegmentationClass/b.png"), ("JPEGImages/nowhere.jpg", "")],
@@ -140,11 +140,13 @@ def test_pascal_voc(tmp_path):
     assert set(source.unmasked) == {"JPEGImages/nowhere.jpg"}, "the boxes' image is not asked for"
     (lists / "train.txt").unlink()
     (lists / "val.txt").unlink()
-    assert sum(len(part) for part in opened(tmp_path).splits.values()) == 3  # trainval.txt
+    assert (
+        sum(len(part) for part in opened(tmp_path, task="segment").splits.values()) == 3
+    )  # trainval.txt
     (lists / "val.txt").write_text("/JPEGImages/a.jpg /SegmentationClass/a.png\n")
     (lists / "train.txt").write_text("a\n")
     with pytest.raises(DataError, match=r"val\.txt: a is in train\.txt too"):
-        opened(tmp_path)
+        opened(tmp_path, task="segment")
 
 
 def test_cityscapes_has_more_than_masks_among_the_masks(tmp_path):
@@ -227,7 +229,7 @@ def test_class_folders_stay_class_folders(tmp_path):
     for name in ("images/1.png", "objects/1.png"):
         image(tmp_path / "things" / name)
     (tmp_path / "things" / "labels").mkdir()
-    (tmp_path / "things" / "labels" / "1.txt").write_text("0 0.5 0.5 1 1")  # boxes, not masks
+    (tmp_path / "things" / "labels" / "1.txt").write_text("a thing of five words")  # a caption
     assert open_source(tmp_path / "things").kind == "folder"
 
 

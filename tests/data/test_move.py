@@ -133,9 +133,8 @@ def test_boxes_stay_around_what_they_are_around(crop):
 
 def test_targets_are_parts_of_the_image():
     _, objects = scene_with_boxes()
-    objects["crowd"][1] = True
     parts = as_parts(objects, (60, 80))
-    assert parts["labels"].tolist() == [0, 2]
+    assert parts["labels"].tolist() == [0, 1, 2]
     assert parts["boxes"][0].tolist() == pytest.approx([12 / 80, 12 / 60, 16 / 80, 12 / 60])
 
 

@@ -81,6 +81,13 @@ def test_mask_transformer_by_hand():
     np.testing.assert_allclose(ours.flatten(1).T.numpy(), by_hand, rtol=1e-10, atol=1e-10)
 
 
+def test_two_classes_have_scores_and_not_only_an_order():
+    """A LayerNorm over two numbers would give the same two for every patch."""
+    output = tiny(classes=2)(torch.randn(2, 3, 32, 48))
+    apart = (output[:, 0] - output[:, 1]).abs().flatten()
+    assert apart.std() > 0.1 * apart.mean()
+
+
 @pytest.mark.parametrize("tokens", ["none", "class", "class+distillation"])
 def test_patches_go_back_to_their_places(tokens):
     """One bright patch is found in its row and column, on a grid that is not square."""

@@ -176,7 +176,8 @@ def test_every_entry_of_the_catalog_builds_a_model():
         key = (entry.model, json.dumps(entry.changes), entry.format)
         if key not in built:
             with torch.device("meta"):
-                shallow = {} if entry.model.startswith(("resnet", "swin")) else {"depth": 1}
+                deep = entry.model.startswith(("resnet", "swin", "detr"))
+                shallow = {} if deep else {"depth": 1}
                 built[key] = vitreous.create(entry.model, **entry.changes, **shallow)
             find_format(entry.format, family_of(built[key]))
         size = entry.preprocessing.image_size
@@ -184,6 +185,7 @@ def test_every_entry_of_the_catalog_builds_a_model():
             assert built[key].config.image_size == (size, size), entry.name
         assert len(entry.preprocessing.mean) == len(entry.preprocessing.std) == 3
         assert entry.accuracy is None or 0.5 < entry.accuracy < 0.95
+        assert (entry.ap is not None) == entry.model.startswith("detr")
         assert entry.licence
 
 

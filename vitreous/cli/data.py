@@ -22,13 +22,16 @@ class Arguments:
     """check: decode every image once and say what is there."""
     path: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PATH")]
     """A folder of class folders, a .csv table (path,label), a folder with IDX files, folders of
-    images and masks, COCO's .json or its folder, digits, shapes, or torchvision:NAME. folder:PATH,
-    csv:PATH, idx:PATH, masks:PATH and coco:PATH say how to read it."""
-    task: Literal["classify", "segment"] | None = None
-    """What the data is for, where it can be for several: shapes and COCO."""
+    images and masks, COCO's .json or its folder, a folder as Pascal VOC's, YOLO's data.yaml or its
+    folder, digits, shapes, or torchvision:NAME. folder:PATH, csv:PATH, idx:PATH, masks:PATH,
+    coco:PATH, voc:PATH and yolo:PATH say how to read it."""
+    task: Literal["classify", "segment", "detect"] | None = None
+    """What the data is for, where it can be for several: shapes, COCO and Pascal VOC."""
     names: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Names of the classes: JSON from ids to names, or a line for each of 0, 1, 2 … For masks JSON
     from values or colours to names, null for what is ignored."""
+    queries: int = 100
+    """To detect: images with more objects than so many, which a model can find, are reported."""
     download: bool = False
     """Fetch a public data set that is not here yet."""
     seed: int = 0
@@ -53,7 +56,7 @@ def run(arguments: Arguments) -> None:
         val_fraction=arguments.val_fraction,
         names=arguments.names,
     )
-    report = check(source, max_pixels=arguments.max_pixels)
+    report = check(source, max_pixels=arguments.max_pixels, queries=arguments.queries)
     if arguments.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
@@ -68,8 +71,7 @@ def run(arguments: Arguments) -> None:
 
 def _print(report: CheckReport) -> None:
     print(f"{report.name}: {report.task}, read as {report.kind}")
-    images = ", ".join(f"{split} {thousands(count)}" for split, count in report.splits.items())
-    print(f"images      {images}")
+    print(f"images      {_counted_by_split(report.splits)}")
     if report.sizes:
         sizes = report.sizes
         size = " ".join(f"{k} {_size(sizes[k])}" for k in ("smallest", "median", "largest"))
@@ -84,8 +86,11 @@ def _print(report: CheckReport) -> None:
         print(f"std         {_numbers(report.std)}")
     copies = {where: count for where, count in report.duplicates.items() if count}
     print(f"duplicates  {_duplicates(copies)}")
-    if report.pixels:
+    if report.alike:
         print(f"near alike  {_duplicates({k: n for k, n in report.alike.items() if n})}")
+    if report.objects:
+        _print_objects(report)
+    if report.pixels:
         parts = ((split, _part(n, _all_pixels(report, split))) for split, n in report.lone.items())
         lone = ", ".join(f"{split} {part}" for split, part in parts)
         print(f"lone        {lone} of the pixels are unlike all four around them")
@@ -94,6 +99,8 @@ def _print(report: CheckReport) -> None:
     print(f"\n{len(report.classes)} classes, in the order the model will have them:")
     if report.pixels:
         _print_pixels(report)
+    elif report.objects:
+        _print_counts(report)
     else:
         table = Table("id>", "class", *(f"{split}>" for split in report.splits))
         for number, (name, counts) in enumerate(report.classes.items()):
@@ -105,6 +112,42 @@ def _print(report: CheckReport) -> None:
     print(f"\n{len(report.problems)} problems, {len(report.fatal)} of them fatal:")
     for problem in sorted(report.problems, key=lambda problem: not problem.fatal):
         print(f"  {'fatal' if problem.fatal else 'note '}  {problem.file}: {problem.what}")
+
+
+def _print_objects(report: CheckReport) -> None:
+    """How many, how large, and what about them is not to be overlooked."""
+    for split, of in report.per_image.items():
+        count = thousands(sum(report.object_sizes[split].values()))
+        empty = thousands(report.empty[split]) if report.empty[split] else "no"
+        print(
+            f"objects     {split} {count}; in an image {of['median']:g} (median), at most "
+            f"{of['largest']:g}; {empty} images without objects"
+        )
+    for split, sizes in report.object_sizes.items():
+        each = ", ".join(f"{size} {thousands(count)}" for size, count in sizes.items())
+        print(f"boxes       {split} {each}   (below 32x32, below 96x96, and above)")
+    if any(report.cut.values()):
+        print(f"cut off     {_counted_by_split(report.cut)} boxes, at the edge of the image")
+    if any(report.crowd.values()):
+        crowd = _counted_by_split(report.crowd)
+        print(f"crowd       {crowd} boxes are neither learned nor counted (crowds, difficult)")
+
+
+def _counted_by_split(counts: dict[str, int]) -> str:
+    return ", ".join(f"{split} {thousands(count)}" for split, count in counts.items())
+
+
+def _print_counts(report: CheckReport) -> None:
+    """For each split, the images that have some of a class, and its objects."""
+    splits = list(report.splits)
+    table = Table("id>", "class", *(f"{what}>" for split in splits for what in (split, "objects")))
+    for number, (name, objects) in enumerate(report.objects.items()):
+        cells = [str(number), name]
+        for split in splits:
+            cells += [thousands(report.classes[name][split]), thousands(objects[split])]
+        table.row(*cells)
+    table.print()
+    print("In each split: images that have some of it, and its objects.")
 
 
 def _print_pixels(report: CheckReport) -> None:

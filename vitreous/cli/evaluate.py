@@ -14,7 +14,9 @@ from vitreous.cli.show import Table
 from vitreous.errors import ConfigError
 
 if TYPE_CHECKING:
+    from vitreous.data.loader import Batch
     from vitreous.data.source import Source
+    from vitreous.predict import Predictor
 
 MOST_CLASSES = 20
 """Up to which the confusion matrix is printed: more would not fit on a line."""
@@ -37,19 +39,21 @@ class Arguments:
     workers: int = 0
     """Processes that read images."""
     figures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Draw the confusion matrix, the classes' scores and, of a classifier, the calibration into
-    this folder."""
+    """Draw into this folder the classes' scores, the confusion matrix and, of a classifier, the
+    calibration; of a detector precision over recall."""
+    results: Annotated[Path | None, tyro.conf.arg(metavar="FILE.json")] = None
+    """For models that detect: write all boxes as a COCO file of results, with the data's own ids of
+    images and categories."""
+    from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FILE.json")] = None
+    """Measure the boxes of such a file, of any program, instead of the model's."""
     json: Annotated[bool, tyro.conf.arg(name="json")] = False
     """Print one JSON object with metric names as keys."""
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.predict import load
-
-    predictor = load(arguments.run)
     source = _source(arguments)
     split = arguments.split or next(s for s in ("test", "val", "train") if s in source.splits)
-    result = predictor.evaluate(source, split, arguments.batch, arguments.workers)
+    result = _measure(arguments, source, split)
     if arguments.figures is not None:
         from vitreous.explain.figures import write_evaluation
 
@@ -60,6 +64,53 @@ def run(arguments: Arguments) -> None:
         return
     print(f"{source.name}, {split}: {result['samples']:,} images")
     _print(result)
+
+
+def _measure(arguments: Arguments, source: Source, split: str) -> dict[str, Any]:
+    """What the model says, or what a file of results does."""
+    from vitreous.predict import check_split, load, measure_said
+
+    check_split(source, split)
+    for option, path in (("--results", arguments.results), ("--from", arguments.from_)):
+        if path is not None and source.task != "detect":
+            raise ConfigError(
+                f"{option} {path}: COCO files of results are for models that detect, and this one "
+                f"is to {source.task}"
+            )
+    if arguments.from_ is not None:
+        from vitreous.data.coco_results import read_results
+
+        if arguments.results is not None:
+            raise ConfigError("--results writes what the model says, --from reads: use one of them")
+        return measure_said(source, split, read_results(arguments.from_, source, split))
+    predictor = load(arguments.run)
+    if arguments.results is None:
+        return predictor.evaluate(source, split, arguments.batch, arguments.workers)
+    return _write_results(predictor, source, split, arguments, arguments.results)
+
+
+def _write_results(
+    predictor: Predictor, source: Source, split: str, arguments: Arguments, path: Path
+) -> dict[str, Any]:
+    """Evaluates, and writes down what the model says of each image."""
+    from vitreous.data.coco_results import image_ids, writing
+
+    ids = image_ids(source, split)
+    theirs = dict(zip(source.labels.names, source.labels.external, strict=True))
+    categories = [theirs.get(name) for name in predictor.labels]
+
+    def see(batch: Batch, output: Any, targets: Any) -> None:
+        for result in predictor.task.decode(output, batch.ids):
+            file.add(result.to_coco(ids[result.image], categories))
+
+    with writing(path, f"--results {path}") as file:
+        result = predictor.evaluate(source, split, arguments.batch, arguments.workers, see)
+    missing = [name for name in predictor.labels if name not in theirs]
+    if missing:
+        what = f"boxes of classes that {source.name} has not are left out: {', '.join(missing)}"
+        print(f"{path}: {what}", file=sys.stderr)
+    print(f"written: {path}, {file.rows:,} boxes", file=sys.stderr)
+    return result
 
 
 def _source(arguments: Arguments) -> Source:
@@ -84,7 +135,7 @@ def _source(arguments: Arguments) -> Source:
 def _print(result: dict[str, Any]) -> None:
     """Whatever the task measures: its numbers, those of each class, and what is taken for what."""
     for name, value in result.items():
-        if isinstance(value, int | float) and name != "samples":
+        if isinstance(value, int | float | None) and name != "samples":
             print(f"  {name:<18} {_number(value, 4)}")
     classes: dict[str, dict[str, float | None]] = result["classes"]
     columns = list(next(iter(classes.values())))

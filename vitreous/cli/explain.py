@@ -24,10 +24,12 @@ class Arguments:
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Where to write; RUN/explain unless given."""
     classes: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A class to make a map for; may be repeated. The three likeliest unless given."""
+    """A class to make a map for; may be repeated. The three likeliest unless given. For models that
+    detect: whose objects to show; all unless given."""
     pixel: Annotated[tuple[int, int] | None, tyro.conf.arg(metavar="Y X")] = None
-    """For models that segment: the pixel to ask about, its row and column from 0. Class maps are
-    then for this pixel. Unless given, attention is that of the middle."""
+    """The pixel to ask about, its row and column from 0. For models that segment, class maps are
+    then for this pixel; unless given, attention is that of the middle. For models that detect, what
+    its place attends to in the encoder; unless given, from the middle of the surest object."""
     json: Annotated[bool, tyro.conf.arg(name="json")] = False
     """Write nothing; print one JSON object per image with all maps, each on a line."""
 

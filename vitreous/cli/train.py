@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -18,6 +18,9 @@ from vitreous.train.recipe import Recipe, find_recipe, read_recipe
 
 if TYPE_CHECKING:
     from vitreous.train.loop import Event
+
+BY_HEART = 0.9
+"""What a model that has learned its images reaches: in accuracy, mean IoU or AP."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,20 @@ def run(arguments: Arguments) -> None:
     print(f"{primary:<8} {result[primary]:.4f} on {split} ({result['samples']:,} images)")
     print(f"run      {done.path}")
     print(f"report   {page.resolve().as_uri()}")
+    if recipe.overfit:
+        print(_verdict(primary, result))
+
+
+def _verdict(primary: str, result: dict[str, Any]) -> str:
+    """What a run on a few images has shown."""
+    count, value = result["samples"], result[primary]
+    if value >= BY_HEART:
+        return f"overfit  the model has learned its {count} images by heart: it can learn this data"
+    return (
+        f"overfit  the model has not learned its {count} images by heart ({primary} {value:.2f}, "
+        f"expected {BY_HEART}): before a long run, look at report.html, give it more --epochs, try "
+        "--lr-find, or check the labels with 'vitreous data check'"
+    )
 
 
 def _rehearse(arguments: Arguments, out: Path) -> None:

@@ -1,4 +1,4 @@
-"""Looks at every image and mask of a source before training does: what there is, what is wrong."""
+"""Looks at every image, mask and box before training does: what there is, and what is wrong."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vitreous.data.check_boxes import QUERIES, check_boxes
 from vitreous.data.check_masks import check_masks
 from vitreous.data.images import MAX_PIXELS, can_be, other_channels
 from vitreous.data.look import Seen, look_at_all
@@ -30,8 +31,8 @@ class CheckReport:
     splits: dict[str, int]
     """Images in each."""
     classes: dict[str, dict[str, int]]
-    """For each class, in the model's order, its images in each split; of masks, those that have
-    some of it."""
+    """For each class, in the model's order, its images in each split; with masks or boxes, those
+    that have some of it."""
     sizes: dict[str, Any] = field(default_factory=dict)
     """smallest, median and largest (by area) and most_common, as [height, width]."""
     channels: dict[int, int] = field(default_factory=dict)
@@ -52,8 +53,20 @@ class CheckReport:
     lone: dict[str, int] = field(default_factory=dict)
     """Of masks: the pixels in each split that are unlike all four around them."""
     alike: dict[str, int] = field(default_factory=dict)
-    """With masks: images of each split that look nearly like the one before, by name, and under
-    `across` those that look like one of another split."""
+    """With masks or boxes: images of each split that look nearly like the one before, by name, and
+    under `across` those that look like one of another split."""
+    objects: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of boxes: for each class its objects in each split, without crowds."""
+    crowd: dict[str, int] = field(default_factory=dict)
+    """Of boxes: those in each split that are neither learned nor counted."""
+    empty: dict[str, int] = field(default_factory=dict)
+    """Of boxes: the images in each split that have none."""
+    object_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of boxes: for each split how many are small, medium and large, as COCO calls it."""
+    per_image: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Of boxes: for each split the median and the largest number in one image."""
+    cut: dict[str, int] = field(default_factory=dict)
+    """Of boxes: those in each split that reached over the edge of their image."""
     notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -66,9 +79,16 @@ class CheckReport:
 
 
 def check(
-    source: Source, *, workers: int | None = None, max_pixels: int = MAX_PIXELS
+    source: Source,
+    *,
+    workers: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+    queries: int = QUERIES,
 ) -> CheckReport:
-    """Decodes every image and every mask once."""
+    """Decodes every image and every mask once.
+
+    queries: images with more objects than a model with so many can find are told.
+    """
     report = CheckReport(
         name=source.name,
         kind=source.kind,
@@ -85,9 +105,11 @@ def check(
     report.problems += [remark for one in seen for remark in one.remarks]
     if source.task == "segment":
         _masks(report, good, source.labels.names)
+    elif source.task == "detect":
+        _boxes(report, good, source.labels.names, queries)
     else:
         _classes(report, source)
-    if len(report.classes) == 1:
+    if len(report.classes) == 1 and source.task != "detect":
         what = "there is only one class: nothing to tell apart"
         report.problems.append(Problem(report.name, what))
     if good:
@@ -106,7 +128,7 @@ def bad_samples(
     max_pixels: int = MAX_PIXELS,
     channels: int | None = None,
 ) -> dict[str, Problem]:
-    """By id, the samples whose images or masks cannot be used.
+    """By id, the samples whose images, masks or boxes cannot be used.
 
     channels: what the model takes; what most images can be turned into unless given.
     """
@@ -165,6 +187,14 @@ def _masks(report: CheckReport, good: Sequence[Seen], names: Sequence[str]) -> N
     report.problems += masks.problems
 
 
+def _boxes(report: CheckReport, good: Sequence[Seen], names: Sequence[str], queries: int) -> None:
+    boxes = check_boxes(report.name, list(report.splits), names, good, queries)
+    report.classes, report.objects, report.crowd = boxes.images, boxes.objects, boxes.crowd
+    report.empty, report.object_sizes, report.per_image = boxes.empty, boxes.sizes, boxes.per_image
+    report.cut, report.alike = boxes.cut, boxes.alike
+    report.problems += boxes.problems
+
+
 def _describe(report: CheckReport, good: Sequence[Seen]) -> None:
     by_area = sorted((one.shape[1:] for one in good), key=lambda size: (size[0] * size[1], size))
     common, count = Counter(by_area).most_common(1)[0]
@@ -215,6 +245,8 @@ def _duplicates(report: CheckReport, good: Sequence[Seen], names: Sequence[str])
         other = next((one for one in group if _shows(one) != _shows(first)), None)
         if other is not None and first.mask is not None:
             what = f"has another mask than the same picture {other.sample.id}"
+        elif other is not None and first.boxes is not None:
+            what = f"has other boxes than the same picture {other.sample.id}"
         elif other is not None:
             what = f"is {names[first.sample.target]!r}, but the same picture {other.sample.id} is "
             what += repr(names[other.sample.target])
@@ -232,4 +264,6 @@ def _duplicates(report: CheckReport, good: Sequence[Seen], names: Sequence[str])
 
 def _shows(one: Seen) -> Any:
     """What must be the same for the same picture."""
+    if one.boxes is not None:
+        return one.boxes.digest
     return one.sample.target if one.mask is None else one.mask.digest

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.data.check_alike import alike_problems, series_problems, some
 from vitreous.data.look import Seen, SeenMask
-from vitreous.data.source import SPLITS, Problem
-from vitreous.labels import natural
+from vitreous.data.source import Problem
 
 MUCH_IGNORED = 0.2  # of a mask
 FEW_IMAGES = 5  # of train, from which a class is learned
@@ -22,9 +18,6 @@ FEW_OF = 20  # where train has so many, FEW_IMAGES are few
 OTHER_SHARE = 4  # times as much of a class in one split as in another
 SMALL_SHARE = 0.001  # a class that has less everywhere is not compared
 MANY_LONE = 0.005  # of all pixels
-LISTED = 10  # files of one problem; more of them are counted
-ALIKE = 0.02, 0.98  # mean difference of thumbnails, in 0..1, and their correlation
-MANY_ALIKE = 0.25  # of the images of a split
 
 
 @dataclass
@@ -69,8 +62,8 @@ def check_masks(
         *(problem for class_ in names for problem in _of_class(name, class_, report, used)),
         *_shares(name, report, used),
         *(problem for split in used for problem in _of_split(name, split, masks[split], names)),
-        *_series(name, good),
-        *_alike(name, good, report),
+        *series_problems(name, good),
+        *alike_problems(name, good, report.alike),
     ]
     return report
 
@@ -131,90 +124,11 @@ def _of_split(
         elif (mask.pixels > 0).sum() == 1:
             class_ = names[int(mask.pixels.argmax())]
             single.append((one, f"its mask is {class_!r} as a whole"))
-    yield from _some(name, empty, f"masks of {split} are ignored as a whole")
-    yield from _some(name, much, f"masks of {split} are ignored by more than {MUCH_IGNORED:.0%}")
-    yield from _some(name, single, f"masks of {split} have a single class")
+    yield from some(name, empty, f"masks of {split} are ignored as a whole")
+    yield from some(name, much, f"masks of {split} are ignored by more than {MUCH_IGNORED:.0%}")
+    yield from some(name, single, f"masks of {split} have a single class")
     lone = sum(mask.lone for _, mask in seen)
     total = sum(mask.ignored + int(mask.pixels.sum()) for _, mask in seen)
     if lone > MANY_LONE * total:
         what = f"{lone / total:.1%} of the pixels of {split} are unlike all four around them"
         yield Problem(name, f"{what}: were the masks resized or compressed?", False)
-
-
-def _some(name: str, found: list[tuple[Seen, str]], together: str) -> list[Problem]:
-    """Each with its file, or one for all where there are many."""
-    if len(found) > LISTED:
-        first = found[0][0].sample.id
-        return [Problem(name, f"{len(found)} {together}: {first} …", False)]
-    return [Problem(one.sample.id, what, False) for one, what in found]
-
-
-def series_of(id: str) -> str:
-    """The name without the number at its end: what the frames of a film have in common."""
-    return re.sub(r"\d+$", "", os.path.splitext(os.path.basename(id))[0])
-
-
-def _series(name: str, good: Sequence[Seen]) -> Iterable[Problem]:
-    """Frames of one film in several splits: what is tested is nearly what was learned.
-
-    Names that all begin alike, or all differently, say nothing.
-    """
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for one in good:
-        counts[series_of(one.sample.id)][one.split] += 1
-    if len(counts) < 2 or 2 * len(counts) > len(good):
-        return
-    both = {series: by for series, by in counts.items() if series and len(by) > 1}
-    told = [
-        f"{series}… ({', '.join(f'{split} {count}' for split, count in by.items())})"
-        for series, by in sorted(both.items(), key=lambda item: natural(item[0]))
-    ]
-    if told:
-        more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
-        yield Problem(
-            name,
-            f"images of the same series are in several splits: {', '.join(told[:LISTED])}{more}: "
-            "if they are frames of one film, the splits are not independent",
-            False,
-        )
-    within = {split: [series for series, by in counts.items() if by[split]] for split in SPLITS}
-    if len(within["train"]) < 2:
-        return
-    for split, all_series in within.items():
-        if len(all_series) == 1 and (count := counts[all_series[0]][split]) > 1:
-            what = f"all {count} images of {split} are of one series, {all_series[0]}…"
-            yield Problem(name, f"{what}: it shows little of what there is", False)
-
-
-def _alike(name: str, good: Sequence[Seen], report: MaskReport) -> Iterable[Problem]:
-    """Images that look nearly like their neighbour by name; equal ones are told elsewhere."""
-    ordered = sorted(
-        (one for one in good if one.mask is not None),
-        key=lambda one: natural(os.path.basename(one.sample.id)),
-    )
-    across = []
-    for one, other in pairwise(ordered):
-        assert one.mask is not None
-        assert other.mask is not None
-        if one.digest == other.digest or not _look_alike(one.mask, other.mask):
-            continue
-        if one.split == other.split:
-            report.alike[one.split] += 1
-        else:
-            report.alike["across"] += 1
-            what = f"of {one.split} looks nearly like {other.sample.id} of {other.split}"
-            across.append((one, what))
-    yield from _some(name, across, "images look nearly like one of another split")
-    for split, images in Counter(one.split for one in ordered).items():
-        count = report.alike[split]
-        if count > MANY_ALIKE * images:
-            what = f"{count} of the {images} images of {split} look nearly like the one before"
-            yield Problem(name, f"{what}: they are worth fewer", False)
-
-
-def _look_alike(one: SeenMask, other: SeenMask) -> bool:
-    difference, correlation = ALIKE
-    if np.abs(one.thumbnail - other.thumbnail).mean() > difference:
-        return False
-    a, b = one.thumbnail - one.thumbnail.mean(), other.thumbnail - other.thumbnail.mean()
-    return bool((a * b).sum() >= correlation * np.sqrt((a * a).sum() * (b * b).sum()) > 0)

@@ -8,6 +8,7 @@ silence, and nothing that is merely odd stops the reading.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,18 +61,24 @@ class Coco:
     images: dict[int, CocoImage] = field(default_factory=dict)
     objects: dict[int, list[CocoObject]] = field(default_factory=dict)
     """By the image's id; every image has a list."""
-    spoiled: dict[int, str] = field(default_factory=dict)
+    spoiled: dict[int, list[str]] = field(default_factory=dict)
     """By the image's id: why it is not known what the image shows."""
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, record: str, what: str, *, fatal: bool = False) -> None:
         self.problems.append(Problem(f"{shown(self.path)}, {record}", what, fatal))
 
+    def spoil(self, image: int, what: str) -> None:
+        self.spoiled.setdefault(image, []).append(what)
 
-def read_coco(path: str) -> Coco:
-    """A file that is not COCO's at all is a DataError."""
+
+def read_coco(path: str, *, outlines: bool = True) -> Coco:
+    """A file that is not COCO's at all is a DataError.
+
+    Without `outlines` objects have none: they are most of a file, and boxes do not need them.
+    """
     values = _load(path)
-    reader = _Reader(Coco(path))
+    reader = _Reader(Coco(path), outlines)
     for number, record in enumerate(values["categories"]):
         reader.category(number, record)
     for number, record in enumerate(values["images"]):
@@ -80,6 +87,9 @@ def read_coco(path: str) -> Coco:
         reader.object(number, record)
     for what, count in reader.text_ids.items():
         reader.coco.problem(what, f"{count} times text where a number is usual: read as a number")
+    if twice := [id for id, count in reader.annotations.items() if count > 1]:
+        what = f"{len(twice)} ids are those of several annotations, {twice[0]} first: all are used"
+        reader.coco.problem("annotations", what)
     if not reader.coco.categories:
         raise DataError(f"{shown(path)}: has no categories that can be used")
     if not reader.coco.images:
@@ -113,14 +123,17 @@ class _Reader:
     """Puts one record after the other into `coco`."""
 
     coco: Coco
+    outlines: bool
     text_ids: Counter[str] = field(default_factory=Counter)
     files: dict[str, int] = field(default_factory=dict)
+    annotations: Counter[int] = field(default_factory=Counter)
 
     def category(self, number: int, values: Any) -> None:
         id, name = self._id(values, "id"), _get(values, "name")
         categories = self.coco.categories
         if id is None or not isinstance(name, str) or not name:
-            self.coco.problem(f"category {number} of the list", "has no id or no name: not used")
+            what = _no_number(values, "id", "has no id or no name")
+            self.coco.problem(f"category {number} of the list", f"{what}: not used")
         elif categories.setdefault(id, name) != name:
             raise DataError(
                 f"{shown(self.coco.path)}: category {id} is both {categories[id]!r} and {name!r}"
@@ -129,20 +142,20 @@ class _Reader:
     def image(self, number: int, values: Any) -> None:
         id, file = self._id(values, "id"), _get(values, "file_name")
         if id is None or not isinstance(file, str) or not file or "\0" in file:
-            record = f"image {number} of the list"
-            self.coco.problem(record, "has no id or no file_name: not used", fatal=True)
+            what = _no_number(values, "id", "has no id or no file_name")
+            self.coco.problem(f"image {number} of the list", f"{what}: not used", fatal=True)
             return
         image = CocoImage(id, file, self._size(f"image {id}", values))
         first = self.coco.images.setdefault(id, image)
         if first.file != file:
             self.coco.problem(f"image {id}", f"is {first.file} and {file}: the second is not used")
-            self.coco.spoiled[id] = f"its id {id} is also that of {file}: whose are the objects?"
-        elif self.files.setdefault(file, id) != id:
+            self.coco.spoil(id, f"its id {id} is also that of {file}: whose are the objects?")
+        elif self.files.setdefault(os.path.normpath(file), id) != id:
             # One sample for each file; what it shows is in two places, and perhaps twice.
             del self.coco.images[id]
-            other = self.files[file]
+            other = self.files[os.path.normpath(file)]
             self.coco.problem(f"image {id}", f"has the same file as image {other}: not used")
-            self.coco.spoiled[other] = f"is there twice, as image {other} and {id}: keep one"
+            self.coco.spoil(other, f"is there twice, as image {other} and {id}: keep one")
         self.coco.objects.setdefault(id, [])
 
     def _size(self, record: str, values: Any) -> tuple[int, int] | None:
@@ -158,17 +171,24 @@ class _Reader:
     def object(self, number: int, values: Any) -> None:
         id = self._id(values, "id")
         record = f"annotation {number} of the list" if id is None else f"annotation {id}"
+        if id is not None:
+            self.annotations[id] += 1
         image, category = self._id(values, "image_id"), self._id(values, "category_id")
         if image is None or image not in self.coco.images:
-            what = "has no image_id" if image is None else f"is for image {image}, which is missing"
+            what = f"is for image {image}, which is missing"
+            if image is None:
+                what = _no_number(values, "image_id", "has no image_id")
             self.coco.problem(record, f"{what}: not used")
             return
         if category is None or category not in self.coco.categories:
-            which = "no category_id" if category is None else f"the unknown category {category}"
-            self.coco.spoiled[image] = f"{record} of {shown(self.coco.path)} has {which}"
+            what = f"has the unknown category {category}"
+            if category is None:
+                what = _no_number(values, "category_id", "has no category_id")
+            self.coco.spoil(image, f"{record} of {shown(self.coco.path)} {what}")
             return
         crowd = _get(values, "iscrowd") not in (None, 0, "0", False)
-        box, outline = self._box(record, values), self._outline(record, values)
+        box = self._box(record, values)
+        outline = self._outline(record, values) if self.outlines else None
         self.coco.objects[image].append(CocoObject(record, category, crowd, box, outline))
 
     def _box(self, record: str, values: Any) -> tuple[float, float, float, float] | None:
@@ -213,6 +233,14 @@ class _Reader:
 
 def _get(values: Any, key: str) -> Any:
     return values.get(key) if isinstance(values, dict) else None
+
+
+def _no_number(values: Any, key: str, missing: str) -> str:
+    """What is wrong with an id that is not there, or is text of letters."""
+    value = _get(values, key)
+    if isinstance(value, str) and not value.strip().isdecimal():
+        return f"has the {key} {value[:40]!r}, where a whole number is expected"
+    return missing
 
 
 def _finite(value: Any) -> float | int | None:

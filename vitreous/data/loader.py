@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from vitreous.data.augment import Augment, random_by, seed_of
+from vitreous.data.objects import as_parts
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.errors import DataError
@@ -104,7 +105,12 @@ class TrainSet(Dataset[Item]):
         image, truth = self.source.image(sample), self.source.truth(sample)
         with random_by(self.seed, epoch, sample.id), self.source.naming(sample):
             values, truth = self.augment(image, truth, self.preprocess)
-        return values, truth, (image.shape[1], image.shape[2])
+        return values, _target(truth, values), (image.shape[1], image.shape[2])
+
+
+def _target(truth: Any, image: Tensor) -> Any:
+    """The truth as a task takes it: boxes are in parts of the image, and no more in its pixels."""
+    return as_parts(truth, (image.shape[1], image.shape[2])) if isinstance(truth, dict) else truth
 
 
 @dataclass
@@ -122,7 +128,7 @@ class EvalSet(Dataset[Item]):
             with self.source.naming(sample):
                 values = self.preprocess(image)
             size = (image.shape[1], image.shape[2])
-            return values, self.source.truth(sample), sample.id, size
+            return values, _target(self.source.truth(sample), image), sample.id, size
         except DataError as error:
             return error
 

@@ -1,4 +1,4 @@
-"""Decodes every image of a source once, and its mask where it has one."""
+"""Decodes every image of a source once, and looks at its mask or boxes where it has some."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from vitreous.data.images import shown, unread_pages
 from vitreous.data.preprocess import FULL_SCALE
 from vitreous.data.source import Problem, Sample, Source
+from vitreous.data.sources.boxes import BoxSource
 from vitreous.data.sources.files import FileSource
 from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
@@ -31,8 +32,22 @@ class SeenMask:
     ignored: int
     lone: int
     """Pixels that are unlike all four around them."""
-    thumbnail: NDArray[np.float32]
-    """(16, 16) in 0..1, of the image: what shows whether two look alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBoxes:
+    """What the boxes of one image have told."""
+
+    digest: bytes
+    boxes: NDArray[np.float32]
+    """(n, 4): left, top, right, bottom in pixels."""
+    labels: NDArray[np.int64]
+    crowd: NDArray[np.bool_]
+    names: tuple[str, ...]
+    records: tuple[str, ...]
+    """What problems call each of them, and the same with its file."""
+    cut: int
+    """Boxes that reached over the edge of the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +66,9 @@ class Seen:
     remarks: tuple[Problem, ...] = ()
     """What does not keep the image from being used."""
     mask: SeenMask | None = None
+    boxes: SeenBoxes | None = None
+    thumbnail: NDArray[np.float32] | None = None
+    """(16, 16) in 0..1: what shows whether two images look alike. Not where classes are told."""
 
 
 def look_at_all(
@@ -71,9 +89,12 @@ def _look_at(source: Source, split: str, sample: Sample, statistics: bool) -> Se
     size = sum(map(_size, _files(source, sample).values()))
     try:
         image = source.image(sample)
-        mask = None
+        mask, boxes, remarks = None, None, _remarks(source, sample)
         if source.task == "segment":
-            mask = _seen_mask(source.truth(sample), image, len(source.labels))
+            mask = _seen_mask(source.truth(sample), len(source.labels))
+        if source.task == "detect":
+            boxes, cut_off = _seen_boxes(source, sample)
+            remarks += cut_off
     except DataError as error:
         return Seen(split, sample, _problem(source, sample, str(error)), bytes=size)
     channels, height, width = image.shape
@@ -86,8 +107,10 @@ def _look_at(source: Source, split: str, sample: Sample, statistics: bool) -> Se
         digest=_digest(image),
         bytes=size,
         moments=_moments(image) if statistics else None,
-        remarks=_remarks(source, sample),
+        remarks=remarks,
         mask=mask,
+        boxes=boxes,
+        thumbnail=None if source.task == "classify" else _thumbnail(image),
     )
 
 
@@ -122,7 +145,7 @@ def _digest(values: Tensor) -> bytes:
     return digest.digest()
 
 
-def _seen_mask(mask: Tensor, image: Tensor, classes: int) -> SeenMask:
+def _seen_mask(mask: Tensor, classes: int) -> SeenMask:
     values = mask.numpy()
     counts = np.bincount(values.ravel() + 1, minlength=classes + 1)
     return SeenMask(
@@ -130,8 +153,30 @@ def _seen_mask(mask: Tensor, image: Tensor, classes: int) -> SeenMask:
         pixels=counts[1:],
         ignored=int(counts[0]),
         lone=_lone(values),
-        thumbnail=_thumbnail(image),
     )
+
+
+def _seen_boxes(source: Source, sample: Sample) -> tuple[SeenBoxes, tuple[Problem, ...]]:
+    if isinstance(source, BoxSource):
+        placed = source.placed(sample)
+        truth, cut = placed.truth, sum(far > 0 for far in placed.over)
+        names = [box.name for box in source.objects[sample.id]]
+        records = [source.record(sample, name) for name in names]
+        problems = tuple(source.cut_off(sample, placed))
+    else:
+        truth, cut, problems = source.truth(sample), 0, ()
+        names = [f"object {number + 1}" for number in range(len(truth["labels"]))]
+        records = [f"{sample.id}, {name}" for name in names]
+    seen = SeenBoxes(
+        digest=b"".join(_digest(truth[name]) for name in ("boxes", "labels", "crowd")),
+        boxes=truth["boxes"].numpy(),
+        labels=truth["labels"].numpy(),
+        crowd=truth["crowd"].numpy(),
+        names=tuple(names),
+        records=tuple(records),
+        cut=cut,
+    )
+    return seen, problems
 
 
 def _lone(mask: NDArray[np.int16]) -> int:

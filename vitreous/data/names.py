@@ -78,6 +78,21 @@ def changed_names(labels: LabelMap, names: Names | None) -> LabelMap:
     )
 
 
+def renamed(labels: LabelMap, names: Names | None) -> LabelMap:
+    """`with_names` for a list, `changed_names` for an object from ids to names."""
+    if names is None:
+        return labels
+    return (with_names if _given(names)[2] else changed_names)(labels, names)
+
+
+def numbered_labels(names: Names) -> LabelMap:
+    """Classes 0, 1, 2 … of a list, or those of an object from ids to names; null ignores one."""
+    labels = mask_labels(names)
+    if isinstance(labels.external[0], str):
+        raise DataError("names: has colours, where the numbers of classes are expected")
+    return labels
+
+
 def mask_labels(names: Names) -> LabelMap:
     """The classes of masks and what is ignored in them, all of which the names say.
 

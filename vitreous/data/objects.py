@@ -44,17 +44,12 @@ def mirrored(objects: Objects, size: Size) -> Objects:
 
 
 def as_parts(objects: Objects, size: Size) -> Objects:
-    """What a model learns: centre x, centre y, width and height as parts of the image, and labels.
-
-    Crowds are areas, not objects, and cannot be learned as such.
-    """
-    single = ~objects["crowd"]
-    boxes = objects["boxes"][single]
+    """As models learn and say it: centre x, centre y, width and height, in parts of the image."""
     height, width = size
+    boxes = objects["boxes"]
     scale = torch.tensor([width, height, width, height], dtype=boxes.dtype)
     low, high = (boxes / scale).chunk(2, dim=1)
-    parts = torch.cat(((low + high) / 2, high - low), dim=1)
-    return {"boxes": parts, "labels": objects["labels"][single]}
+    return {**objects, "boxes": torch.cat(((low + high) / 2, high - low), dim=1)}
 
 
 def _moved(objects: Objects, size: Size, move: Callable[[Any], Any]) -> Objects:

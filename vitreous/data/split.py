@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from vitreous.data.source import Sample
-from vitreous.errors import ConfigError
+from vitreous.errors import ConfigError, DataError
 
 
 def draw(seed: int, id: str) -> int:
@@ -59,3 +59,13 @@ def with_val(
             part = f"{fraction:.0%}{' of each class' if by_class else ''}"
             notes.append(f"val: {len(held)} images held out from train ({part}, seed {seed})")
     return {name: splits[name] for name in ("train", "val", "test") if name in splits}
+
+
+def check_apart(splits: dict[str, list[Sample]], name: str) -> None:
+    """An image belongs to one split: what is learned must not be what is tested."""
+    seen: dict[str, str] = {}
+    for split, samples in splits.items():
+        for sample in samples:
+            if seen.setdefault(sample.id, split) != split:
+                both = f"{seen[sample.id]} and {split}"
+                raise DataError(f"{name}: {sample.id} is in both {both}: keep it in one")

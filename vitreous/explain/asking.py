@@ -91,11 +91,7 @@ class OfPixel(Question):
         height, width = image.shape[1:]
         self.chosen = pixel is not None
         self.pixel = (height // 2, width // 2) if pixel is None else pixel
-        if not (0 <= self.pixel[0] < height and 0 <= self.pixel[1] < width):
-            raise ConfigError(
-                f"pixel = {self.pixel}: {name} is {height}x{width} (height x width): y goes from 0 "
-                f"to {height - 1}, x from 0 to {width - 1}"
-            )
+        check_inside(self.pixel, image, name)
         self.view = predictor.view(image, name, self.pixel)
         self.at = self.view.place(*self.pixel)
         self.pixels = torch.zeros(self.view.values.shape[1:])
@@ -134,6 +130,15 @@ class OfPixel(Question):
         found = torch.zeros_like(self.pixels)
         found[: there.shape[0], : there.shape[1]] = there if there.any() else 1.0
         return found
+
+
+def check_inside(pixel: Pixel, image: Tensor, name: str) -> None:
+    height, width = image.shape[1:]
+    if not (0 <= pixel[0] < height and 0 <= pixel[1] < width):
+        raise ConfigError(
+            f"pixel = {pixel}: {name} is {height}x{width} (height x width): y goes from 0 to "
+            f"{height - 1}, x from 0 to {width - 1}"
+        )
 
 
 def ask(predictor: Predictor, image: Tensor, name: str, pixel: Pixel | None) -> Question:

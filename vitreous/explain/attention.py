@@ -6,18 +6,20 @@ that a long sequence costs the memory of one layer. Only the gradient for a clas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.errors import ConfigError
-from vitreous.layers.attention import Attention
+from vitreous.layers.attention import Heads
 from vitreous.layers.head import DistilledOutput
 from vitreous.layers.tap import tapping
+from vitreous.models.detr import DETR
 from vitreous.models.model import Model, Places
 
 Grid = tuple[int, int]
@@ -67,23 +69,24 @@ class Layer:
         return values[..., self.places.prefix :].unflatten(-1, self.places.grid)
 
 
-def look(model: Model, images: Tensor, see: Callable[[Layer], None]) -> Tensor:
+See = Callable[[Layer], None]
+
+
+def look(model: Model, images: Tensor, see: See) -> Any:
     """Show `see` the attention of every block, in order, during one forward; the logits, back.
 
-    The blocks are those of the model's core: a decoder's have other tokens. The last one is
-    computed for all tokens, not only for those that the head reads.
+    The blocks are those of the model's core, since a decoder's have other tokens; or of a detector
+    those of its encoder, which works on what the core gives. The last one is computed for all
+    tokens, not only for those that the head reads.
     """
-    core, count = model.core, 0
-    size = (images.shape[2], images.shape[3])
+    count = 0
 
-    def tap(name: str, tensor: Tensor) -> None:
+    def counted(layer: Layer) -> None:
         nonlocal count
-        if name.endswith(".weights"):
-            name = name.removesuffix(".weights")
-            see(Layer(count, name, tensor, core.places(name, size)))
-            count += 1
+        count += 1
+        see(layer)
 
-    with tapping(core, tap):
+    with showing(model, _watched(model), images, counted):
         output = model.features(images).output
     if not count:
         raise no_attention(model)
@@ -92,8 +95,43 @@ def look(model: Model, images: Tensor, see: Callable[[Layer], None]) -> Tensor:
     return output
 
 
+@contextmanager
+def showing(model: Model, part: str, images: Tensor, see: See) -> Iterator[None]:
+    """Inside, `see` is shown the attention of a part of `model`, by its name, layer by layer, while
+    that is given `images`."""
+    core, count = model.core, 0
+    within = model.get_submodule(part)
+    owner, prefix = (core, "") if within is core else (model, f"{part}.")
+    size = (images.shape[2], images.shape[3])
+
+    def tap(name: str, tensor: Tensor) -> None:
+        nonlocal count
+        if name.endswith(".weights"):
+            name = prefix + name.removesuffix(".weights")
+            see(Layer(count, name, tensor, owner.places(name, size)))
+            count += 1
+
+    with tapping(within, tap):
+        yield
+
+
+def _watched(model: Model) -> str:
+    """The name of the part whose attention is looked at."""
+    if isinstance(model, DETR):
+        return "encoder"
+    return next(name for name, module in model.named_modules() if module is model.core)
+
+
 def has_attention(model: Model) -> bool:
-    return any(isinstance(module, Attention) for module in model.core.modules())
+    """Whether there is any to look at, in the core or, of a detector, behind it."""
+    looking = model if isinstance(model, DETR) else model.core
+    return any(isinstance(module, Heads) for module in looking.modules())
+
+
+def has_distances(model: Model) -> bool:
+    """Whether it has attention between places: a detector may be without an encoder."""
+    watched = model.get_submodule(_watched(model))
+    return any(isinstance(module, Heads) for module in watched.modules())
 
 
 def no_attention(model: Model) -> ConfigError:

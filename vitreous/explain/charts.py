@@ -23,16 +23,21 @@ def line_chart(
     up: str,
     width: int = 460,
     height: int = 250,
+    *,
+    inks: Sequence[tuple[int, int, int]] = (),
+    ends: tuple[float, float] | None = None,
 ) -> str:
     """Lines over a common horizontal axis from 0, with a legend and grid.
 
-    across, up: what the horizontal and the vertical axis show.
+    across, up: what the horizontal and the vertical axis show. `inks` are colours that are
+    explained elsewhere: there is no legend then. `ends`: what the vertical axis has at least.
     """
     points = [point for line in lines.values() for point in line if math.isfinite(point[1])]
     if not points:
         return ""
     x_ticks = ticks(0, max(max(x for x, _ in points), 1e-9))
-    y_ticks = ticks(min(y for _, y in points), max(y for _, y in points))
+    heights = [y for _, y in points] + list(ends or ())
+    y_ticks = ticks(min(heights), max(heights))
     x_labels, y_labels = tick_labels(x_ticks), tick_labels(y_ticks)
     x_end, low, high = x_ticks[-1], y_ticks[0], y_ticks[-1]
     left = round(28 + DIGIT * max(map(len, y_labels)))
@@ -57,17 +62,21 @@ def line_chart(
         f'<text transform="translate(13 {middle[1]:.1f}) rotate(-90)" class="axis mid">'
         f"{html.escape(up)}</text>"
     )
+    room = [round(44 + DIGIT * len(name)) for name in lines]  # in the legend
     for number, (name, line) in enumerate(lines.items()):
         places = [place(x, y) for x, y in line if math.isfinite(y)]
         dash = STROKES[number % len(STROKES)]
+        ink = f' style="stroke:rgb{inks[number]}"' if inks else ""
         parts.append(
             f'<polyline points="{" ".join(places)}" class="line l{number}" '
-            f'stroke-dasharray="{dash}"/>'
+            f'stroke-dasharray="{dash}"{ink}/>'
         )
         if len(places) == 1:  # a line needs two
             x, y = places[0].split(",")
             parts.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="dot l{number}"/>')
-        start = width - right - 110 * (len(lines) - number)
+        if inks:
+            continue
+        start = width - right - sum(room[number:])
         parts.append(
             f'<line x1="{start}" x2="{start + 22}" y1="10" y2="10" class="line l{number}" '
             f'stroke-dasharray="{dash}"/>'

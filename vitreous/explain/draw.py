@@ -8,7 +8,7 @@ from __future__ import annotations
 import colorsys
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,6 +38,7 @@ BAND = 256
 JPEG_SIDE = 65_500
 """The longest side that a JPEG can have."""
 MASK, OVERLAYS, DATA = "-mask.png", ("-overlay.jpg", "-overlay.png"), ".json"
+ENDINGS = (MASK, *OVERLAYS, DATA)
 """How the names of the files that `write` makes end."""
 LARGEST = 255
 """The largest value of an indexed PNG."""
@@ -123,11 +124,7 @@ def overlay(image: Tensor, result: Segmentation) -> Image:
     height, width = result.mask.shape
     key = legend(entries, width, max(11, min(min(height, width) // 32, 64)))
     canvas = np.full((height + key.height, max(width, key.width), 3), 255, np.uint8)
-    shown = image if image.shape[0] == 3 else image[:1]  # of two or many channels the first
-    darkest, brightest = _range(shown)
-    for first in range(0, height, BAND):
-        rows = slice(first, min(first + BAND, height))
-        pixels = _as_bytes(shown[:, rows], darkest, brightest)
+    for rows, pixels in in_bands(image):
         canvas[rows, :width] = blended(pixels, coloured(result.mask[rows], colours))
     canvas[height:, : key.width] = np.asarray(key)
     return Image.fromarray(canvas)
@@ -139,6 +136,15 @@ def blended(pixels: Pixels, colours: Pixels) -> Pixels:
     bright = (pixels * np.array(_BRIGHTNESS, np.uint16)).sum(axis=2, keepdims=True, dtype=np.uint32)
     gray = DARKEST + (bright >> 8) * (255 - DARKEST) // 255
     return (gray * (256 - SHADE) + colours * np.uint32(SHADE) >> 8).astype(np.uint8)
+
+
+def in_bands(image: Tensor) -> Iterator[tuple[slice, Pixels]]:
+    """An image (c, h, w) as it is stored, some rows after the others, as it is looked at."""
+    shown = image if image.shape[0] == 3 else image[:1]  # of two or many channels the first
+    darkest, brightest = _range(shown)
+    for first in range(0, image.shape[1], BAND):
+        rows = slice(first, min(first + BAND, image.shape[1]))
+        yield rows, _as_bytes(shown[:, rows], darkest, brightest)
 
 
 def _range(image: Tensor) -> tuple[float, float]:
@@ -169,8 +175,8 @@ def legend(entries: Sequence[Entry], width: int, size: int) -> Image:
     """Colours with their words, in lines that fit into `width`, or into the longest entry's."""
     from PIL import Image, ImageDraw
 
-    font, line, gap = _font(size), round(1.7 * size), size
-    lengths = [round(2.2 * size + font.getlength(entry.words)) + gap for entry in entries]
+    letters, line, gap = font(size), round(1.7 * size), size
+    lengths = [round(2.2 * size + letters.getlength(entry.words)) + gap for entry in entries]
     width = max(width, gap + max(lengths))
     places, x, y = [], gap, size // 2
     for length in lengths:
@@ -183,12 +189,12 @@ def legend(entries: Sequence[Entry], width: int, size: int) -> Image:
     for entry, (x, y) in zip(entries, places, strict=True):
         box = (x, y + 0.35 * size, x + 1.6 * size, y + 1.45 * size)
         drawing.rectangle(box, fill=entry.colour, outline="#606060")
-        drawing.text((x + 2.2 * size, y + 0.9 * size), entry.words, "#101010", font, anchor="lm")
+        drawing.text((x + 2.2 * size, y + 0.9 * size), entry.words, "#101010", letters, anchor="lm")
     return picture
 
 
 @lru_cache(maxsize=4)
-def _font(size: int) -> FreeTypeFont:
+def font(size: int) -> FreeTypeFont:
     """The one that matplotlib brings along: it knows more alphabets than Pillow's own."""
     from matplotlib import get_data_path
     from PIL import ImageFont
@@ -200,12 +206,21 @@ def write(result: Segmentation, image: Tensor, folder: Path, name: str) -> None:
     """The mask, the image under it, and the areas of the classes; `image` as it is stored."""
     folder.mkdir(parents=True, exist_ok=True)
     mask_picture(result).save(folder / f"{name}{MASK}")
-    drawn = overlay(image, result)
-    over = f"{name}{OVERLAYS[max(drawn.size) > JPEG_SIDE]}"
-    drawn.save(folder / over, quality=92, subsampling=0)
+    over = save(overlay(image, result), folder, name, OVERLAYS)
     told = result.to_dict()
     values = dict(zip(result.names, mask_values(result.ids), strict=True))
     for each in told["classes"]:
         each["value"] = values[each["label"]]
-    told |= {"mask": f"{name}{MASK}", "overlay": over}
-    (folder / f"{name}{DATA}").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    save_data(told | {"mask": f"{name}{MASK}", "overlay": over}, folder, name)
+
+
+def save(drawn: Image, folder: Path, name: str, endings: tuple[str, str]) -> str:
+    """As JPEG, or where it is too large for that as PNG, by their endings; the file's name, back"""
+    file = f"{name}{endings[max(drawn.size) > JPEG_SIDE]}"
+    drawn.save(folder / file, quality=92, subsampling=0)
+    return file
+
+
+def save_data(told: dict[str, Any], folder: Path, name: str) -> None:
+    text = json.dumps(told, indent=2) + "\n"
+    (folder / f"{name}{DATA}").write_text(text, encoding="utf-8")

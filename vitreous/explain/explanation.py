@@ -19,25 +19,18 @@ from vitreous.explain.attention import (
     look,
     no_attention,
 )
+from vitreous.explain.objects import DetectionExplanation, explain_objects
+from vitreous.explain.seen import Seen
 from vitreous.models.model import Places
 from vitreous.predict import Predictor
 from vitreous.results import Classification, Segmentation
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """One image and what the model did with it. Maps are (gh, gw), a number for each patch."""
+class Explanation(Seen):
+    """What the model did with an image of which it says a class, or one of each pixel."""
 
     result: Classification | Segmentation
-    """Of the whole image, also where the rest is about a part of it."""
-    image: Tensor
-    """(c, h, w) in 0..1, as the model sees it."""
-    grid: tuple[int, int]
-    """Patches in height and width, where they are smallest."""
-    pixels: tuple[int, int]
-    """Height and width of such a patch in `image`."""
-    region: tuple[float, float, float, float]
-    """top, left, height and width of what the model sees, in pixels of the image as given."""
     attention: list[Tensor]
     """For each layer (heads, gh, gw): what the tokens that the head reads attend to, or what the
     patch of the pixel does that is asked about. Swin's later layers have coarser grids."""
@@ -52,29 +45,10 @@ class Explanation:
     asked: Asked | None = None
     """For segmentation: the pixel that is asked about."""
 
-    def box(self, row: int, column: int) -> tuple[float, float, float, float]:
-        """top, left, bottom, right of a patch, in pixels of the image as given."""
-        if not (0 <= row < self.grid[0] and 0 <= column < self.grid[1]):
-            raise ConfigError(
-                f"there is no patch ({row}, {column}) in a grid of {self.grid[0]}x{self.grid[1]}"
-            )
-        top, left, height, width = self.region
-        tall = self.pixels[0] * height / self.image.shape[1]
-        wide = self.pixels[1] * width / self.image.shape[2]
-        return (
-            top + row * tall,
-            left + column * wide,
-            min(top + (row + 1) * tall, top + height),
-            min(left + (column + 1) * wide, left + width),
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """For programs: everything as lists, without the picture."""
         return {
-            **self.result.to_dict(),
-            "grid": list(self.grid),
-            "pixels": list(self.pixels),
-            "region": list(self.region),
+            **super().to_dict(),
             **({} if self.asked is None else {"pixel": list(self.asked.pixel)}),
             "attention": [layer.tolist() for layer in self.attention],
             "rollout": self.rollout.tolist(),
@@ -89,14 +63,18 @@ def explain(
     *,
     pixel: Pixel | None = None,
     layers: bool = False,
-) -> Explanation:
+) -> Explanation | DetectionExplanation:
     """Why the model says what it says about an image (a path, an array, a PIL image, a tensor).
 
-    `classes` are names, or how many of the likeliest, to make maps for. `pixel` (y, x) is asked
-    about where each pixel has a class, and is the middle one unless given. `layers` keeps all
+    `classes` are names, or how many of the likeliest, to make maps for; of a detector, names whose
+    objects are explained. `pixel` (y, x) is asked about where each pixel has a class, and is the
+    middle one unless given; of a detector, in the middle of the surest object. `layers` keeps all
     attention, which for long sequences is much.
     """
     check(predictor, classes, pixel)
+    if predictor.task.name == "detect":
+        names = None if isinstance(classes, int) else classes
+        return explain_objects(predictor, image, names, pixel=pixel, layers=layers)
     model, labels = predictor.model, predictor.labels
     question = ask(predictor, *predictor.read(image), pixel)
     view = question.view
@@ -158,7 +136,7 @@ def check(predictor: Predictor, classes: Sequence[str] | int, pixel: Pixel | Non
 
 
 def _check_pixel(predictor: Predictor, pixel: Any) -> None:
-    if predictor.task.name != "segment":
+    if predictor.task.name == "classify":
         raise ConfigError(
             f"pixel = {pixel}: this model says one thing of a whole image: leave the pixel out"
         )

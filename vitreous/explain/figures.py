@@ -12,27 +12,32 @@ import numpy as np
 from torch import Tensor
 
 from vitreous.explain.charts import percent
-from vitreous.explain.draw import Entry, Pixels
+from vitreous.explain.draw import Colour, Entry, Pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from vitreous.explain.boxes import Mark
+
 MAX_NUMBERED = 30
 """Classes up to which each cell of a confusion matrix shows its number."""
 MAX_COUNT = 99_999
 """The largest number that fits into a cell."""
-SCORES = {"f1": "F1", "iou": "intersection over union"}
+SCORES = {"f1": "F1", "iou": "intersection over union", "ap": "average precision"}
 """What tells how hard a class is, by task."""
 
 
 def write_evaluation(result: dict[str, Any], folder: Path) -> list[Path]:
-    """The confusion matrix, the classes' scores, and the calibration, as far as there are any."""
+    """The confusion matrix, the classes' scores, the calibration, and precision over recall, as far
+    as there are any."""
     figures = {"classes": class_scores(result["classes"])}
     if "confusion" in result:
         figures["confusion"] = confusion(list(result["classes"]), result["confusion"])
     if "calibration" in result:
         figures["calibration"] = calibration(result["calibration"], result["calibration_error"])
+    if "curves" in result:
+        figures["precision"] = precision_recall(result["curves"])
     return [save(figure, folder / f"{name}.png") for name, figure in figures.items()]
 
 
@@ -75,6 +80,33 @@ def calibration(bins: dict[str, Sequence[float]], error: float) -> Figure:
     axes.set(xlabel="how sure", ylabel="how often right", title=title, xlim=(0, 1), ylim=(0, 1.03))
     axes.legend(loc="upper left")
     return figure
+
+
+def precision_recall(curves: dict[str, Any]) -> Figure:
+    """How much of what is said is right, over how much is found, at an IoU of 0.5: a line for each
+    class, or where these are many, their mean."""
+    from matplotlib import colormaps
+
+    figure = _figure(6, 4.5)
+    axes = figure.add_subplot()
+    lines = precision_lines(curves)
+    inks = colormaps["tab10"].colors  # type: ignore[attr-defined]
+    for (name, line), ink in zip(lines.items(), inks, strict=False):
+        axes.plot(curves["recall"], line, label=f"{name} ({np.mean(line):.2f})", color=ink)
+    axes.set(xlabel="recall: how much is found", ylabel="precision: how much of it is right")
+    axes.set(xlim=(0, 1), ylim=(0, 1.03), title="at an IoU of 0.5; in brackets: AP50")
+    if lines:
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    return figure
+
+
+def precision_lines(curves: dict[str, Any], most: int = 10) -> dict[str, list[float]]:
+    """By class, or, of more than `most`, their mean; without those of which there is nothing."""
+    known = {name: line for name, line in curves["precision"].items() if line is not None}
+    if len(known) <= most:
+        return known
+    mean = np.mean(list(known.values()), axis=0)
+    return {f"mean of {len(known)} classes": mean.tolist()}
 
 
 def class_scores(classes: dict[str, dict[str, Any]], limit: int = 40) -> Figure:
@@ -173,6 +205,81 @@ def overlays(
     return figure
 
 
+def object_maps(
+    image: Tensor,
+    marks: Sequence[Mark],
+    maps: Sequence[Tensor],
+    pixels: tuple[int, int],
+    title: str = "what it finds",
+) -> Figure:
+    """The image with boxes, and for each where its query looks (DETR, figure 6); bright is much.
+
+    Boxes are in pixels of the image, and `pixels` are the height and width of a patch.
+    """
+    columns = min(len(maps) + 1, 4)
+    rows = -(-(len(maps) + 1) // columns)
+    tall = min(2.6 * image.shape[1] / image.shape[2], 4.0)
+    figure = _figure(2.6 * columns, (tall + 0.25) * rows + 0.1)
+    first, *axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    _show_image(first, image)
+    first.set_title(title if marks else "nothing is found", fontsize=8)
+    for mark in marks:
+        _show_box(first, mark)
+    for place in axes[len(maps) :]:
+        place.axis("off")
+    for place, mark, values in zip(axes, marks, maps, strict=False):
+        _show_looking(place, image, mark, values, pixels)
+        place.set_title(mark.words, fontsize=8)
+    return figure
+
+
+def object_rows(
+    image: Tensor,
+    marks: Sequence[Mark],
+    maps: Sequence[Tensor],
+    pixels: tuple[int, int],
+    column: str,
+) -> Figure:
+    """A row for each object, a column for each of its maps (count, gh, gw), which `column` calls
+    them: layer, head."""
+    count = max((len(each) for each in maps), default=0)
+    tall = min(1.4 * image.shape[1] / image.shape[2], 2.2)
+    figure = _figure(min(1.4 * (count + 1) + 0.5, 24), min(tall * max(len(maps), 1) + 0.5, 24))
+    axes = figure.subplots(max(len(maps), 1), count + 1, squeeze=False)
+    if not maps:
+        _show_image(axes[0][0], image)
+        axes[0][0].set_title("nothing is found", fontsize=8)
+    for line, (mark, of_object) in enumerate(zip(marks, maps, strict=True)):
+        _show_image(axes[line][0], image)
+        _show_box(axes[line][0], mark)
+        axes[line][0].set_ylabel(mark.words, fontsize=8)
+        for number, values in enumerate(of_object):
+            _show_looking(axes[line][number + 1], image, mark, values, pixels)
+            if line == 0:
+                axes[0][number + 1].set_title(f"{column} {number + 1}", fontsize=8)
+    return figure
+
+
+def _show_looking(
+    axes: Axes, image: Tensor, mark: Mark, values: Tensor, pixels: tuple[int, int]
+) -> None:
+    """An object's map over the image in gray, so that all colour is the map's, and its box."""
+    _show_image(axes, image.mean(dim=0, keepdim=True) if image.shape[0] == 3 else image)
+    _show_map(axes, values, pixels)
+    _show_box(axes, mark)
+    axes.set(xlim=(-0.5, image.shape[2] - 0.5), ylim=(image.shape[1] - 0.5, -0.5))
+
+
+def _show_box(axes: Axes, mark: Mark) -> None:
+    """In its colour on white, which is seen on dark and on light."""
+    from matplotlib.patches import Rectangle
+
+    left, top, right, bottom = mark.box
+    for ink, width in (("white", 3.0), (_hex(mark.colour), 1.6)):
+        corner = (left - 0.5, top - 0.5)  # the middle of a pixel is its number
+        axes.add_patch(Rectangle(corner, right - left, bottom - top, fill=False, ec=ink, lw=width))
+
+
 def position_grid(similar: Tensor, most: int = 14) -> Figure:
     """(gh, gw, gh, gw): the grid of grids of ViT's figure 7; bright is alike."""
     gh, gw = similar.shape[:2]
@@ -202,6 +309,8 @@ def filter_grid(components: Tensor, columns: int = 7) -> Figure:
 
 def distance_chart(distances: Sequence[Tensor], widest: float) -> Figure:
     """For each layer (heads,) in pixels: a dot for each head (ViT, figure 7 right)."""
+    from matplotlib.ticker import MaxNLocator
+
     figure = _figure(6, 4)
     axes = figure.add_subplot()
     for number, layer in enumerate(distances):
@@ -209,6 +318,7 @@ def distance_chart(distances: Sequence[Tensor], widest: float) -> Figure:
     means = [layer.mean() for layer in distances]
     axes.plot(range(1, len(distances) + 1), means, "--", color="black", label="mean")
     axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, widest or 1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title("each dot is one head", fontsize=9)
     axes.legend()
     return figure
@@ -235,11 +345,15 @@ def _show_said(axes: Axes, said: Said, image: Tensor, most: int = 12) -> None:
     axes.set(xlim=(-0.5, image.shape[2] - 0.5), ylim=(image.shape[1] - 0.5, -0.5))
     axes.set_title("what it says", fontsize=8)
     shown = said.entries if len(said.entries) <= most else said.entries[: most - 1]
-    patches = [Patch(color="#{:02x}{:02x}{:02x}".format(*e.colour), label=e.words) for e in shown]
+    patches = [Patch(color=_hex(entry.colour), label=entry.words) for entry in shown]
     if len(shown) < len(said.entries):
         patches.append(Patch(color="none", label=f"and {len(said.entries) - len(shown)} more"))
     below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0)}
     axes.legend(handles=patches, ncols=2, fontsize=7, frameon=False, handlelength=1.2, **below)
+
+
+def _hex(colour: Colour) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
 def _mark(axes: Axes, pixel: tuple[int, int] | None) -> None:

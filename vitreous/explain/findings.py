@@ -13,6 +13,8 @@ class Findings:
 
     primary: tuple[str, str]
     """What the number that decides is called, and what it says."""
+    beside: dict[str, str] = {}  # noqa: RUF012
+    """Other numbers of an evaluation to draw beside it, and what they are called."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor

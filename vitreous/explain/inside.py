@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 
 import numpy as np
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from vitreous.data.source import Sample, Source
 from vitreous.explain import figures
-from vitreous.explain.attention import has_attention, mean_distances
+from vitreous.explain.attention import has_attention, has_distances, mean_distances
 from vitreous.explain.draw import Entry, blended, coloured, colours_of
 from vitreous.explain.explanation import Explanation, explain
+from vitreous.explain.objects import DetectionExplanation
 from vitreous.explain.parameters import filters, position_similarity
 from vitreous.explain.pictures import as_picture
 from vitreous.predict import Predictor
@@ -32,23 +34,32 @@ WORDS = {
 
 def model_figures(predictor: Predictor, values: Sequence[Tensor]) -> dict[str, figures.Figure]:
     """What belongs to the model, by name; distances over images as the model takes them."""
-    batches = (
-        torch.stack(list(values[i : i + 8])).to(predictor.device) for i in range(0, len(values), 8)
-    )
-    distances = mean_distances(predictor.model, batches)
-    found = {
-        "distances": figures.distance_chart(distances.result(), distances.widest),
-        "filters": figures.filter_grid(filters(predictor.model)),
-    }
+    found = {}
+    if has_distances(predictor.model):
+        batches = (batch.to(predictor.device) for batch in _batches(values))
+        distances = mean_distances(predictor.model, batches)
+        found["distances"] = figures.distance_chart(distances.result(), distances.widest)
+    found["filters"] = figures.filter_grid(filters(predictor.model))
     similar = position_similarity(predictor.model)
     if similar is not None:
         found["positions"] = figures.position_grid(similar)
     return found
 
 
-def map_figure(found: Explanation) -> figures.Figure:
+def _batches(values: Sequence[Tensor], most: int = 8) -> Iterator[Tensor]:
+    """Neighbours of the same size together."""
+    for _, alike in groupby(values, lambda image: image.shape):
+        while together := list(islice(alike, most)):
+            yield torch.stack(together)
+
+
+def map_figure(found: Explanation | DetectionExplanation) -> figures.Figure:
     """Rollout and class maps beside the image, and what is said of its pixels, if they are asked
-    about: then rollout goes back from the marked one."""
+    about: then rollout goes back from the marked one. Or where the queries of objects look."""
+    if isinstance(found, DetectionExplanation):
+        looks = [look.map for look in found.looks]
+        title = f"all less sure than {found.result.threshold:g}" if found.below else "what it finds"
+        return figures.object_maps(found.image, found.marks(), looks, found.pixels, title)
     asked = found.asked
     maps = {"rollout" if asked is None else "rollout, from the marked pixel": found.rollout}
     maps |= {f"for {name}": values for name, values in found.class_maps.items()}
@@ -73,11 +84,10 @@ def inside_views(predictor: Predictor, source: Source, samples: Sequence[Sample]
     """A section of the report; nothing for a model without attention."""
     if not has_attention(predictor.model):
         return ""
+    words = "where it looks" if predictor.task.name == "detect" else "what decides"
     shown = samples[:: max(len(samples) // SHOWN, 1)][:SHOWN]
     parts = [
-        _figure(
-            map_figure(explain(predictor, source.image(sample), 2)), f"what decides: {sample.id}"
-        )
+        _figure(map_figure(explain(predictor, source.image(sample), 2)), f"{words}: {sample.id}")
         for sample in shown
     ]
     measured = samples[:: max(len(samples) // MEASURED, 1)][:MEASURED]

@@ -14,6 +14,7 @@ from vitreous.explain.charts import line_chart
 from vitreous.explain.findings import Findings
 from vitreous.explain.inside import inside_views
 from vitreous.explain.report_classify import Mistakes
+from vitreous.explain.report_detect import WorstBoxes
 from vitreous.explain.report_segment import WorstMasks
 from vitreous.explain.style import STYLE
 from vitreous.predict import load
@@ -22,7 +23,11 @@ from vitreous.tasks import TASKS
 from vitreous.train.opening import open_named, stored_recipe
 from vitreous.train.recipe import Recipe
 
-FINDINGS: dict[str, type[Findings]] = {"classify": Mistakes, "segment": WorstMasks}
+FINDINGS: dict[str, type[Findings]] = {
+    "classify": Mistakes,
+    "segment": WorstMasks,
+    "detect": WorstBoxes,
+}
 """What the page shows of each task."""
 
 
@@ -120,7 +125,7 @@ def page(
 <p class="soft">Vitreous training report</p><h1>{html.escape(title)}</h1>
 <p>{len(config.labels)} classes{at_best}. Measured on the split <b>{split}</b>.</p>
 <div class="big">{tiles}</div>
-<h2>Learning</h2><div class="charts">{_curves(evaluations, primary, found.primary)}</div>
+<h2>Learning</h2><div class="charts">{_curves(evaluations, primary, found)}</div>
 {found.sections(result)}
 {inside}<h2>What was trained on what</h2><table class="story">{trained}</table>
 <h2>All settings of the model</h2><pre>{html.escape(json.dumps(facts, indent=2))}</pre>
@@ -128,15 +133,39 @@ def page(
 """
 
 
-def _curves(evaluations: list[dict[str, Any]], primary: str, words: tuple[str, str]) -> str:
-    """`words`: what the number that decides is called, and what it says."""
+def _curves(evaluations: list[dict[str, Any]], primary: str, found: Findings) -> str:
+    """Loss, with its terms where it has several, the numbers that decide, and the learning rate."""
 
     def line(key: str) -> list[tuple[float, float]]:
-        return [(m["epoch"], m[key]) for m in evaluations if key in m]
+        return [(m["epoch"], m[key]) for m in evaluations if m.get(key) is not None]
 
-    losses = {"training": line("train_loss"), "validation": line("loss")}
+    def lines(keys: dict[str, str]) -> dict[str, list[tuple[float, float]]]:
+        return {name: points for key, name in keys.items() if (points := line(key))}
+
+    name, says = found.primary
+    numbers = {primary: name, **found.beside} if found.beside else {primary: "validation"}
+    losses = {"train_loss": "training", "loss": "validation"}
     return (
-        line_chart("loss", {name: each for name, each in losses.items() if each}, "epoch", "loss")
-        + line_chart(words[0], {"validation": line(primary)}, "epoch", words[1])
+        line_chart("loss", lines(losses), "epoch", "loss")
+        + "".join(
+            line_chart(title, lines(terms), "epoch", "loss")
+            for title, terms in loss_terms(evaluations).items()
+        )
+        + line_chart(name, lines(numbers), "epoch", says)
         + line_chart("learning rate", {"rate": line("lr")}, "epoch", "rate")
     )
+
+
+def loss_terms(evaluations: list[dict[str, Any]], most: int = 3) -> dict[str, dict[str, str]]:
+    """The terms of a loss that has several, by the title of the chart that has them, and by their
+    keys: those of the output, and those of the layers before it (aux), at most so many in one."""
+    keys = list(dict.fromkeys(key for m in evaluations for key in m if key.startswith("loss_")))
+    charts = {}
+    for title, start in (("loss, by term", "loss_"), ("of earlier layers", "loss_aux_")):
+        aux = start != "loss_"
+        own = [key for key in keys if key.startswith("loss_aux_") == aux]
+        for first in range(0, len(own), most):
+            number = f" ({first // most + 1})" if len(own) > most else ""
+            part = own[first : first + most]
+            charts[title + number] = {key: key.removeprefix(start) for key in part}
+    return charts

@@ -34,6 +34,8 @@ border:1px solid color-mix(in srgb,var(--ink) 40%,transparent)}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem}.legend span{white-space:nowrap}
 .trios{display:grid;gap:1.2rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,28rem),1fr))}
 .trios div{display:grid;grid-template-columns:repeat(3,1fr);gap:.3rem}.trios img{width:100%}
+.pairs{display:grid;gap:1.2rem;grid-template-columns:repeat(auto-fill,minmax(min(100%,28rem),1fr))}
+.pairs div{display:grid;grid-template-columns:repeat(2,1fr);gap:.3rem}.pairs img{width:100%}
 .fine{image-rendering:auto}
 .inside{margin:1rem 0}.inside img{image-rendering:auto;background:#fff}
 pre{background:color-mix(in srgb,var(--line) 40%,transparent);padding:.7rem 1rem;overflow-x:auto;

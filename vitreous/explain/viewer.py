@@ -18,7 +18,9 @@ from torch import Tensor
 
 from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Explanation
+from vitreous.explain.objects import DetectionExplanation
 from vitreous.explain.pictures import as_picture, data_url, steps_url
+from vitreous.models.model import Places
 from vitreous.results import Classification
 
 STEPS = 15
@@ -26,36 +28,82 @@ BUDGET = 3_000_000
 """Bytes of attention before base64: half a byte for each value."""
 
 
-def page(explanation: Explanation, positions: Tensor | None = None, title: str = "") -> str:
+def page(
+    explanation: Explanation | DetectionExplanation,
+    positions: Tensor | None = None,
+    title: str = "",
+) -> str:
     """The page for an explanation with its layers; `positions` (gh, gw, gh, gw)."""
-    assert explanation.layers, "explain(..., layers=True) keeps what the page needs"
     layers, note = _within_budget(explanation.layers)
-    asked, prefix = explanation.asked, layers[0].places.prefix
-    patches = explanation.grid[0] * explanation.grid[1]
-    if patches == 1 or patches**2 / 2 > BUDGET:
-        positions = None
-    whence = "" if asked is None else ", back from the pixel"
-    maps = {f"rollout over all layers{whence}": explanation.rollout}
-    maps |= {f"for the class {name}": values for name, values in explanation.class_maps.items()}
     data = {
         "picture": data_url(as_picture(explanation.image)),
         "grid": explanation.grid,
+        "pixels": explanation.pixels,
         "size": list(explanation.image.shape[1:]),
-        "prefix": prefix,
-        "prefixNames": explanation.prefix,
         "headName": "mean of all heads" if "averaged" in note else "the only one",
-        "answer": _answer(explanation),
-        "chosen": None if asked is None else _shares(asked.at, explanation.image),
         "note": note,
         "layers": [_layer(layer) for layer in layers],
-        "maps": {name: _short(values.flatten()) for name, values in maps.items()},
-        "positions": None if positions is None else _packed_positions(positions),
     }
+    if isinstance(explanation, DetectionExplanation):
+        data |= _of_objects(explanation) | {"note": note and f"Of the encoder: {note}"}
+    else:
+        assert layers, "explain(..., layers=True) keeps what the page needs"
+        data |= _of_classes(explanation, positions)
     text = files("vitreous.explain").joinpath("viewer.html").read_text(encoding="utf-8")
     # "</script>" inside the data would end it; "<" may be written otherwise in JSON
     body = json.dumps(data).replace("<", "\\u003c")
     title = html.escape(title or explanation.result.image)
     return text.replace("__TITLE__", title).replace("__DATA__", body)
+
+
+def _of_classes(explanation: Explanation, positions: Tensor | None) -> dict[str, Any]:
+    """Rollout, class maps and positions."""
+    patches = explanation.grid[0] * explanation.grid[1]
+    if patches == 1 or patches**2 / 2 > BUDGET:
+        positions = None
+    asked = explanation.asked
+    whence = "" if asked is None else ", back from the pixel"
+    maps = {f"rollout over all layers{whence}": explanation.rollout}
+    maps |= {f"for the class {name}": values for name, values in explanation.class_maps.items()}
+    return {
+        "prefix": explanation.layers[0].places.prefix,
+        "prefixNames": explanation.prefix,
+        "answer": _answer(explanation),
+        "chosen": None if asked is None else _shares(asked.at, explanation.image),
+        "maps": {name: _short(values.flatten()) for name, values in maps.items()},
+        "positions": None if positions is None else _packed_positions(positions),
+        "objects": None,
+    }
+
+
+def _of_objects(explanation: DetectionExplanation) -> dict[str, Any]:
+    """The objects that were found, with the attention of their queries for each layer."""
+    result, looks = explanation.result, explanation.looks
+    counts = ", ".join(f"{count} {name}" for name, count in result.counts.items())
+    answer = f"Found: {counts}" if counts else f"Nothing is as sure as {result.threshold:g}"
+    if explanation.below and looks:
+        answer += ". The surest:"
+    places = Places(0, explanation.grid, explanation.pixels)
+    weights = [look.heads.flatten(2) for look in looks]  # (layers, heads, n) each
+    layers = torch.stack(weights, dim=2) if weights else ()
+    height, width = explanation.image.shape[1:]
+    return {
+        "prefix": 0,
+        "prefixNames": (),
+        "answer": answer,
+        "chosen": _shares(explanation.at, explanation.image),
+        "maps": {},
+        "positions": None,
+        "objects": {
+            "names": [mark.words for mark in explanation.marks()],
+            "boxes": [
+                [left / width, top / height, right / width, bottom / height]
+                for left, top, right, bottom in (mark.box for mark in explanation.marks())
+            ],
+            "layers": [_layer(Layer(i, "", each[None], places)) for i, each in enumerate(layers)],
+            "first": not explanation.chosen,
+        },
+    }
 
 
 def _answer(explanation: Explanation) -> str:

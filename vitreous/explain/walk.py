@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -64,6 +65,8 @@ class Stop:
     words: str
     pictures: list[Tensor]
     """Each (c, h, w) in 0..1."""
+    large: bool = False
+    """Whether there are words in the pictures, which are to be read."""
 
 
 @torch.no_grad()
@@ -107,7 +110,7 @@ def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
             patches = stop.pictures[0][-grid[0] * grid[1] :]
             drawn = [principal_colours(patches, grid), *stop.pictures[1:]]
             stops[number] = replace(stop, pictures=drawn)
-    image = _cut(predictor.preprocess.restore(values), places[0])
+    image = cut_up(predictor.preprocess.restore(values), places[0])
     first = Stop("image", spelled("image", batch), WORDS["image"], [image])
     return [first, *stops], output[0].cpu()
 
@@ -135,7 +138,7 @@ def _words(name: str) -> str:
     return numbered.format(number=int(number) + 1, merged=merged) if numbered else WORDS[name]
 
 
-def _cut(image: Tensor, places: Places) -> Tensor:
+def cut_up(image: Tensor, places: Places) -> Tensor:
     """The image, enlarged if it is small, with lines between its patches."""
     times = max(1, -(-400 // max(image.shape[1:])))
     cut = image.repeat_interleave(times, dim=1).repeat_interleave(times, dim=2)
@@ -158,29 +161,36 @@ def _pictures(tensor: Tensor, name: str) -> list[Tensor]:
     return [stretched(tensor.reshape(1, 1, -1))]
 
 
-def _size(picture: Tensor) -> str:
+def _size(picture: Tensor, stop: Stop) -> str:
     """A vector is a strip, everything else has its proportions."""
+    if stop.large:
+        return 'class="fine" width="480" style="grid-column:1/-1"'
     return 'width="400" height="24"' if picture.shape[:2] == (1, 1) else 'width="200"'
 
 
 def walk_page(predictor: Predictor, view: View, title: str) -> str:
     """The walk as a page for students."""
     stops, output = walk(predictor, view.values)
+    if output.ndim == 1:
+        answer = _chances(output, predictor)
+    else:
+        answer = _areas(output[:, : view.inside[0], : view.inside[1]], predictor)
+    return page(predictor, stops, answer, title)
+
+
+def page(predictor: Predictor, stops: Sequence[Stop], answer: str, title: str) -> str:
+    """The stages one below the other, and last the rows of a table: what comes out."""
     sections = []
     for number, stop in enumerate(stops):
         shape = " × ".join(map(str, stop.shape))
         shown = "".join(
-            f'<img src="{data_url(as_picture(picture))}" {_size(picture)} alt="{stop.name}">'
+            f'<img src="{data_url(as_picture(picture))}" {_size(picture, stop)} alt="{stop.name}">'
             for picture in stop.pictures
         )
         sections.append(
             f"<h2>{number}. {html.escape(stop.name)} <span class=soft>{shape}</span></h2>"
             f'<p>{html.escape(stop.words)}</p><div class="shots wide">{shown}</div>'
         )
-    if output.ndim == 1:
-        answer = _chances(output, predictor)
-    else:
-        answer = _areas(output[:, : view.inside[0], : view.inside[1]], predictor)
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{html.escape(title)}</title><style>{STYLE}</style></head><body><main>

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from vitreous.errors import ConfigError
-from vitreous.layers.head import DistilledOutput
 
 
 class Features(NamedTuple):
@@ -16,12 +15,12 @@ class Features(NamedTuple):
 
     tokens: (b, p + n, d) each, the `prefix` class, distillation and register tokens first.
     maps:   (b, d, gh, gw) each, the patch tokens back in their places.
-    output: what `model(images)` gives.
+    output: what `model(images)` gives: one tensor, or the named tuple that the model says.
     """
 
     tokens: list[Tensor]
     maps: list[Tensor]
-    output: Tensor | DistilledOutput
+    output: Any
     prefix: int
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from vitreous.config import changed
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.models import cpvt, deit, hybrid, resnet, segmenter, swin, vit
+from vitreous.models import cpvt, deit, detr, hybrid, resnet, segmenter, swin, vit
 from vitreous.models.model import Model
 from vitreous.models.names import translate
 
@@ -39,6 +39,7 @@ FAMILIES = {
     "segmenter": Family(
         segmenter.Segmenter, segmenter.SegmenterConfig, segmenter.VARIANTS, part="encoder"
     ),
+    "detr": Family(detr.DETR, detr.DETRConfig, detr.VARIANTS, part="backbone"),
 }
 
 

@@ -71,6 +71,11 @@ FOREIGN: list[tuple[str, str, dict[str, Any]]] = [
     ),
     (rf"microsoft/swin-{_SIZE}-patch4-window7-224(-in22k)?", "swin-{initial}", {}),
     (rf"microsoft/swin-{_SIZE}-patch4-window12-384(-in22k)?", "swin-{initial}-384", {}),
+    (r"facebook/detr-resnet-(?P<layers>50|101)", "detr-r{layers}", {}),
+    (r"facebook/detr-resnet-(?P<layers>50|101)-dc5", "detr-r{layers}-dc5", {}),
+    # facebookresearch/detr
+    (r"detr_resnet(?P<layers>50|101)", "detr-r{layers}", {}),
+    (r"detr_resnet(?P<layers>50|101)_dc5", "detr-r{layers}-dc5", {}),
     # google-research/vision_transformer
     (r"(vit-)?(?P<size>ti|s|b|l|h)_(?P<patch>\d+)", "vit-{size}/{patch}", {}),
     (r"r_?\+?(vit-)?ti_16", "r+vit-ti/16", {}),

@@ -78,6 +78,11 @@ class FrozenBatchNorm(nn.Module):
     it (`normed`): one operation instead of two, while training too.
     """
 
+    weight: Tensor
+    bias: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+
     def __init__(self, channels: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
@@ -168,7 +173,7 @@ class Basic(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu_(normed(self.conv1, self.norm1, x))
-        return F.relu_(normed(self.conv2, self.norm2, out) + self.shortcut(x))
+        return F.relu_(normed(self.conv2, self.norm2, out).add_(self.shortcut(x)))
 
 
 class Bottleneck(nn.Module):
@@ -188,7 +193,7 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu_(normed(self.conv1, self.norm1, x))
         out = F.relu_(normed(self.conv2, self.norm2, out))
-        return F.relu_(normed(self.conv3, self.norm3, out) + self.shortcut(x))
+        return F.relu_(normed(self.conv3, self.norm3, out).add_(self.shortcut(x)))
 
 
 BLOCKS: dict[str, type[Basic] | type[Bottleneck]] = {"basic": Basic, "bottleneck": Bottleneck}
@@ -277,6 +282,8 @@ class ResNet(Trunk, Model):
 
     def _run(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
         self.check_images(images)
+        if images.device.type == "cpu":  # whose convolutions are faster so
+            images = images.contiguous(memory_format=torch.channels_last)
         maps = self.pyramid(images)
         pooled = self.show("pool", maps[-1].mean(dim=(2, 3)))
         return self.show("head", self.head(pooled)), maps[1:]

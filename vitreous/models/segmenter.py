@@ -86,11 +86,24 @@ class LinearDecoder(nn.Module):
         return self.out(maps[-1].permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
+class Affine(nn.Module):
+    """A factor and an offset for each of the last axis; the factor makes scores of cosines."""
+
+    def __init__(self, count: int, factor: float = 5.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((count,), factor))
+        self.bias = nn.Parameter(torch.zeros(count))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight + self.bias
+
+
 class MaskTransformer(nn.Module):
     """Patches and one embedding for each class in one transformer (section 3.2, Mask Transformer).
 
     The score of a class at a patch is the product of their outputs, each of length one, and the
-    classes' scores of a patch are normalised: (b, d, gh, gw) -> (b, classes, gh, gw).
+    classes' scores of a patch are normalised (if there are more than two):
+    (b, d, gh, gw) -> (b, classes, gh, gw).
     """
 
     def __init__(self, width: int, config: SegmenterConfig) -> None:
@@ -113,7 +126,10 @@ class MaskTransformer(nn.Module):
         self.norm = nn.LayerNorm(dim, eps=config.norm_eps)
         self.patch_out = nn.Linear(dim, dim, bias=False)
         self.class_out = nn.Linear(dim, dim, bias=False)
-        self.mask_norm = nn.LayerNorm(config.classes, eps=config.norm_eps)
+        # Of two numbers a LayerNorm leaves only which one is larger, and nothing to learn by.
+        few = config.classes < 3
+        norm = Affine(config.classes) if few else nn.LayerNorm(config.classes, config.norm_eps)
+        self.mask_norm = norm
         initialise(self, "trunc-normal")
         nn.init.trunc_normal_(self.classes, std=0.02)
         for module in (self.patch_out, self.class_out):
@@ -203,7 +219,7 @@ class Segmenter(Model):
         self.classwise = (
             ("decoder.classes", "decoder.mask_norm.*") if is_mask else ("decoder.out.*",)
         )
-        self.blocks = self._stages() if config.decoder == "pyramid" else [-1]
+        self.looks_at = self._stages() if config.decoder == "pyramid" else [-1]
         levels = self._decoded(pair("image_size", config.image_size))
         width, _, (stride, _) = levels[-1]
         match config.decoder:
@@ -245,15 +261,15 @@ class Segmenter(Model):
 
     def _run(self, images: Tensor, blocks: Iterable[int] | None = None) -> tuple[Tensor, Features]:
         """The one forward: logits as large as the images, and the encoder's features."""
-        asked = self.blocks if blocks is None else [*self.blocks, *blocks]
+        asked = self.looks_at if blocks is None else [*self.looks_at, *blocks]
         found = self.encoder.features(images, asked, norm=self.encoder.ends_with_norm)
-        for i, each in enumerate(found.maps[: len(self.blocks)]):
-            self.show(f"encoder.{i}" if len(self.blocks) > 1 else "encoder", each)
-        masks = self.show("decoder", self.decoder(found.maps[: len(self.blocks)]))
+        for i, each in enumerate(found.maps[: len(self.looks_at)]):
+            self.show(f"encoder.{i}" if len(self.looks_at) > 1 else "encoder", each)
+        masks = self.show("decoder", self.decoder(found.maps[: len(self.looks_at)]))
         logits = self.show("upsample", self._at_size(masks, (images.shape[2], images.shape[3])))
         if blocks is None:
             return logits, found
-        skip = len(self.blocks)
+        skip = len(self.looks_at)
         return logits, found._replace(tokens=found.tokens[skip:], maps=found.maps[skip:])
 
     def _at_size(self, masks: Tensor, size: tuple[int, int]) -> Tensor:
@@ -273,7 +289,7 @@ class Segmenter(Model):
     def _decoded(self, size: tuple[int, int]) -> list[Level]:
         """The encoder's maps that are decoded, for images of this size."""
         levels = self.encoder.levels(size)
-        return [levels[block] for block in self.blocks]
+        return [levels[block] for block in self.looks_at]
 
 
 def _variant(size: str, patch: int, decoder: str = "mask") -> SegmenterConfig:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from vitreous.tasks.classify import Classify
+from vitreous.tasks.detect import Detect
 from vitreous.tasks.segment import Segment
 from vitreous.tasks.task import Task
 
-TASKS: dict[str, type[Task]] = {"classify": Classify, "segment": Segment}
+TASKS: dict[str, type[Task]] = {"classify": Classify, "segment": Segment, "detect": Detect}
 
-__all__ = ["TASKS", "Classify", "Segment", "Task"]
+__all__ = ["TASKS", "Classify", "Detect", "Segment", "Task"]

@@ -19,8 +19,12 @@ class Metrics:
         raise NotImplementedError
 
     def counts(self) -> Tensor:
-        """Everything accumulated, as one tensor that processes can add up."""
+        """Everything accumulated, as one tensor on the CPU."""
         raise NotImplementedError
+
+    def merge(self, parts: Sequence[Tensor]) -> Tensor:
+        """What `counts` would be, had one process seen what each of several has seen."""
+        return torch.stack(list(parts)).sum(dim=0)
 
     def compute(self, counts: Tensor) -> dict[str, Any]:
         """Numbers by name."""
@@ -40,6 +44,13 @@ class Task:
     def loss(self, output: Any, targets: Any, teacher: Tensor | None = None) -> dict[str, Tensor]:
         """The terms by name, each a mean over the batch; their sum is what training minimises."""
         raise NotImplementedError
+
+    def count_of(self, targets: Any) -> int | None:
+        """How many things the loss is a mean over, where batches differ in that.
+
+        Then `loss` takes `count`: their mean number in each process and part of the batch.
+        """
+        return None
 
     def infer(self, model: Model, images: Any, sizes: Sequence[tuple[int, int]]) -> Any:
         """What the model says of prepared images, on the CPU, as `decode` and the metrics take it.

@@ -13,24 +13,26 @@ from vitreous.data.source import Sample, Source
 from vitreous.data.statistics import measure_statistics
 from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
-from vitreous.models import configure, create
+from vitreous.models import FAMILIES, configure, create
 from vitreous.models.model import Model
-from vitreous.models.segmenter import Segmenter
 from vitreous.run_folder import Run
 from vitreous.train.recipe import Recipe
 from vitreous.weights.catalog import catalog
 from vitreous.weights.files import read_tensors
 from vitreous.weights.hub import resolve
 from vitreous.weights.importing import import_weights
+from vitreous.weights.matching import family_of
 from vitreous.weights.origin import origin_of
 from vitreous.weights.report import ImportReport
 
 Say = Callable[[str], None]
-TASK_OF = {"segmenter": "segment"}
+TASK_OF = {"segmenter": "segment", "detr": "detect"}
+FAMILY_OF = {task: family for family, task in TASK_OF.items()}
 """What the families are made for that do not classify."""
 _ADVICE = {
     "classify": "choose one like 'vit-s/16'",
     "segment": "choose one like 'segmenter-s/16', or model = 'segmenter' with --fields encoder=…",
+    "detect": "choose one like 'detr-small', or model = 'detr' with --fields backbone=…",
 }
 
 
@@ -63,8 +65,8 @@ def find_start(recipe: Recipe) -> Start:
         origin = (recipe.model, {})
     elif recipe.model is not None and origin is None:
         # what does not say what it is can only be what the world has: a classifier
-        config = configure(recipe.model, **config_fields(recipe.fields))[1]
-        origin = (config.encoder, {})
+        family, config = configure(recipe.model, **config_fields(recipe.fields))
+        origin = (getattr(config, FAMILIES[family].part or ""), {})
     if origin is None:
         raise ConfigError(f"{recipe.weights} does not say which model it is for: give --model")
     preprocess = None
@@ -89,7 +91,7 @@ def build(recipe: Recipe, source: Source, start: Start | None, say: Say) -> Mode
     if start is not None:
         if task_of(start.model) == source.task:
             name, changes = name or start.model, dict(start.fields)
-        elif name in (None, "segmenter"):  # weights of a classifier, for another task
+        elif name in (None, FAMILY_OF.get(source.task)):  # a classifier, for another task
             name, changes = _around(source.task, start)
     assert name is not None
     if task_of(name) != source.task:
@@ -117,14 +119,17 @@ def task_of(name: str) -> str:
 
 def _around(task: str, start: Start) -> tuple[str, dict[str, Any]]:
     """A model for `task` with the weights' own model inside it, and the fields to make it with."""
-    if task_of(start.model) != "classify" or task != "segment":
+    if task_of(start.model) != "classify" or task not in FAMILY_OF:
         raise ConfigError(f"weights of {start.model!r} cannot become a model to {task}")
-    size = start.fields.get("image_size")
+    family = FAMILY_OF[task]
+    part = FAMILIES[family].part or ""
     own = {"image_size", "channels", "classes", "head"}
     fields = {name: value for name, value in start.fields.items() if name not in own}
-    decoder = "pyramid" if configure(start.model)[0] in ("swin", "resnet") else "mask"
-    found = {"encoder": start.model, "encoder_fields": fields, "decoder": decoder}
-    return "segmenter", found if size is None else {**found, "image_size": size}
+    found: dict[str, Any] = {part: start.model, f"{part}_fields": fields}
+    if task == "segment" and configure(start.model)[0] in ("swin", "resnet"):
+        found["decoder"] = "pyramid"
+    size = start.fields.get("image_size")
+    return family, found if size is None else {**found, "image_size": size}
 
 
 def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportReport:
@@ -132,8 +137,8 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportR
     same = start.labels is not None and start.labels.names == source.labels.names
     reinit = [] if same else [*model.classwise]
     into = model
-    if isinstance(model, Segmenter) and task_of(start.model) == "classify":
-        into, reinit = model.encoder, ["head.*"]
+    if model.core is not model and task_of(start.model) == "classify":
+        into, reinit = model.core, ["head.*"]
     report = import_weights(
         into,
         start.path,
@@ -143,8 +148,9 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportR
         adapt_channels=True,
     )
     if into is not model:  # what the import has set inside is part of the whole's config
-        fields = {**model.config.encoder_fields, "norm_eps": into.config.norm_eps}
-        model.config = replace(model.config, encoder_fields=fields)
+        name = f"{FAMILIES[family_of(model)].part}_fields"
+        fields = {**getattr(model.config, name), "norm_eps": into.config.norm_eps}
+        model.config = replace(model.config, **{name: fields})
     return report
 
 

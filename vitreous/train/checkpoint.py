@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class Progress:
     """Sum of the losses since the last evaluation,"""
     losses: int = 0
     """and how many."""
+    terms: dict[str, float] = field(default_factory=dict)
+    """The same for each term that the loss is made of."""
 
 
 def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:

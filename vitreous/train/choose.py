@@ -40,11 +40,12 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
     channels = recipe.channels or channels
     dense = source.task != "classify"
     if recipe.model is None and recipe.weights is None:
-        choose = _segmenter if dense else _model
+        choose = {"classify": _model, "segment": _segmenter, "detect": _detector}[source.task]
         changes |= choose(recipe, height, width, small, on_cpu, say)
     if recipe.batch is None:
         most = 16 if dense else 128 if small else 64
         batch = max(8, min(most, 1 << (count // 16).bit_length() >> 1))
+        batch = min(batch, recipe.overfit or batch)
         parts = world.size * recipe.accumulate
         changes["batch"] = -(-batch // parts) * parts
         say(f"batch: {changes['batch']}")
@@ -52,26 +53,36 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
         budget = (40_000 if recipe.weights else 80_000) if on_cpu else 3_000_000
         if dense and not small:  # by the pixels that are learned from
             budget //= 8
-        changes["epochs"] = max(5, min(100, round(budget / count)))
+        changes["epochs"] = 20 if recipe.overfit else max(5, min(100, round(budget / count)))
         say(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
     if recipe.lr is None and recipe.weights is None:
         changes["lr"] = 2e-3 if small else 1e-3
         say(f"lr: {changes['lr']:g}, from scratch")
     if recipe.crop is None:
-        shift = small and (alike or not dense)
-        changes["crop"] = "shift" if shift else "window" if dense else "resized"
+        as_they_are = bool(recipe.overfit) and (source.task != "segment" or alike)
+        changes["crop"] = "none" if as_they_are else _crop(source.task, small, alike)
         say(f"crop: {changes['crop']}")
     if recipe.flip is None:
         # Digits, letters and scans are gray, and mirrored they are something else.
-        changes["flip"] = channels != 1
-        say(f"flip: {changes['flip']}" + ("" if changes["flip"] else ", for gray images"))
-    if recipe.smoothing is None:
+        changes["flip"] = channels != 1 and not recipe.overfit
+        gray = ", for gray images" if channels == 1 else ""
+        say(f"flip: {changes['flip']}{gray}")
+    if recipe.smoothing is None and source.task != "detect":
         changes["smoothing"] = 0.0 if dense else 0.1
     if recipe.workers is None:
         cores = os.cpu_count() or 1
         changes["workers"] = 0 if small or cores < 2 else min(cores - 1 if on_cpu else cores, 8)
         say(f"workers: {changes['workers']}")
     return replace(recipe, **changes)
+
+
+def _crop(task: str, small: bool, alike: bool) -> str:
+    """Small images have nothing to lose; of large ones a part is enough to learn from."""
+    if task == "detect":
+        return "none" if small else "window"
+    if small and (alike or task == "classify"):
+        return "shift"
+    return "window" if task == "segment" else "resized"
 
 
 def fine_tuning_rate(model: Model) -> float:
@@ -128,3 +139,15 @@ def _segmenter(
     say(f"model: segmenter-s/16 over cpvt-s/16, images {size}")
     fields = ("encoder=cpvt-s/16", *recipe.fields)
     return {"model": "segmenter-s/16", "fields": fields, "image_size": size}
+
+
+def _detector(
+    recipe: Recipe, height: int, width: int, small: bool, on_cpu: bool, say: Say
+) -> dict[str, Any]:
+    """A DETR that learns from few images; a large one from scratch would take days and find
+    nothing, so that is left to those who have weights."""
+    side = 256 if on_cpu else 512
+    size = recipe.image_size or ((height, width) if small else (side, side))
+    fields = ("backbone.stages=[1,1]", *recipe.fields) if small else recipe.fields
+    say(f"model: detr-small, images {size}")
+    return {"model": "detr-small", "fields": fields, "image_size": size}

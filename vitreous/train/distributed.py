@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from vitreous.layers.block import Block
 from vitreous.predict import find_device
 
 
@@ -34,6 +35,14 @@ class World:
         on_device = values.to(self.device)
         dist.all_reduce(on_device)
         return on_device.to(values.device)
+
+    def gather(self, values: Tensor) -> list[Tensor]:
+        """What each process has, in their order; on the CPU, and of any shape."""
+        if self.size == 1:
+            return [values]
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, values)
+        return found
 
     def any(self, flag: bool) -> bool:
         """Whether it is so on one of the processes."""
@@ -88,8 +97,9 @@ def spread(model: nn.Module, world: World, shard: bool) -> nn.Module:
     if shard and world.size > 1:
         from torch.distributed.fsdp import fully_shard
 
-        for block in getattr(model, "blocks", ()):
-            fully_shard(block)
+        for module in model.modules():
+            if isinstance(module, Block):
+                fully_shard(module)
         fully_shard(model)
         return model
     if world.size > 1:

@@ -21,6 +21,7 @@ from vitreous.models.model import Model
 from vitreous.predict import measure
 from vitreous.run_folder import Run
 from vitreous.tasks import Task
+from vitreous.tasks.matching import NotFiniteError
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.train.distributed import World, spread, whole
@@ -62,6 +63,11 @@ class Event:
     evaluated: dict[str, Any] | None = None
     primary: str = ""
     """The name of the number in `evaluated` that counts."""
+
+
+def _named(terms: dict[str, float]) -> dict[str, float]:
+    """The terms of a loss as they are logged; a single one is the loss itself."""
+    return {f"loss_{name}": term for name, term in terms.items()} if len(terms) > 1 else {}
 
 
 class Trainer:
@@ -111,6 +117,8 @@ class Trainer:
         )
         self.average = Average(model, recipe.ema) if recipe.ema else None
         self.progress = Progress()
+        self.terms: dict[str, float] = {}
+        """What the loss of the last step was made of."""
         self.stop_asked = 0
 
     def _batch(self, asked: int, count: int) -> int:
@@ -143,6 +151,8 @@ class Trainer:
                 progress.step = step + 1
                 if math.isfinite(loss):  # else the step was left out
                     progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
+                    for name, term in self.terms.items():
+                        progress.terms[name] = progress.terms.get(name, 0.0) + term
                 counted += self.batch
                 rate = counted / (time.perf_counter() - began)
                 event = Event(step + 1, self.steps, (step + 1) / per_epoch, loss, self.lr, rate)
@@ -152,10 +162,10 @@ class Trainer:
                     mean = progress.loss / max(progress.losses, 1)
                     event.evaluated, event.loss = self._evaluate(step + 1, mean), mean
                     event.primary = self.task.primary
-                    progress.loss, progress.losses = 0.0, 0
+                    progress.loss, progress.losses, progress.terms = 0.0, 0, {}
                     began, counted = time.perf_counter(), 0
                 elif self.recipe.log_every and (step + 1) % self.recipe.log_every == 0:
-                    self._log(event.step, "step", loss=loss)
+                    self._log(event.step, "step", loss=loss, **_named(self.terms))
                 self.watch(event)
                 if event.evaluated is not None and 0 < self.recipe.patience <= progress.waited:
                     last = True
@@ -215,19 +225,23 @@ class Trainer:
             module.eval()
         self.optimizer.zero_grad(set_to_none=True)
         batch = batch.to(self.world.device)
-        loss = torch.zeros((), device=self.world.device)
+        extra = self._counted(batch)
+        total: dict[str, Tensor] = {}
         for number in range(parts):
             part = batch.part(number, parts) if parts > 1 else batch
             last = number == parts - 1
             with self._without_sync(not last), self._precision():
                 output = self.compute(part.images)
-                extra = {} if self.teacher is None else {"teacher": self.teacher(part.images)}
-                terms = self.task.loss(output, part.targets, **extra)
-                whole_loss = torch.stack(list(terms.values())).sum() / parts
-                whole_loss.backward()
-            loss += whole_loss.detach()
+                if self.teacher is not None:
+                    extra["teacher"] = self.teacher(part.images)
+                terms = self._terms(output, part, extra)
+                (torch.stack(list(terms.values())).sum() / parts).backward()
+            for name, term in terms.items():
+                total[name] = total.get(name, 0) + term.detach() / parts
         norm = self._clip()
-        mean = self.world.add_up(loss.cpu()).item() / self.world.size
+        each = self.world.add_up(torch.stack(list(total.values())).cpu()) / self.world.size
+        mean = each.sum().item()
+        self.terms = dict(zip(total, each.tolist(), strict=True))
         if not math.isfinite(mean) or not math.isfinite(norm):
             self._not_finite(step, mean, norm, batch.ids)
             return mean
@@ -235,6 +249,21 @@ class Trainer:
         if self.average is not None:
             self.average.update(self.model, step)
         return mean
+
+    def _counted(self, batch: Batch) -> dict[str, Any]:
+        """Where batches differ in how many things the loss is a mean over: how many these are, on
+        average of processes and parts. So the loss does not depend on how a batch is divided."""
+        count = self.task.count_of(batch.targets)
+        if count is None:
+            return {}
+        total = self.world.add_up(torch.tensor(float(count))).item()
+        return {"count": total / (self.world.size * self.recipe.accumulate)}
+
+    def _terms(self, output: Any, part: Batch, extra: dict[str, Any]) -> dict[str, Tensor]:
+        try:
+            return self.task.loss(output, part.targets, **extra)
+        except NotFiniteError as error:
+            raise TrainingError(f"{part.ids[error.sample]}: {error}") from None
 
     def _clip(self) -> float:
         parameters = [p for p in self.model.parameters() if p.grad is not None]
@@ -263,7 +292,9 @@ class Trainer:
             batch = min(2 * self.batch, preprocess.at_once) if preprocess.whole else 2 * self.batch
             batches = eval_batches(self.val_set, batch, 0, rank, size)
             metrics = measure(self.model, self.task, batches, self.world.device)
-            counts = metrics.counts() if all_alike else self.world.add_up(metrics.counts())
+            counts = metrics.counts()
+            if not all_alike:
+                counts = metrics.merge(self.world.gather(counts))
             result = metrics.compute(counts)
             primary = result[self.task.primary]
             better = self.progress.best is None or primary > self.progress.best
@@ -276,7 +307,9 @@ class Trainer:
             else:
                 self.progress.waited += 1
         numbers = {k: v for k, v in result.items() if isinstance(v, int | float)}
-        self._log(step, "evaluation", train_loss=train_loss, **numbers)
+        losses = max(self.progress.losses, 1)
+        terms = {name: term / losses for name, term in self.progress.terms.items()}
+        self._log(step, "evaluation", train_loss=train_loss, **_named(terms), **numbers)
         self.world.wait()
         return result
 

@@ -11,7 +11,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.labels import IGNORED
 from vitreous.predict import Predictor, load
-from vitreous.tasks import Classify, Segment, Task
+from vitreous.tasks import Classify, Detect, Segment, Task
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
@@ -25,6 +25,8 @@ def make_task(recipe: Recipe, source: Source, samples: Sequence[Sample]) -> Task
     smoothing = recipe.smoothing or 0.0
     if source.task == "segment":
         return Segment(source.labels, smoothing=smoothing, class_weights=weights, dice=recipe.dice)
+    if source.task == "detect":
+        return Detect(source.labels)
     return Classify(
         source.labels,
         smoothing=smoothing,

@@ -19,7 +19,7 @@ from vitreous.config import choice, fraction, from_dict, read_toml, to_dict
 from vitreous.errors import ConfigError, did_you_mean
 
 DISTILLATIONS = ("hard", "soft")
-TASKS = ("classify", "segment")
+TASKS = ("classify", "segment", "detect")
 INSTALLED = Path("share", "vitreous", "recipes")
 
 
@@ -32,7 +32,7 @@ class Recipe:
     """A folder, a CSV table, a folder of IDX files, images with masks, a COCO file, or a built-in
     name: digits, shapes."""
     task: str | None = None
-    """classify or segment; what the data is for unless given."""
+    """classify, segment or detect; what the data is for unless given."""
     val_fraction: float = 0.1
     """Part of each class that is held out for validation, where the data has no val."""
     max_pixels: int = 50_000_000
@@ -58,6 +58,9 @@ class Recipe:
     """Samples per step, over all processes."""
     accumulate: int = 1
     """Parts into which each process divides its samples of a step, to need less memory."""
+    overfit: int = 0
+    """Train on so many images only and measure on the same ones, unchanged: a model that cannot
+    learn a few by heart will not learn more. 0: on all."""
     patience: int = 0
     """Stop after so many evaluations without improvement; 0: never."""
 
@@ -183,6 +186,7 @@ class Recipe:
             "skip_nonfinite",
             "log_every",
             "dice",
+            "overfit",
         ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
@@ -220,7 +224,10 @@ def write_recipe(recipe: Recipe) -> str:
 ONLY_FOR = {
     **dict.fromkeys(("randaugment", "erase", "mixup", "cutmix", "sampler"), ("classify",)),
     **dict.fromkeys(("teacher", "distill"), ("classify",)),
-    **dict.fromkeys(("dice", "zoom"), ("segment",)),
+    "smoothing": ("classify", "segment"),
+    "class_weights": ("classify", "segment"),
+    "dice": ("segment",),
+    "zoom": ("segment", "detect"),
 }
 """Options that mean nothing to other tasks."""
 
@@ -232,6 +239,8 @@ def check_task(recipe: Recipe, task: str) -> None:
         if task not in ONLY_FOR.get(field.name, TASKS) and value != field.default:
             whose = " and ".join(ONLY_FOR[field.name])
             raise ConfigError(f"{field.name} = {value!r} is for the task {whose}, not {task}")
+    if task == "detect" and recipe.crop == "shift":
+        raise ConfigError("crop = 'shift' is not for detect: use window, resized or none")
     if task == "classify" and (recipe.crop == "window" or recipe.resize == "none"):
         what = "crop = 'window'" if recipe.crop == "window" else "resize = 'none'"
         raise ConfigError(f"{what} is for tasks over whole images, not classify")

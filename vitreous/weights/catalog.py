@@ -23,6 +23,8 @@ class CatalogPreprocessing:
     std: tuple[float, ...]
     resize: str = "shorter"
     """The shorter side is resized and a square is cut out (shorter), or both sides are (square)."""
+    longest: int | None = None
+    """Of a detector, which sees the whole image: how long the longer side may become."""
     antialias: bool = True
 
 
@@ -46,6 +48,8 @@ class CatalogEntry:
     """The first digits of the file's hash, where they are published."""
     accuracy: float | None = None
     """Published top-1 on ImageNet-1k."""
+    ap: float | None = None
+    """Published average precision of boxes on COCO val2017."""
     source: str = ""
     """Who says so."""
 

@@ -14,7 +14,6 @@ import torch
 
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
-from vitreous.layers.head import DistilledOutput
 from vitreous.models import build, create
 from vitreous.models.model import Model
 from vitreous.weights.exporting import export_weights
@@ -220,8 +219,9 @@ def _verify(model: Model, written: Path, to_format: str | Path, file: Path) -> f
 
 def _everything(model: Model, image: torch.Tensor) -> torch.Tensor:
     features = model.features(image)
-    assert not isinstance(features.output, DistilledOutput), "in eval mode there is one output"
-    return torch.cat((features.tokens[-1].flatten(), features.output.flatten()))
+    output = features.output
+    outputs = output if isinstance(output, tuple) else (output,)
+    return torch.cat([part.flatten() for part in (features.tokens[-1], *outputs)])
 
 
 def _advice(model: Model, to_format: str | Path) -> tuple[str, ...]:

@@ -243,7 +243,7 @@ def _check_shapes(model: Model, values: dict[str, Tensor], misfit: Misfit) -> No
             values[name] = values[name].reshape(want)
             continue
         misfit.misshaped[name] = f"{tuple(have)}, the model has {tuple(want)}"
-        if name.startswith("head."):
+        if _matches(name, model.classwise):
             misfit.misshaped[name] += (
                 ": create it with as many classes, or let the head start afresh"
             )

@@ -20,6 +20,7 @@ from vitreous.errors import CheckpointError
 from vitreous.layers.position import Learned1d
 from vitreous.models import FAMILIES, create
 from vitreous.models.model import Model
+from vitreous.models.names import translate
 from vitreous.weights.catalog import catalog
 from vitreous.weights.files import FOLDER_FILES
 from vitreous.weights.fit import divide_rows
@@ -40,6 +41,8 @@ class Described:
     """What ours are where the file is silent: transformers' default, not ours."""
     theirs: Mapping[str, Any] = field(default_factory=dict)
     """What its fields must be, as ours can be nothing else."""
+    alike: Mapping[str, str] = field(default_factory=dict)
+    """Fields of its that must be what others are, as ours are one."""
 
 
 _IMAGES = {
@@ -65,6 +68,18 @@ _SWIN = {
     "window_size": "window",
     "mlp_ratio": "mlp_ratio",
 }
+_DETR = {
+    "num_channels": "channels",
+    "d_model": "dim",
+    "encoder_layers": "encoder_depth",
+    "decoder_layers": "decoder_depth",
+    "encoder_attention_heads": "heads",
+    "encoder_ffn_dim": "mlp_dim",
+    "num_queries": "queries",
+    "activation_function": "activation",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+}
 _VIT_SILENT = {"norm_eps": 1e-12, "activation": "gelu"}
 TRANSFORMERS = {
     "deit": Described(
@@ -77,6 +92,17 @@ TRANSFORMERS = {
         "Swin",
         _SWIN,
         theirs={"hidden_act": "gelu", "layer_norm_eps": 1e-5, "use_absolute_embeddings": False},
+    ),
+    "detr": Described(
+        "detr",
+        "Detr",
+        _DETR,
+        {"attention_dropout": 0.0},
+        theirs={"position_embedding_type": "sine"},
+        alike={
+            "decoder_attention_heads": "encoder_attention_heads",
+            "decoder_ffn_dim": "encoder_ffn_dim",
+        },
     ),
 }
 """By the model_type of the file."""
@@ -144,7 +170,7 @@ def infer_changes(
     keys, axes = without_prefix(tensors, rules), axes_of(model)
     found = {
         ours: find_keys(rules, ours, keys, axes)
-        for ours in ("head.out.weight", "position.table", model.input_weight)
+        for ours in ("head.out.weight", "class_head.weight", "position.table", model.input_weight)
     }
     shapes = {}
     for ours, match in found.items():
@@ -156,6 +182,8 @@ def infer_changes(
     inferred = dict(changes)
     if "head.out.weight" in shapes and "classes" not in changes and changes.get("head") != "none":
         inferred["classes"] = shapes["head.out.weight"][0]
+    if "class_head.weight" in shapes and "classes" not in changes:
+        inferred["classes"] = shapes["class_head.weight"][0] - 1  # the last is "no object"
     if model.input_weight in shapes and "channels" not in changes:
         inferred["channels"] = shapes[model.input_weight][1]
     position = getattr(model, "position", None)
@@ -186,15 +214,20 @@ def transformers_config(model: Model) -> dict[str, Any]:
     kind = "deit" if distilled else family_of(model)
     described = TRANSFORMERS[kind]
     head = "ForImageClassification"
-    if config.head == "none":
+    if kind == "detr":
+        head = "ForObjectDetection"
+    elif config.head == "none":
         head = "Model"
     elif getattr(config, "pool", "") == "both":
         head += "WithTeacher"
+    fields = {theirs: _as_theirs(config, ours) for theirs, ours in described.fields.items()}
     return {
         "model_type": kind,
         "architectures": [described.title + head],
-        **{theirs: _as_theirs(config, ours) for theirs, ours in described.fields.items()},
+        **fields,
+        **{name: fields[other] for name, other in described.alike.items()},
         **described.theirs,
+        **(_backbone_as_theirs(config) if kind == "detr" else {}),
         "id2label": {str(i): f"LABEL_{i}" for i in range(config.classes)},
         "label2id": {f"LABEL_{i}": i for i in range(config.classes)},
     }
@@ -205,7 +238,7 @@ def _as_theirs(config: Any, ours: str) -> Any:
     value = getattr(config, ours)
     match ours:
         case "mlp_dim":
-            return config.mlp_width
+            return getattr(config, "mlp_width", value)
         case "activation":
             return next(t for t, mine in TRANSFORMERS_ACTIVATIONS.items() if mine == value)
         case "window" if value[0] != value[1]:
@@ -228,13 +261,60 @@ def _from_transformers(path: Path) -> Origin | None:
     for name, value in described.theirs.items():
         if data.get(name, value) != value:
             raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
-    if "hidden_act" in data and "activation" in changes:
-        if data["hidden_act"] not in TRANSFORMERS_ACTIVATIONS:
-            raise CheckpointError(f"{path}: hidden_act = {data['hidden_act']!r} is not supported")
-        changes["activation"] = TRANSFORMERS_ACTIVATIONS[data["hidden_act"]]
+    for name, other in described.alike.items():
+        if data.get(name, data.get(other)) != data.get(other):
+            raise CheckpointError(
+                f"{path}: {name} = {data[name]!r} and {other} = {data.get(other)!r}: here they are "
+                "one number"
+            )
+    for name in ("hidden_act", "activation_function"):
+        if name in data and "activation" in changes:
+            if data[name] not in TRANSFORMERS_ACTIVATIONS:
+                raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
+            changes["activation"] = TRANSFORMERS_ACTIVATIONS[data[name]]
+    if described.family == "detr":
+        changes |= _backbone_of(data, path)
     kind = str((data.get("architectures") or [""])[0])
     if kind == "DeiTForImageClassification":
         changes["pool"] = "class"
     if kind == f"{described.title}Model":
         changes["head"] = "none"
     return described.family, changes
+
+
+def _backbone_of(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The backbone of a DETR; older files name it at the top, newer ones in a table of its own."""
+    table = data.get("backbone_config") or {}
+    name = str(table.get("backbone") or data.get("backbone") or table.get("model_type"))
+    found = translate(name)
+    if found is None or not found[0].startswith("resnet-"):
+        raise CheckpointError(
+            f"{path}: backbone = {name!r} is not supported: only timm's resnet18, 34, 50 and 101"
+        )
+    dilated = bool(data.get("dilation")) or table.get("output_stride") == 16
+    fields = {"norm": "frozen", **({"dilated": True} if dilated else {})}
+    return {"backbone": found[0], "backbone_fields": fields}
+
+
+def _backbone_as_theirs(config: Any) -> dict[str, Any]:
+    """What `_backbone_of` reads."""
+    fields = {**config.backbone_fields}
+    dilated = fields.pop("dilated", False)
+    layers = config.backbone.removeprefix("resnet-")
+    if not layers.isdigit() or fields != {"norm": "frozen"}:
+        raise CheckpointError(
+            f"backbone = {config.backbone!r} with {config.backbone_fields}: transformers' DETR has "
+            "a resnet-18, 34, 50 or 101 with norm = 'frozen'"
+        )
+    return {
+        "dilation": dilated,
+        "backbone_config": {
+            "model_type": "timm_backbone",
+            "backbone": f"resnet{layers}",
+            "num_channels": config.channels,
+            "features_only": True,
+            "use_pretrained_backbone": False,
+            "out_indices": [1, 2, 3, 4],
+            **({"output_stride": 16} if dilated else {}),
+        },
+    }

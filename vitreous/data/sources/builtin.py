@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import torch
@@ -97,32 +97,34 @@ class ShapesSource(Source):
 
 @dataclass
 class ScenesSource(Source):
-    """Generated images of one to four shapes, with a mask; a function of (seed, split, i) too.
-
-    Class 0 is the ground, the others are the shapes in their order.
-    """
+    """Generated images of one to four shapes; a function of (seed, split, i) too."""
 
     seed: int = field(default=0, kw_only=True)
     size: int = field(default=64, kw_only=True)
 
     def image(self, sample: Sample) -> Tensor:
-        return torch.from_numpy(self._scene(sample).image).permute(2, 0, 1).contiguous()
+        return torch.from_numpy(self.scene(sample).image).permute(2, 0, 1).contiguous()
 
-    def truth(self, sample: Sample) -> Any:
-        scene = self._scene(sample)
-        classes = np.array([0, *(1 + kind for kind in scene.kinds)], np.int16)
-        return torch.from_numpy(classes[scene.places])
-
-    def _scene(self, sample: Sample) -> Scene:
+    def scene(self, sample: Sample) -> Scene:
         return _scenes_of(self.size)(self.seed, sample.id)
 
 
 @dataclass
+class MaskScenesSource(ScenesSource):
+    """With the mask of each image. Class 0 is the ground, the others are the shapes in order."""
+
+    def truth(self, sample: Sample) -> Tensor:
+        scene = self.scene(sample)
+        classes = np.array([0, *(1 + kind for kind in scene.kinds)], np.int16)
+        return torch.from_numpy(classes[scene.places])
+
+
+@dataclass
 class BoxScenesSource(ScenesSource):
-    """The same images, with the box of what is seen of each shape. The classes are the shapes."""
+    """With the box of what is seen of each shape. The classes are the shapes."""
 
     def truth(self, sample: Sample) -> dict[str, Tensor]:
-        scene = self._scene(sample)
+        scene = self.scene(sample)
         return {
             "boxes": torch.tensor(scene.boxes, dtype=torch.float32).reshape(-1, 4),
             "labels": torch.tensor(scene.kinds, dtype=torch.int64),
@@ -191,7 +193,11 @@ def open_shapes(
         "segment": LabelMap(("background", *SHAPES), tuple(range(len(SHAPES) + 1))),
         "detect": LabelMap(SHAPES, tuple(range(1, len(SHAPES) + 1))),
     }[task]
-    kinds = {"classify": ShapesSource, "segment": ScenesSource, "detect": BoxScenesSource}
+    kinds: dict[str, type[ShapesSource] | type[ScenesSource]] = {
+        "classify": ShapesSource,
+        "segment": MaskScenesSource,
+        "detect": BoxScenesSource,
+    }
     return kinds[task](
         name=f"shapes:{count}" if count else "shapes",
         kind="built-in",

@@ -1,8 +1,6 @@
-"""COCO's JSON of objects with outlines as masks: `instances_train2017.json` and its images.
+"""COCO's JSON of objects, `instances_train2017.json`, and its images.
 
-Where objects overlap, the smaller lies on the larger: a cup on a table is a cup. Crowds, in which
-COCO did not tell objects apart, are ignored. Pixels of no object are the class `background`, unless
-the names file says `{"background": null}`.
+Their boxes are data to detect (`coco_boxes.py`), their outlines data to segment (`coco_masks.py`).
 """
 
 from __future__ import annotations
@@ -10,25 +8,26 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from vitreous.data.coco import Coco, CocoObject, draw, read_coco
-from vitreous.data.images import seen_size, shown
-from vitreous.data.masks import unclear_turn
+from vitreous.data.coco import Coco, read_coco
+from vitreous.data.images import shown
 from vitreous.data.names import Names, changed_names
 from vitreous.data.source import IGNORED, Sample
-from vitreous.data.sources.files import FileSource
+from vitreous.data.sources.coco_boxes import CocoBoxSource, check_boxes_there, put_boxes
+from vitreous.data.sources.coco_masks import (
+    BACKGROUND,
+    CocoMaskSource,
+    check_outlines_there,
+    mask_notes,
+    put_outlines,
+)
 from vitreous.data.sources.folder import SPLIT_FOLDERS
 from vitreous.data.sources.pairing import below
-from vitreous.data.split import with_val
+from vitreous.data.split import check_apart, with_val
 from vitreous.errors import DataError
 from vitreous.labels import External, LabelMap, natural
 
-BACKGROUND = "background"
+CocoSource = CocoBoxSource | CocoMaskSource
 
 _SPLIT = "|".join(sorted(SPLIT_FOLDERS, key=len, reverse=True))
 _FILES = {
@@ -45,51 +44,6 @@ _PLACES = (
     *("..", "../images", "../{0}", "../images/{0}", "../data"),
 )
 """Where images may be, seen from their JSON file; {0} is the end of its name, as train2017."""
-
-
-@dataclass
-class CocoSource(FileSource):
-    """A sample's target is its file and number there: `annotations/instances_val.json#17`."""
-
-    objects: dict[str, list[CocoObject]] = field(default_factory=dict, kw_only=True, repr=False)
-    """By target, what is in the image."""
-    classes: dict[str, dict[int, int]] = field(default_factory=dict, kw_only=True)
-    """By the file, the class or IGNORED of each category."""
-    sizes: dict[str, tuple[int, int]] = field(default_factory=dict, kw_only=True, repr=False)
-    """By target, the height and width that the JSON says."""
-    spoiled: dict[str, str] = field(default_factory=dict, kw_only=True)
-    """By target, why it is not known what the image shows."""
-    ground: int = field(default=IGNORED, kw_only=True)
-    """The class of pixels that belong to no object."""
-
-    def truth(self, sample: Sample) -> Tensor:
-        try:
-            return self._mask(sample)
-        except DataError as error:
-            if str(error).startswith(f"{self.where(sample)}: "):
-                raise
-            raise DataError(f"{self.where(sample)}: {error}") from None
-
-    def _mask(self, sample: Sample) -> Tensor:
-        if sample.target in self.spoiled:
-            raise DataError(self.spoiled[sample.target])
-        file = self.file(sample)
-        height, width, turned = seen_size(file, max_pixels=self.max_pixels)
-        part = str(sample.target).rpartition("#")[0]
-        said = self.sizes.get(sample.target, (height, width))
-        if said != (height, width):
-            turn = f" (its EXIF turns it, orientation {turned})" if turned != 1 else ""
-            raise DataError(
-                f"is {height}x{width} (height x width){turn}, but {part} says {said[0]}x{said[1]}"
-            )
-        if unclear := unclear_turn(turned, height, width):
-            raise DataError(unclear)
-        drawn = [(draw(thing, height, width), thing) for thing in self.objects[sample.target]]
-        drawn.sort(key=lambda pair: -int(pair[0].sum()))
-        mask = np.full((height, width), self.ground, np.int16)
-        for where, thing in drawn:
-            mask[where] = IGNORED if thing.crowd else self.classes[part][thing.category]
-        return torch.from_numpy(mask)
 
 
 def find_coco(folder: str) -> dict[str, str]:
@@ -127,6 +81,7 @@ def _begins_as_coco(path: str) -> bool:
 def open_coco(
     path: str,
     *,
+    task: str = "detect",
     seed: int = 0,
     val_fraction: float = 0.1,
     names: Names | None = None,
@@ -140,52 +95,62 @@ def open_coco(
             f"{shown(path)}: no COCO files: looked for annotations/instances_train.json (…val, "
             f"…test; digits behind them), instances_train.json and train/{_BESIDE}"
         )
-    parts = {split: read_coco(file) for split, file in files.items()}
-    first = next(iter(parts.values()))
-    labels = _labels(first, names)
+    outlines = task == "segment"
+    parts = {split: read_coco(file, outlines=outlines) for split, file in files.items()}
     folders = {split: _image_folder(part) for split, part in parts.items()}
-    root = given if is_folder else folders["train"]
-    source = CocoSource(
+    first = next(iter(parts.values()))
+    ids = _ids(first, task)
+    kind: type[CocoSource] = CocoMaskSource if outlines else CocoBoxSource
+    source = kind(
         name=shown(path),
         kind="coco",
-        task="segment",
-        labels=labels,
+        task=task,
+        labels=changed_names(LabelMap(tuple(ids), tuple(ids.values())), names),
         splits={},
-        notes=_notes(parts, folders, labels),
+        notes=[f"{split}: images in {shown(folder)}" for split, folder in folders.items()],
         problems=[problem for part in parts.values() for problem in part.problems],
-        root=root,
-        ground=_class_of(BACKGROUND, _ids(first), labels),
+        root=given if is_folder else folders["train"],
     )
+    if isinstance(source, CocoMaskSource):
+        check_outlines_there(first)
+        source.ground = _class_of(BACKGROUND, ids, source.labels)
+        source.notes += mask_notes(source, parts, ids[BACKGROUND])
+    else:
+        check_boxes_there(first)
     splits = {
-        split: _fill(source, part, folders[split], _ids(first)) for split, part in parts.items()
+        split: _fill(source, part, folders[split], ids, split) for split, part in parts.items()
     }
-    _check_apart(splits, source.name)
+    check_apart(splits, source.name)
     source.splits = with_val(splits, val_fraction, seed, source.notes, by_class=False)
+    if isinstance(source, CocoBoxSource):
+        source.count()
     return source
 
 
-def _fill(source: CocoSource, part: Coco, folder: str, ids: dict[str, External]) -> list[Sample]:
+def _fill(
+    source: CocoSource, part: Coco, folder: str, ids: dict[str, External], split: str
+) -> list[Sample]:
     """Puts what a file says into the source, and gives its samples."""
-    file = below(part.path, source.root)
     unknown = [name for name in part.categories.values() if name not in ids]
     if unknown:
         raise DataError(
             f"{shown(part.path)}: has categories that the file of train has not: "
             f"{', '.join(unknown)}"
         )
-    source.classes[file] = {
-        id: _class_of(name, ids, source.labels) for id, name in part.categories.items()
+    if any(ids[name] != id for id, name in part.categories.items()):
+        what = "its categories have other ids than those of train; they are the same by name"
+        source.notes.append(f"{split}: {what}, and the ids of train are used")
+    file = below(part.path, source.root)
+    samples = {
+        id: Sample(_sample_id(source, os.path.join(folder, image.file)), f"{file}#{id}")
+        for id, image in part.images.items()
     }
-    samples = []
-    for id, image in part.images.items():
-        target = f"{file}#{id}"
-        samples.append(Sample(_sample_id(source, os.path.join(folder, image.file)), target))
-        source.objects[target] = part.objects[id]
-        if image.size is not None:
-            source.sizes[target] = image.size
-        if id in part.spoiled:
-            source.spoiled[target] = part.spoiled[id]
-    return sorted(samples, key=lambda sample: natural(sample.id))
+    classes = {id: _class_of(name, ids, source.labels) for id, name in part.categories.items()}
+    if isinstance(source, CocoMaskSource):
+        put_outlines(source, part, samples, classes)
+    else:
+        put_boxes(source, part, samples, classes)
+    return sorted(samples.values(), key=lambda sample: natural(sample.id))
 
 
 def _sample_id(source: CocoSource, path: str) -> str:
@@ -196,48 +161,20 @@ def _sample_id(source: CocoSource, path: str) -> str:
     return id
 
 
-def _ids(part: Coco) -> dict[str, External]:
-    """What the data calls each category, by name, and the background where none is called so."""
-    ids: dict[str, External] = {name: id for id, name in sorted(part.categories.items())}
-    return ids if BACKGROUND in ids else {BACKGROUND: BACKGROUND, **ids}
-
-
-def _labels(part: Coco, names: Names | None) -> LabelMap:
+def _ids(part: Coco, task: str) -> dict[str, External]:
+    """What the data calls each category, by name; to segment, the background too."""
     counts = Counter(part.categories.values())
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise DataError(f"{shown(part.path)}: two categories are called {', '.join(twice)}")
-    if not any(thing.outline for things in part.objects.values() for thing in things):
-        raise DataError(
-            f"{shown(part.path)}: none of its objects has an outline (segmentation), which it "
-            "takes to segment"
-        )
-    ids = _ids(part)
-    return changed_names(LabelMap(tuple(ids), tuple(ids.values())), names)
+    ids: dict[str, External] = {name: id for id, name in sorted(part.categories.items())}
+    if task != "segment" or BACKGROUND in ids:
+        return ids
+    return {BACKGROUND: BACKGROUND, **ids}
 
 
 def _class_of(name: str, ids: dict[str, External], labels: LabelMap) -> int:
     return IGNORED if ids[name] in labels.ignored else labels.internal(ids[name])
-
-
-def _notes(parts: dict[str, Coco], folders: dict[str, str], labels: LabelMap) -> list[str]:
-    first = next(iter(parts.values()))
-    notes = [f"{split}: images in {shown(folder)}" for split, folder in folders.items()]
-    ids = _ids(first)
-    if ids[BACKGROUND] in labels.ignored:
-        notes.append("pixels of no object are ignored")
-    else:
-        name = labels.names[labels.internal(ids[BACKGROUND])]
-        notes.append(
-            f"pixels of no object are the class {name!r}; "
-            f'{{"{ids[BACKGROUND]}": null}} in a names file ignores them'
-        )
-    notes.append("where objects overlap, the smaller lies on the larger; crowds are ignored")
-    for split, part in parts.items():
-        empty = sum(not things for things in part.objects.values())
-        if empty:
-            notes.append(f"{split}: {empty} images have no objects")
-    return notes
 
 
 def _image_folder(part: Coco) -> str:
@@ -259,13 +196,3 @@ def _image_folder(part: Coco) -> str:
         looked = ", ".join(dict.fromkeys(map(shown, tries)))
         raise DataError(f"{shown(part.path)}: its images ({files[0]} …) are not in any of {looked}")
     return best
-
-
-def _check_apart(splits: dict[str, list[Sample]], name: str) -> None:
-    """An image belongs to one split: what is learned must not be what is tested."""
-    seen: dict[str, str] = {}
-    for split, samples in splits.items():
-        for sample in samples:
-            if seen.setdefault(sample.id, split) != split:
-                both = f"{seen[sample.id]} and {split}"
-                raise DataError(f"{name}: {sample.id} is in both {both}: keep it in one")

@@ -31,6 +31,8 @@ class Scan:
 
     skipped: Counter[str] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
+    extensions: tuple[str, ...] = EXTENSIONS
+    """What is looked for, if not images."""
 
     def images(self, folder: str, seen: frozenset[tuple[int, int]] = frozenset()) -> list[str]:
         """The paths of all images below a folder; links are followed, loops are not."""
@@ -57,7 +59,7 @@ class Scan:
             hidden = entry.name.startswith(".") or entry.name == "__MACOSX"
             if _is_folder(entry) and not hidden:
                 folders.append(entry.path)
-            elif extension in EXTENSIONS and not hidden:
+            elif extension in self.extensions and not hidden:
                 images.append(entry.path)
             else:
                 self.skipped["hidden" if hidden else extension or "without extension"] += 1

@@ -1,12 +1,14 @@
 """Which folders have images and which their masks, and which mask belongs to which image.
 
 All by names: nothing is opened but Pascal VOC's lists. The tables say which names are understood.
+Files of boxes, one for each image, are found in the same way.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,10 +41,38 @@ OTHER_ENDS = ("_color", "_instanceids", "_instancetrainids")
 """Files among the masks that show something else: Cityscapes has three of each image."""
 
 
+@dataclass(frozen=True)
+class Partner:
+    """What each image has besides: a file of one kind."""
+
+    word: str
+    words: str
+    """One of them, and many."""
+    extensions: tuple[str, ...]
+    usual: str
+    """The extension that is proposed."""
+    ends: tuple[str, ...] = ()
+    """What its name may have besides that of the image."""
+    image_ends: tuple[str, ...] = ()
+    """What the image's name may have besides."""
+    apart: bool = True
+    """Never in the folder of the images itself."""
+    needed: bool = True
+    """An image without one is an error."""
+    others: tuple[str, ...] = ()
+    """Names of files that only look like one."""
+
+    def scan(self) -> Scan:
+        return Scan(extensions=self.extensions)
+
+
+MASKS = Partner("mask", "masks", EXTENSIONS, ".png", MASK_ENDS, IMAGE_ENDS)
+
+
 # ---- folders
 
 
-def find_pairs(root: str, notes: list[str]) -> dict[str, tuple[str, str]]:
+def find_pairs(root: str, notes: list[str], kind: Partner = MASKS) -> dict[str, tuple[str, str]]:
     """For each split the folder of images and that of masks; for "" where there are no splits.
 
     Nothing where no folder of images has one of masks beside it, with image files in it.
@@ -50,10 +80,12 @@ def find_pairs(root: str, notes: list[str]) -> dict[str, tuple[str, str]]:
     places = _places(root)
     pairs: dict[str, tuple[str, str]] = {}
     for split in ("", *SPLITS):
-        images, masks = places[split, "images"], places[split, "masks"]
-        masks = [folder for folder in masks if Scan().images(folder)]
+        images = places[split, "images"]
+        masks = [folder for folder in places[split, "masks"] if kind.scan().images(folder)]
+        if not masks and not kind.apart:
+            images = masks = [folder for folder in images if kind.scan().look(folder)[0]]
         if images and masks:
-            for role, folders in (("images", images), ("masks", masks)):
+            for role, folders in (("images", images), (kind.words, masks)):
                 if len(folders) > 1:
                     both = " and ".join(below(folder, root) for folder in folders)
                     what = f"{role} of {split}" if split else role
@@ -61,15 +93,27 @@ def find_pairs(root: str, notes: list[str]) -> dict[str, tuple[str, str]]:
             pairs[split] = images[0], masks[0]
     if "" in pairs and len(pairs) > 1:
         both = f"{below(pairs[''][0], root)} and {below(pairs[max(pairs)][0], root)}"
-        raise DataError(f"{shown(root)}: {both} both have images with masks: keep one")
+        raise DataError(f"{shown(root)}: {both} both have images with {kind.words}: keep one")
+    if not pairs and not kind.apart and Scan().look(root)[0] and kind.scan().look(root)[0]:
+        pairs[""] = root, root
     for split in SPLITS if pairs else ():
         if split not in pairs:
             notes += [
-                f"{below(folder, root)} has {count} images but no masks: it is not used"
+                f"{below(folder, root)} has {count} images but no {kind.words}: it is not used"
                 for folder in places[split, "images"]
                 if (count := len(Scan().images(folder)))
             ]
     return pairs
+
+
+def has_pairs(root: str, kind: Partner, looks_so: Callable[[str], bool]) -> bool:
+    """Whether an image has a partner that looks as it should: many things lie beside images."""
+    for images, others in find_pairs(root, [], kind).values():
+        stems = _by_stem(images, Scan()).keys()
+        found = _by_stem(others, kind.scan())
+        if any(looks_so(file) for stem in sorted(found.keys() & stems) for file in found[stem]):
+            return True
+    return False
 
 
 def _places(root: str) -> dict[tuple[str, str], list[str]]:
@@ -123,6 +167,7 @@ class Pairing:
     """Finds the mask of each image, by name."""
 
     root: str
+    kind: Partner = MASKS
     problems: list[Problem] = field(default_factory=list)
     odd_names: dict[str, str] = field(default_factory=dict)
     unmasked: dict[str, str] = field(default_factory=dict)
@@ -130,35 +175,43 @@ class Pairing:
 
     def pair(self, image_folder: str, mask_folder: str, scan: Scan) -> list[Sample]:
         """A sample for each image; what has no mask, or no image, is remembered."""
-        images, masks = _by_stem(image_folder, scan), _by_stem(mask_folder, scan)
+        kind = self.kind
+        images = _by_stem(image_folder, scan)
+        masks = _by_stem(mask_folder, scan if kind is MASKS else kind.scan())
         found = {stem: masks.pop(stem, []) for stem in images}
-        owners = {_without(stem, IMAGE_ENDS): stem for stem in images} | {s: s for s in images}
+        owners = {_without(stem, kind.image_ends): stem for stem in images}
+        owners |= {stem: stem for stem in images}
         for stem, files in masks.items():
-            owner = owners.get(stem) or owners.get(_without(stem, MASK_ENDS))
+            owner = owners.get(stem) or owners.get(_without(stem, kind.ends))
             if owner is not None:
                 found[owner] += files
-            elif stem.lower().endswith(OTHER_ENDS):
+            elif kind is MASKS and stem.lower().endswith(OTHER_ENDS):
                 self.others += files
             else:
+                article = "an" if kind.word[0] in "aeiou" else "a"
                 self.problems += [
-                    Problem(self.id(file), "is a mask without an image", False) for file in files
+                    Problem(self.id(file), f"is {article} {kind.word} without an image", False)
+                    for file in files
+                    if os.path.basename(file).lower() not in kind.others
                 ]
         samples = []
         for stem, files in images.items():
-            wanted = f"{below(mask_folder, self.root)}/{shown(stem)}.png"
+            wanted = f"{below(mask_folder, self.root)}/{shown(stem)}{kind.usual}"
             ids = sorted((self.id(file) for file in found[stem]), key=natural)
             samples += [self._sample(self.id(file), files, ids, wanted) for file in files]
         return sorted(samples, key=lambda sample: natural(sample.id))
 
     def _sample(self, id: str, namesakes: list[str], masks: list[str], wanted: str) -> Sample:
+        word, words = self.kind.word, self.kind.words
         if len(namesakes) > 1:
             others = [other for other in map(self.id, namesakes) if other != id]
-            self.unmasked[id] = f"has the name of {', '.join(others)} too: whose is the mask?"
-        elif not masks:
-            self.unmasked[id] = f"has no mask: looked for {wanted} and the like"
+            self.unmasked[id] = f"has the name of {', '.join(others)} too: whose is the {word}?"
+        elif not masks and self.kind.needed:
+            like = " and the like" if self.kind.ends else ""
+            self.unmasked[id] = f"has no {word}: looked for {wanted}{like}"
         elif len(masks) > 1:
-            self.unmasked[id] = f"has {len(masks)} masks, {' and '.join(masks)}: keep one"
-        return Sample(id, "" if id in self.unmasked else masks[0])
+            self.unmasked[id] = f"has {len(masks)} {words}, {' and '.join(masks)}: keep one"
+        return Sample(id, "" if id in self.unmasked or not masks else masks[0])
 
     def id(self, file: str) -> str:
         """The path below the root as text; the real one is kept where that is not the same."""

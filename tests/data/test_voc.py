@@ -1,0 +1,447 @@
+"""Pascal VOC's XML: what boxes mean, layouts, files that are written badly or with intent."""
+
+import contextlib
+import pickle
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from vitreous.cli.main import main
+from vitreous.data.check import bad_samples, check
+from vitreous.data.sources import open_source, same_source
+from vitreous.data.voc import read_voc
+from vitreous.errors import DataError
+
+HEIGHT, WIDTH = 20, 30
+
+
+def image(path, size=(WIDTH, HEIGHT), **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, "gray").save(path, **options)
+
+
+def thing(name="cat", box=(3, 4, 12, 10), **more):
+    sides = zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True)
+    corners = "".join(f"<{side}>{value}</{side}>" for side, value in sides)
+    others = "".join(f"<{tag}>{value}</{tag}>" for tag, value in more.items())
+    return f"<object><name>{name}</name>{others}<bndbox>{corners}</bndbox></object>"
+
+
+def xml(*objects, file="a.jpg", size=(HEIGHT, WIDTH)):
+    said = f"<size><width>{size[1]}</width><height>{size[0]}</height></size>" if size else ""
+    return f"<annotation><filename>{file}</filename>{said}{''.join(objects)}</annotation>"
+
+
+def put(root, name, text, images="JPEGImages", annotations="Annotations"):
+    image(root / images / f"{name}.jpg")
+    path = root / annotations / f"{name}.xml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def opened(path, **options):
+    return open_source(path, **{"val_fraction": 0, **options})
+
+
+def told(source):
+    return {(problem.file, problem.what) for problem in source.problems}
+
+
+def only(source, split="train"):
+    (sample,) = source.splits[split]
+    return sample
+
+
+# ---- what is read
+
+
+def test_pixels_are_counted_from_1_and_the_last_belongs_to_the_box(tmp_path):
+    put(
+        tmp_path,
+        "a",
+        xml(
+            thing("dog", (1, 1, 30, 20)),
+            thing("cat", (3, 4, 12, 10)),
+            thing("cat", ("4.5", "5.25", "10.5", "9")),
+        ),
+    )
+    put(tmp_path, "b", xml(file="b.jpg"))
+    source = opened(tmp_path)
+    assert (source.kind, source.task, source.problems) == ("voc", "detect", [])
+    assert source.labels.names == source.labels.external == ("cat", "dog")
+    sample, empty = source.splits["train"]
+    for one in (source, pickle.loads(pickle.dumps(source))):
+        truth = one.truth(sample)
+        assert truth["boxes"].tolist() == [[0, 0, 30, 20], [2, 3, 12, 10], [3.5, 4.25, 10.5, 9]]
+        assert truth["labels"].tolist() == [1, 0, 0]
+        assert truth["crowd"].tolist() == [False] * 3
+        assert one.truth(empty)["boxes"].shape == (0, 4)
+    assert "train: 1 images have no objects" in source.notes
+    assert (sample.id, sample.target) == ("JPEGImages/a.jpg", "Annotations/a.xml")
+    assert set(source.files(sample)) == {"JPEGImages/a.jpg", "Annotations/a.xml"}
+    assert same_source(f"voc:{tmp_path}", str(tmp_path))
+
+
+def test_classes_are_in_natural_order_and_may_be_renamed_or_ignored(tmp_path):
+    put(tmp_path, "a", xml(thing("class10"), thing("class2"), thing("class1", (2, 2, 9, 9))))
+    assert opened(tmp_path).labels.names == ("class1", "class2", "class10")
+    source = opened(tmp_path, names={"class10": "ten", "class2": None})
+    assert (source.labels.names, source.labels.external) == (
+        ("class1", "ten"),
+        ("class1", "class10"),
+    )
+    assert source.truth(only(source))["labels"].tolist() == [1, 0]
+    assert "1 objects of class2 are not used: the names file says null" in source.notes
+
+
+def test_difficult_objects_are_neither_learned_nor_counted(tmp_path):
+    put(tmp_path, "a", xml(thing(difficult=1), thing(box=(1, 1, 5, 5), difficult=0, truncated=1)))
+    source = opened(tmp_path)
+    assert source.truth(only(source))["crowd"].tolist() == [True, False]
+    said = "1 objects are marked as difficult: they are neither learned nor counted"
+    assert said in source.notes
+
+
+def test_the_parts_of_a_person_are_not_objects(tmp_path):
+    part = "<part><name>head</name><bndbox><xmin>1</xmin></bndbox></part>"
+    put(tmp_path, "a", xml(thing("person").replace("</object>", f"{part}</object>")))
+    source = opened(tmp_path)
+    assert source.labels.names == ("person",)
+    assert source.truth(only(source))["boxes"].tolist() == [[2, 3, 12, 10]]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
+def test_encodings(tmp_path, encoding):
+    head = f'<?xml version="1.0" encoding="{encoding}"?>'
+    put(tmp_path, "a", (head + xml(thing("Käse &amp; Brot"))).encode(encoding))
+    assert opened(f"voc:{tmp_path}").labels.names == ("Käse & Brot",)
+
+
+# ---- layouts
+
+
+@pytest.mark.parametrize(
+    ("images", "annotations", "split"),
+    [
+        ("JPEGImages", "Annotations", "train"),
+        ("images", "annotations", "train"),
+        ("train/images", "train/annotations", "train"),
+        ("images/val", "annotations/val", "val"),
+        ("valid", "valid", "val"),
+        (".", ".", "train"),
+    ],
+)
+def test_layouts(tmp_path, images, annotations, split):
+    put(tmp_path, "a", xml(thing()), images, annotations)
+    for name in (tmp_path, f"voc:{tmp_path}"):
+        source = opened(name)
+        assert (source.kind, list(source.splits)) == ("voc", [split])
+        assert source.truth(only(source, split))["boxes"].tolist() == [[2, 3, 12, 10]]
+        assert source.problems == []
+        assert not any("skipped" in note for note in source.notes)
+
+
+def test_lists_of_splits(tmp_path):
+    for name in "abcde":
+        put(tmp_path, name, xml(thing(), file=f"{name}.jpg"))
+    lists = tmp_path / "ImageSets" / "Main"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("a\nc\n")
+    (lists / "val.txt").write_text("b\nnowhere\n")
+    (lists / "trainval.txt").write_text("a\nb\nc\n")
+    (lists / "cat_train.txt").write_text("a -1\nc 1\n")
+    source = opened(tmp_path)
+    assert {split: [s.id for s in part] for split, part in source.splits.items()} == {
+        "train": ["JPEGImages/a.jpg", "JPEGImages/c.jpg"],
+        "val": ["JPEGImages/b.jpg", "JPEGImages/nowhere.jpg"],
+    }
+    with pytest.raises(DataError, match=r"nowhere\.jpg: is in val\.txt, but there is no such imag"):
+        source.truth(source.splits["val"][1])
+    (lists / "test.txt").write_text("a\n")
+    with pytest.raises(DataError, match=r"a is in test\.txt too: an image is in one split"):
+        opened(tmp_path)
+
+
+def test_without_lists_some_are_held_out(tmp_path):
+    for i in range(20):
+        put(tmp_path, str(i), xml(thing(), file=f"{i}.jpg"))
+    source = opened(tmp_path, val_fraction=0.1, seed=3)
+    assert {split: len(part) for split, part in source.splits.items()} == {"train": 18, "val": 2}
+    assert opened(tmp_path, val_fraction=0.1, seed=3).splits == source.splits
+    assert opened(tmp_path, val_fraction=0.1, seed=4).splits != source.splits
+
+
+def test_boxes_and_masks_in_one_folder(tmp_path):
+    put(tmp_path, "a", xml(thing()))
+    (tmp_path / "SegmentationClass").mkdir()
+    Image.new("L", (WIDTH, HEIGHT)).save(tmp_path / "SegmentationClass" / "a.png")
+    source = opened(tmp_path)
+    assert (source.kind, source.task) == ("voc", "detect")
+    assert "was read as voc to detect; --task segment reads it as masks" in source.notes
+    source = opened(tmp_path, task="segment")
+    assert (source.kind, source.task) == ("masks", "segment")
+    assert "was read as masks to segment; --task detect reads it as voc" in source.notes
+    with pytest.raises(DataError, match="was read as voc or masks, which is data to detect or seg"):
+        opened(tmp_path, task="classify")
+
+
+def test_other_xml_files_do_not_make_a_folder_vocs(tmp_path):
+    for name in ("cat", "dog"):
+        image(tmp_path / name / "1.jpg")
+        (tmp_path / name / "1.xml").write_text("<annotation/>")
+    assert opened(tmp_path).kind == "folder"
+    image(tmp_path / "two" / "images" / "1.jpg")
+    image(tmp_path / "two" / "others" / "1.jpg")
+    (tmp_path / "two" / "annotations").mkdir()
+    (tmp_path / "two" / "annotations" / "1.xml").write_text("<svg/>")
+    assert opened(tmp_path / "two").kind == "folder"
+    with pytest.raises(DataError, match="no images with annotations: looked for JPEGImages"):
+        opened(f"voc:{tmp_path}")
+    with pytest.raises(DataError, match="there is no such folder"):
+        opened(f"voc:{tmp_path}/nowhere")
+
+
+def test_what_has_no_partner(tmp_path):
+    put(tmp_path, "a", xml(thing()))
+    put(tmp_path, "orphan", xml(thing("dog")))
+    (tmp_path / "JPEGImages" / "orphan.jpg").unlink()
+    image(tmp_path / "JPEGImages" / "lost.jpg")
+    source = opened(tmp_path)
+    assert source.labels.names == ("cat",)
+    assert ("Annotations/orphan.xml", "is an annotation without an image") in told(source)
+    _, lost = source.splits["train"]
+    said = (
+        rf"^{tmp_path}/JPEGImages/lost\.jpg: has no annotation: looked for Annotations/lost\.xml$"
+    )
+    with pytest.raises(DataError, match=said):
+        source.truth(lost)
+    assert list(bad_samples(source)) == ["JPEGImages/lost.jpg"]
+
+
+# ---- files that are written badly
+
+
+LAUGHS = """<!DOCTYPE lolz [<!ENTITY lol "lol">
+<!ENTITY lol2 "&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;">
+<!ENTITY lol3 "&lol2;&lol2;&lol2;&lol2;&lol2;&lol2;&lol2;&lol2;&lol2;&lol2;">]>"""
+REACHING = '<!DOCTYPE a [<!ENTITY secret SYSTEM "file:///etc/passwd">]>'
+NO_ANNOTATION = {
+    "empty": (b"", "is not XML: no element found"),
+    "cut short": (b"<annotation><object>", "is not XML"),
+    "not XML": (b"cat 1 2 3 4", "is not XML"),
+    "bytes": (bytes(range(256)), "is not XML"),
+    "an unknown encoding": (b'<?xml version="1.0" encoding="klingon"?><annotation/>', "is not XML"),
+    "another tag": (b"<html></html>", "is not an .* expected <annotation>, not <html>"),
+    "deep": (b"<annotation>" + b"<a>" * 50_000, "has elements in elements, more than 32 deep"),
+    "large": (b"<annotation>" + b" " * 10_000_001, "is larger than 10,000,000 bytes"),
+    "laughs": (f"{LAUGHS}{xml(thing('&lol3;'))}".encode(), "has a DOCTYPE"),
+    "reaching out": (f"{REACHING}{xml(thing('&secret;'))}".encode(), "has a DOCTYPE"),
+    "a DTD elsewhere": (b'<!DOCTYPE a SYSTEM "http://a.b/c.dtd"><annotation/>', "has a DOCTYPE"),
+    "an undeclared entity": (xml(thing("&secret;")).encode(), "is not XML: undefined entity"),
+}
+
+
+@pytest.mark.parametrize("case", NO_ANNOTATION)
+def test_a_file_that_is_no_annotation_spoils_its_image(tmp_path, case):
+    text, message = NO_ANNOTATION[case]
+    put(tmp_path, "a", xml(thing()))
+    put(tmp_path, "b", text)
+    source = opened(tmp_path)
+    assert source.labels.names == ("cat",)
+    good, bad = source.splits["train"]
+    assert len(source.truth(good)["boxes"]) == 1
+    with pytest.raises(DataError, match=rf"^{tmp_path}/Annotations/b\.xml: {message}") as error:
+        source.truth(bad)
+    assert "\n" not in str(error.value)
+    report = check(source)
+    assert [problem.file for problem in report.fatal] == ["Annotations/b.xml"]
+    assert list(bad_samples(source)) == ["JPEGImages/b.jpg"]
+    (tmp_path / "Annotations" / "a.xml").write_text("<annotation/>")
+    with pytest.raises(DataError, match="no annotation has an object"):
+        opened(f"voc:{tmp_path}")
+
+
+def test_entities_are_refused_before_they_are_looked_at(tmp_path, monkeypatch):
+    path = tmp_path / "a.xml"
+    nine = "".join(f'<!ENTITY l{i + 1} "{f"&l{i};" * 10}">' for i in range(9))
+    path.write_text(f'<!DOCTYPE l [<!ENTITY l0 "lol">{nine}]><annotation>&l9;</annotation>')
+    with pytest.raises(DataError, match=r"a\.xml: has a DOCTYPE"):
+        read_voc(str(path))
+
+
+BAD_OBJECTS = {
+    "no name": (thing().replace("<name>cat</name>", ""), "object 2 has no <name>"),
+    "an empty name": (thing(" "), "object 2 has an empty <name>"),
+    "two names": (thing("cat</name><name>dog"), "object 2 has 2 times <name>"),
+    "no box": ("<object><name>cat</name></object>", r"object 2 \(cat\) has no <bndbox>"),
+    "no side": (thing().replace("<xmax>12</xmax>", ""), r"object 2 \(cat\) has no <xmax>"),
+    "words": (thing(box=("a", 2, 3, 4)), r"object 2 \(cat\) has a <xmin> that is no number: 'a'"),
+    "nothing": (thing(box=(1, 2, "", 4)), r"object 2 \(cat\) has a <xmax> that is no number: ''"),
+    "not a number": (thing(box=(1, 2, "nan", 4)), "that is no number: 'nan'"),
+    "infinite": (thing(box=(1, 2, "1e999", 4)), "that is no number: '1e999'"),
+    "turned round": (
+        thing(box=(12, 4, 3, 10)),
+        r"object 2 \(cat\): its box ends before it begins: left 11, top 3, right 3, bottom 10",
+    ),
+    "outside": (
+        thing(box=(31, 1, 40, 10)),
+        r"object 2 \(cat\): nothing of its box is in the image of 20x30",
+    ),
+    "below zero": (thing(box=(-9, -9, -2, -2)), r"object 2 \(cat\): nothing of its box is in the"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_OBJECTS)
+def test_an_object_that_tells_nothing_spoils_its_image(tmp_path, case):
+    text, message = BAD_OBJECTS[case]
+    put(tmp_path, "a", xml(thing(), text))
+    put(tmp_path, "b", xml(thing(), file="b.jpg"))
+    source = opened(tmp_path)
+    bad, good = source.splits["train"]
+    with pytest.raises(DataError) as error:
+        source.truth(bad)
+    said = str(error.value)
+    assert said.startswith(f"{tmp_path}/Annotations/a.xml: object 2")
+    assert re.search(message, said), said
+    assert len(source.truth(good)["boxes"]) == 1
+    report = check(source)
+    assert [problem.file for problem in report.fatal] == ["Annotations/a.xml"]
+
+
+def test_what_is_odd_is_told_and_the_rest_is_used(tmp_path):
+    put(
+        tmp_path,
+        "a",
+        xml(
+            thing(),
+            thing(),
+            thing("dog"),
+            thing(box=(5, 6, 5, 6)),
+            thing(box=(0, 0, 9, 9)),
+            thing(box=(20, 10, 45, 31)),
+            thing("Cat", (1, 1, 2, 2)),
+            file="elsewhere.png",
+        ),
+    )
+    put(tmp_path, "b", xml(file="b.jpg", size=(0, 0)))
+    put(tmp_path, "c", xml(file="c.jpg", size=("?", 3)))
+    put(tmp_path, "d", xml(file="", size=None))
+    source = opened(tmp_path)
+    report = check(source)
+    assert {
+        (
+            "Annotations/a.xml",
+            "says that it is for elsewhere.png; by its name it is used for JPEGImages/a.jpg",
+        ),
+        (
+            "Annotations/a.xml, object 2 (cat)",
+            "has the class and the box of object 1 (cat): left out",
+        ),
+        (
+            "Annotations/a.xml, object 3 (dog)",
+            "has the box of object 1 (cat), which is of another class: both are used",
+        ),
+        (
+            "Annotations/a.xml, object 4 (cat)",
+            "its box encloses nothing (left 5, top 6, right 5, bottom 6): left out",
+        ),
+        (
+            "Annotations/a.xml, object 6 (cat)",
+            "its box reaches 15 pixels over the edge of the image: cut off there",
+        ),
+        (str(tmp_path), "the classes 'Cat' and 'cat' differ only in how they are written"),
+        (
+            "Annotations/b.xml",
+            "says that the image is 0x0 (height x width): not used",
+        ),
+        (
+            "Annotations/c.xml",
+            "has a <size> without a whole number of <height> and <width>: not used",
+        ),
+    } <= told(report)
+    assert report.fatal == []
+    assert report.cut == {"train": 2}
+    assert any("1 boxes begin at 0, though VOC counts from 1" in note for note in source.notes)
+    truth = source.truth(source.splits["train"][0])
+    assert truth["boxes"].tolist() == [
+        *([[2, 3, 12, 10]] * 2),
+        [0, 0, 9, 9],
+        [19, 9, 30, 20],
+        [0, 0, 2, 2],
+    ]
+
+
+def test_a_size_that_is_not_the_images(tmp_path):
+    put(tmp_path, "a", xml(thing(), size=(40, 60)))
+    source = opened(tmp_path)
+    said = r"Annotations/a\.xml: says 40x60, but the image is 20x30 \(height"
+    with pytest.raises(DataError, match=said):
+        source.truth(only(source))
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    put(tmp_path, "a", xml(thing()))
+    image(tmp_path / "JPEGImages" / "a.jpg", exif=exif)
+    with pytest.raises(DataError, match="nothing tells whether its boxes are for the image as sto"):
+        opened(tmp_path).truth(only(source))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_nothing_in_a_file_makes_the_reading_crash(tmp_path_factory, data):
+    folder = tmp_path_factory.getbasetemp() / "fuzz-voc"
+    text = xml(thing(difficult=1), thing("dog", (1, 1, 9, 9)))
+    start = data.draw(st.integers(0, len(text)))
+    length = data.draw(st.integers(0, 12))
+    text = text[:start] + data.draw(st.text("<>/&;ab19.-", max_size=6)) + text[start + length :]
+    put(folder, "a", text)
+    put(folder, "b", xml(thing(), file="b.jpg"))
+    with contextlib.suppress(DataError):
+        source = opened(f"voc:{folder}")
+        report = check(source, workers=1)
+        assert len(report.fatal) == len(bad_samples(source, workers=1))
+        good = source.truth(source.splits["train"][-1])
+        assert source.labels.names[int(good["labels"][0])] == "cat"
+
+
+def test_truth_does_not_depend_on_the_order_of_files(tmp_path):
+    for root, names in ((tmp_path / "one", "abc"), (tmp_path / "two", "cba")):
+        for name in names:
+            box = (ord(name) - 90, 3, 20, 9)
+            put(root, name, xml(thing(name, box), file=f"{name}.jpg"))
+    one, two = opened(tmp_path / "one"), opened(tmp_path / "two")
+    assert (one.splits, one.labels) == (two.splits, two.labels)
+    for sample in one.splits["train"]:
+        assert torch.equal(one.truth(sample)["boxes"], two.truth(sample)["boxes"])
+
+
+# ---- the command line
+
+
+def test_command(tmp_path, capsys):
+    put(
+        tmp_path,
+        "a",
+        xml(thing(), thing(box=(5, 6, 5, 6)), thing("dog", (1, 1, 40, 8), difficult=1)),
+    )
+    put(tmp_path, "b", xml(file="b.jpg"))
+    assert main(["data", "check", str(tmp_path), "--val-fraction", "0"]) == 0
+    out = capsys.readouterr().out
+    for line in (
+        f"{tmp_path}: detect, read as voc",
+        "objects     train 1; in an image 0.5 (median), at most 1; 1 images without objects",
+        "boxes       train small 1, medium 0, large 0   (below 32x32, below 96x96, and above)",
+        "cut off     train 1 boxes, at the edge of the image",
+        "crowd       train 1 boxes are neither learned nor counted (crowds, difficult)",
+        " 0  cat        1        1",
+        " 1  dog        0        0",
+        "  note   Annotations/a.xml, object 2 (cat): its box encloses nothing (left 5, top 6, ri",
+        "  note   Annotations/a.xml, object 3 (dog): its box reaches 10 pixels over the edge",
+    ):
+        assert line in out
+    put(tmp_path, "c", b"<annotation>")
+    assert main(["data", "check", str(tmp_path), "--task", "detect"]) == 2
+    assert "  fatal  Annotations/c.xml: is not XML" in capsys.readouterr().out

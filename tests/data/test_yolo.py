@@ -1,0 +1,462 @@
+"""YOLO's text files and data.yaml: what lines mean, where files are, and what is refused."""
+
+import contextlib
+import pickle
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from vitreous.cli.main import main
+from vitreous.data.check import bad_samples, check
+from vitreous.data.sources import open_source, same_source
+from vitreous.data.yolo import read_data
+from vitreous.errors import DataError
+
+HEIGHT, WIDTH = 20, 40
+
+
+def image(path, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (WIDTH, HEIGHT), "gray").save(path, **options)
+
+
+def text(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def put(root, name, lines="0 0.5 0.5 0.5 0.5\n", images="images", labels="labels"):
+    image(root / images / f"{name}.jpg")
+    text(root / labels / f"{name}.txt", lines)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Two images to train on and one for val, with data.yaml."""
+    for split, names in (("train", "ab"), ("val", "c")):
+        for name in names:
+            put(tmp_path, name, images=f"images/{split}", labels=f"labels/{split}")
+    text(tmp_path / "data.yaml", "train: images/train\nval: images/val\nnames: [cat, dog]\n")
+    return tmp_path
+
+
+def opened(path, **options):
+    return open_source(path, **{"val_fraction": 0, **options})
+
+
+def told(source):
+    return {(problem.file, problem.what) for problem in source.problems}
+
+
+def ids(source):
+    return {split: [s.id for s in part] for split, part in source.splits.items()}
+
+
+# ---- what is read
+
+
+def test_lines_are_parts_of_the_image(tmp_path):
+    put(tmp_path, "a", "1 0.5 0.5 1 1\n\n0 0.25 0.25 0.25 0.5\r\n  2.0 .75 0.5 0.1 1e-1  ")
+    put(tmp_path, "b", "")
+    image(tmp_path / "images" / "c.jpg")
+    source = opened(tmp_path)
+    assert (source.kind, source.task) == ("yolo", "detect")
+    assert (source.labels.names, source.labels.external) == (("0", "1", "2"), (0, 1, 2))
+    first, *empty = source.splits["train"]
+    for one in (source, pickle.loads(pickle.dumps(source))):
+        truth = one.truth(first)
+        expected = torch.tensor([[0, 0, 40, 20], [5, 0, 15, 10], [28, 9, 32, 11]])
+        torch.testing.assert_close(truth["boxes"], expected.float())
+        assert truth["labels"].tolist() == [1, 0, 2]
+        assert truth["crowd"].tolist() == [False] * 3
+        assert [len(one.truth(sample)["boxes"]) for sample in empty] == [0, 0]
+    assert "1 images have no label file, which means no objects" in source.notes
+    assert "train: 2 images have no objects" in source.notes
+    assert any("the classes are all numbers that occur: 0, 1, 2" in note for note in source.notes)
+    assert source.problems == []
+    assert same_source(f"yolo:{tmp_path}", str(tmp_path))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.dictionaries(
+        st.integers(0, 99_999),
+        st.text("abc: #'\"-é", min_size=1, max_size=6).map(str.strip).filter(bool),
+        min_size=1,
+        max_size=6,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_numbers_classes_have_each_keeps_its_name(tmp_path_factory, by_id, random):
+    folder = tmp_path_factory.getbasetemp() / "yolo-ids"
+    by_id = {id: f"{name}{id}" for id, name in by_id.items()}
+    drawn = [random.choice(list(by_id)) for _ in range(5)]
+    put(folder, "a", "".join(f"{id} 0.5 0.5 0.{i + 1} 0.5\n" for i, id in enumerate(drawn)))
+    quoted = {id: name.replace("'", "''") for id, name in by_id.items()}
+    lines = "".join(f"  {id}: '{name}'\n" for id, name in quoted.items())
+    path = text(folder / "data.yaml", f"train: images\nnames:\n{lines}")
+    source = opened(path)
+    labels = source.truth(source.splits["train"][0])["labels"].tolist()
+    assert [source.labels.names[label] for label in labels] == [by_id[id] for id in drawn]
+    assert [source.labels.external[label] for label in labels] == drawn
+    assert source.labels.external == tuple(sorted(by_id)), "also those without an object"
+
+
+# ---- where files are
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "split"),
+    [
+        ("images", "labels", "train"),
+        ("images/train", "labels/train", "train"),
+        ("images/val", "labels/val", "val"),
+        ("train/images", "train/labels", "train"),
+        ("valid/images", "valid/labels", "val"),
+        ("train", "train", "train"),
+        (".", ".", "train"),
+    ],
+)
+def test_layouts_without_data_yaml(tmp_path, images, labels, split):
+    put(tmp_path, "a", images=images, labels=labels)
+    for name in (tmp_path, f"yolo:{tmp_path}"):
+        source = opened(name)
+        assert (source.kind, list(source.splits), source.problems) == ("yolo", [split], [])
+        assert source.truth(source.splits[split][0])["boxes"].tolist() == [[10, 5, 30, 15]]
+        assert not any("skipped" in note for note in source.notes)
+
+
+def test_data_yaml(data):
+    for name in (data, data / "data.yaml", f"yolo:{data}", f"yolo:{data}/data.yaml"):
+        source = opened(name)
+        assert ids(source) == {
+            "train": ["images/train/a.jpg", "images/train/b.jpg"],
+            "val": ["images/val/c.jpg"],
+        }
+        assert source.labels.names == ("cat", "dog"), "also without an object"
+        assert source.splits["val"][0].target == "labels/val/c.txt"
+    assert "folders and names of the classes: data.yaml" in source.notes
+    assert "train: images/train with labels/train" in source.notes
+
+
+@pytest.mark.parametrize(
+    ("content", "images"),
+    [
+        ("train: ../train/images", "train/images"),  # as Roboflow writes it
+        ("path: .\ntrain: train/images", "train/images"),
+        ("path: sub\ntrain: images/train", "sub/images/train"),
+        ("path: nowhere\ntrain: images", "images"),
+        ("train: [images/one, images/two]", "images/one"),
+        ("train: [images, images/one]", "images/one"),
+        ("train:\n  - images/one\n  - images/two\ntest:", "images/one"),
+        ("train: sub", "sub/images"),
+        ("train: both", "both"),
+        ("train: lists/train.txt", "images/one"),
+    ],
+)
+def test_where_data_yaml_says_that_images_are(tmp_path, content, images):
+    put(tmp_path, "a", images=images, labels=images.replace("images", "labels"))
+    if "two" in content:
+        put(tmp_path, "b", images="images/two", labels="labels/two")
+    text(tmp_path / "lists" / "train.txt", "./images/one/a.jpg\n\n")
+    put(tmp_path, "other", images="images/one", labels="labels/one")
+    path = text(tmp_path / "data.yaml", f"# mine\nnc: 2\nnames: ['cat', no]\n{content}\n")
+    source = opened(path)
+    assert source.labels.names == ("cat", "no"), "a name is text, whatever it may mean in YAML"
+    samples = {sample.id.rpartition("/")[2]: sample for sample in source.splits["train"]}
+    assert len(samples) == len(source.splits["train"]), "each once"
+    has_other = images in ("images", "images/one") and "lists" not in content
+    assert ("other.jpg" in samples) == has_other
+    assert source.truth(samples["a.jpg"])["boxes"].tolist() == [[10, 5, 30, 15]]
+    assert ("b.jpg" in samples) == ("two" in content)
+
+
+def test_a_list_with_an_image_that_is_missing(data):
+    text(data / "train.txt", "images/train/a.jpg\nimages/train/nowhere.jpg\n")
+    text(data / "data.yaml", "train: train.txt\nval: images/val\nnames: [cat]\n")
+    source = opened(data)
+    assert "train: 2 images listed in train.txt" in source.notes
+    with pytest.raises(DataError, match=r"images/train/nowhere\.jpg: there is no such file"):
+        source.truth(source.splits["train"][1])
+    assert list(bad_samples(source)) == ["images/train/nowhere.jpg"]
+
+
+def test_names_of_classes(tmp_path):
+    put(tmp_path, "a", "1 0.5 0.5 0.5 0.5")
+    text(tmp_path / "labels" / "classes.txt", "cat\ndog\n")
+    source = opened(tmp_path)
+    assert (source.labels.names, source.problems) == (("cat", "dog"), [])
+    assert "names of the classes: labels/classes.txt" in source.notes
+    assert opened(tmp_path, names=["Katze", "Hund"]).labels.names == ("Katze", "Hund")
+    ignoring = opened(tmp_path, names={"1": None})
+    assert ignoring.labels.names == ("cat",)
+    assert ignoring.truth(ignoring.splits["train"][0])["boxes"].shape == (0, 4)
+    assert "1 objects of 1 are not used: the names file says null" in ignoring.notes
+    text(tmp_path / "classes.txt", "cow\ndog\n")
+    with pytest.raises(DataError, match=r"classes\.txt and .*classes\.txt name the classes diff"):
+        opened(tmp_path)
+    (tmp_path / "classes.txt").unlink()
+    (tmp_path / "labels" / "classes.txt").unlink()
+    assert opened(tmp_path, names=["a", "b", "c"]).labels.external == (0, 1, 2)
+    put(tmp_path, "a", "")
+    with pytest.raises(DataError, match="nothing names the classes: give a names file"):
+        opened(f"yolo:{tmp_path}")
+
+
+def test_folders_that_are_not_yolos(tmp_path):
+    for name in ("cat", "dog"):
+        image(tmp_path / name / "1.jpg")
+        text(tmp_path / name / "1.txt", "0 0.5 0.5 0.5 0.5")
+    assert opened(tmp_path).kind == "folder"
+    with pytest.raises(DataError, match=r"no images with label files: looked for data\.yaml, imag"):
+        opened(f"yolo:{tmp_path}")
+    with pytest.raises(DataError, match="there is no such file or folder"):
+        opened(f"yolo:{tmp_path}/nowhere")
+    text(tmp_path / "settings.yaml", "epochs: 3\ntrain: true")
+    assert opened(tmp_path).kind == "folder"
+    text(tmp_path / "a.yaml", "train: x\nnames: [a]")
+    text(tmp_path / "b.yaml", "train: x\nnames: [a]")
+    with pytest.raises(DataError, match=r"has a\.yaml and b\.yaml: give the path of one of them"):
+        opened(tmp_path)
+
+
+def test_the_same_images_to_train_and_to_test(data):
+    text(data / "data.yaml", "train: images/train\nval: images/train\nnames: [cat]\n")
+    with pytest.raises(
+        DataError, match=r"images/train/a\.jpg is in both train and val: keep it in"
+    ):
+        opened(data)
+
+
+def test_no_label_file_at_all(data):
+    for file in data.glob("labels/*/*.txt"):
+        file.unlink()
+    with pytest.raises(DataError, match=rf"no image has a label file: looked in {data}/labels/tr"):
+        opened(data)
+
+
+def test_yolo_and_voc_in_one_folder(tmp_path):
+    put(tmp_path, "a")
+    text(tmp_path / "annotations" / "a.xml", "<annotation></annotation>")
+    source = opened(tmp_path)
+    assert source.kind == "yolo"
+    assert "was read as yolo to detect; voc:PATH reads it as voc" in source.notes
+
+
+def test_what_has_no_partner(data):
+    text(data / "labels" / "train" / "orphan.txt", "0 0.5 0.5 0.5 0.5")
+    Image.new("L", (4, 4)).save(data / "images" / "train" / "a.png")
+    source = opened(data)
+    assert told(source) == {("labels/train/orphan.txt", "is a label file without an image")}
+    assert set(bad_samples(source)) == {"images/train/a.jpg", "images/train/a.png"}
+    with pytest.raises(DataError, match=r"a\.jpg: has the name of images/train/a\.png too: whose"):
+        source.truth(source.splits["train"][0])
+
+
+# ---- lines that are written badly
+
+
+POLYGON = "0 0.1 0.1 0.9 0.1 0.9 0.9"
+BAD_LINES = {
+    "too few": ("0 0.5 0.5 0.5", "line 2: has 4 numbers, where 5 are expected: class, centre x"),
+    "a score": ("0 0.5 0.5 0.5 0.5 0.9", "line 2: has 6 numbers.* they are predictions"),
+    "a polygon": (POLYGON, "line 2: has 7 numbers.* They are polygons .segmentation. or turned"),
+    "a turned box": (f"{POLYGON} 0.1 0.9", "line 2: has 9 numbers.* They are polygons"),
+    "words": ("cat 0.5 0.5 0.5 0.5", "line 2: 'cat' is no number"),
+    "commas": ("0,0.5,0.5,0.5,0.5", "line 2: has 1 numbers, where 5 are expected"),
+    "not a number": ("0 0.5 nan 0.5 0.5", "line 2: 'nan' is no number"),
+    "infinite": ("0 0.5 inf 0.5 0.5", "line 2: 'inf' is no number"),
+    "half a class": ("0.5 0.5 0.5 0.5 0.5", "line 2: the class is 0.5, where a whole number from"),
+    "a class below zero": ("-1 0.5 0.5 0.5 0.5", "line 2: the class is -1, where a whole number"),
+    "an unknown class": ("7 0.5 0.5 0.5 0.5", "line 2: class 7 has no name, the last .* is 1"),
+    "pixels": ("0 20 10 15 12", r"line 2: centre x is 20, not a part .* 1: are these pixels\?"),
+    "beyond 1": ("0 0.5 1.01 0.5 0.5", "line 2: centre y is 1.01, not a part of the image from 0"),
+    "negative": ("0 0.5 0.5 -0.5 0.5", "line 2: width is -0.5, not a part of the image from 0 t"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LINES)
+def test_a_line_that_tells_nothing_spoils_its_image(data, case):
+    line, message = BAD_LINES[case]
+    put(data, "b", f"1 0.5 0.5 0.5 0.5\n{line}\n", "images/train", "labels/train")
+    source = opened(data)
+    good, bad = source.splits["train"]
+    with pytest.raises(DataError) as error:
+        source.truth(bad)
+    said = str(error.value)
+    assert said.startswith(f"{data}/labels/train/b.txt: ")
+    assert re.search(message, said), said
+    assert len(source.truth(good)["boxes"]) == 1
+    report = check(source)
+    assert [(p.file, p.what) for p in report.fatal] == [
+        ("labels/train/b.txt", said.partition(": ")[2])
+    ]
+    assert "train: 1 images have boxes that cannot be used: images/train/b.jpg …" in source.notes
+
+
+def test_every_bad_line_is_told(data):
+    put(data, "b", "0 1\n0 2\n" + "0 3\n" * 5, "images/train", "labels/train")
+    source = opened(data)
+    with pytest.raises(DataError, match=r"line 1: .*line 2: .*line 5: .* \(and 2 more\)$"):
+        source.truth(source.splits["train"][1])
+
+
+def test_files_that_cannot_be_read(data):
+    put(data, "a", b"\xff\xfe0 0.5", "images/train", "labels/train")
+    (data / "labels" / "train" / "b.txt").unlink()
+    (data / "labels" / "train" / "b.txt").mkdir()
+    put(data, "c", b"0" * 10_000_001, "images/val", "labels/val")
+    source = opened(data)
+    messages = {"a": "is not text in UTF-8", "c": "is larger than"}
+    for split, part in source.splits.items():
+        for sample in part:
+            name = sample.id[-5]
+            if name in messages:
+                said = rf"labels/{split}/{name}\.txt: {messages[name]}"
+                with pytest.raises(DataError, match=said):
+                    source.truth(sample)
+            else:
+                assert source.truth(sample)["boxes"].shape == (0, 4), "a folder is no label file"
+
+
+def test_what_is_odd_is_told_and_the_rest_is_used(data):
+    lines = (
+        "0 0.5 0.5 0.5 0.5",
+        "0 0.5 0.5 0.5 0.5",
+        "1 0.5 0.5 0.5 0.5",
+        "0 0.5 0.5 0 0.5",
+        "0 0.9 0.5 0.00001 0.5",  # less than a hundredth of a pixel
+        "0 0.01 0.5 0.05 0.2",
+        "0 0.9 0.9 0.6 0.6",
+        "0 0.1000004 0.2 0.2 0.2",
+    )
+    put(data, "a", "\n".join([*lines[:4], *lines[5:]]), "images/train", "labels/train")
+    source = opened(data)
+    report = check(source)
+    assert {
+        ("labels/train/a.txt, line 2", "has the class and the box of line 1: left out"),
+        (
+            "labels/train/a.txt, line 3",
+            "has the box of line 1, which is of another class: both are used",
+        ),
+        (
+            "labels/train/a.txt, line 4",
+            "its box encloses nothing (left 0.5, top 0.25, right 0.5, bottom 0.75): left out",
+        ),
+        (
+            "labels/train/a.txt, line 6",
+            "its box reaches 8 pixels over the edge of the image: cut off there",
+        ),
+    } <= told(report)
+    assert report.cut == {"train": 2, "val": 0}
+    assert any(note.startswith("train: 2 boxes reach over the edge") for note in source.notes)
+    assert len(source.truth(source.splits["train"][0])["boxes"]) == 5
+    assert report.fatal == []
+    put(data, "a", lines[4], "images/train", "labels/train")
+    with pytest.raises(DataError, match="line 1: nothing of its box is in the image of 20x40"):
+        opened(data).truth(source.splits["train"][0])
+
+
+def test_images_that_exif_turns_are_refused(data):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image(data / "images" / "train" / "a.jpg", exif=exif)
+    source = opened(data)
+    said = r"a\.txt: the image is turned by what EXIF says \(orientation 6\), and nothing tells"
+    with pytest.raises(DataError, match=said):
+        source.truth(source.splits["train"][0])
+
+
+# ---- data.yaml that is written badly
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is not YOLO's data"),
+        ("- a\n- b", "is not YOLO's data"),
+        ("just text", "is not YOLO's data"),
+        ("names: [a", "is not YAML"),
+        ("\tnames: a", "is not YAML"),
+        ("a: \x01", "is not YAML"),
+        ("names: [a]", "says no folder of images for train, val or test"),
+        ("train:\nval:\nnames: [a]", "says no folder of images"),
+        ("train: images/train\ntrain: images/val\nnames: [a]", "line 2: 'train' is there twice"),
+        ("train: {a: b}\nnames: [a]", "train: expected a folder of images, or a list of folders"),
+        ("train: nowhere\nnames: [a]", r"train: there is no .*/nowhere$"),
+        ("path: [a]\ntrain: images/train", "path: expected a folder"),
+        ("train: images/train\nnames: cat", "names: expected a list of names"),
+        ("train: images/train\nnames: [a, [b]]", "names: no name for class 1"),
+        ("train: images/train\nnames: [a, '']", "names: no name for class 1"),
+        ("train: images/train\nnames: {x: a}", "names: 'x' is not a number of a class"),
+        ("train: images/train\nnames: {0: a, 00: b}", "names: '00' is not a number of a class, or"),
+        ("train: images/train\nnames: [a, a]", "two classes have the same name: a"),
+        ("train: images/train\nnc: 3\nnames: [a, b]", "nc says 3 classes, but names has 2"),
+        ("train: images/train\nnc: many", "nc: expected the number of classes, not 'many'"),
+        ("train: images/train\nnc: 99999999999999", "nc: expected the number of classes"),
+        ("a: &a [x]\nb: [*a, *a]\ntrain: images/train", r"line 2: has an alias \(\*a\): write the"),
+        ("train: &t images/train\nval: *t", r"line 2: has an alias \(\*t\)"),
+        ("train: images/train\n? [a, b]\n: c", "line 2: expected a name before the colon"),
+        ("[" * 100_000, "line 1: has values in values, more than 10 deep"),
+        ("a: " + "x" * 1_000_000, "is longer than 1,000,000 characters"),
+    ],
+)
+def test_data_yaml_that_cannot_be_used(data, content, message):
+    path = text(data / "data.yaml", content)
+    with pytest.raises(DataError, match=message) as error:
+        opened(path)
+    if "same name" not in message:
+        assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+def test_data_yaml_runs_nothing(data):
+    content = "train: images/train\nnames: !!python/object/apply:os.system ['touch hacked']\n"
+    path = text(data / "data.yaml", content + "download: https://a.b/c.zip\n")
+    assert read_data(str(path)).names == {0: "touch hacked"}, "a list, whatever it asks for"
+    assert not (data / "hacked").exists()
+
+
+def test_classes_that_are_only_counted(data):
+    text(data / "data.yaml", "train: images/train\nnc: 2\n")
+    assert opened(data).labels.names == ("0", "1")
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.floats().map(str) | st.integers(-3, 9).map(str) | st.text(max_size=4), max_size=8
+        ).map(" ".join),
+        max_size=4,
+    )
+)
+def test_nothing_in_a_file_makes_the_reading_crash(tmp_path_factory, lines):
+    folder = tmp_path_factory.getbasetemp() / "fuzz-yolo"
+    put(folder, "a", "\n".join(lines).encode("utf-8", "surrogatepass"))
+    put(folder, "b")
+    source = opened(f"yolo:{folder}", names=["cat"])
+    report = check(source, workers=1)
+    assert len(report.fatal) == len(bad_samples(source, workers=1)) <= 1
+    with contextlib.suppress(DataError):
+        boxes = source.truth(source.splits["train"][0])["boxes"]
+        assert (boxes[:, 2:] > boxes[:, :2]).all()
+
+
+# ---- the command line
+
+
+def test_command(data, capsys):
+    put(data, "b", "0 0.5 0.5 0.5 0.5\n0 1 2\n", "images/train", "labels/train")
+    assert main(["data", "check", str(data / "data.yaml")]) == 2
+    out = capsys.readouterr().out
+    assert f"{data}/data.yaml: detect, read as yolo" in out
+    assert "  fatal  labels/train/b.txt: line 2: has 3 numbers, where 5 are expected" in out
+    assert "  note   {}: class 'dog' has no objects at all".format(data / "data.yaml") in out
+    assert main(["data", "check", str(data), "--task", "segment"]) == 2
+    assert "was read as yolo, which is data to detect, not to segment" in capsys.readouterr().err
