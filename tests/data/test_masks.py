@@ -589,9 +589,10 @@ def test_shapes_to_segment():
     assert source.labels.external == tuple(range(7))
     assert {split: len(part) for split, part in source.splits.items()} == {
         "train": 20,
-        "val": 300,
-        "test": 600,
+        "val": 20,
+        "test": 40,
     }
+    assert len(open_source("shapes", task="segment").splits["test"]) == 600
     seen, kinds = set(), set()
     for sample in source.splits["train"]:
         picture, truth = source.image(sample), source.truth(sample)

@@ -1,5 +1,6 @@
 """DETR's own properties; its numbers are compared in tests/parity/test_detr.py."""
 
+import dataclasses
 import math
 
 import pytest
@@ -278,6 +279,20 @@ def test_it_learns_in_bfloat16():
         output = model(picture(2, 3, 64, 64))
     assert output.boxes.dtype == torch.float32
     output.boxes.sum().backward()
+
+
+def test_a_map_that_is_told_where_things_are():
+    """Cells that look alike are the same to the paper's encoder but for whom they see; here not."""
+    model, image = on_cells(), torch.ones(1, 3, 64, 64)
+    with torch.no_grad():
+        told = {}
+        for placed in (False, True):
+            model.config = dataclasses.replace(model.config, placed=placed)
+            with tapping(model, lambda name, tensor: told.setdefault(name, tensor), inner=False):
+                model(image)
+            alike = (told.pop("encoder.0") - told["tokens"]).std(dim=1).max() < 1e-5
+            assert alike == (not placed)
+            told.clear()
 
 
 # The backbone's own

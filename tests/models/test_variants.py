@@ -92,6 +92,7 @@ PARAMETERS = {
     "segmenter-b/16-linear": 86_549_910,
     "segmenter-b/32-linear": 87_729_558,
     "segmenter-l/16-linear": 304_893_078,
+    "segmenter-mini/8": 841_270,
     "detr-r50": 41_524_768,
     "detr-r101": 60_464_672,
     "detr-r50-dc5": 41_524_768,

@@ -226,6 +226,12 @@ def test_what_theirs_cannot_be_is_refused(tmp_path):
     write_tensors(own, exported, "safetensors", own_metadata(model))
     with pytest.raises(CheckpointError, match="has a resnet-18, 34, 50 or 101"):
         convert(own, tmp_path / "folder", to_format="huggingface")
+    told = vitreous.create(
+        "detr", image_size=64, backbone="resnet", backbone_fields=small, placed=True
+    )
+    for format in ("huggingface", "official"):
+        with pytest.raises(CheckpointError, match="placed = True"):
+            vitreous.export_weights(told, format)
 
 
 # Matching and losses
@@ -292,9 +298,12 @@ def test_answers_are_theirs():
     theirs, ours = small_detrs()
     vitreous.import_weights(ours, theirs.state_dict())
     images, sizes = images_of((96, 80), (64, 128)), [(480, 400), (77, 154)]
-    wanted = DetrImageProcessor().post_process_object_detection(
-        theirs(**filled(images)), threshold=0.0, target_sizes=torch.tensor(sizes)
-    )
+    wanted = [  # each by itself: that is how images of different sizes are answered here
+        DetrImageProcessor().post_process_object_detection(
+            theirs(pixel_values=image[None]), threshold=0.0, target_sizes=torch.tensor([size])
+        )[0]
+        for image, size in zip(images, sizes, strict=True)
+    ]
     for got, one in zip(
         Detect(LabelMap.of_names("abcd")).infer(ours, images, sizes), wanted, strict=True
     ):

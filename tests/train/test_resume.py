@@ -79,7 +79,7 @@ def test_killed_at_random_moments(never_killed, tmp_path, task, workers, kills):
         )
         if not writes:
             wait_for_checkpoint(out, process)
-            time.sleep(chance.random() * 0.3)
+            time.sleep(chance.random() * 0.1)
             process.kill()
         deaths.append(process.wait(timeout=120))
     assert deaths == [-signal.SIGKILL] * kills, "the run has ended before it was killed so often"
@@ -118,7 +118,7 @@ def test_a_finished_run_is_extended_only_by_asking(whole, tmp_path):
     shutil.copytree(whole, out)
     assert "finished" in train(out, "--resume").stderr
     assert_same_run(whole, out)
-    train(out, "--resume", "--epochs=4")
+    train(out, "--resume", "--epochs=6")
     assert final(out).keys()
     steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-COMMON = ["--epochs=3", "--ema=0.9"]
+COMMON = ["--epochs=5", "--ema=0.9"]
 CLASSIFY = [
     "--model=vit",
     *(f"--fields={field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),

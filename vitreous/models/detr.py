@@ -53,6 +53,9 @@ class DETRConfig:
     """Width inside the MLP of each layer."""
     queries: int = 100
     """How many objects can be found in an image."""
+    placed: bool = False
+    """Position is added to the map itself too, not only where attention looks. A deep backbone
+    tells places from how far the borders are; a shallow one does not, and boxes cannot be said."""
     activation: str = "relu"
     """gelu, gelu-tanh, quick-gelu, relu or silu-gated."""
     norm_eps: float = 1e-5
@@ -234,6 +237,7 @@ class DETR(Model):
         position, bias = self._places_of(joined, (x.shape[2], x.shape[3]))
         position = position.to(x.dtype)
         memory = self.show("tokens", x.flatten(2).transpose(1, 2))  # (b, n, d)
+        memory = memory + position if self.config.placed else memory
         for i, layer in enumerate(self.encoder):
             memory = self.show(f"encoder.{i}", layer(memory, position, bias))
         hidden = self._decode(memory, memory + position, bias, every_layer or self.training)
@@ -328,7 +332,7 @@ VARIANTS = {
     for layers in (50, 101)
 } | {
     # Ours, for few images and no weights to start from: a shallow backbone that halves the size
-    # four times, not five, and whose norm needs no batch.
+    # four times, not five, whose norm needs no batch, and whose map is told where things are.
     "detr-small": DETRConfig(
         image_size=256,
         backbone="resnet",
@@ -339,6 +343,7 @@ VARIANTS = {
         decoder_depth=3,
         mlp_dim=512,
         queries=25,
+        placed=True,
         dropout=0.0,
         attention_dropout=0.0,
     )

@@ -131,7 +131,14 @@ class Detect(Task):
 
     @torch.inference_mode()
     def infer(self, model: Model, images: Any, sizes: Sequence[tuple[int, int]]) -> list[Answer]:
-        """images (b, c, h, w) or a list of (c, h, w), of any sizes."""
+        """images (b, c, h, w), or a list of (c, h, w) of different sizes.
+
+        Those go one by one: filled up, an image would be said to show something else, as far as the
+        backbone's norms and convolutions see the filling.
+        """
+        if not isinstance(images, Tensor):
+            pairs = zip(images, sizes, strict=True)
+            return [self.infer(model, image[None], [size])[0] for image, size in pairs]
         output = model(images)
         chances, labels = output.logits[-1].float().softmax(dim=-1)[..., :-1].max(dim=-1)
         scores, order = chances.sort(dim=1, descending=True, stable=True)

@@ -113,7 +113,17 @@ TRANSFORMERS_ACTIVATIONS = {
     "quick_gelu": "quick-gelu",
     "relu": "relu",
 }
-HIDDEN = ("heads", "activation", "pool", "qk_scale", "norm", "position", "pad", "norm_eps")
+HIDDEN = (
+    "heads",
+    "activation",
+    "pool",
+    "qk_scale",
+    "norm",
+    "position",
+    "pad",
+    "placed",
+    "norm_eps",
+)
 """Fields that decide about the outputs and leave no trace in names and shapes."""
 Origin = tuple[str, dict[str, Any]]
 """A model's name and the changes to its config."""

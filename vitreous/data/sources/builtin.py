@@ -181,12 +181,15 @@ def open_shapes(
     size: int = 64,
     names: Names | None = None,
 ) -> ShapesSource | ScenesSource:
-    """`count` images to train on (2000 if not given), 300 for val and 600 for test."""
+    """`count` images to train on (2000 if not given), and for val and test up to 300 and 600, or
+    fewer where there are few to train on."""
     if count and not (count.isdecimal() and int(count) > 0):
         raise DataError(f"shapes:{count}: expected the number of training images, as shapes:5000")
     if seed < 0:
         raise DataError(f"shapes: seed = {seed}: expected 0 or more")
-    counts = {"train": int(count or 2000), "val": 300, "test": 600}
+    train = int(count or 2000)
+    val = min(max(train * 3 // 20, 20), 300)
+    counts = {"train": train, "val": val, "test": 2 * val}
     one_each = task == "classify"
     labels = {
         "classify": LabelMap.of_names(SHAPES),
