@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import timm
 import torch
+from PIL import Image
 from train.tiny import mask_folder, train
 
 import vitreous
@@ -136,6 +138,19 @@ def test_what_does_not_fit_together(tmp_path, options, message):
 def test_segmentation_options_for_a_classifier(tmp_path, options, message):
     with pytest.raises(ConfigError, match=message):
         fit(Recipe(data="digits", epochs=1, **options), tmp_path / "run")
+
+
+def test_small_images_that_are_no_whole_patches(tmp_path):
+    """All alike, but not of the model's size: nothing is chosen that could not be trained."""
+    data = tmp_path / "data" / "train"
+    for kind in ("images", "masks"):
+        (data / kind).mkdir(parents=True)
+        for number in range(12):
+            pixels = np.full((20, 30), number % 2 * (200 if kind == "images" else 1), np.uint8)
+            Image.fromarray(pixels).save(data / kind / f"{number}.png")
+    fit(Recipe(data=str(data.parent), epochs=1), tmp_path / "run")
+    predictor = vitreous.load(tmp_path / "run")
+    assert predictor(data / "images" / "0.png").mask.shape == (20, 30)
 
 
 def test_auto_weights_favour_rare_classes(tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from vitreous.config import pair, size_of
 from vitreous.data.source import Source
 from vitreous.models.model import Model
 from vitreous.train.distributed import World
@@ -59,8 +60,14 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
         changes["lr"] = 2e-3 if small else 1e-3
         say(f"lr: {changes['lr']:g}, from scratch")
     if recipe.crop is None:
-        as_they_are = bool(recipe.overfit) and (source.task != "segment" or alike)
-        changes["crop"] = "none" if as_they_are else _crop(source.task, small, alike)
+        size = changes.get("image_size", recipe.image_size)
+        fits = (
+            alike
+            and bool(size)
+            and pair("image_size", size_of("image_size", size)) == ((height, width))
+        )
+        as_they_are = bool(recipe.overfit) and (source.task != "segment" or fits)
+        changes["crop"] = "none" if as_they_are else _crop(source.task, small, fits)
         say(f"crop: {changes['crop']}")
     if recipe.flip is None:
         # Digits, letters and scans are gray, and mirrored they are something else.
@@ -76,11 +83,14 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
     return replace(recipe, **changes)
 
 
-def _crop(task: str, small: bool, alike: bool) -> str:
-    """Small images have nothing to lose; of large ones a part is enough to learn from."""
+def _crop(task: str, small: bool, fits: bool) -> str:
+    """Small images have nothing to lose; of large ones a part is enough to learn from.
+
+    fits: every image has the model's own size.
+    """
     if task == "detect":
         return "none" if small else "window"
-    if small and (alike or task == "classify"):
+    if small and (fits or task == "classify"):
         return "shift"
     return "window" if task == "segment" else "resized"
 
