@@ -67,6 +67,8 @@ def joined(device: str | None) -> Iterator[World]:
         _meet("nccl" if chosen.startswith("cuda") else "gloo")
     try:
         yield World(rank, size, torch.device(chosen))
+        if size > 1:  # one that leaves while another still speaks to it dies in gloo's threads
+            dist.barrier()
     finally:
         if size > 1:
             dist.destroy_process_group()
