@@ -65,16 +65,22 @@ def from_dict(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
 def changed(config: T, values: Mapping[str, Any], *, where: str = "") -> T:
     """A copy of `config` with `values` in place; of fields that are tables, entries are."""
     new = checked(type(config), values, where=where)
-    before = {name: getattr(config, name) for name in new}
+    before = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.init}  # type: ignore[arg-type]
     return dataclasses.replace(config, **merged(before, new))  # type: ignore[type-var]
 
 
 def merged(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
-    """Both together; where both have a value, the second's; where both have a table, its entries"""
+    """Both together; where both have a value, the second's; where both have a table, its entries.
+
+    The table `encoder_fields` is about what `encoder` names: where that changes, the first table
+    does not count any more.
+    """
     both = {**first, **then}
-    for name, value in then.items():
-        if isinstance(value, dict) and isinstance(first.get(name), dict):
-            both[name] = {**first[name], **value}
+    for name, table in first.items():
+        if isinstance(table, dict):
+            about = name.removesuffix("_fields")
+            same = about == name or both.get(about) == first.get(about)
+            both[name] = {**(table if same else {}), **then.get(name, {})}
     return both
 
 

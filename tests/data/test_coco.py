@@ -523,13 +523,15 @@ def test_truth_of_boxes(tmp_path):
         assert truth["boxes"].tolist() == [[2, 3, 12, 10], [0.5, 0, 4.75, 20], [0, 0, 30, 20]]
         assert truth["labels"].tolist() == [0, 1, 1]
         assert truth["crowd"].tolist() == [False, False, True]
+        assert truth["area"].tolist() == [25] * 3  # as the file has it, whatever the boxes are
         assert [values.dtype for values in truth.values()] == [
             torch.float32,
             torch.int64,
             torch.bool,
+            torch.float64,
         ]
         assert [tuple(values.shape) for values in empty.values()] == [(0, 4), (0,), (0,)]
-        assert [values.dtype for values in empty.values()] == [v.dtype for v in truth.values()]
+        assert all(values.dtype == truth[name].dtype for name, values in empty.items())
     truth["boxes"][:] = 0  # may be written to
     assert source.truth(source.splits["train"][0])["boxes"].max() == 30
     assert "train: 1 images have no objects" in source.notes

@@ -15,7 +15,7 @@ from train.tiny import arguments, train
 from vitreous.train import checkpoint
 
 CALM = ["--fields=dropout=0.0", "--clip=0"]  # no randomness per process
-CALM_OF = {"classify": [*CALM, "--fields=drop_path=0.0"], "segment": CALM}
+CALM_OF = {"classify": [*CALM, "--fields=drop_path=0.0"], "segment": CALM, "detect": CALM}
 
 
 def torchrun(out, *more, restarts=0, task="classify"):
@@ -66,15 +66,19 @@ def test_losses_agree_with_one_process(one, two):
         assert together["samples"] == alone["samples"]
 
 
-def test_masks_on_two_processes(tmp_path):
-    """Ignored pixels are in different numbers on each; the loss and the metrics are the same."""
-    train(tmp_path / "one", *CALM_OF["segment"], task="segment")
-    run(*torchrun(tmp_path / "two", task="segment"))
+@pytest.mark.parametrize(
+    ("task", "metric", "counted"), [("segment", "miou", "pixels"), ("detect", "ap", "objects")]
+)
+def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):
+    """Pixels that are not ignored, and objects, are in different numbers on each; the loss and the
+    metrics are the same."""
+    train(tmp_path / "one", *CALM_OF[task], task=task)
+    run(*torchrun(tmp_path / "two", task=task))
     both = (evaluations(tmp_path / name) for name in ("one", "two"))
     for alone, together in zip(*both, strict=True):
         assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=1e-5)
-        assert together["miou"] == pytest.approx(alone["miou"], abs=1e-3)
-        assert together["pixels"] == alone["pixels"]
+        assert together[metric] == pytest.approx(alone[metric], abs=1e-3)
+        assert together[counted] == alone[counted]
 
 
 def test_a_checkpoint_of_two_goes_on_with_one(two, one, tmp_path):

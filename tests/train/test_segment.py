@@ -1,15 +1,13 @@
 """Segmentation through the same training: what it starts from, what it refuses, what it leaves."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import timm
 import torch
 from PIL import Image
-from train.tiny import mask_folder, train
+from train.tiny import mask_folder, train, vitreous_command
 
 import vitreous
 from vitreous.errors import ConfigError
@@ -177,15 +175,3 @@ def test_the_whole_life(tmp_path):
     together, alone = predictor(images), [predictor(image) for image in images]
     for one, other in zip(together, alone, strict=True):
         assert (one.mask == other.mask).all()
-
-
-def vitreous_command(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "vitreous", *map(str, arguments)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return done

@@ -22,30 +22,74 @@ SEGMENT = [
     *(f"--fields=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
     *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
 ]
+DETECT = [
+    *("--model=detr-small", "--fields=dropout=0.1", "--fields=backbone.stages=[1]"),
+    *(f"--fields={field}" for field in ("backbone.width=8", "dim=16", "heads=2", "mlp_dim=16")),
+    *(f"--fields={field}" for field in ("encoder_depth=1", "decoder_depth=2", "queries=4")),
+    *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
+]
+SPLITS = {"train": 64, "val": 8, "test": 8}
+TALL, WIDE = 6, 5
+
+
+def pictures(count):
+    """Little images of different sizes, a bright box on dark ground, and where that begins."""
+    random = np.random.default_rng(count)
+    for _ in range(count):
+        size = random.integers(12, 28, 2)
+        image = random.integers(0, 90, (*size, 3))
+        top, left = random.integers(0, size - TALL)
+        image[top : top + TALL, left : left + WIDE] += 120
+        yield image.astype(np.uint8), int(top), int(left)
+
+
+@functools.cache
+def keep():
+    """A folder for as long as the process lives."""
+    keep.folder = tempfile.TemporaryDirectory()
+    return Path(keep.folder.name)
 
 
 @functools.cache
 def mask_folder():
-    """Eighty little images of different sizes: a bright box on dark ground, some of it ignored."""
-    keep = tempfile.TemporaryDirectory()
-    mask_folder.keep = keep  # as long as the process lives
-    root, random = Path(keep.name), np.random.default_rng(0)
-    for split, count in (("train", 64), ("val", 8), ("test", 8)):
+    """Eighty pictures whose first row is ignored."""
+    root = keep() / "masks"
+    for split, count in SPLITS.items():
         for kind in ("images", "masks"):
             (root / split / kind).mkdir(parents=True)
-        for number in range(count):
-            size = random.integers(12, 28, 2)
-            image = random.integers(0, 90, (*size, 3))
-            mask = np.zeros(size)
-            top, left = random.integers(0, size - 6)
-            image[top : top + 6, left : left + 5] += 120
-            mask[top : top + 6, left : left + 5] = 3
+        for number, (image, top, left) in enumerate(pictures(count)):
+            mask = np.zeros(image.shape[:2], np.uint8)
+            mask[top : top + TALL, left : left + WIDE] = 3
             mask[0] = 255
-            name = f"{number}.png"
-            Image.fromarray(image.astype(np.uint8)).save(root / split / "images" / name)
-            Image.fromarray(mask.astype(np.uint8)).save(root / split / "masks" / name)
+            Image.fromarray(image).save(root / split / "images" / f"{number}.png")
+            Image.fromarray(mask).save(root / split / "masks" / f"{number}.png")
     names = {"0": "ground", "3": "box", "255": None}
     (root / "classes.json").write_text(json.dumps(names))
+    return root
+
+
+@functools.cache
+def box_folder():
+    """Eighty pictures in COCO's form; every eighth one says that nothing is there, and has no box
+    in it; ids that neither begin at 0 nor follow each other."""
+    root = keep() / "boxes"
+    for split, count in SPLITS.items():
+        (root / split).mkdir(parents=True)
+        images, objects = [], []
+        for number, (image, top, left) in enumerate(pictures(count)):
+            name, (height, width) = f"{number}.png", image.shape[:2]
+            entry = {"id": 1000 + 7 * number, "file_name": name, "height": height, "width": width}
+            images.append(entry)
+            if number % 8 == 7:
+                image = image[::2, ::2] // 4
+                entry["height"], entry["width"] = image.shape[:2]
+            else:
+                here = {"id": number, "image_id": entry["id"], "category_id": 31, "iscrowd": 0}
+                objects.append({**here, "bbox": [left, top, WIDE, TALL], "area": WIDE * TALL})
+            Image.fromarray(image).save(root / split / name)
+        kinds = [{"id": 31, "name": "box"}, {"id": 77, "name": "never seen"}]
+        whole = {"images": images, "annotations": objects, "categories": kinds}
+        (root / split / "_annotations.coco.json").write_text(json.dumps(whole))
     return root
 
 
@@ -53,7 +97,9 @@ def arguments(task="classify"):
     """Of `vitreous train`."""
     if task == "classify":
         return ["digits", *CLASSIFY, *COMMON]
-    return [str(mask_folder()), *SEGMENT, *COMMON]
+    if task == "segment":
+        return [str(mask_folder()), *SEGMENT, *COMMON]
+    return [str(box_folder()), *DETECT, *COMMON]
 
 
 def command(out, *more, task="classify"):
@@ -73,4 +119,16 @@ def train(out, *more, task="classify", check=True, **options):
         **options,
     )
     assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def vitreous_command(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "vitreous", *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
     return done

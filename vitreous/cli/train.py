@@ -96,6 +96,14 @@ def _verdict(primary: str, result: dict[str, Any]) -> str:
     )
 
 
+def _shape(images: Any) -> str:
+    """Of images in one tensor, or of the largest sides of several."""
+    if isinstance(images, list):
+        height, width = (max(image.shape[axis] for image in images) for axis in (1, 2))
+        return f"{len(images)}x{images[0].shape[0]} of up to {height}x{width}"
+    return "x".join(map(str, images.shape))
+
+
 def _rehearse(arguments: Arguments, out: Path) -> None:
     from vitreous.train.rehearse import dry_run, find_rate
 
@@ -108,10 +116,14 @@ def _rehearse(arguments: Arguments, out: Path) -> None:
             print(f"  lr {each:9.2e}  loss {loss:.4f}")
         print(f"lr: {rate:.1e} is a good start (a tenth of where the loss was lowest)")
         return
-    found = dry_run(arguments.options, out.with_name(f"{out.name}-first-batch.png"), say)
-    shape = "x".join(map(str, found.batch))
+    from vitreous.explain.batch import batch_picture
+
+    found = dry_run(arguments.options, say)
+    picture = out.with_name(f"{out.name}-first-batch.png")
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    batch_picture(found.batch, found.task, found.labels, found.preprocess).save(picture)
     print(f"model       {found.parameters:,} parameters, {found.learning:,} of them learn")
-    print(f"batch       {shape}, shown in {found.picture}")
+    print(f"batch       {_shape(found.batch.images)}, shown in {picture}")
     print(f"steps       {found.steps:,}, about {found.seconds / 60:.1f} minutes without evaluation")
     print(f"memory      about {found.bytes_needed / 2**20:,.0f} MiB for model and one step")
     print(f"data        {found.images:,} images, {len(found.bad) or 'none'} of them cannot be read")

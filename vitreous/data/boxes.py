@@ -46,6 +46,8 @@ class Box:
     """left, top, right, bottom; right and bottom are just outside."""
     crowd: bool = False
     """Neither learned nor counted: a region of many objects, or one that is too hard to see."""
+    area: float | None = None
+    """Of the object itself in pixels, where it is known: COCO calls objects small by it."""
 
 
 @dataclass
@@ -93,7 +95,8 @@ class Placed(NamedTuple):
     """Boxes in an image."""
 
     truth: dict[str, Tensor]
-    """boxes (n, 4), labels (n,), crowd (n,), as `Source.truth` gives them."""
+    """boxes (n, 4), labels (n,), crowd (n,), and, where objects' own areas are known, area (n,), as
+    `Source.truth` gives them."""
     over: list[float]
     """How many pixels each box reached over the edge, before it was cut off there."""
 
@@ -121,6 +124,14 @@ def place(boxes: Sequence[Box], height: int, width: int, *, parts: bool = False)
         "labels": torch.tensor([box.label for box in boxes], dtype=torch.int64),
         "crowd": torch.tensor([box.crowd for box in boxes], dtype=torch.bool),
     }
+    if any(box.area is not None for box in boxes):
+        sides = cut[:, 2:] - cut[:, :2]
+        own = [box.area for box in boxes]
+        areas = [
+            box if area is None else area
+            for area, box in zip(own, sides.prod(axis=1).tolist(), strict=True)
+        ]
+        truth["area"] = torch.tensor(areas, dtype=torch.float64)
     return Placed(truth, np.where(over > ROUNDING, over, 0).tolist())
 
 

@@ -50,6 +50,8 @@ class CocoObject:
     """left, top, width, height, where there is one that can be."""
     outline: Outline | None
     """Polygons, or runs of pixels (RLE) as they are; None where there is neither."""
+    area: float | None = None
+    """Of what is inside the outline, in pixels, where it is said."""
 
 
 @dataclass
@@ -189,7 +191,9 @@ class _Reader:
         crowd = _get(values, "iscrowd") not in (None, 0, "0", False)
         box = self._box(record, values)
         outline = self._outline(record, values) if self.outlines else None
-        self.coco.objects[image].append(CocoObject(record, category, crowd, box, outline))
+        area = _finite(_get(values, "area"))
+        thing = CocoObject(record, category, crowd, box, outline, area)
+        self.coco.objects[image].append(thing)
 
     def _box(self, record: str, values: Any) -> tuple[float, float, float, float] | None:
         box = _get(values, "bbox")

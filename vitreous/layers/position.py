@@ -205,13 +205,16 @@ def relative_index(grid: Grid, device: torch.device | None = None) -> Tensor:
     return dy * (2 * gw - 1) + dx
 
 
-def image_sines(rows: Tensor, columns: Tensor, grid: Grid, dim: int) -> Tensor:
+def image_sines(
+    rows: Tensor, columns: Tensor, grid: Grid, dim: int, temperature: float = 10_000.0
+) -> Tensor:
     """Fixed sines over the height and width of each image (DETR section 3.2 and its code).
 
     rows, columns (b,): how many positions of the grid, from the top and the left, are image; the
     others are filling -> (b, gh·gw, dim): half of the channels for y, half for x, in each of them
     a sine and a cosine in turn. Places are counted from 1 and divided by the image's own height and
-    width, so that they run to 2π whatever its size and whatever was filled up.
+    width, so that they run to 2π whatever its size and whatever was filled up. The frequencies run
+    from 1 down to 1/temperature.
     """
     half = dim // 2
     steps = torch.arange(half // 2, device=rows.device) / (half // 2)
@@ -219,7 +222,7 @@ def image_sines(rows: Tensor, columns: Tensor, grid: Grid, dim: int) -> Tensor:
     def sines(length: int, inside: Tensor) -> Tensor:  # (b, length, half)
         places = torch.arange(1, length + 1, device=rows.device, dtype=torch.float32)
         places = places / (inside[:, None] + 1e-6) * (2 * math.pi)
-        angles = places[:, :, None] / 10_000.0**steps
+        angles = places[:, :, None] / temperature**steps
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(2)
 
     gh, gw = grid

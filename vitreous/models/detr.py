@@ -11,6 +11,7 @@ filling is seen by nobody.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -56,6 +57,9 @@ class DETRConfig:
     placed: bool = False
     """Position is added to the map itself too, not only where attention looks. A deep backbone
     tells places from how far the borders are; a shallow one does not, and boxes cannot be said."""
+    temperature: float = 10_000.0
+    """Of the sines: the lowest frequency is so many times lower than the highest, which turns once
+    over the image. Most of 10,000's are the same at every place; 20 leaves more to tell by."""
     activation: str = "relu"
     """gelu, gelu-tanh, quick-gelu, relu or silu-gated."""
     norm_eps: float = 1e-5
@@ -72,6 +76,8 @@ class DETRConfig:
         fraction(self, "dropout", "attention_dropout")
         if not 0 < self.norm_eps < 1:
             raise ConfigError(f"norm_eps = {self.norm_eps}: expected a small number above 0")
+        if not 1 <= self.temperature < math.inf:
+            raise ConfigError(f"temperature = {self.temperature}: expected 1 or more")
         if self.dim % self.heads:
             raise ConfigError(
                 f"dim = {self.dim} does not divide into {self.heads} heads: change one"
@@ -292,12 +298,15 @@ class DETR(Model):
         -inf, so that its weight is exactly zero."""
         if joined.rows is None or joined.columns is None:
             whole = torch.tensor([grid], device=joined.images.device)
-            return image_sines(whole[:, 0], whole[:, 1], grid, self.config.dim), None
+            return self._sines(whole[:, 0], whole[:, 1], grid), None
         rows, columns = nearest(joined.rows, grid[0]), nearest(joined.columns, grid[1])
-        position = image_sines(rows.sum(1), columns.sum(1), grid, self.config.dim)
+        position = self._sines(rows.sum(1), columns.sum(1), grid)
         inside = (rows[:, :, None] & columns[:, None]).flatten(1)
         bias = torch.zeros(inside.shape, device=inside.device).masked_fill(~inside, -torch.inf)
         return position, bias[:, None, None]
+
+    def _sines(self, rows: Tensor, columns: Tensor, grid: tuple[int, int]) -> Tensor:
+        return image_sines(rows, columns, grid, self.config.dim, self.config.temperature)
 
 
 def nearest(inside: Tensor, length: int) -> Tensor:

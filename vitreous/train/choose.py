@@ -147,7 +147,7 @@ def _segmenter(
         say(f"model: segmenter-mini/8, images {size}")
         return {"model": "segmenter-mini/8", "image_size": size}
     say(f"model: segmenter-s/16 over cpvt-s/16, images {size}")
-    fields = ("encoder=cpvt-s/16", *recipe.fields)
+    fields = ("encoder=cpvt-s/16", "encoder.drop_path=0.1", *recipe.fields)
     return {"model": "segmenter-s/16", "fields": fields, "image_size": size}
 
 

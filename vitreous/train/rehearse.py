@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from vitreous.data.check import bad_samples
 from vitreous.data.loader import Batch, train_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem
+from vitreous.labels import LabelMap
 from vitreous.run_folder import Run
 from vitreous.train.distributed import joined
 from vitreous.train.loop import Trainer, TrainingError
@@ -38,19 +38,22 @@ class Rehearsal:
     learning: int
     """Parameters that are not frozen."""
     steps: int
-    batch: tuple[int, ...]
+    batch: Batch
+    """The first one."""
+    task: str
+    labels: LabelMap
+    preprocess: Preprocess
     bytes_needed: int
     """Weights, gradients, the optimiser's and the average's state, and what one step keeps."""
     seconds: float
     """For all steps, by the time that one takes here."""
-    picture: Path
     images: int
     bad: dict[str, Problem]
     """By id, the samples whose images cannot be read."""
 
 
-def dry_run(recipe: Recipe, picture: Path, say: Say) -> Rehearsal:
-    """One step of a run that is thrown away, its batch as a picture, and every image read once."""
+def dry_run(recipe: Recipe, say: Say) -> Rehearsal:
+    """One step of a run that is thrown away, and every image read once."""
     source = open_named(recipe)
     bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
     if bad:  # the step is taken with what remains; the run itself would stop, or skip them as well
@@ -58,7 +61,6 @@ def dry_run(recipe: Recipe, picture: Path, say: Say) -> Rehearsal:
     images = sum(map(len, source.splits.values()))
     with _trainer(recipe, say) as trainer:
         batch = _first_batches(trainer, 1)[0]
-        save_picture(batch.images, trainer.train_set.preprocess, picture)
         kept = 0
 
         def keep(tensor: Tensor) -> Tensor:
@@ -75,10 +77,9 @@ def dry_run(recipe: Recipe, picture: Path, say: Say) -> Rehearsal:
         total = sum(p.numel() for p in parameters)
         learning = sum(p.numel() for p in parameters if p.requires_grad)
         state = 4 * (total * (2 if trainer.average else 1) + 3 * learning)
-        shape = tuple(batch.images.shape)
-        needed = state + kept
         return Rehearsal(
-            total, learning, trainer.steps, shape, needed, seconds, picture, images, bad
+            *(total, learning, trainer.steps, batch, trainer.task.name, trainer.task.labels),
+            *(trainer.train_set.preprocess, state + kept, seconds, images, bad),
         )
 
 
@@ -105,23 +106,6 @@ def find_rate(recipe: Recipe, say: Say, steps: int = 80) -> tuple[float, list[tu
             if worse >= 4 and lowest[1] < 0.98 * curve[0][1]:
                 break
     return lowest[0] / 10, curve
-
-
-def save_picture(images: Tensor, preprocess: Preprocess, path: Path, count: int = 32) -> None:
-    """The first images of a batch side by side, as the model sees them."""
-    from PIL import Image
-    from torchvision.utils import make_grid
-
-    shown = torch.stack([preprocess.restore(image) for image in images[:count]])
-    shown = shown if shown.shape[1] in (1, 3) else shown[:, :1]
-    grid = make_grid(shown, nrow=8, padding=2, pad_value=0.5)
-    array = (grid * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-    scale = max(1, 512 // array.shape[1])
-    picture = Image.fromarray(array)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST).save(
-        path
-    )
 
 
 @contextmanager

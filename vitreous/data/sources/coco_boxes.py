@@ -66,7 +66,8 @@ def put_boxes(
 def _box(thing: CocoObject, label: int) -> Box:
     assert thing.box is not None
     left, top, width, height = thing.box
-    return Box(thing.name, label, (left, top, left + width, top + height), thing.crowd)
+    corners = (left, top, left + width, top + height)
+    return Box(thing.name, label, corners, thing.crowd, thing.area)
 
 
 def check_boxes_there(part: Coco) -> None:

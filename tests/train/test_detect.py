@@ -1,0 +1,123 @@
+"""Detection through the same training: what it starts from, what it refuses, what it leaves."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from train.tiny import box_folder, train, vitreous_command
+
+import vitreous
+from vitreous.cli.main import main
+from vitreous.errors import ConfigError
+from vitreous.run_folder import Run
+from vitreous.train.distributed import joined
+from vitreous.train.recipe import Recipe
+from vitreous.train.start import prepare
+
+SMALL = {"model": "detr-small", "image_size": (16, 16), "fields": ("dim=16", "heads=2")}
+
+
+def prepared(tmp_path, **options):
+    said = []
+    recipe = Recipe(data=str(box_folder()), epochs=1, batch=8, **{**SMALL, **options})
+    with joined("cpu") as world:
+        trainer, config = prepare(recipe, Run(tmp_path / "run"), world, said.append, print)
+    return trainer, config, "\n".join(said)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run that is good enough for its boxes to be looked for."""
+    out = tmp_path_factory.mktemp("runs") / "boxes"
+    train(out, "--epochs=1", task="detect")
+    return out
+
+
+def test_the_whole_life(run, tmp_path):
+    """Train, evaluate, predict from the folder alone, by the commands; the data's ids come out."""
+    assert (run / "report.html").stat().st_size > 10_000
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert {"loss_class", "loss_box", "loss_giou", "loss_aux_box"} <= lines[-1].keys()
+    file = tmp_path / "said.json"
+    evaluated = json.loads(vitreous_command("evaluate", run, "--json", "--results", file).stdout)
+    assert evaluated["classes"].keys() == {"box", "never seen"}
+    assert evaluated["objects"] == 7
+    assert evaluated["samples"] == 8
+    again = json.loads(vitreous_command("evaluate", run, "--json", "--from", file).stdout)
+    assert again["ap"] == pytest.approx(evaluated["ap"], abs=1e-6)
+    said = json.loads(file.read_text())
+    assert {entry["image_id"] for entry in said} <= {1000 + 7 * number for number in range(8)}
+    assert {entry["category_id"] for entry in said} <= {31, 77}
+    images = sorted((box_folder() / "test").glob("*.png"))
+    out = tmp_path / "out"
+    done = vitreous_command("predict", run, *images, "--threshold=0", "--json", "--out", out)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["image"] for each in found] == [str(image) for image in images]
+    assert {each["id"] for image in found for each in image["objects"]} <= {31, 77}
+    assert (out / "0-boxes.jpg").exists()
+    predictor = vitreous.load(run)
+    together, alone = predictor(images), [predictor(image) for image in images]
+    for one, other in zip(together, alone, strict=True):
+        np.testing.assert_allclose(one.boxes, other.boxes, atol=1e-3)
+
+
+def test_from_a_classification_run(tmp_path):
+    """No model named: the run's own becomes the backbone, with its shape and its weights."""
+    first = tmp_path / "digits"
+    train(first, "--epochs=1")
+    options = {"weights": str(first), "image_size": (16, 16), "model": None, "fields": ()}
+    trainer, config, said = prepared(tmp_path, **options)
+    model = trainer.model
+    assert config.task == "detect"
+    assert model.config.backbone == "vit"
+    state = vitreous.load(first).model.state_dict()
+    for name, value in model.backbone.state_dict().items():
+        if not name.startswith(("position.", "patch.weight")):
+            assert torch.equal(value, state[name]), name
+    assert "resampled" in said
+
+
+def test_other_classes_keep_everything_but_the_class_head(run, tmp_path):
+    names = tmp_path / "names.json"
+    names.write_text(json.dumps({"31": "crate", "77": None}))
+    options = {"weights": str(run), "names": str(names), "model": None, "fields": ()}
+    trainer, _, _ = prepared(tmp_path, **options)
+    state = vitreous.load(run).model.state_dict()
+    ours = trainer.model.state_dict()
+    fresh = {
+        name
+        for name, value in ours.items()
+        if value.shape != state[name].shape or not torch.equal(value, state[name])
+    }
+    assert fresh == {"class_head.weight", "class_head.bias"}
+    assert len(ours["class_head.bias"]) == 2  # crate, and no object
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "vit-ti/16", "fields": ()}, "is made to classify, and .* is data to detect"),
+        ({"mixup": 0.2}, "mixup = 0.2 is for the task classify"),
+        ({"smoothing": 0.1}, "smoothing = 0.1 is for the task classify and segment"),
+        ({"dice": 1.0}, "dice = 1.0 is for the task segment"),
+        ({"crop": "shift"}, "crop = 'shift' is not for detect"),
+    ],
+)
+def test_what_does_not_fit_together(tmp_path, options, message):
+    with pytest.raises(ConfigError, match=message):
+        prepared(tmp_path, **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_dry_run_shows_the_boxes(tmp_path, capsys):
+    """Images of different sizes in one picture, each box where it has moved to."""
+    arguments = ["train", str(box_folder()), "--dry-run", f"--out={tmp_path / 'x'}", "--batch=16"]
+    assert main([*arguments, "--epochs=1", "--image-size", "32"]) == 0
+    assert "batch       16x3" in capsys.readouterr().out
+    with Image.open(tmp_path / "x-first-batch.png") as picture:
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int)
+    blue = (abs(pixels - (0x43, 0x63, 0xD8)) < 8).all(axis=1)  # the first class's
+    assert blue.sum() > 500
+    assert not (tmp_path / "x").exists()
