@@ -41,8 +41,9 @@ def test_links_between_pages_lead_somewhere(page):
         assert (ROOT / "docs" / target).exists(), f"{page} links to {target}"
 
 
-def test_readme_commands(tmp_path):
+def test_readme_commands(tmp_path, monkeypatch, capsys):
     """Every `vitreous` command of the README works as it stands."""
+    monkeypatch.chdir(tmp_path)
     commands = [
         line
         for language, text in blocks("README.md")
@@ -57,14 +58,7 @@ def test_readme_commands(tmp_path):
         arguments = shlex.split(command, comments=True)[1:]
         if arguments[0] == "train":
             arguments.append("--epochs=1")  # the command as it stands, but for its length
-        done = subprocess.run(
-            [sys.executable, "-m", "vitreous", *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        assert main(arguments) == 0, f"{command}\n{capsys.readouterr().err}"
 
 
 def test_readme_python(tmp_path, monkeypatch):

@@ -64,6 +64,15 @@ class Run:
     def exists(self) -> bool:
         return (self.path / "config.json").is_file()
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether transformers has saved this folder, which then has a config.json too."""
+        try:
+            values = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return isinstance(values, dict) and "model_type" in values
+
     def write_config(self, config: RunConfig) -> None:
         values = {
             "model": config.model,

@@ -146,18 +146,19 @@ def test_rows_of_the_map_are_image_where_the_nearest_pixel_is(pixels):
         assert nearest(mask[None], length)[0, 0]
 
 
-def test_positions_by_the_formula():
+@pytest.mark.parametrize("temperature", [10_000, 20])
+def test_positions_by_the_formula(temperature):
     """Counted over the image itself, in the middle of each half a sine and a cosine in turn."""
     dim, grid, inside = 16, (3, 5), [(3, 5), (2, 4), (1, 1)]
     rows, columns = torch.tensor(inside).unbind(1)
-    ours = image_sines(rows, columns, grid, dim).unflatten(1, grid)
+    ours = image_sines(rows, columns, grid, dim, temperature).unflatten(1, grid)
     for number, counts in enumerate(inside):
         for place in ((0, 0), (1, 3), (2, 4)):
             wanted = []
             for at, count in zip(place, counts, strict=True):  # y, then x
                 turned = (at + 1) / (count + 1e-6) * 2 * math.pi
                 for k in range(dim // 4):
-                    angle = turned / 10_000 ** (2 * k / (dim // 2))
+                    angle = turned / temperature ** (2 * k / (dim // 2))
                     wanted += [math.sin(angle), math.cos(angle)]
             torch.testing.assert_close(ours[number, place[0], place[1]], torch.tensor(wanted))
 

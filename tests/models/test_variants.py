@@ -97,7 +97,7 @@ PARAMETERS = {
     "detr-r101": 60_464_672,
     "detr-r50-dc5": 41_524_768,
     "detr-r101-dc5": 60_464_672,
-    "detr-small": 1_765_120,
+    "detr-small": 2_020_736,
 }
 TIMM = [
     name

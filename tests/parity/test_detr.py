@@ -226,12 +226,12 @@ def test_what_theirs_cannot_be_is_refused(tmp_path):
     write_tensors(own, exported, "safetensors", own_metadata(model))
     with pytest.raises(CheckpointError, match="has a resnet-18, 34, 50 or 101"):
         convert(own, tmp_path / "folder", to_format="huggingface")
-    told = vitreous.create(
-        "detr", image_size=64, backbone="resnet", backbone_fields=small, placed=True
-    )
-    for format in ("huggingface", "official"):
-        with pytest.raises(CheckpointError, match="placed = True"):
-            vitreous.export_weights(told, format)
+    for field, value in {"placed": True, "temperature": 20.0}.items():
+        changed = {"image_size": 64, "backbone_fields": small, field: value}
+        ours = vitreous.create("detr", backbone="resnet", **changed)
+        for format in ("huggingface", "official"):
+            with pytest.raises(CheckpointError, match=f"{field} = {value}"):
+                vitreous.export_weights(ours, format)
 
 
 # Matching and losses

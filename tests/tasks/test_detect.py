@@ -257,6 +257,7 @@ def small_detr(classes=CLASSES):
     resnet = {"block": "basic", "stages": (1, 1), "width": 8, "norm": "group"}
     return vitreous.create(
         "detr-small",
+        backbone="resnet",
         backbone_fields=resnet,
         dim=32,
         heads=4,

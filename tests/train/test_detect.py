@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from compare import perturb
 from PIL import Image
 from train.tiny import box_folder, train, vitreous_command
 
@@ -15,6 +16,7 @@ from vitreous.run_folder import Run
 from vitreous.train.distributed import joined
 from vitreous.train.recipe import Recipe
 from vitreous.train.start import prepare
+from vitreous.weights.files import write_tensors
 
 SMALL = {"model": "detr-small", "image_size": (16, 16), "fields": ("dim=16", "heads=2")}
 
@@ -95,9 +97,60 @@ def test_other_classes_keep_everything_but_the_class_head(run, tmp_path):
     assert len(ours["class_head.bias"]) == 2  # crate, and no object
 
 
+RESNET = ("backbone=resnet-18", "backbone.norm=frozen", "encoder_depth=1", "decoder_depth=1")
+
+
+@pytest.mark.parametrize("library", ["huggingface", "official"])
+def test_from_a_detector_of_another_library(tmp_path, library):
+    """All but the class head stays; a file without a config is known by the names in it."""
+    other = {"name": "detr", "classes": 91, "dim": 32, "heads": 2, "mlp_dim": 16, "queries": 9}
+    shape = {"encoder_depth": 1, "decoder_depth": 1, "backbone": "resnet-18"}
+    first = perturb(vitreous.create(**other, **shape, backbone_fields={"norm": "frozen"}))
+    state = vitreous.export_weights(first, library)
+    if library == "official":
+        weights = tmp_path / "detr.pth"
+        torch.save({"model": state}, weights)
+        fields = (*RESNET, "dim=32", "heads=2", "mlp_dim=16", "queries=9")
+        options = {"model": "detr", "fields": fields}
+    else:
+        weights = tmp_path / "detr"
+        weights.mkdir()
+        described = {"model_type": "detr", "architectures": ["DetrForObjectDetection"]}
+        described |= {"backbone": "resnet18", "d_model": 32, "num_queries": 9, "num_labels": 91}
+        described |= {"encoder_layers": 1, "encoder_ffn_dim": 16, "encoder_attention_heads": 2}
+        described |= {"decoder_layers": 1, "decoder_ffn_dim": 16, "decoder_attention_heads": 2}
+        (weights / "config.json").write_text(json.dumps(described))
+        write_tensors(weights / "model.safetensors", state, "safetensors", {"format": "pt"})
+        limits = {"size": {"shortest_edge": 64, "longest_edge": 99}, "image_mean": [0.4, 0.3, 0.2]}
+        prepared_so = json.dumps({**limits, "image_std": [0.3, 0.3, 0.3]})
+        (weights / "preprocessor_config.json").write_text(prepared_so)
+        options = {"model": None, "fields": ()}
+    trainer, config, said = prepared(tmp_path, weights=str(weights), image_size=(64, 64), **options)
+    assert "class_head" in said
+    ours, theirs = trainer.model.state_dict(), first.state_dict()
+    kept = [name for name in theirs if not name.startswith("class_head.")]
+    assert all(torch.equal(ours[name], theirs[name]) for name in kept)
+    assert len(ours["class_head.bias"]) == 3
+    if library == "official":
+        assert config.preprocess.longest == 107
+    else:
+        assert (config.preprocess.longest, config.preprocess.mean) == (99, (0.4, 0.3, 0.2))
+
+
+def test_the_longer_side_ends_somewhere(tmp_path):
+    trainer, config, _ = prepared(tmp_path, image_size=(60, 60))
+    assert config.preprocess.longest == 100
+    wide = trainer.train_set.preprocess
+    assert wide.working_size(30, 45) == (60, 90)
+    assert wide.working_size(30, 90) == (33, 100)
+    assert wide.working_size(900, 3) == (100, 1)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"longest": 8}, "longest = 8 is shorter than a side of image_size"),
+        ({"longest": 80, "resize": "square"}, "longest = 80 means nothing with resize = 'square'"),
         ({"model": "vit-ti/16", "fields": ()}, "is made to classify, and .* is data to detect"),
         ({"mixup": 0.2}, "mixup = 0.2 is for the task classify"),
         ({"smoothing": 0.1}, "smoothing = 0.1 is for the task classify and segment"),

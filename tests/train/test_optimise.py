@@ -53,6 +53,25 @@ def test_rates_know_about_stages():
     assert list(hybrid.values()) == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("model", "core"),
+    [
+        ({"name": "segmenter", "encoder": "resnet", "decoder": "pyramid"}, "encoder"),
+        ({"name": "detr", "backbone": "resnet", "dim": 16, "heads": 2}, "backbone"),
+    ],
+)
+def test_rates_fall_only_where_the_image_is_looked_at(model, core):
+    """Both have an encoder; in DETR it is no part of what came with other weights."""
+    small = {"block": "basic", "stages": (1, 1), "width": 8}
+    model = vitreous.create(**model, classes=4, image_size=32, **{f"{core}_fields": small})
+    found = rates(model, 0.5)
+    inside = {name for name in found if name.startswith(f"{core}.")}
+    assert all(found[name][0] == 1.0 for name in found.keys() - inside)
+    stages = [f"{core}.stages.{i}.0.conv1.weight" for i in (1, 0)]
+    assert [found[name][0] for name in (*stages, f"{core}.root.conv.weight")] == [0.5, 0.25, 0.125]
+    assert found.get("queries.weight", (1.0, 0.0)) == (1.0, 0.0)
+
+
 def test_relative_biases_do_not_decay():
     fields = {"image_size": 32, "dim": 8, "depths": (1,), "heads": (1,), "window": 4}
     found = rates(vitreous.create("swin", **fields), 1.0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from compare import perturb
 from PIL import Image
-from train.tiny import mask_folder
+from train.tiny import box_folder, mask_folder
 
 import vitreous
 from vitreous.cli.main import main
@@ -42,6 +42,12 @@ def test_recipes_start(path, tmp_path):
     if values.get("task") == "segment":
         small = {"data": str(mask_folder()), "image_size": (16, 16), "crop": "window"}
         values |= {**small, "fields": ("encoder.depth=1",), "batch": 64}
+        assert (train(Recipe(**values), tmp_path / "run").path / "model.safetensors").exists()
+        return
+    if values.get("task") == "detect":
+        fields = ("backbone=resnet-18", "dim=16", "heads=2", "encoder_depth=0", "decoder_depth=1")
+        small = {"data": str(box_folder()), "image_size": (32, 32), "model": "detr-small"}
+        values |= {**small, "fields": fields, "batch": 64}
         assert (train(Recipe(**values), tmp_path / "run").path / "model.safetensors").exists()
         return
     name = values.get("model") or "vit"
@@ -156,3 +162,23 @@ def test_rate_finder_advises_a_rate_that_trains(tmp_path):
         for factor in (0.01, 1.0, 100.0)
     ]
     assert losses[1] < min(losses[0], losses[2])
+
+
+def test_from_a_folder_that_transformers_has_saved(tmp_path):
+    """It has a config.json, as a run has."""
+    from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 16, "image_size": 8, "patch_size": 4}
+    theirs = ViTForImageClassification(ViTConfig(**sizes))
+    theirs.save_pretrained(tmp_path / "vit")
+    mean, std = [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]
+    prepared = ViTImageProcessor(size={"height": 8, "width": 8}, image_mean=mean, image_std=std)
+    prepared.save_pretrained(tmp_path / "vit")
+    options = {"epochs": 1, "batch": 512, "freeze": ("!head.*",), "ema": 0, "channels": 3}
+    run = train(Recipe(weights=str(tmp_path / "vit"), **options), tmp_path / "run")
+    weight = run.read_weights()["norm.weight"]
+    assert torch.equal(weight, theirs.vit.layernorm.weight)
+    preprocess = run.read_config().preprocess
+    assert (preprocess.mean, preprocess.std) == (tuple(mean), tuple(std))
+    assert preprocess.resize == "square"

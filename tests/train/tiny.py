@@ -23,8 +23,10 @@ SEGMENT = [
     *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
 ]
 DETECT = [
-    *("--model=detr-small", "--fields=dropout=0.1", "--fields=backbone.stages=[1]"),
-    *(f"--fields={field}" for field in ("backbone.width=8", "dim=16", "heads=2", "mlp_dim=16")),
+    *("--model=detr-small", "--fields=dropout=0.1", "--fields=backbone=resnet"),
+    *(f"--fields=backbone.{field}" for field in ("block=basic", "stages=[1]", "width=8")),
+    "--fields=backbone.norm=group",
+    *(f"--fields={field}" for field in ("dim=16", "heads=2", "mlp_dim=16")),
     *(f"--fields={field}" for field in ("encoder_depth=1", "decoder_depth=2", "queries=4")),
     *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
 ]

@@ -31,6 +31,9 @@ class Preprocess:
     whole: bool = False
     """Nothing is cut out, for tasks that speak of every place: an image keeps its proportions and
     may be larger than image_size, which is then the window that goes over it."""
+    longest: int | None = None
+    """With shorter and whole: the longer side does not become longer than this; then the shorter
+    one stays below image_size. For models that see an image at once, whatever its proportions."""
     crop: float = 1.0
     """With shorter: the part of the resized shorter side that the cut-out has."""
     interpolation: str = "bilinear"
@@ -50,6 +53,14 @@ class Preprocess:
             raise ConfigError(f"crop = {self.crop}: expected a part, above 0 and up to 1")
         if self.whole and self.crop < 1:
             raise ConfigError(f"crop = {self.crop}: of a whole image nothing is cut off")
+        if self.longest is not None and not (self.whole and self.resize == "shorter"):
+            raise ConfigError(
+                f"longest = {self.longest}: only for whole images with resize = 'shorter'"
+            )
+        if self.longest is not None and self.longest < max(pair("", self.image_size)):
+            raise ConfigError(
+                f"longest = {self.longest} is shorter than a side of image_size {self.image_size}"
+            )
         for name in ("mean", "std"):
             values = getattr(self, name)
             if len(values) not in (1, self.channels):
@@ -85,15 +96,22 @@ class Preprocess:
         """Height and width to which an image of h x w is resized."""
         if self.resize == "square":
             return pair("image_size", self.image_size)
-        return (h, w) if self.resize == "none" else self._resized_and_cut(h, w)[0]
+        if self.resize == "none":
+            return h, w
+        size = self._resized_and_cut(h, w)[0]
+        if self.longest is None or max(size) <= self.longest:
+            return size
+        factor = self.longest / max(h, w)
+        return max(round(h * factor), 1), max(round(w * factor), 1)
 
     def _resized_and_cut(self, h: int, w: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """With shorter: the size to resize to, and top and left of the cut-out in it."""
         height, width = pair("image_size", self.image_size)
         # The smallest size of the image's proportions that covers the cut-out and its margin.
         factor = max(height / h, width / w) / self.crop
-        resized = max(height, round(h * factor)), max(width, round(w * factor))
-        return resized, ((resized[0] - height) // 2, (resized[1] - width) // 2)
+        # Parts of a pixel are left away, as torchvision does it, and so most who train.
+        resized = max(height, int(h * factor + 1e-9)), max(width, int(w * factor + 1e-9))
+        return resized, (round((resized[0] - height) / 2), round((resized[1] - width) / 2))
 
     def region(self, h: int, w: int) -> tuple[float, float, float, float]:
         """top, left, height and width of what a model sees of an image of h x w, in its pixels."""

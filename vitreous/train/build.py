@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitreous.config import config_fields, merged, size_of
+import torch
+from torch import Tensor
+
+from vitreous.config import config_fields, merged, pair, size_of
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.statistics import measure_statistics
-from vitreous.errors import ConfigError
+from vitreous.errors import CheckpointError, ConfigError
 from vitreous.labels import LabelMap
 from vitreous.models import FAMILIES, configure, create
 from vitreous.models.model import Model
 from vitreous.run_folder import Run
 from vitreous.train.recipe import Recipe
-from vitreous.weights.catalog import catalog
 from vitreous.weights.files import read_tensors
 from vitreous.weights.hub import resolve
 from vitreous.weights.importing import import_weights
-from vitreous.weights.matching import family_of
+from vitreous.weights.matching import detect_format, family_of
 from vitreous.weights.origin import origin_of
+from vitreous.weights.processor import stated_preprocessing
 from vitreous.weights.report import ImportReport
 
 Say = Callable[[str], None]
@@ -51,7 +54,7 @@ def find_start(recipe: Recipe) -> Start:
     """What `weights` names: a run folder, a catalog entry, or a file with or without a config."""
     assert recipe.weights is not None
     run = Run(recipe.weights)
-    if run.exists:
+    if run.exists and not run.is_foreign:
         config = run.read_config()
         # Another model than the run's is built as it is named; the weights then fit or do not.
         own = (None, config.model, config.family)
@@ -64,24 +67,36 @@ def find_start(recipe: Recipe) -> Start:
     if recipe.model is not None and task_of(recipe.model) == "classify":
         origin = (recipe.model, {})
     elif recipe.model is not None and origin is None:
-        # what does not say what it is can only be what the world has: a classifier
-        family, config = configure(recipe.model, **config_fields(recipe.fields))
-        origin = (getattr(config, FAMILIES[family].part or ""), {})
+        origin = (_meant(recipe.model, recipe, stored.tensors), {})
     if origin is None:
         raise ConfigError(f"{recipe.weights} does not say which model it is for: give --model")
-    preprocess = None
-    if recipe.weights in catalog():
-        known = catalog()[recipe.weights].preprocessing
+    known, preprocess = stated_preprocessing(recipe.weights, path), None
+    if known is not None:
         preprocess = Preprocess(
             image_size=known.image_size,
-            crop=known.crop,
+            channels=len(known.mean),
+            crop=1.0 if known.longest else known.crop,
             interpolation=known.interpolation,
             mean=known.mean,
             std=known.std,
             resize=known.resize,
             antialias=known.antialias,
+            longest=known.longest,
+            whole=known.longest is not None,
         )
     return Start(origin[0], origin[1], None, preprocess, path)
+
+
+def _meant(model: str, recipe: Recipe, tensors: Mapping[str, Tensor]) -> str:
+    """Which model a file is for that does not say so: the one that is asked for, where it has all
+    of its parameters; or else the classifier inside that one."""
+    with torch.device("meta"):
+        whole = create(model, **config_fields(recipe.fields))
+    try:
+        detect_format(whole, tensors, str(recipe.weights))
+    except CheckpointError:
+        return str(getattr(whole.config, FAMILIES[family_of(whole)].part or ""))
+    return model
 
 
 def build(recipe: Recipe, source: Source, start: Start | None, say: Say) -> Model:
@@ -172,10 +187,17 @@ def choose_preprocess(
         channels=config.channels,
         mean=(0.5,),
         std=(0.5,),
+        # a limit that came with the weights is for the size that came with them
+        longest=known.longest if known and known.image_size == config.image_size else None,
         **dense,
     )
     if recipe.resize is not None:
-        base = replace(base, resize=recipe.resize)
+        base = replace(base, resize=recipe.resize, longest=None)
+    if source.task == "detect" and base.resize == "shorter":
+        usual = base.longest or round(max(pair("image_size", base.image_size)) * 5 / 3)
+        base = replace(base, longest=recipe.longest or usual)
+    elif recipe.longest is not None:
+        raise ConfigError(f"longest = {recipe.longest} means nothing with resize = {base.resize!r}")
     if recipe.interpolation is not None:
         base = replace(base, interpolation=recipe.interpolation)
     origin = "as given"

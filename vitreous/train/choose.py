@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from vitreous.config import pair, size_of
@@ -41,8 +42,9 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
     channels = recipe.channels or channels
     dense = source.task != "classify"
     if recipe.model is None and recipe.weights is None:
-        choose = {"classify": _model, "segment": _segmenter, "detect": _detector}[source.task]
-        changes |= choose(recipe, height, width, small, on_cpu, say)
+        choose: dict[str, Callable[..., dict[str, Any]]]
+        choose = {"classify": _model, "segment": _segmenter, "detect": partial(_detector, source)}
+        changes |= choose[source.task](recipe, height, width, small, on_cpu, say)
     if recipe.batch is None:
         most = 16 if dense else 128 if small else 64
         batch = max(8, min(most, 1 << (count // 16).bit_length() >> 1))
@@ -57,7 +59,8 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
         changes["epochs"] = 20 if recipe.overfit else max(5, min(100, round(budget / count)))
         say(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
     if recipe.lr is None and recipe.weights is None:
-        changes["lr"] = 2e-3 if small else 1e-3
+        # beyond that, a DETR never learns to look at one object with each query
+        changes["lr"] = 5e-4 if source.task == "detect" else 2e-3 if small else 1e-3
         say(f"lr: {changes['lr']:g}, from scratch")
     if recipe.crop is None:
         size = changes.get("image_size", recipe.image_size)
@@ -151,13 +154,25 @@ def _segmenter(
     return {"model": "segmenter-s/16", "fields": fields, "image_size": size}
 
 
+def most_objects(source: Source, count: int = 2000) -> int:
+    """In one training image, of some that are evenly picked."""
+    samples = source.splits["train"]
+    step = -(-len(samples) // count)
+    return max(len(source.truth(sample)["labels"]) for sample in samples[::step])
+
+
 def _detector(
-    recipe: Recipe, height: int, width: int, small: bool, on_cpu: bool, say: Say
+    source: Source, recipe: Recipe, height: int, width: int, small: bool, on_cpu: bool, say: Say
 ) -> dict[str, Any]:
     """A DETR that learns from few images; a large one from scratch would take days and find
     nothing, so that is left to those who have weights."""
     side = 256 if on_cpu else 512
     size = recipe.image_size or ((height, width) if small else (side, side))
-    fields = ("backbone.stages=[1,1]", *recipe.fields) if small else recipe.fields
-    say(f"model: detr-small, images {size}")
+    most = most_objects(source)
+    # With fewer queries each of them is right more often, and learns sooner: a third of the steps
+    # for 8 instead of 12 where there are up to 4 objects.
+    queries = max(2 * most, 8)
+    stages = ("backbone.stages=[1,1]",) if small else ()
+    say(f"model: detr-small, images {size}, {queries} queries for up to {most} objects")
+    fields = (f"queries={queries}", *stages, *recipe.fields)
     return {"model": "detr-small", "fields": fields, "image_size": size}

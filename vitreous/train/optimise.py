@@ -18,19 +18,21 @@ def parameter_groups(
 ) -> list[dict[str, object]]:
     """Groups by weight decay and by depth, those with the same numbers together.
 
-    Biases, norms, tokens and positions (everything of one dimension, and what is called so) do not
-    decay. With `layer_decay` a block's rate is that factor to the power of its distance from the
-    head (Bao et al. 2021); Swin's blocks count through all stages, and a stage of a ResNet counts
-    as one block.
+    Biases, norms, tokens, queries and positions (everything of one dimension, and what is called
+    so) do not decay. With `layer_decay` a block's rate is that factor to the power of its distance
+    from the head (Bao et al. 2021); Swin's blocks count through all stages, and a stage of a ResNet
+    counts as one block. Where a model looks at images through another one, only that one's blocks
+    count: what decodes masks or finds boxes learns at the full rate.
     """
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not trained:
         raise ConfigError("freeze leaves nothing to learn")
-    depths = depths_of([name for name, _ in model.named_parameters()])
+    core = core_of(model)
+    depths = depths_of([name for name, _ in model.named_parameters()], core)
     behind = max(depths.values(), default=0) + 1
     groups: dict[tuple[float, float], dict[str, object]] = {}
     for name, parameter in trained:
-        decay = 0.0 if is_exempt(name, parameter) else weight_decay
+        decay = 0.0 if is_exempt(name.removeprefix(core), parameter) else weight_decay
         scale = layer_decay ** (behind - depths.get(name, behind))
         group = groups.setdefault(
             (decay, scale), {"params": [], "weight_decay": decay, "lr": lr * scale, "scale": scale}
@@ -39,22 +41,29 @@ def parameter_groups(
     return list(groups.values())
 
 
+def core_of(model: nn.Module) -> str:
+    """What the names begin with of the parameters that look at the image: "", "encoder." …"""
+    core = getattr(model, "core", model)
+    return next((f"{name}." for name, part in model.named_children() if part is core), "")
+
+
 def is_exempt(name: str, parameter: Tensor) -> bool:
     """Whether a parameter is left out of weight decay."""
-    name = name.removeprefix("encoder.")
-    placed = name.startswith(("prefix.", "position.")) or name.endswith(".bias_table")
+    placed = name.startswith(("prefix.", "position.", "queries.")) or name.endswith(".bias_table")
     return parameter.ndim <= 1 or placed or name == "decoder.classes"
 
 
-def depths_of(names: Iterable[str]) -> dict[str, int]:
+def depths_of(names: Iterable[str], core: str = "") -> dict[str, int]:
     """0 for what comes before the blocks, 1 for the first block …; without what comes behind."""
     layers: dict[str, tuple[int, int]] = {}
     for name in names:
-        inner = name.removeprefix("encoder.")
+        inner = name.removeprefix(core)
         block = re.match(r"(?:blocks|stages)\.(\d+)\.(?:blocks\.(\d+))?", inner)
+        if not name.startswith(core):
+            continue
         if block:  # what merges patches belongs to the first block of its stage
             layers[name] = int(block[1]), int(block[2] or 0)
-        elif not inner.startswith(("norm.", "pooled_norm.", "head.", "decoder.")):
+        elif not inner.startswith(("norm.", "pooled_norm.", "head.")):
             layers[name] = -1, 0
     numbers = {layer: i for i, layer in enumerate(sorted({(-1, 0), *layers.values()}))}
     return {name: numbers[layer] for name, layer in layers.items()}

@@ -114,6 +114,9 @@ class Recipe:
     resize: str | None = None
     """shorter (resize the shorter side, cut out the middle) or square; as the weights want it, or
     shorter, unless given."""
+    longest: int | None = None
+    """Detection, with --resize shorter: how long the longer side may become, in pixels; as the
+    weights want it, or 5/3 of the image size, unless given."""
     interpolation: str | None = None
     """bilinear, bicubic or nearest; as the weights want it, or bilinear, unless given."""
     mean: tuple[float, ...] = ()
@@ -227,6 +230,7 @@ ONLY_FOR = {
     "smoothing": ("classify", "segment"),
     "class_weights": ("classify", "segment"),
     "dice": ("segment",),
+    "longest": ("detect",),
     "zoom": ("segment", "detect"),
 }
 """Options that mean nothing to other tasks."""

@@ -122,6 +122,7 @@ def prepare(
             mean=preprocess.mean,
             std=preprocess.std,
             resize=preprocess.resize,
+            longest=preprocess.longest,
             interpolation=preprocess.interpolation,
         )
     task = make_task(recipe, source, samples["train"])

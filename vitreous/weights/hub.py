@@ -16,7 +16,8 @@ from pathlib import Path
 from vitreous.errors import CheckpointError, HubError, did_you_mean
 from vitreous.weights.catalog import catalog
 
-WANTED = ["config.json", "*.safetensors", "*.safetensors.index.json", "pytorch_model.bin"]
+WANTED = ["config.json", "preprocessor_config.json", "pytorch_model.bin"]
+WANTED += ["*.safetensors", "*.safetensors.index.json"]
 _REFERENCE = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./-]*))?")
 
 

@@ -122,6 +122,7 @@ HIDDEN = (
     "position",
     "pad",
     "placed",
+    "temperature",
     "norm_eps",
 )
 """Fields that decide about the outputs and leave no trace in names and shapes."""
