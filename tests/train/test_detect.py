@@ -23,7 +23,8 @@ SMALL = {"model": "detr-small", "image_size": (16, 16), "fields": ("dim=16", "he
 
 def prepared(tmp_path, **options):
     said = []
-    recipe = Recipe(data=str(box_folder()), epochs=1, batch=8, **{**SMALL, **options})
+    usual = {"data": str(box_folder()), "epochs": 1, "batch": 8}
+    recipe = Recipe(**{**usual, **SMALL, **options})
     with joined("cpu") as world:
         trainer, config = prepare(recipe, Run(tmp_path / "run"), world, said.append, print)
     return trainer, config, "\n".join(said)
@@ -174,3 +175,24 @@ def test_dry_run_shows_the_boxes(tmp_path, capsys):
     blue = (abs(pixels - (0x43, 0x63, 0xD8)) < 8).all(axis=1)  # the first class's
     assert blue.sum() > 500
     assert not (tmp_path / "x").exists()
+
+
+def test_as_many_queries_as_the_data_needs(tmp_path):
+    """One object at most: eight are the fewest. With fewer than objects, that is said."""
+    trainer, _, said = prepared(tmp_path, model=None, fields=("encoder_depth=0",))
+    assert trainer.model.config.queries == 8
+    assert "8 queries for up to 1 objects" in said
+    crowd = tmp_path / "crowd" / "train"
+    crowd.mkdir(parents=True)
+    boxes = [{"id": i, "image_id": 1, "category_id": 1, "bbox": [i, 0, 3, 4]} for i in range(9)]
+    image = {"id": 1, "file_name": "a.png", "height": 20, "width": 20}
+    Image.new("RGB", (20, 20)).save(crowd / "a.png")
+    Image.new("RGB", (20, 20)).save(crowd / "b.png")
+    whole = {"images": [image, {**image, "id": 2, "file_name": "b.png"}], "annotations": boxes}
+    whole |= {"categories": [{"id": 1, "name": "thing"}]}
+    (crowd / "_annotations.coco.json").write_text(json.dumps(whole))
+    options = {"data": str(crowd.parent), "overfit": 2, "batch": 2}
+    _, _, said = prepared(tmp_path, **options, fields=(*SMALL["fields"], "queries=5"))
+    assert "images with 9 objects, and the model has 5 queries" in said
+    trainer, _, _ = prepared(tmp_path, **options, model=None, fields=())
+    assert trainer.model.config.queries == 18

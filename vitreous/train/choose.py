@@ -158,7 +158,16 @@ def most_objects(source: Source, count: int = 2000) -> int:
     """In one training image, of some that are evenly picked."""
     samples = source.splits["train"]
     step = -(-len(samples) // count)
-    return max(len(source.truth(sample)["labels"]) for sample in samples[::step])
+    return max(int((~source.truth(sample)["crowd"]).sum()) for sample in samples[::step])
+
+
+def warn_of_crowded_images(source: Source, model: Model, say: Say) -> None:
+    most, queries = most_objects(source), model.config.queries
+    if most > queries:
+        say(
+            f"there are images with {most} objects, and the model has {queries} queries: it cannot "
+            f"find them all; give --fields queries={2 * most}"
+        )
 
 
 def _detector(

@@ -17,7 +17,7 @@ from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.train import checkpoint
 from vitreous.train.board import board
 from vitreous.train.build import build, choose_preprocess, find_start
-from vitreous.train.choose import fill_in, fine_tuning_rate
+from vitreous.train.choose import fill_in, fine_tuning_rate, warn_of_crowded_images
 from vitreous.train.distributed import World, joined, restarts
 from vitreous.train.loop import Event, Trainer
 from vitreous.train.objective import find_teacher, make_task, sample_weights
@@ -113,6 +113,8 @@ def prepare(
         start = None if recipe.weights is None else find_start(recipe)
         with random_by(recipe.seed, "first weights"):
             model = build(recipe, source, start, say)
+        if source.task == "detect":
+            warn_of_crowded_images(source, model, say)
         preprocess = choose_preprocess(recipe, model, source, samples["train"], start, say)
         if recipe.lr is None:
             recipe = replace(recipe, lr=fine_tuning_rate(model))
