@@ -324,3 +324,14 @@ def test_colours_need_colours(tmp_path):
     train(recipe, tmp_path / "run")
     with pytest.raises(ConfigError, match=r"jitter = 0\.3 needs images of 1 or 3 channels"):
         train(replace(recipe, jitter=0.3), tmp_path / "other")
+
+
+def test_overfit_says_whether_the_images_are_known_by_heart(tmp_path, capsys):
+    few = ["train", "digits", "--overfit=8", "--model=vit", "--image-size", "8", "--flip=False"]
+    few += [f"--fields={field}" for field in SMALL.fields]
+    main([*few, "--epochs=3", "--lr=5e-3", f"--out={tmp_path / 'a'}"])
+    said = capsys.readouterr()
+    assert "has learned its 8 images by heart" in said.out
+    assert "8 images, 50 times in each epoch, and measured on the same" in said.out + said.err
+    main([*few, "--epochs=1", "--lr=1e-9", f"--out={tmp_path / 'b'}"])
+    assert "has not learned its 8 images by heart (accuracy 0." in capsys.readouterr().out
