@@ -155,8 +155,11 @@ def _within_budget(layers: list[Layer]) -> tuple[list[Layer], str]:
 
 
 def _packed(rows: Tensor) -> str:
-    share = rows / rows.amax(dim=-1, keepdim=True).clamp(min=1e-12)
-    return steps_url((share.clamp(min=0).sqrt() * STEPS).round())
+    most = rows.amax(dim=-1, keepdim=True)
+    share = rows / most.clamp(min=1e-12)
+    steps = (share.clamp(min=0).sqrt() * STEPS).round()
+    # only the largest gets the last step, so that the page names the right place
+    return steps_url(torch.where(rows < most, steps.clamp(max=STEPS - 1), steps))
 
 
 def _packed_positions(similar: Tensor) -> str:
