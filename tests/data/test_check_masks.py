@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.check import bad_samples, check
-from vitreous.data.check_alike import series_of
+from vitreous.data.check_common import series_of
 from vitreous.data.sources import open_source
 
 RANDOM = np.random.default_rng(1)

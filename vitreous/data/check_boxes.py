@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.check_alike import alike_problems, series_problems, some
+from vitreous.data.check_common import (
+    alike_problems,
+    by_class,
+    rare_problems,
+    series_problems,
+    some,
+)
 from vitreous.data.look import Seen, SeenBoxes
 from vitreous.data.source import Problem
 
@@ -19,8 +25,6 @@ QUERIES = 100
 SMALL, MEDIUM = 32**2, 96**2
 """Pixels of a box below which COCO calls an object small, or medium."""
 
-FEW_IMAGES = 5  # of train, from which a class is learned
-FEW_OF = 20  # where train has so many, FEW_IMAGES are few
 SLIVER = 2  # pixels: what is thinner is hardly seen
 NEARLY = 0.8  # intersection over union of two boxes that are probably one object
 OTHER_SIZE = 2.5  # times as large as is usual in the class, or as small …
@@ -71,8 +75,8 @@ def check_boxes(
         for split, many in seen.items()
     }
     report = BoxReport(
-        images=_by_class(names, {split: (n > 0).sum(0) for split, n in counts.items()}),
-        objects=_by_class(names, {split: n.sum(0) for split, n in counts.items()}),
+        images=by_class(names, {split: (n > 0).sum(0) for split, n in counts.items()}),
+        objects=by_class(names, {split: n.sum(0) for split, n in counts.items()}),
         crowd={split: sum(int(b.crowd.sum()) for b in many) for split, many in seen.items()},
         empty={split: sum(not len(b.labels) for b in many) for split, many in seen.items()},
         sizes={split: _sizes(many) for split, many in seen.items()},
@@ -82,7 +86,7 @@ def check_boxes(
     )
     used = {split: len(many) for split, many in seen.items() if many}
     report.problems = [
-        *(problem for class_ in names for problem in _of_class(name, class_, report, used)),
+        *rare_problems(name, report.images, used, "objects"),
         *_too_many(name, good, queries),
         *_slivers(name, good),
         *_nearly_twice(name, good, names),
@@ -96,15 +100,6 @@ def check_boxes(
 
 def _counts(boxes: SeenBoxes, classes: int) -> NDArray[np.int64]:
     return np.bincount(boxes.labels[~boxes.crowd], minlength=classes)
-
-
-def _by_class(
-    names: Sequence[str], counts: dict[str, NDArray[np.int64]]
-) -> dict[str, dict[str, int]]:
-    return {
-        name: {split: int(values[number]) for split, values in counts.items()}
-        for number, name in enumerate(names)
-    }
 
 
 def _areas(boxes: SeenBoxes) -> NDArray[np.float32]:
@@ -127,22 +122,6 @@ def _per_image(counts: NDArray[np.int64]) -> dict[str, float]:
 
 
 # ---- what is odd
-
-
-def _of_class(name: str, class_: str, report: BoxReport, used: dict[str, int]) -> Iterable[Problem]:
-    """A class that is missing, or hardly there."""
-    counts = report.images[class_]
-    if not any(counts.values()):
-        yield Problem(name, f"class {class_!r} has no objects at all", False)
-        return
-    for split in used:
-        if not counts[split]:
-            learned = ": it cannot be learned" if split == "train" else ""
-            yield Problem(name, f"class {class_!r} has no objects in {split}{learned}", False)
-    few = counts.get("train", 0)
-    if 0 < few < FEW_IMAGES and used["train"] >= FEW_OF:
-        of = f"{few} of the {used['train']} images"
-        yield Problem(name, f"class {class_!r} is in only {of} of train", False)
 
 
 def _too_many(name: str, good: Sequence[Seen], queries: int) -> Iterable[Problem]:

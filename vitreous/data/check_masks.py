@@ -6,15 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vitreous.data.check_alike import alike_problems, series_problems, some
+from vitreous.data.check_common import (
+    alike_problems,
+    by_class,
+    rare_problems,
+    series_problems,
+    some,
+)
 from vitreous.data.look import Seen, SeenMask
 from vitreous.data.source import Problem
 
 MUCH_IGNORED = 0.2  # of a mask
-FEW_IMAGES = 5  # of train, from which a class is learned
-FEW_OF = 20  # where train has so many, FEW_IMAGES are few
 OTHER_SHARE = 4  # times as much of a class in one split as in another
 SMALL_SHARE = 0.001  # a class that has less everywhere is not compared
 MANY_LONE = 0.005  # of all pixels
@@ -51,48 +54,21 @@ def check_masks(
         for split, seen in masks.items()
     }
     report = MaskReport(
-        images=_by_class(names, {split: (counts > 0).sum(0) for split, counts in pixels.items()}),
-        pixels=_by_class(names, {split: counts.sum(0) for split, counts in pixels.items()}),
+        images=by_class(names, {split: (counts > 0).sum(0) for split, counts in pixels.items()}),
+        pixels=by_class(names, {split: counts.sum(0) for split, counts in pixels.items()}),
         ignored={split: sum(mask.ignored for _, mask in seen) for split, seen in masks.items()},
         lone={split: sum(mask.lone for _, mask in seen) for split, seen in masks.items()},
         alike={**dict.fromkeys(splits, 0), "across": 0},
     )
     used = {split: len(seen) for split, seen in masks.items() if seen}
     report.problems = [
-        *(problem for class_ in names for problem in _of_class(name, class_, report, used)),
+        *rare_problems(name, report.images, used, "pixels"),
         *_shares(name, report, used),
         *(problem for split in used for problem in _of_split(name, split, masks[split], names)),
         *series_problems(name, good),
         *alike_problems(name, good, report.alike),
     ]
     return report
-
-
-def _by_class(
-    names: Sequence[str], counts: dict[str, NDArray[np.int64]]
-) -> dict[str, dict[str, int]]:
-    return {
-        name: {split: int(values[number]) for split, values in counts.items()}
-        for number, name in enumerate(names)
-    }
-
-
-def _of_class(
-    name: str, class_: str, report: MaskReport, used: dict[str, int]
-) -> Iterable[Problem]:
-    """A class that is missing, or hardly there."""
-    counts = report.images[class_]
-    if not any(counts.values()):
-        yield Problem(name, f"class {class_!r} has no pixels at all", False)
-        return
-    for split in used:
-        if not counts[split]:
-            learned = ": it cannot be learned" if split == "train" else ""
-            yield Problem(name, f"class {class_!r} has no pixels in {split}{learned}", False)
-    few = counts.get("train", 0)
-    if 0 < few < FEW_IMAGES and used["train"] >= FEW_OF:
-        of = f"{few} of the {used['train']} images"
-        yield Problem(name, f"class {class_!r} is in only {of} of train", False)
 
 
 def _shares(name: str, report: MaskReport, used: dict[str, int]) -> Iterable[Problem]:

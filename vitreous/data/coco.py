@@ -11,6 +11,7 @@ import json
 import os
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,17 +100,21 @@ def read_coco(path: str, *, outlines: bool = True) -> Coco:
     return reader.coco
 
 
-def _load(path: str) -> dict[str, list[Any]]:
+def read_json(path: str | Path) -> Any:
     name = shown(path)
     try:
         with open(path, encoding="utf-8-sig") as file:
-            values = json.load(file)
+            return json.load(file)
     except OSError as error:
         raise DataError(f"{name}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: is not text in UTF-8 ({error.reason})") from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{name}: is not JSON: {error}") from None
+
+
+def _load(path: str) -> dict[str, list[Any]]:
+    name, values = shown(path), read_json(path)
     for part in ("images", "annotations", "categories"):
         if not isinstance(values, dict) or not isinstance(values.get(part), list):
             found = f"has {', '.join(list(values)[:8])}" if isinstance(values, dict) else "is not"

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TextIO
 import torch
 from torch import Tensor
 
+from vitreous.data.coco import read_json
 from vitreous.data.images import shown
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError
@@ -126,15 +127,7 @@ def read_results(path: str | Path, source: Source, split: str) -> dict[str, Said
 
 
 def _load(path: str | Path) -> list[Any]:
-    name = shown(path)
-    try:
-        values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: is not text in UTF-8 ({error.reason})") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{name}: is not JSON: {error}") from None
+    name, values = shown(path), read_json(path)
     if not isinstance(values, list):
         has = f"an object with {', '.join(list(values)[:6])}" if isinstance(values, dict) else "not"
         annotations = isinstance(values, dict) and "annotations" in values

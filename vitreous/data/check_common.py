@@ -1,4 +1,4 @@
-"""What the data check says of images that resemble each other: films, and neighbours by name."""
+"""What the checks of masks and of boxes have in common: rare classes, films, neighbours alike."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from vitreous.labels import natural
 LISTED = 10  # files of one problem; more of them are counted
 ALIKE = 0.02, 0.98  # mean difference of thumbnails, in 0..1, and their correlation
 MANY_ALIKE = 0.25  # of the images of a split
+FEW_IMAGES = 5  # of train, from which a class is learned
+FEW_OF = 20  # where train has so many, FEW_IMAGES are few
 
 
 def some(name: str, found: list[tuple[Seen, str]], together: str) -> list[Problem]:
@@ -26,6 +28,35 @@ def some(name: str, found: list[tuple[Seen, str]], together: str) -> list[Proble
         first = found[0][0].sample.id
         return [Problem(name, f"{len(found)} {together}: {first} …", False)]
     return [Problem(one.sample.id, what, False) for one, what in found]
+
+
+def by_class(
+    names: Sequence[str], counts: dict[str, NDArray[np.int64]]
+) -> dict[str, dict[str, int]]:
+    """(classes,) of each split -> by the class's name and the split."""
+    return {
+        name: {split: int(values[number]) for split, values in counts.items()}
+        for number, name in enumerate(names)
+    }
+
+
+def rare_problems(
+    name: str, images: dict[str, dict[str, int]], used: dict[str, int], of: str
+) -> Iterable[Problem]:
+    """Classes that are missing, or hardly there. images: of each class, in each split, those with
+    pixels or objects (`of`) of it; used: all of each split."""
+    for class_, counts in images.items():
+        if not any(counts.values()):
+            yield Problem(name, f"class {class_!r} has no {of} at all", False)
+            continue
+        for split in used:
+            if not counts[split]:
+                learned = ": it cannot be learned" if split == "train" else ""
+                yield Problem(name, f"class {class_!r} has no {of} in {split}{learned}", False)
+        few = counts.get("train", 0)
+        if 0 < few < FEW_IMAGES and used["train"] >= FEW_OF:
+            part = f"{few} of the {used['train']} images"
+            yield Problem(name, f"class {class_!r} is in only {part} of train", False)
 
 
 def series_of(id: str) -> str:
