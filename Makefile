@@ -6,8 +6,9 @@ BIN := .venv/bin
 READY := .venv/ready
 PADDLE := .venv-paddle/ready
 export PYTHONDONTWRITEBYTECODE :=
-# Two processes of one thread each are faster here than one of two: most tests are small.
-WORKERS ?= 2
+# Processes of one thread each are faster here than one of many: most tests are small. Some wait for
+# others that they have started, so one more than two cores. Who is done takes from those who are not.
+WORKERS ?= 3
 
 help:
 	@echo "make demo         set up, and run the main job: train on digits and show how good it is"
@@ -27,7 +28,7 @@ $(READY): pyproject.toml constraints.txt tools/setup.sh tools/browser.sh
 	@touch $@
 
 test: $(READY)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 lint: $(READY)
 	@$(BIN)/ruff format --check --quiet

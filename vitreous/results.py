@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Classification:
@@ -148,7 +150,9 @@ class Detection:
         return {name: labels.count(name) for name in self.names if name in labels}
 
     def above(self, threshold: float) -> Detection:
-        """The same with another threshold."""
+        """The same with another threshold, from 0 to 1."""
+        if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
+            raise ConfigError(f"threshold = {threshold!r}: expected a number from 0 to 1")
         return replace(self, threshold=threshold)
 
     def to_dict(self) -> dict[str, Any]:

@@ -302,7 +302,7 @@ def test_command(data, capsys):
         "note        train: train/images with train/masks",
         "id  class              train  pixels  val  pixels",
         " 0  sky                    3  50.00%    2  53.33%",
-        " 1  road                   3  50.00%    2  46.67%",
+        " 3  road                   3  50.00%    2  46.67%",
         "    (ignored, of all)              -        6.25%",
         "no problems",
     ):

@@ -430,8 +430,11 @@ def test_odd_records_are_told_and_the_rest_is_used(tmp_path):
             "bbox is [1, 2, nan, 4], where left, top, width and height are expected: not used",
         ),
         ("annotation 5", "has a polygon of 2 points, which encloses nothing"),
-        ("annotation 7 of the list", "has no image_id: not used"),
-        ("annotation 8", "has no image_id: not used"),
+        (
+            "annotation 7 of the list",
+            f"has the image_id '1{'0' * 39}', where a whole number is expected: not used",
+        ),
+        ("annotation 8", "has the image_id 'True', where a whole number is expected: not used"),
         ("id", "1 times text where a number is usual: read as a number"),
         ("image_id", "1 times text where a number is usual: read as a number"),
     }
@@ -797,3 +800,42 @@ def test_nothing_in_a_file_makes_boxes_crash(tmp_path_factory, data):
         for sample in source.splits["train"]:
             boxes = source.truth(sample)["boxes"]
             assert (boxes[:, 2:] > boxes[:, :2]).all()
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "why"),
+    [
+        ("images", {"id": "im-0", "file_name": "1.png"}, "has the id 'im-0', where a whole"),
+        ("images", {"id": 1.5, "file_name": "1.png"}, "has the id '1.5', where a whole"),
+        ("categories", {"id": "cat", "name": "cat"}, "has the id 'cat', where a whole"),
+        ("categories", {"id": 1}, "has no id or no name"),
+        ("images", None, "the list is empty"),
+    ],
+)
+def test_a_file_without_anything_to_use_says_why(tmp_path, part, values, why):
+    path = write(tmp_path / "a.json", [square(1)])
+    whole = json.loads(path.read_text())
+    whole[part] = [] if values is None else [values]
+    path.write_text(json.dumps(whole))
+    with pytest.raises(DataError, match=f"has no {part} that can be used: {why}"):
+        read_coco(str(path))
+
+
+def test_values_that_mean_nothing_are_told(tmp_path):
+    odd = [
+        square(1, iscrowd="yes"),
+        square(2, iscrowd="1"),
+        square(3, area=-4),
+        square(4, area="9"),
+        square(5, area=9.5),
+    ]
+    coco = read_coco(str(write(tmp_path / "a.json", odd)))
+    told = [(problem.file[-12:], problem.what) for problem in coco.problems]
+    assert told == [
+        ("annotation 1", "iscrowd is 'yes', not 0 or 1: taken for 0"),
+        ("annotation 3", "area is '-4': that of the box is used"),
+        ("annotation 4", "area is '9': that of the box is used"),
+    ]
+    (objects,) = coco.objects.values()
+    assert [thing.crowd for thing in objects] == [False, True, False, False, False]
+    assert [thing.area for thing in objects][2:] == [None, None, 9.5]

@@ -445,3 +445,13 @@ def test_command(tmp_path, capsys):
     put(tmp_path, "c", b"<annotation>")
     assert main(["data", "check", str(tmp_path), "--task", "detect"]) == 2
     assert "  fatal  Annotations/c.xml: is not XML" in capsys.readouterr().out
+
+
+def test_difficult_is_yes_or_no(tmp_path):
+    put(tmp_path, "a", xml(thing(difficult="maybe")))
+    put(tmp_path, "b", xml(thing(difficult="Unspecified")))
+    source = open_source(tmp_path, val_fraction=0)
+    bad, good = source.splits["train"]
+    with pytest.raises(DataError, match="<difficult> is 'maybe', where 0 or 1 is expected"):
+        source.truth(bad)
+    assert not source.truth(good)["crowd"].any()

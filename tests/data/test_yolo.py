@@ -460,3 +460,27 @@ def test_command(data, capsys):
     assert "  note   {}: class 'dog' has no objects at all".format(data / "data.yaml") in out
     assert main(["data", "check", str(data), "--task", "segment"]) == 2
     assert "was read as yolo, which is data to detect, not to segment" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("names: [cat, dog\n", r"data\.yaml: is not YAML"),
+        ("!!python/object/apply:os.system [ls]\n", r"data\.yaml: is not YOLO's data"),
+        ("names: [cat, dog]\n", r"data\.yaml: says no folder of images"),
+        (
+            "train: images/train\nnames: [cat, cat]\n",
+            r"data\.yaml: names: two classes have the same name: cat",
+        ),
+    ],
+)
+def test_a_broken_data_yaml_is_not_passed_over(data, content, message):
+    text(data / "data.yaml", content)
+    with pytest.raises(DataError, match=message):
+        opened(data)
+
+
+def test_a_path_that_is_not_there_is_told(data):
+    more = "train: images/train\nval: images/val\nnames: [cat, dog]\n"
+    text(data / "data.yaml", f"path: /nothere\n{more}")
+    assert "data.yaml: path: there is no /nothere; looked beside the file" in opened(data).notes

@@ -31,6 +31,7 @@ from vitreous.explain import boxes, figures, viewer
 from vitreous.explain.attention import has_attention, look
 from vitreous.explain.boxes import Mark, boxed, enlargement
 from vitreous.explain.inside import map_figure, model_figures
+from vitreous.explain.pictures import data_url
 from vitreous.explain.report import loss_terms, write_report
 from vitreous.explain.report_detect import judge
 from vitreous.explain.walk_detect import objects_table, walk
@@ -654,9 +655,9 @@ def test_the_page_holds_the_queries(photos):
         most = torch.tensor(packed["most"])
         values = (unpack(packed["attention"]) / 255).square() * most[:, None]
         expected = torch.stack([each.heads[layer] for each in found.looks], dim=1)
-        # half a step of 15 in the root
+        # half a step of 15 in the root, and just below the largest a whole one
         difference = (values - expected.flatten(2).flatten(0, 1)).abs()
-        assert (difference <= most[:, None] / 14 + 1e-4).all()
+        assert (difference <= most[:, None] * 2 / 15 + 1e-4).all()
     left, top, right, bottom = found.looks[0].found.box
     expected = (left / 60, top / 40, right / 60, bottom / 40)
     assert data["objects"]["boxes"][0] == pytest.approx(expected)
@@ -810,3 +811,24 @@ def test_the_report_in_a_browser(tmp_path):
 
 def test_detections_are_what_is_explained(photos):
     assert isinstance(predictor_of().explain(photos[0]).result, Detection)
+
+
+def test_a_very_long_image_has_pages_too(run, tmp_path):
+    Image.new("RGB", (3000, 2)).save(tmp_path / "long.png")
+    assert main(["explain", str(run.path), str(tmp_path / "long.png"), f"--out={tmp_path}"]) == 0
+    url = data_url(Image.new("RGB", (20_000, 3)))
+    assert url.startswith("data:image/png")
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), 2, -1, "x", None])
+def test_a_threshold_is_from_0_to_1(photos, threshold):
+    with pytest.raises(ConfigError, match="expected a number from 0 to 1"):
+        predictor_of()(photos[0]).above(threshold)
+
+
+def test_the_walk_says_whether_the_map_knows_places(photos):
+    for placed, words in ((True, "is added to it"), (False, "is not in it")):
+        predictor = predictor_of(placed=placed)
+        stops, _ = walk(predictor, predictor.view(*predictor.read(photos[0])))
+        (tokens,) = [stop for stop in stops if stop.name == "tokens"]
+        assert words in tokens.words

@@ -70,9 +70,12 @@ def test_colours_of_the_data_are_kept(tmp_path):
 
 
 def test_ids_that_do_not_fit_are_counted(tmp_path):
-    for ids in ((0, 1, 300), (-1, 0, 1), ("cat", "dog", "#ff0000")):
+    for ids in ((0, 1, 70_000), (-1, 0, 1), ("cat", "dog", "#ff0000")):
         path, _, _ = written(result_of(ids), tmp_path)
         np.testing.assert_array_equal(read_mask(str(path)).values, result_of(ids).mask)
+    large, result = (5, 300, 65_535), result_of((5, 300, 65_535))
+    path, _, _ = written(result, tmp_path)
+    np.testing.assert_array_equal(read_mask(str(path)).values, np.array(large)[result.mask])
     many = result_of(range(1000), (64, 64))
     path, _, _ = written(many, tmp_path)
     values = read_mask(str(path)).values

@@ -10,6 +10,7 @@ import vitreous
 from vitreous.errors import ConfigError
 from vitreous.layers.tap import tapping
 from vitreous.models.segmenter import VARIANTS, MaskTransformer, SegmenterConfig
+from vitreous.models.summary import summarise
 
 TINY = {"patch": 8, "dim": 24, "depth": 2, "heads": 2}
 
@@ -198,12 +199,21 @@ def test_variants_are_the_papers():
         ({"encoder_fields": {"widht": 3}}, "unknown field 'widht'"),
         ({"heads": 7}, "does not divide into 7 heads"),
         ({"classes": 0}, "at least 1"),
-        ({"image_size": 100}, "does not divide into 16x16 patches"),
+        ({"image_size": 100}, r"encoder '.*' \(its fields: encoder.…\): .* 16x16 patches"),
+        ({"encoder": "detr-small"}, "encoder = 'detr-small' is no model that classifies"),
     ],
 )
 def test_bad_configs(fields, message):
     with pytest.raises(ConfigError, match=message):
         vitreous.create("segmenter", **{"image_size": 64, **fields})
+
+
+@pytest.mark.parametrize("encoder", ["swin-t", "resnet-18"])
+def test_the_summary_counts_an_encoder_with_several_maps(encoder):
+    with torch.device("meta"):
+        model = vitreous.create("segmenter", image_size=64, encoder=encoder, decoder="pyramid")
+    counted = sum(stage.parameters for stage in summarise(model))
+    assert counted == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_fields_of_the_encoder_are_added_to_the_variants():

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
+import transformers
 from compare import perturb
 from PIL import Image
-from train.tiny import box_folder, train, vitreous_command
+from train.tiny import arguments, box_folder, train, vitreous_command
 
 import vitreous
 from vitreous.cli.main import main
@@ -203,3 +204,36 @@ def test_a_few_images_are_learned_in_small_batches(tmp_path):
     trainer, _, said = prepared(tmp_path, overfit=8, batch=None, epochs=None)
     assert (trainer.recipe.batch, trainer.recipe.epochs) == (2, 12)
     assert "overfit: 8 images" in said
+
+
+def test_what_was_learned_by_heart_is_measured_once(tmp_path, capsys):
+    """By its name, as the split train: 8 images, not 400, and not as if they had been held out."""
+    few = ["--overfit=2", "--epochs=1", "--batch=20", f"--out={tmp_path / 'run'}"]
+    assert main(["train", *arguments("detect")[:-2], *few]) == 0
+    said = capsys.readouterr().out
+    assert "on train (2 images)" in said
+    assert "These images were learned from." in (tmp_path / "run" / "report.html").read_text()
+    results = tmp_path / "said.json"
+    assert main(["evaluate", str(tmp_path / "run"), f"--results={results}"]) == 0
+    first = capsys.readouterr().out
+    assert ", train: 2 images" in first
+    assert len(json.loads(results.read_text())) == 2 * 4  # images, queries
+    assert main(["evaluate", str(tmp_path / "run"), f"--from={results}"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:4] == first.splitlines()[1:4]
+
+
+def test_a_checkpoint_of_another_library_keeps_its_size(tmp_path):
+    theirs = transformers.DetrConfig(
+        backbone="resnet18",
+        num_queries=5,
+        **{"d_model": 16, "encoder_layers": 1, "decoder_layers": 1},
+        **{"encoder_ffn_dim": 16, "decoder_ffn_dim": 16},
+        **{"encoder_attention_heads": 2, "decoder_attention_heads": 2},
+    )
+    transformers.DetrForObjectDetection(theirs).save_pretrained(tmp_path / "theirs")
+    size = {"shortest_edge": 64, "longest_edge": 107}
+    transformers.DetrImageProcessor(size=size).save_pretrained(tmp_path / "theirs")
+    options = {"weights": str(tmp_path / "theirs"), "model": None, "fields": (), "image_size": None}
+    _, config, said = prepared(tmp_path, **options)
+    assert "images 64x64" in said
+    assert config.preprocess.longest == 107

@@ -335,3 +335,26 @@ def test_overfit_says_whether_the_images_are_known_by_heart(tmp_path, capsys):
     assert "8 images, 50 times in each epoch, and measured on the same" in said.out + said.err
     main([*few, "--epochs=1", "--lr=1e-9", f"--out={tmp_path / 'b'}"])
     assert "has not learned its 8 images by heart (accuracy 0." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"fields": ("classes=9",)}, "classes = 9 is what the data says"),
+        ({"fields": ("image_size=16",)}, "image_size = 16 is said by --image-size"),
+        ({"fields": ("channels=3",)}, "channels = 3 is said by --channels"),
+        ({"weights_format": "timm"}, "weights_format = 'timm' needs weights"),
+        ({"crop": "shift", "scale": 0.5}, "scale = 0.5 means nothing with crop = 'shift'"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(tmp_path, change, words):
+    recipe = replace(SMALL, data="digits", **change)
+    with pytest.raises(ConfigError, match=words):
+        prepare(recipe, Run(tmp_path / "run"), ALONE, print, print)
+
+
+def test_an_option_that_does_nothing_here_is_told(tmp_path):
+    said = []
+    recipe = replace(SMALL, data="digits", crop=None, scale=0.5)
+    prepare(recipe, Run(tmp_path / "run"), ALONE, said.append, print)
+    assert "scale = 0.5 means nothing with crop = 'shift', only with 'resized': not used" in said

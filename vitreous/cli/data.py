@@ -104,14 +104,24 @@ def _print(report: CheckReport) -> None:
     else:
         table = Table("id>", "class", *(f"{split}>" for split in report.splits))
         for number, (name, counts) in enumerate(report.classes.items()):
-            table.row(str(number), name, *(thousands(counts[split]) for split in report.splits))
+            table.row(
+                _id(report, number, name),
+                name,
+                *(thousands(counts[split]) for split in report.splits),
+            )
         table.print()
     if not report.problems:
         print("\nno problems")
         return
-    print(f"\n{len(report.problems)} problems, {len(report.fatal)} of them fatal:")
+    count = len(report.problems)
+    print(f"\n{count} problem{'s' if count > 1 else ''}, {len(report.fatal)} of them fatal:")
     for problem in sorted(report.problems, key=lambda problem: not problem.fatal):
         print(f"  {'fatal' if problem.fatal else 'note '}  {problem.file}: {problem.what}")
+
+
+def _id(report: CheckReport, number: int, name: str) -> str:
+    """What the data calls a class, or its place where that is just its name."""
+    return str(number) if report.ids[name] == name else str(report.ids[name])
 
 
 def _print_objects(report: CheckReport) -> None:
@@ -142,7 +152,7 @@ def _print_counts(report: CheckReport) -> None:
     splits = list(report.splits)
     table = Table("id>", "class", *(f"{what}>" for split in splits for what in (split, "objects")))
     for number, (name, objects) in enumerate(report.objects.items()):
-        cells = [str(number), name]
+        cells = [_id(report, number, name), name]
         for split in splits:
             cells += [thousands(report.classes[name][split]), thousands(objects[split])]
         table.row(*cells)
@@ -155,7 +165,7 @@ def _print_pixels(report: CheckReport) -> None:
     splits = list(report.splits)
     table = Table("id>", "class", *(f"{what}>" for split in splits for what in (split, "pixels")))
     for number, (name, pixels) in enumerate(report.pixels.items()):
-        cells = [str(number), name]
+        cells = [_id(report, number, name), name]
         for split in splits:
             labelled = _all_pixels(report, split) - report.ignored[split]
             cells += [thousands(report.classes[name][split]), _part(pixels[split], labelled)]

@@ -126,7 +126,8 @@ def _rehearse(arguments: Arguments, out: Path) -> None:
     print(f"batch       {_shape(found.batch.images)}, shown in {picture}")
     print(f"steps       {found.steps:,}, about {found.seconds / 60:.1f} minutes without evaluation")
     print(f"memory      about {found.bytes_needed / 2**20:,.0f} MiB for model and one step")
-    print(f"data        {found.images:,} images, {len(found.bad) or 'none'} of them cannot be read")
+    readable = f"{len(found.bad)} of them cannot be read" if found.bad else "all can be read"
+    print(f"data        {found.images:,} images, {readable}")
     for problem in found.bad.values():
         print(f"  {problem.file}: {problem.what}")
     if found.bad and arguments.options.on_bad == "error":

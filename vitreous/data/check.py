@@ -17,6 +17,7 @@ from vitreous.data.look import Seen, look_at_all
 from vitreous.data.source import Problem, Source
 from vitreous.data.sources.files import FileSource
 from vitreous.data.split import draw
+from vitreous.labels import External
 
 STATISTICS_OF = 1000
 
@@ -67,6 +68,8 @@ class CheckReport:
     """Of boxes: for each split the median and the largest number in one image."""
     cut: dict[str, int] = field(default_factory=dict)
     """Of boxes: those in each split that reached over the edge of their image."""
+    ids: dict[str, External] = field(default_factory=dict)
+    """What the data itself calls each class: a number, a colour, or its name."""
     notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -95,6 +98,7 @@ def check(
         task=source.task,
         splits={split: len(samples) for split, samples in source.splits.items()},
         classes={},
+        ids=dict(zip(source.labels.names, source.labels.external, strict=True)),
         notes=list(source.notes),
         problems=list(source.problems),
     )
@@ -109,6 +113,9 @@ def check(
         _boxes(report, good, source.labels.names, queries)
     else:
         _classes(report, source)
+    if not report.splits.get("train"):
+        what = "there are no images to train on"
+        report.problems.append(Problem(report.name, what, False))
     if len(report.classes) == 1 and source.task != "detect":
         what = "there is only one class: nothing to tell apart"
         report.problems.append(Problem(report.name, what))

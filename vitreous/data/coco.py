@@ -93,10 +93,10 @@ def read_coco(path: str, *, outlines: bool = True) -> Coco:
     if twice := [id for id, count in reader.annotations.items() if count > 1]:
         what = f"{len(twice)} ids are those of several annotations, {twice[0]} first: all are used"
         reader.coco.problem("annotations", what)
-    if not reader.coco.categories:
-        raise DataError(f"{shown(path)}: has no categories that can be used")
-    if not reader.coco.images:
-        raise DataError(f"{shown(path)}: has no images that can be used")
+    for part in ("categories", "images"):
+        if not getattr(reader.coco, part):
+            why = f": {reader.coco.problems[0].what}" if values[part] else ": the list is empty"
+            raise DataError(f"{shown(path)}: has no {part} that can be used{why}")
     return reader.coco
 
 
@@ -193,10 +193,10 @@ class _Reader:
                 what = _no_number(values, "category_id", "has no category_id")
             self.coco.spoil(image, f"{record} of {shown(self.coco.path)} {what}")
             return
-        crowd = _get(values, "iscrowd") not in (None, 0, "0", False)
+        crowd = self._crowd(record, values)
         box = self._box(record, values)
         outline = self._outline(record, values) if self.outlines else None
-        area = _finite(_get(values, "area"))
+        area = self._area(record, values)
         thing = CocoObject(record, category, crowd, box, outline, area)
         self.coco.objects[image].append(thing)
 
@@ -211,6 +211,21 @@ class _Reader:
             return None
         left, top, width, height = (float(number or 0) for number in numbers)
         return left, top, width, height
+
+    def _crowd(self, record: str, values: Any) -> bool:
+        crowd = _get(values, "iscrowd")
+        if crowd in (None, 0, 1, "0", "1"):  # and False and True
+            return crowd in (1, "1")
+        self.coco.problem(record, f"iscrowd is {str(crowd)[:40]!r}, not 0 or 1: taken for 0")
+        return False
+
+    def _area(self, record: str, values: Any) -> float | None:
+        given = _get(values, "area")
+        area = _finite(given)
+        if given is not None and (area is None or area < 0):
+            self.coco.problem(record, f"area is {str(given)[:40]!r}: that of the box is used")
+            return None
+        return area
 
     def _outline(self, record: str, values: Any) -> Outline | None:
         outline = _get(values, "segmentation")
@@ -233,23 +248,30 @@ class _Reader:
     def _id(self, values: Any, key: str) -> int | None:
         """A whole number, also where it is written as text or as 3.0."""
         value = _get(values, key)
-        if isinstance(value, str) and value.strip().isdecimal() and len(value) < 19:
+        if not _is_id(value):
+            return None
+        if isinstance(value, str):
             self.text_ids[key] += 1
-            return int(value)
-        number = _finite(value)
-        return int(number) if number is not None and number == int(number) else None
+        return int(value)
 
 
 def _get(values: Any, key: str) -> Any:
     return values.get(key) if isinstance(values, dict) else None
 
 
+def _is_id(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().isdecimal() and len(value) < 19
+    number = _finite(value)
+    return number is not None and number == int(number)
+
+
 def _no_number(values: Any, key: str, missing: str) -> str:
-    """What is wrong with an id that is not there, or is text of letters."""
+    """What is wrong with an id that is not there, or is no whole number."""
     value = _get(values, key)
-    if isinstance(value, str) and not value.strip().isdecimal():
-        return f"has the {key} {value[:40]!r}, where a whole number is expected"
-    return missing
+    if value is None or _is_id(value):
+        return missing
+    return f"has the {key} {str(value)[:40]!r}, where a whole number is expected"
 
 
 def _finite(value: Any) -> float | int | None:

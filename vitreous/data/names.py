@@ -99,6 +99,9 @@ def mask_labels(names: Names) -> LabelMap:
     Ids are put in their order; colours, which have none, stay in that of the file.
     """
     where, entries, _ = _given(names, tables=True)
+    for id, name in entries:
+        if name is not None and (not name.strip() or not name.isprintable()):
+            raise DataError(f"{where}: {id!r} has the name {name!r}, where words are expected")
     keys = [_key(id, where) for id, _ in entries]
     if len({type(key) for key in keys}) > 1:
         raise DataError(f"{where}: has both ids and colours: a mask has one or the other")

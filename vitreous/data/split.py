@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from vitreous.data.source import Sample
 from vitreous.errors import ConfigError, DataError
 
+VAL_FRACTION = 0.1
+"""What sources hold out unless they are told."""
+
 
 def draw(seed: int, id: str) -> int:
     """A number that looks random but belongs to this id."""
@@ -58,6 +61,8 @@ def with_val(
             splits = {**splits, "train": kept, "val": held}
             part = f"{fraction:.0%}{' of each class' if by_class else ''}"
             notes.append(f"val: {len(held)} images held out from train ({part}, seed {seed})")
+    elif "val" in splits and fraction != VAL_FRACTION:
+        notes.append(f"val_fraction = {fraction:g} is not used: the data has a val of its own")
     return {name: splits[name] for name in ("train", "val", "test") if name in splits}
 
 

@@ -21,7 +21,7 @@ from vitreous.errors import DataError
 MAX_BYTES = 10_000_000
 _DEEPEST = 32
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
-_YES = ("1", "true", "yes")
+_YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "", "unspecified")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,8 @@ def _object(name: str, category: str, element: _Element) -> VocObject:
     left, top, right, bottom = (_number(boxes[0], side) for side in _SIDES)
     (left, right), (top, bottom) = _from_0(left, right), _from_0(top, bottom)
     difficult = [flag.text.strip().lower() for flag in element.all("difficult")]
+    if any(flag not in (*_YES, *_NO) for flag in difficult):
+        raise DataError(f"<difficult> is {difficult[0][:40]!r}, where 0 or 1 is expected")
     corners = (left, top, right, bottom)
     return VocObject(name, category, corners, bool(difficult) and difficult[0] in _YES)
 

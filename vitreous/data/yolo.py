@@ -210,6 +210,8 @@ def _names(values: dict[str, Any]) -> dict[int, str] | None:
             raise DataError(f"names: {key!r} is not a number of a class, or there twice")
         if not isinstance(name, str) or not name:
             raise DataError(f"names: no name for class {key}")
+        if name in names.values():
+            raise DataError(f"names: two classes have the same name: {name}")
         names[int(key)] = name
     if count is not None and int(count) != len(names):
         raise DataError(f"nc says {count} classes, but names has {len(names)}")

@@ -79,15 +79,15 @@ def _parsed(text: str) -> Colour:
 
 
 def mask_values(ids: Sequence[External]) -> list[int]:
-    """What each class is in a mask that is written: the data's own number where that fits into an
-    indexed PNG, or else the class counted from 0."""
-    numbers = [id for id in ids if isinstance(id, int) and 0 <= id <= LARGEST]
+    """What each class is in a mask that is written: the data's own number where that fits into 16
+    bits, or else (colours, larger numbers) the class counted from 0."""
+    numbers = [id for id in ids if isinstance(id, int) and 0 <= id < 2**16]
     return numbers if len(numbers) == len(ids) else list(range(len(ids)))
 
 
 def mask_picture(result: Segmentation) -> Image:
-    """The mask as an indexed picture, each class in its colour; in 16 bits of gray where there are
-    more classes than an index can count."""
+    """The mask as an indexed picture, each class in its colour; in 16 bits of gray where a value is
+    larger than an index can be."""
     from PIL import Image
 
     values = mask_values(result.ids)

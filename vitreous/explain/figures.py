@@ -129,6 +129,11 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def _tall(image: Tensor, wide: float, most: float) -> float:
+    """Inches for an image (c, h, w) that is so many inches wide; some, however thin it is."""
+    return max(min(wide * image.shape[1] / image.shape[2], most), 0.3)
+
+
 def save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
@@ -188,7 +193,7 @@ def overlays(
     pixel that is marked in the image and in the first `marked` maps.
     """
     count = len(maps) + (1 if said is None else 2)
-    tall = min(2.6 * image.shape[1] / image.shape[2], 4.0)
+    tall = _tall(image, 2.6, 4.0)
     figure = _figure(2.6 * count, tall + (0.3 if said is None else 0.7))
     first, *axes = figure.subplots(1, count, squeeze=False)[0]
     _show_image(first, image)
@@ -218,7 +223,7 @@ def object_maps(
     """
     columns = min(len(maps) + 1, 4)
     rows = -(-(len(maps) + 1) // columns)
-    tall = min(2.6 * image.shape[1] / image.shape[2], 4.0)
+    tall = _tall(image, 2.6, 4.0)
     figure = _figure(2.6 * columns, (tall + 0.25) * rows + 0.1)
     first, *axes = figure.subplots(rows, columns, squeeze=False).ravel()
     _show_image(first, image)
@@ -243,7 +248,7 @@ def object_rows(
     """A row for each object, a column for each of its maps (count, gh, gw), which `column` calls
     them: layer, head."""
     count = max((len(each) for each in maps), default=0)
-    tall = min(1.4 * image.shape[1] / image.shape[2], 2.2)
+    tall = _tall(image, 1.4, 2.2)
     figure = _figure(min(1.4 * (count + 1) + 0.5, 24), min(tall * max(len(maps), 1) + 0.5, 24))
     axes = figure.subplots(max(len(maps), 1), count + 1, squeeze=False)
     if not maps:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+LONGEST_WEBP = 16_383
+
+
 def as_picture(image: Tensor) -> Image:
     """(c, h, w) in 0..1; of two or many channels, the first."""
     from PIL import Image
@@ -24,9 +27,10 @@ def as_picture(image: Tensor) -> Image:
 
 
 def data_url(picture: Image, *, exact: bool = False) -> str:
-    """The picture itself as an address: small ones exactly, large ones as WebP unless `exact`."""
+    """The picture itself as an address: small ones exactly, large ones as WebP unless `exact`, or
+    longer than WebP can be."""
     buffer = io.BytesIO()
-    exact = exact or max(picture.size) <= 64
+    exact = exact or not 64 < max(picture.size) <= LONGEST_WEBP
     picture.save(buffer, "PNG" if exact else "WEBP", **({} if exact else {"quality": 90}))
     kind = "png" if exact else "webp"
     return f"data:image/{kind};base64," + base64.b64encode(buffer.getvalue()).decode()

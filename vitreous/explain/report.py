@@ -34,9 +34,10 @@ FINDINGS: dict[str, type[Findings]] = {
 def write_report(
     run: Run, source: Source, split: str | None = None
 ) -> tuple[Path, str, dict[str, Any]]:
-    """Evaluate the run on a split (test, or else val) and write the page. All three, back."""
+    """Evaluate the run on a split (test, or else val; what it has learned by heart, if it was to)
+    and write the page. All three, back."""
     predictor = load(run.path)
-    split = split or ("test" if "test" in source.splits else "val")
+    split = split or next(s for s in ("test", "val", "train") if s in source.splits)
     found = FINDINGS[predictor.task.name](predictor)
     result = predictor.evaluate(source, split, see=found.see)
     parameters = sum(p.numel() for p in predictor.model.parameters())
@@ -119,11 +120,12 @@ def page(
         "versions": config.versions,
     }
     at_best = f", best at epoch {best['epoch']:g} of {evaluations[-1]['epoch']:g}" if best else ""
+    heart = "" if split != "train" else " <b>These images were learned from.</b>"
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{html.escape(title)}</title><style>{STYLE}</style></head><body><main>
 <p class="soft">Vitreous training report</p><h1>{html.escape(title)}</h1>
-<p>{len(config.labels)} classes{at_best}. Measured on the split <b>{split}</b>.</p>
+<p>{len(config.labels)} classes{at_best}. Measured on the split <b>{split}</b>.{heart}</p>
 <div class="big">{tiles}</div>
 <h2>Learning</h2><div class="charts">{_curves(evaluations, primary, found)}</div>
 {found.sections(result)}

@@ -28,6 +28,8 @@ WORDS = {
     "projection": "Each place is brought to the width of the transformer.",
     "tokens": "The map is written as one list, row by row. Where each place stands is not in it: "
     "that is told to attention, in every layer anew.",
+    "placed": "The map is written as one list, row by row. Where each place stands is added to it "
+    "next, and told to attention in every layer anew.",
     "encoder": "Encoder layer {number}: each place gathers from those it attends to, then thinks "
     "for itself (MLP). Left: the places. Right: what they attend to, mean of all heads and places.",
     "queries": "Each of these rows is a question: is there something, what, and where? What they "
@@ -75,7 +77,8 @@ def walk(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:
             pictures = [0.85 * values.softmax(dim=-1)[None]]  # white would be lost on the page
         elif kind == "box_head":
             pictures = [_found(image, result)]
-        words = WORDS[kind].format(number=int(number or 0) + 1)
+        text = WORDS["placed" if kind == "tokens" and model.config.placed else kind]
+        words = text.format(number=int(number or 0) + 1)
         stops.append(Stop(name, spelled(name, tensor), words, pictures, kind == "box_head"))
 
     with (

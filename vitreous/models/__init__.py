@@ -67,9 +67,19 @@ def build(family: str, config: Any) -> Model:
     made = FAMILIES[family]
     parts = []
     if made.part is not None:
-        parts.append(create(getattr(config, made.part), **config.part_fields()))
+        parts.append(_inner(made.part, getattr(config, made.part), config.part_fields()))
     model: Model = made.model(config, *parts)
     return model
+
+
+def _inner(part: str, name: str, fields: dict[str, Any]) -> Model:
+    """The model inside another one."""
+    if FAMILIES[configure(name)[0]].part is not None:
+        raise ConfigError(f"{part} = {name!r} is no model that classifies: use one like 'vit-s/16'")
+    try:
+        return create(name, **fields)
+    except ConfigError as error:
+        raise ConfigError(f"{part} {name!r} (its fields: {part}.…): {error}") from None
 
 
 def configure(name: str, **changes: Any) -> tuple[str, Any]:

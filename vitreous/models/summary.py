@@ -39,12 +39,16 @@ def summarise(model: Model) -> list[Stage]:
     stages = [Stage("image", spelled("image", image), 0, 0)]
     counter = FlopCounterMode(display=False)
     counted = 0
+    modules = {name for name, _ in model.named_modules()}
 
     def see(name: str, tensor: Tensor) -> None:
         nonlocal counted
         total = counter.get_total_flops()
+        # Of a part that shows several results at once (an encoder's maps), the first counts all.
+        part, _, number = name.rpartition(".")
+        inside = part if name not in modules and part in modules and number == "0" else name
         parameters = sum(
-            p.numel() for key, p in model.named_parameters() if key.startswith(f"{name}.")
+            p.numel() for key, p in model.named_parameters() if key.startswith(f"{inside}.")
         )
         shape = spelled(name, tensor)
         if parameters or total > counted or shape != stages[-1].shape:

@@ -32,6 +32,12 @@ Say = Callable[[str], None]
 TASK_OF = {"segmenter": "segment", "detr": "detect"}
 FAMILY_OF = {task: family for family, task in TASK_OF.items()}
 """What the families are made for that do not classify."""
+DECIDED = {
+    "classes": "what the data says: leave it out",
+    "channels": "said by --channels",
+    "image_size": "said by --image-size",
+}
+"""Fields of a model that other options decide."""
 _ADVICE = {
     "classify": "choose one like 'vit-s/16'",
     "segment": "choose one like 'segmenter-s/16', or model = 'segmenter' with --fields encoder=…",
@@ -101,6 +107,8 @@ def _meant(model: str, recipe: Recipe, tensors: Mapping[str, Tensor]) -> str:
 
 def build(recipe: Recipe, source: Source, start: Start | None, say: Say) -> Model:
     """The model, with weights where there are some to start from."""
+    if start is None and recipe.weights_format is not None:
+        raise ConfigError(f"weights_format = {recipe.weights_format!r} needs weights")
     changes: dict[str, Any] = {}
     name = recipe.model
     if start is not None:
@@ -114,7 +122,13 @@ def build(recipe: Recipe, source: Source, start: Start | None, say: Say) -> Mode
             f"the model {name!r} is made to {task_of(name)}, and {source.name} is data to "
             f"{source.task}: {_ADVICE[source.task]}"
         )
-    changes = merged(changes, config_fields(recipe.fields))
+    given = config_fields(recipe.fields)
+    for field, instead in DECIDED.items():
+        if field in given:
+            raise ConfigError(f"fields: {field} = {given[field]} is {instead}")
+    if source.task == "detect" and start and start.preprocess and "image_size" not in changes:
+        changes["image_size"] = start.preprocess.image_size  # any size fits; this one was trained
+    changes = merged(changes, given)
     changes["classes"] = len(source.labels)
     changes["channels"] = recipe.channels
     if recipe.image_size:
@@ -124,6 +138,8 @@ def build(recipe: Recipe, source: Source, start: Start | None, say: Say) -> Mode
     model = create(name, **changes)
     if start is not None:
         say(str(_load(model, recipe, source, start)))
+        height, width = pair("image_size", model.config.image_size)
+        say(f"model: {name}, images {height}x{width}")
     return model
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from vitreous.config import pair, size_of
 from vitreous.data.source import Source
+from vitreous.errors import ConfigError
 from vitreous.models.model import Model
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
@@ -28,10 +29,9 @@ def look_at(source: Source, count: int = 64) -> tuple[int, int, int, bool]:
     return height, width, channels, len({shape[1:] for shape in shapes}) == 1
 
 
-def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
-    """The recipe with everything decided."""
+def fill_in(recipe: Recipe, source: Source, count: int, world: World, say: Say) -> Recipe:
+    """The recipe with everything decided, for an epoch of `count` images."""
     height, width, channels, alike = look_at(source)
-    count = len(source.splits["train"])
     device = world.device
     on_cpu = device.type == "cpu"
     small = max(height, width) <= 80
@@ -77,6 +77,7 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
         as_they_are = bool(recipe.overfit) and (source.task != "segment" or fits)
         changes["crop"] = "none" if as_they_are else _crop(source.task, small, fits)
         say(f"crop: {changes['crop']}")
+    _check_crop(recipe, changes.get("crop", recipe.crop), say)
     if recipe.flip is None:
         # Digits, letters and scans are gray, and mirrored they are something else.
         changes["flip"] = channels != 1 and not recipe.overfit
@@ -89,6 +90,17 @@ def fill_in(recipe: Recipe, source: Source, world: World, say: Say) -> Recipe:
         changes["workers"] = 0 if small or cores < 2 else min(cores - 1 if on_cpu else cores, 8)
         say(f"workers: {changes['workers']}")
     return replace(recipe, **changes)
+
+
+def _check_crop(recipe: Recipe, crop: str | None, say: Say) -> None:
+    """An option that the crop does not heed is refused, or said if the crop was not asked for."""
+    for name, only in (("scale", "resized"), ("zoom", "window")):
+        value = getattr(recipe, name)
+        if value != getattr(Recipe, name) and crop != only:
+            what = f"{name} = {value} means nothing with crop = {crop!r}, only with {only!r}"
+            if recipe.crop is not None:
+                raise ConfigError(what)
+            say(f"{what}: not used")
 
 
 def _crop(task: str, small: bool, fits: bool) -> str:
@@ -168,6 +180,8 @@ def most_objects(source: Source, count: int = 2000) -> int:
 
 def warn_of_crowded_images(source: Source, model: Model, say: Say) -> None:
     most, queries = most_objects(source), model.config.queries
+    if not most:
+        say("there is no object in the images to train on: nothing can be learned from them")
     if most > queries:
         say(
             f"there are images with {most} objects, and the model has {queries} queries: it cannot "

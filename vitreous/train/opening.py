@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from vitreous.data.check import bad_samples
-from vitreous.data.source import Source
+from vitreous.data.source import Sample, Source
 from vitreous.data.sources import BUILT_IN, ON_DISK, open_source
 from vitreous.data.sources.files import FileSource
 from vitreous.errors import DataError
@@ -80,13 +80,19 @@ def open_usable(recipe: Recipe, say: Say) -> Source:
     if recipe.overfit:
         few = list(source.splits.get("train", ())[: recipe.overfit])
         say(f"overfit: {len(few)} images, {REPEATED} times in each epoch, and measured on the same")
-        source.splits = {"train": few * REPEATED, "val": few}
-    for split in ("train", "val"):
+        source.splits = {"train": few}
+    for split in ("train",) if recipe.overfit else ("train", "val"):
         if not source.splits.get(split):
             raise DataError(f"{source.name} has no images in the split {split!r}")
     if not recipe.overfit:
         _check_classes(source)
     return source
+
+
+def parts(recipe: Recipe, source: Source) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    """What an epoch learns from, and what is measured after it."""
+    train = source.splits["train"]
+    return (list(train) * REPEATED, train) if recipe.overfit else (train, source.splits["val"])
 
 
 def _check_classes(source: Source) -> None:

@@ -112,8 +112,8 @@ class Recipe:
 
     # Preprocessing
     resize: str | None = None
-    """shorter (resize the shorter side, cut out the middle) or square; as the weights want it, or
-    shorter, unless given."""
+    """shorter (the shorter side as long as the image size; to classify, the middle is cut out),
+    square, or, to segment, none; as the weights want it, or shorter, unless given."""
     longest: int | None = None
     """Detection, with --resize shorter: how long the longer side may become, in pixels; as the
     weights want it, or 5/3 of the image size, unless given."""

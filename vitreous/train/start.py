@@ -21,7 +21,7 @@ from vitreous.train.choose import fill_in, fine_tuning_rate, warn_of_crowded_ima
 from vitreous.train.distributed import World, joined, restarts
 from vitreous.train.loop import Event, Trainer
 from vitreous.train.objective import find_teacher, make_task, sample_weights
-from vitreous.train.opening import absolute, open_usable, stored_recipe
+from vitreous.train.opening import absolute, open_usable, parts, stored_recipe
 from vitreous.train.recipe import Recipe, check_task, continued, write_recipe
 from vitreous.weights.matching import family_of
 
@@ -103,19 +103,19 @@ def prepare(
     recipe = absolute(recipe)
     source = open_usable(recipe, say)
     check_task(recipe, source.task)
-    samples = source.splits
+    learned, measured = parts(recipe, source)
     begun = run.read_config() if checkpoint.newest(run.checkpoints) is not None else None
     if begun is not None:
         _check_same_classes(begun.labels, source)
         model, preprocess = begun.create(), begun.preprocess
     else:
-        recipe = fill_in(recipe, source, world, say)
+        recipe = fill_in(recipe, source, len(learned), world, say)
         start = None if recipe.weights is None else find_start(recipe)
         with random_by(recipe.seed, "first weights"):
             model = build(recipe, source, start, say)
         if source.task == "detect":
             warn_of_crowded_images(source, model, say)
-        preprocess = choose_preprocess(recipe, model, source, samples["train"], start, say)
+        preprocess = choose_preprocess(recipe, model, source, learned, start, say)
         if recipe.lr is None:
             recipe = replace(recipe, lr=fine_tuning_rate(model))
             say(f"lr: {recipe.lr:g}, to fine-tune a model of this width")
@@ -127,7 +127,7 @@ def prepare(
             longest=preprocess.longest,
             interpolation=preprocess.interpolation,
         )
-    task = make_task(recipe, source, samples["train"])
+    task = make_task(recipe, source, learned)
     config = RunConfig(
         model=model.name,
         family=family_of(model),
@@ -156,10 +156,10 @@ def prepare(
         run,
         model,
         task,
-        TrainSet(source, samples["train"], preprocess, augment, recipe.seed),
-        EvalSet(source, samples["val"], preprocess),
+        TrainSet(source, learned, preprocess, augment, recipe.seed),
+        EvalSet(source, measured, preprocess),
         world,
-        weights=sample_weights(recipe, source, samples["train"]),
+        weights=sample_weights(recipe, source, learned),
         teacher=find_teacher(recipe, source, preprocess, world),
         watch=watch,
         say=say,

@@ -49,6 +49,12 @@ def find_yaml(folder: str) -> str | None:
     return os.path.join(folder, (usual or found)[0]) if found else None
 
 
+def _broken_yaml(folder: str) -> str | None:
+    """A data.yaml beside labels is meant, even if it is not as it should be; reading it tells."""
+    names = [name for name in _YAML[:2] if os.path.isfile(os.path.join(folder, name))]
+    return os.path.join(folder, names[0]) if names else None
+
+
 def find_yolo(folder: str) -> bool:
     """Whether a folder is laid out as YOLO's: text files of numbers, named as the images are."""
     return bool(find_yaml(folder)) or has_pairs(folder, TEXTS, _has_numbers)
@@ -105,7 +111,7 @@ def open_yolo(
     given = os.path.normpath(os.path.expanduser(path))
     if not os.path.exists(given):
         raise DataError(f"{shown(path)}: there is no such file or folder")
-    file = find_yaml(given) if os.path.isdir(given) else given
+    file = find_yaml(given) or _broken_yaml(given) if os.path.isdir(given) else given
     found = _by_yaml(file) if file else _by_folders(given)
     if not any(found.splits.values()):
         raise DataError(f"{shown(path)}: no images in its folders ({' '.join(EXTENSIONS)})")
@@ -196,7 +202,10 @@ def _by_yaml(file: str) -> _Found:
     }
     root = said if os.path.isdir(said) else beside
     found = _Found(root, Pairing(root, TEXTS), names=data.names)
-    found.notes.append(f"folders and names of the classes: {shown(os.path.basename(file))}")
+    name = shown(os.path.basename(file))
+    found.notes.append(f"folders and names of the classes: {name}")
+    if root != said:
+        found.notes.append(f"{name}: path: there is no {shown(said)}; looked beside the file")
     for split, parts in places.items():
         for part in parts:
             if os.path.isdir(part):
