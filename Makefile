@@ -7,7 +7,7 @@ READY := .venv/ready
 PADDLE := .venv-paddle/ready
 export PYTHONDONTWRITEBYTECODE :=
 # Processes of one thread each are faster here than one of many: most tests are small. Some wait for
-# others that they have started, so one more than two cores. Who is done takes from those who are not.
+# others that they have started, so one more than two cores. A file stays together, with what it made.
 WORKERS ?= 3
 
 help:
@@ -28,7 +28,7 @@ $(READY): pyproject.toml constraints.txt tools/setup.sh tools/browser.sh
 	@touch $@
 
 test: $(READY)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	@$(BIN)/ruff format --check --quiet

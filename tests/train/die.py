@@ -1,6 +1,6 @@
 """`vitreous ARGUMENTS`, dying by SIGKILL at the n-th call that changes the disk (0: not at all).
 
-python tests/train/die.py N train digits ...
+python tests/train/die.py N train DATA ...
 """
 
 import os

@@ -1,6 +1,7 @@
 """convert: any format to any other, verified, and the command that does it."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -101,6 +102,27 @@ def test_folder_that_transformers_loads(own, tmp_path):
         assert relative_error(theirs(images).logits, model(images)) < 1e-5
     back = convert(tmp_path / "folder", tmp_path / "back.safetensors")
     assert back.config.norm_eps == model.config.norm_eps, "config.json says the epsilon"
+
+
+def test_names_of_the_classes_go_with_it(own, tmp_path):
+    """From a run of ours, and from transformers' folder to another one."""
+    model, path = own
+    names = [f"thing {number}" for number in range(model.config.classes)]
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(path, run / "model.safetensors")
+    preprocess = {"image_size": [32, 32], "longest": None, "mean": [0.5], "std": [0.25]}
+    values = {"labels": {"names": names}, "preprocess": preprocess}
+    (run / "config.json").write_text(json.dumps(values))
+    first = convert(run / "model.safetensors", tmp_path / "first", to_format="huggingface")
+    said = "images were prepared with image_size [32, 32], mean [0.5], std [0.25]"
+    assert first.notes == (f"preprocessor_config.json is not written; {said}",)
+    (tmp_path / "first" / "preprocessor_config.json").write_text("{}")
+    second = convert(tmp_path / "first", tmp_path / "second", to_format="huggingface")
+    assert second.notes[0].endswith(f"copy {tmp_path / 'first' / 'preprocessor_config.json'}")
+    config = json.loads((tmp_path / "second" / "config.json").read_text())
+    assert list(config["id2label"].values()) == names
+    assert config["label2id"][names[1]] == 1
 
 
 def test_distilled_model_to_a_folder(tmp_path):

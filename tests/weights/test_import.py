@@ -231,7 +231,7 @@ def test_any_model_goes_there_and_back_or_is_refused_by_name(fields, format):
         says = "has no place for" if homeless else "cannot compute"
         with pytest.raises(CheckpointError, match=says) as caught:
             vitreous.export_weights(ours, format)
-        assert all(name in str(caught.value) for name in homeless or unable)
+        assert all(name in str(caught.value) for name in homeless[:NAMED] or unable)
         return
     exported = vitreous.export_weights(ours, format)
     again = perturb(vitreous.create("vit", dim=16, **fields), seed=1)

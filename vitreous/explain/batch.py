@@ -18,8 +18,11 @@ from vitreous.tasks.boxes import to_pixels
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-COLUMNS, GAP, TILE = 8, 2, 240
-"""Images in a row, pixels between them, and the longest side of each at least and at most."""
+GAP = 2
+COLUMNS, TILE = 8, 240
+"""Images in a row, and the longest side of each at least and at most …"""
+BOXED = 4, 480
+"""… and of images with boxes, whose names must leave room to see what they name."""
 
 
 def batch_picture(
@@ -29,21 +32,22 @@ def batch_picture(
     from PIL import Image
 
     targets = [None] * count if task == "classify" else batch.targets
+    columns, side = BOXED if task == "detect" else (COLUMNS, TILE)
     tiles = [
-        _tile((255 * preprocess.restore(image)).round().to(torch.uint8), target, labels)
+        _tile((255 * preprocess.restore(image)).round().to(torch.uint8), target, labels, side)
         for image, target in zip(batch.images[:count], targets[:count], strict=False)
     ]
     wide, tall = (max(tile.size[axis] for tile in tiles) + GAP for axis in (0, 1))
-    rows = -(-len(tiles) // COLUMNS)
-    columns = min(len(tiles), COLUMNS)
+    rows = -(-len(tiles) // columns)
+    columns = min(len(tiles), columns)
     picture = Image.new("RGB", (columns * wide + GAP, rows * tall + GAP), (128, 128, 128))
     for number, tile in enumerate(tiles):
-        row, column = divmod(number, COLUMNS)
+        row, column = divmod(number, columns)
         picture.paste(tile, (column * wide + GAP, row * tall + GAP))
     return picture
 
 
-def _tile(image: Tensor, target: Any, labels: LabelMap) -> Image:
+def _tile(image: Tensor, target: Any, labels: LabelMap, side: int) -> Image:
     """An image (c, h, w) with a mask (h, w), with boxes in parts of it, or alone."""
     from PIL import Image
 
@@ -57,15 +61,15 @@ def _tile(image: Tensor, target: Any, labels: LabelMap) -> Image:
             for box, label in zip(places, classes, strict=True)
         ]
         drawn = max(height, width) * enlargement(height, width)
-        picture = boxed(image, marks, letters=max(drawn / TILE, 1))  # it will be made smaller again
+        picture = boxed(image, marks, letters=max(drawn / side, 1))  # it will be made smaller again
     else:
         pixels = np.concatenate([pixels for _, pixels in in_bands(image)])
         if target is not None:
             pixels = blended(pixels, coloured(target.numpy(), colours))
         picture = Image.fromarray(pixels)
-    factor = TILE / max(picture.size)
+    factor = side / max(picture.size)
     if factor >= 2:  # whole pixels stay whole
         size = (picture.width * int(factor), picture.height * int(factor))
         return picture.resize(size, Image.Resampling.NEAREST)
-    picture.thumbnail((TILE, TILE))
+    picture.thumbnail((side, side))
     return picture

@@ -29,6 +29,7 @@ from vitreous.weights.origin import (
     own_metadata,
     transformers_config,
 )
+from vitreous.weights.processor import FILE as PROCESSOR
 from vitreous.weights.report import ImportReport
 
 KINDS = {
@@ -40,6 +41,8 @@ KINDS = {
     ".pdparams": "pdparams",
 }
 TOLERANCE = 1e-6
+PREPARING = ("image_size", "resize", "longest", "crop", "interpolation", "mean", "std")
+"""What a run's config.json says of the images that others must know."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ def convert(
     )
     report.source = str(source)
     tensors = export_weights(first, to_format)
-    file, difference = _write(target, kind, tensors, first, to_format)
+    stated = _beside(checkpoint.path)
+    file, difference = _write(target, kind, tensors, first, to_format, _names(stated))
+    advice = _advice(first, to_format) if target.suffix else _of_preparing(stated, checkpoint.path)
     return Conversion(
         first.name,
         first.config,
@@ -121,8 +126,36 @@ def convert(
         str(to_format),
         len(tensors),
         difference,
-        _advice(first, to_format) if target.suffix else (),
+        advice,
     )
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    """What `config.json` beside the weights says, ours or transformers'."""
+    try:
+        values = json.loads(path.with_name("config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _names(stated: dict[str, Any]) -> list[str]:
+    """Of the classes, in the model's order; none where nobody says them."""
+    ours, theirs = stated.get("labels"), stated.get("id2label")
+    if isinstance(ours, dict):
+        return [str(name) for name in ours.get("names", ())]
+    if isinstance(theirs, dict) and {*theirs} == {str(number) for number in range(len(theirs))}:
+        return [str(theirs[str(number)]) for number in range(len(theirs))]
+    return []
+
+
+def _of_preparing(stated: dict[str, Any], path: Path) -> tuple[str, ...]:
+    """How images are prepared is not written; it is told, where the source says it."""
+    known, file = stated.get("preprocess"), path.with_name(PROCESSOR)
+    if not isinstance(known, dict):
+        return (f"{PROCESSOR} is not written: copy {file}",) if file.is_file() else ()
+    said = ", ".join(f"{name} {known[name]}" for name in PREPARING if known.get(name) is not None)
+    return (f"{PROCESSOR} is not written; images were prepared with {said}",)
 
 
 def _kind(target: Path, to_format: str | Path) -> str:
@@ -165,7 +198,12 @@ def _refuse_non_finite(checkpoint: Checkpoint) -> None:
 
 
 def _write(
-    target: Path, kind: str, tensors: dict[str, torch.Tensor], model: Model, to_format: str | Path
+    target: Path,
+    kind: str,
+    tensors: dict[str, torch.Tensor],
+    model: Model,
+    to_format: str | Path,
+    names: list[str],
 ) -> tuple[Path, float]:
     """Write under another name, read that back, and give it its name only if all is well."""
     metadata = {"format": "pt"} if kind == "safetensors" else None
@@ -175,7 +213,7 @@ def _write(
     file = target if target.suffix else target / "model.safetensors"
     try:
         if not target.suffix:
-            config = json.dumps(transformers_config(model), indent=2)
+            config = json.dumps(transformers_config(model, names), indent=2)
             target.mkdir(parents=True, exist_ok=True)
             (target / "config.json").write_text(config + "\n", encoding="utf-8")
     except OSError as error:

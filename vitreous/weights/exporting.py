@@ -15,6 +15,9 @@ from vitreous.weights.formats import find_format
 from vitreous.weights.matching import axes_of, family_of, title
 from vitreous.weights.rules import to_theirs
 
+NAMED = 10
+"""Parameters that a message lists."""
+
 
 def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     """The model's weights in another library's names and layouts, ready for its strict loading."""
@@ -23,12 +26,15 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     ours = {name: value.detach() for name, value in model.state_dict().items()}
     covered = {name: rules.rule_for(name) for name in ours}
     unknown = [name for name, rule in covered.items() if rule is None]
+    unable = rules.cannot_say(model.config)
     if unknown:
+        more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
+        nor = f". Nor can its models compute with {'; '.join(unable)}" if unable else ""
         raise CheckpointError(
             f"format {rules.name!r} has no place for {len(unknown)} parameters of {title(model)}: "
-            f"{', '.join(unknown)}. Choose another format, or write rules (docs/formats.md)"
+            f"{', '.join(unknown[:NAMED])}{more}{nor}. Choose another format, or write rules "
+            "(docs/formats.md)"
         )
-    unable = rules.cannot_say(model.config)
     if unable:
         raise CheckpointError(
             f"models of {rules.name} cannot compute what {title(model)} does, although the weights "

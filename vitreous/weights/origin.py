@@ -7,7 +7,7 @@ config.json, and the shapes of the tensors tell the rest: classes, channels and 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -218,8 +218,11 @@ def infer_changes(
     return inferred
 
 
-def transformers_config(model: Model) -> dict[str, Any]:
-    """The config.json with which transformers loads what we export as `huggingface`."""
+def transformers_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
+    """The config.json with which transformers loads what we export as `huggingface`.
+
+    names: of the classes, if they are known.
+    """
     config = model.config
     distilled = getattr(config, "tokens", "") == "class+distillation"
     kind = "deit" if distilled else family_of(model)
@@ -231,6 +234,8 @@ def transformers_config(model: Model) -> dict[str, Any]:
         head = "Model"
     elif getattr(config, "pool", "") == "both":
         head += "WithTeacher"
+    if len(names) != config.classes:
+        names = [f"LABEL_{number}" for number in range(config.classes)]
     fields = {theirs: _as_theirs(config, ours) for theirs, ours in described.fields.items()}
     return {
         "model_type": kind,
@@ -239,8 +244,8 @@ def transformers_config(model: Model) -> dict[str, Any]:
         **{name: fields[other] for name, other in described.alike.items()},
         **described.theirs,
         **(_backbone_as_theirs(config) if kind == "detr" else {}),
-        "id2label": {str(i): f"LABEL_{i}" for i in range(config.classes)},
-        "label2id": {f"LABEL_{i}": i for i in range(config.classes)},
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
     }
 
 
