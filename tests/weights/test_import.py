@@ -15,6 +15,7 @@ import vitreous
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.layers.position import resample_grid
 from vitreous.models.vit import POSITIONS
+from vitreous.weights.exporting import NAMED
 from vitreous.weights.fit import adapt_channels
 from vitreous.weights.formats import OWN, find_format, formats
 from vitreous.weights.matching import family_of
