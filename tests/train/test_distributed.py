@@ -116,7 +116,8 @@ def test_a_checkpoint_of_two_goes_on_with_one(two, one, tmp_path):
     train(out, *CALM_OF["classify"], "--resume")
     for name, value in final(one).items():
         # a key's bias changes nothing: its gradient is rounding, of which AdamW makes whole steps
-        torch.testing.assert_close(final(out)[name], value, rtol=1e-3, atol=1e-3)
+        near = 1e-3 if name.endswith("qkv.bias") else 1e-4
+        torch.testing.assert_close(final(out)[name], value, rtol=1e-3, atol=near)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

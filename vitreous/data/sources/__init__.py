@@ -20,6 +20,7 @@ from vitreous.data.sources.masks import open_masks
 from vitreous.data.sources.pairing import find_pairs
 from vitreous.data.sources.voc import find_voc, open_voc
 from vitreous.data.sources.yolo import find_yolo, open_yolo
+from vitreous.data.split import VAL_FRACTION
 from vitreous.errors import DataError, did_you_mean
 
 BUILT_IN = ("digits", "shapes")
@@ -70,7 +71,7 @@ def open_source(
     task: str | None = None,
     download: bool = False,
     seed: int = 0,
-    val_fraction: float = 0.1,
+    val_fraction: float = VAL_FRACTION,
     names: Names | None = None,
 ) -> Source:
     """The images that `name` means.

@@ -23,7 +23,7 @@ from vitreous.data.sources.coco_masks import (
 )
 from vitreous.data.sources.folder import SPLIT_FOLDERS
 from vitreous.data.sources.pairing import below
-from vitreous.data.split import check_apart, with_val
+from vitreous.data.split import VAL_FRACTION, check_apart, with_val
 from vitreous.errors import DataError
 from vitreous.labels import External, LabelMap, natural
 
@@ -83,7 +83,7 @@ def open_coco(
     *,
     task: str = "detect",
     seed: int = 0,
-    val_fraction: float = 0.1,
+    val_fraction: float = VAL_FRACTION,
     names: Names | None = None,
 ) -> CocoSource:
     """A JSON file, all of whose images are to train on, or a folder with one for each split."""

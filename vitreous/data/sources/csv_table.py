@@ -17,7 +17,7 @@ from vitreous.data.names import Names, with_names
 from vitreous.data.source import Problem, Sample
 from vitreous.data.sources.files import FileSource
 from vitreous.data.sources.folder import SPLIT_FOLDERS
-from vitreous.data.split import with_val
+from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.errors import DataError, did_you_mean
 from vitreous.labels import LabelMap, natural
 
@@ -29,7 +29,7 @@ def open_csv(
     *,
     root: str | None = None,
     seed: int = 0,
-    val_fraction: float = 0.1,
+    val_fraction: float = VAL_FRACTION,
     names: Names | None = None,
 ) -> FileSource:
     file = os.path.expanduser(path)

@@ -23,7 +23,7 @@ from torch import Tensor
 from vitreous.data.images import shown
 from vitreous.data.names import Names, with_names
 from vitreous.data.source import Sample, Source
-from vitreous.data.split import with_val
+from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
 
@@ -59,7 +59,7 @@ def find_idx(folder: str) -> dict[tuple[str, str], str]:
 
 
 def open_idx(
-    path: str, *, seed: int = 0, val_fraction: float = 0.1, names: Names | None = None
+    path: str, *, seed: int = 0, val_fraction: float = VAL_FRACTION, names: Names | None = None
 ) -> IdxSource:
     folder = os.path.expanduser(path)
     if not os.path.isdir(folder):

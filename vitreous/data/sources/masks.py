@@ -23,7 +23,7 @@ from vitreous.data.source import Sample
 from vitreous.data.sources.files import FileSource
 from vitreous.data.sources.folder import Scan
 from vitreous.data.sources.pairing import Pairing, below, find_pairs, listed
-from vitreous.data.split import with_val
+from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
@@ -72,7 +72,7 @@ def open_masks(
     path: str,
     *,
     seed: int = 0,
-    val_fraction: float = 0.1,
+    val_fraction: float = VAL_FRACTION,
     names: Names | None = None,
 ) -> MaskSource:
     root = os.path.normpath(os.path.expanduser(path))

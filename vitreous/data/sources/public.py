@@ -14,7 +14,7 @@ from torch import Tensor
 from vitreous.data.images import from_any
 from vitreous.data.names import Names, with_names
 from vitreous.data.source import Sample, Source
-from vitreous.data.split import with_val
+from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.errors import DataError, did_you_mean
 from vitreous.labels import LabelMap
 
@@ -73,7 +73,7 @@ def open_public(
     *,
     download: bool = False,
     seed: int = 0,
-    val_fraction: float = 0.1,
+    val_fraction: float = VAL_FRACTION,
     names: Names | None = None,
 ) -> PublicSource:
     spelled = {known.lower(): known for known in DATASETS}

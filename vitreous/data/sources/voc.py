@@ -18,7 +18,7 @@ from vitreous.data.source import Problem, Sample
 from vitreous.data.sources.boxes import BoxSource
 from vitreous.data.sources.folder import Scan
 from vitreous.data.sources.pairing import Pairing, Partner, below, find_pairs, has_pairs, listed
-from vitreous.data.split import with_val
+from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.data.threads import in_threads
 from vitreous.data.voc import Voc, read_voc
 from vitreous.errors import DataError
@@ -46,7 +46,7 @@ def open_voc(
     path: str,
     *,
     seed: int = 0,
-    val_fraction: float = 0.1,
+    val_fraction: float = VAL_FRACTION,
     names: Names | None = None,
 ) -> BoxSource:
     root = os.path.normpath(os.path.expanduser(path))

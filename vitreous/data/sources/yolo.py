@@ -21,7 +21,7 @@ from vitreous.data.source import Sample
 from vitreous.data.sources.boxes import BoxSource
 from vitreous.data.sources.folder import Scan
 from vitreous.data.sources.pairing import Pairing, Partner, below, find_pairs, has_pairs
-from vitreous.data.split import check_apart, with_val
+from vitreous.data.split import VAL_FRACTION, check_apart, with_val
 from vitreous.data.threads import in_threads
 from vitreous.data.yolo import YoloLabels, is_data, is_yaml, read_data, read_labels
 from vitreous.errors import DataError
@@ -104,7 +104,7 @@ def open_yolo(
     path: str,
     *,
     seed: int = 0,
-    val_fraction: float = 0.1,
+    val_fraction: float = VAL_FRACTION,
     names: Names | None = None,
 ) -> BoxSource:
     """A folder, or its data.yaml."""
