@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import vitreous
-from vitreous.data.sources import open_source
+from vitreous.data.formats import open_source
 from vitreous.train.recipe import Recipe
-from vitreous.train.start import train
+from vitreous.train.run import train
 
 CANVAS, PATCH, TRAINED, TESTED = 56, 7, 12_000, 300
 
@@ -59,9 +59,9 @@ def main() -> None:
             crop="shift",
             flip=True,
         )
-        say = lambda text: print(text, flush=True)  # noqa: E731
+        log = lambda text: print(text, flush=True)  # noqa: E731
         run = train(
-            recipe, Path(name) / "run", say=say, watch=lambda e: e.evaluated and say(_line(e))
+            recipe, Path(name) / "run", log=log, watch=lambda e: e.evaluated and log(_line(e))
         )
         predictor = vitreous.load(run.path)
         source = open_source(str(folder))

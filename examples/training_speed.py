@@ -13,7 +13,7 @@ from vitreous.data.loader import Batch, Mixed
 from vitreous.run_folder import Run
 from vitreous.train.distributed import joined
 from vitreous.train.recipe import Recipe
-from vitreous.train.start import prepare
+from vitreous.train.run import prepare
 
 BATCH, ROUNDS = 16, 9
 recipe = Recipe(

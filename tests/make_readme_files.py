@@ -6,8 +6,8 @@ from pathlib import Path
 from PIL import Image
 
 import vitreous
-from vitreous.data.sources import open_source
-from vitreous.weights.files import write_tensors
+from vitreous.data.formats import open_source
+from vitreous.weights.io.files import write_tensors
 
 folder = Path(sys.argv[1])
 source = open_source("digits")

@@ -14,15 +14,15 @@ from PIL import Image
 
 import vitreous
 from vitreous.cli.main import main
+from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
-from vitreous.data.sources import open_source
 from vitreous.errors import CheckpointError, ConfigError, DataError, InputError
-from vitreous.explain.charts import confusion_table, line_chart, tick_labels, ticks
-from vitreous.explain.report import write_report
 from vitreous.labels import LabelMap
+from vitreous.pages.charts import confusion_table, line_chart, tick_labels, ticks
+from vitreous.pages.report import write_report
 from vitreous.predict import find_device
 from vitreous.run_folder import Run, RunConfig, versions
-from vitreous.train.opening import open_usable
+from vitreous.train.open_data import open_usable
 from vitreous.train.recipe import Recipe, write_recipe
 
 

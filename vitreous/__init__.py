@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from vitreous.models import create
     from vitreous.models import names as models
     from vitreous.predict import load
-    from vitreous.weights.exporting import export_weights
-    from vitreous.weights.importing import import_weights
+    from vitreous.weights.rules.exporting import export_weights
+    from vitreous.weights.rules.importing import import_weights
 
 __version__ = "0.1.0"
 __all__ = ["create", "export_weights", "import_weights", "load", "models"]
 
 _HOME = {
     "create": "vitreous.models",
-    "import_weights": "vitreous.weights.importing",
-    "export_weights": "vitreous.weights.exporting",
+    "import_weights": "vitreous.weights.rules.importing",
+    "export_weights": "vitreous.weights.rules.exporting",
     "load": "vitreous.predict",
 }
 

@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.config import pair
-from vitreous.data.coco_results import Said
-from vitreous.data.images import from_any, without_alpha
+from vitreous.data.decode.images import from_any, without_alpha
 from vitreous.data.loader import Batch, EvalSet, eval_batches, joined, moved
 from vitreous.data.objects import as_parts
 from vitreous.data.preprocess import Preprocess
@@ -29,13 +28,14 @@ from vitreous.errors import ConfigError, DataError, InputError, VitreousError
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import TASKS, Detect, Task
-from vitreous.tasks.detect import Answer
+from vitreous.tasks.detect.coco_results import Said
+from vitreous.tasks.detect.task import Answer
 from vitreous.tasks.task import Metrics
-from vitreous.weights.importing import import_weights
+from vitreous.weights.rules.importing import import_weights
 
 if TYPE_CHECKING:
     from vitreous.explain.explanation import Explanation
-    from vitreous.explain.objects import DetectionExplanation
+    from vitreous.tasks.detect.explanation import DetectionExplanation
 
 Bad = Callable[[VitreousError], None]
 """Is told of an image that cannot be used, with an error that names it."""

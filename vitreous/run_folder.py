@@ -25,7 +25,7 @@ from vitreous.errors import CheckpointError, ConfigError
 from vitreous.labels import LabelMap
 from vitreous.models import FAMILIES, create
 from vitreous.models.model import Model
-from vitreous.weights.files import read_tensors, write_tensors
+from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata
 
 

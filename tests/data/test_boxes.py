@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitreous.cli.main import main
-from vitreous.data.boxes import Box, place, sort_out
-from vitreous.data.check import bad_samples, check
-from vitreous.data.scenes import SHAPES
-from vitreous.data.sources import open_source
-from vitreous.data.sources.builtin import ROOM, _scenes_of
+from vitreous.data.check.report import bad_samples, check
+from vitreous.data.formats import open_source
+from vitreous.data.formats.box_records import Box, place, sort_out
+from vitreous.data.formats.builtin import ROOM, _scenes_of
+from vitreous.data.formats.scenes import SHAPES
 from vitreous.errors import DataError
 
 RANDOM = np.random.default_rng(0)

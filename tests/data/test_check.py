@@ -12,11 +12,11 @@ from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.augment import Augment
-from vitreous.data.check import bad_samples, check
+from vitreous.data.check.report import bad_samples, check
+from vitreous.data.formats import open_source
+from vitreous.data.formats.files import FileSource
 from vitreous.data.loader import EvalSet, Order, TrainSet, eval_batches, train_batches
 from vitreous.data.preprocess import Preprocess
-from vitreous.data.sources import open_source
-from vitreous.data.sources.files import FileSource
 from vitreous.data.statistics import measure_statistics
 from vitreous.errors import DataError
 

@@ -11,9 +11,9 @@ from mask_files import NAMES, bad_masks, image, mask, pairs
 from PIL import Image
 
 from vitreous.cli.main import main
-from vitreous.data.check import bad_samples, check
-from vitreous.data.check_common import series_of
-from vitreous.data.sources import open_source
+from vitreous.data.check.common import series_of
+from vitreous.data.check.report import bad_samples, check
+from vitreous.data.formats import open_source
 
 RANDOM = np.random.default_rng(1)
 BINARY = {0: "ground", 1: "thing", 255: None}

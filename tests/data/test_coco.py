@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitreous.data.check import bad_samples, check
-from vitreous.data.coco import read_coco
+from vitreous.data.check.report import bad_samples, check
+from vitreous.data.formats import open_source
+from vitreous.data.formats.coco_json import read_coco
 from vitreous.data.source import IGNORED
-from vitreous.data.sources import open_source
 from vitreous.errors import DataError
 
 HEIGHT, WIDTH = 20, 30

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitreous.data.names import with_names
+from vitreous.data.formats.names import with_names
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap, natural
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from mask_files import NAMES, bad_masks, image, mask, pairs
 from PIL import Image
 
-from vitreous.data.masks import read_mask
-from vitreous.data.names import changed_names, mask_labels, with_names
-from vitreous.data.scenes import SHAPES
+from vitreous.data.decode.masks import read_mask
+from vitreous.data.formats import ON_DISK, PREFIXES, TASKS, open_source, same_source
+from vitreous.data.formats.names import changed_names, mask_labels, with_names
+from vitreous.data.formats.scenes import SHAPES
 from vitreous.data.source import IGNORED, Sample
-from vitreous.data.sources import ON_DISK, PREFIXES, TASKS, open_source, same_source
 from vitreous.data.split import hold_out, with_val
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap

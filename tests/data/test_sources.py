@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitreous.data.scenes import SHAPES, draw_scene
+from vitreous.data.formats import open_source, same_source
+from vitreous.data.formats.scenes import SHAPES, draw_scene
 from vitreous.data.source import Sample
-from vitreous.data.sources import open_source, same_source
 from vitreous.data.split import hold_out
 from vitreous.errors import ConfigError, DataError
 
@@ -520,7 +520,7 @@ def test_public_data_needs_to_be_fetched_explicitly(tmp_path, monkeypatch):
 def test_the_public_data_sets_exist():
     from torchvision import datasets
 
-    from vitreous.data.sources.public import DATASETS
+    from vitreous.data.formats.torchvision import DATASETS
 
     assert [name for name in DATASETS if not hasattr(datasets, name)] == []
 

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitreous.data.augment import Augment, random_by
+from vitreous.data.formats import open_source
 from vitreous.data.loader import Order, TrainSet, train_batches
 from vitreous.data.preprocess import Preprocess
-from vitreous.data.sources import open_source
 
 
 @given(st.integers(8, 200), st.sampled_from([4, 8]), st.integers(0, 5), st.integers(0, 9))

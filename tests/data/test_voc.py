@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitreous.cli.main import main
-from vitreous.data.check import bad_samples, check
-from vitreous.data.sources import open_source, same_source
-from vitreous.data.voc import read_voc
+from vitreous.data.check.report import bad_samples, check
+from vitreous.data.formats import open_source, same_source
+from vitreous.data.formats.voc_xml import read_voc
 from vitreous.errors import DataError
 
 HEIGHT, WIDTH = 20, 30

@@ -24,21 +24,22 @@ import vitreous
 from vitreous.cli import evaluate
 from vitreous.cli.main import main
 from vitreous.cli.predict import file_names, image_ids
+from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
-from vitreous.data.sources import open_source
 from vitreous.errors import ConfigError
-from vitreous.explain import boxes, figures, viewer
 from vitreous.explain.attention import has_attention, look
-from vitreous.explain.boxes import Mark, boxed, enlargement
-from vitreous.explain.inside import map_figure, model_figures
-from vitreous.explain.pictures import data_url
-from vitreous.explain.report import loss_terms, write_report
-from vitreous.explain.report_detect import judge
-from vitreous.explain.walk_detect import objects_table, walk
 from vitreous.layers.tap import tapping
+from vitreous.pages import figures, viewer
+from vitreous.pages.inside import map_figure, model_figures
+from vitreous.pages.pictures import data_url
+from vitreous.pages.report import loss_terms, write_report
 from vitreous.predict import Predictor
 from vitreous.results import Detection
 from vitreous.tasks import Detect
+from vitreous.tasks.detect import draw as boxes
+from vitreous.tasks.detect.draw import Mark, boxed, enlargement
+from vitreous.tasks.detect.report import judge
+from vitreous.tasks.detect.walk import objects_table, walk
 
 RED = (230, 25, 75)
 
@@ -274,7 +275,7 @@ def told_by(capsys, *options):
 
 
 def test_results_written_and_read_give_the_same_numbers(run, coco, tmp_path, capsys):
-    from vitreous.tasks.detect import NUMBERS
+    from vitreous.tasks.detect.task import NUMBERS
 
     path = tmp_path / "new" / "results.json"
     direct = told_by(capsys, run.path, coco)
@@ -434,7 +435,7 @@ def test_what_is_not_a_number_is_not_written(run, coco, tmp_path, capsys, monkey
 
 
 def test_evaluation_is_printed_and_drawn(run, coco, tmp_path, capsys):
-    from vitreous.tasks.detect import NUMBERS
+    from vitreous.tasks.detect.task import NUMBERS
 
     folder = tmp_path / "figures"
     assert main(["evaluate", str(run.path), str(coco), f"--figures={folder}"]) == 0

@@ -13,10 +13,10 @@ import vitreous
 from vitreous.cli import evaluate
 from vitreous.cli.main import main
 from vitreous.cli.predict import file_names
-from vitreous.data.masks import read_classes, read_mask
-from vitreous.explain import draw
-from vitreous.explain.figures import write_evaluation
+from vitreous.data.decode.masks import read_classes, read_mask
 from vitreous.labels import LabelMap
+from vitreous.pages import draw
+from vitreous.pages.figures import write_evaluation
 from vitreous.results import Segmentation
 
 
@@ -257,6 +257,6 @@ def test_other_data_is_opened_for_the_run_s_task(run, capsys, monkeypatch):
         opened.update(options)
         return scenes()
 
-    monkeypatch.setattr("vitreous.data.sources.open_source", open_source)
+    monkeypatch.setattr("vitreous.data.formats.open_source", open_source)
     assert main(["evaluate", str(run.path), "elsewhere", "--json"]) == 0
     assert opened["task"] == "segment"

@@ -17,13 +17,13 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
-from vitreous.explain import figures, viewer
 from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Explanation, explain
 from vitreous.explain.parameters import position_similarity
-from vitreous.explain.walk import walk
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
+from vitreous.pages import figures, viewer
+from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 from vitreous.run_folder import Run, RunConfig, versions
@@ -174,7 +174,7 @@ def test_long_sequences_are_averaged_and_that_is_said():
 
 def test_the_walk_shows_every_stage_with_its_shape(run, photo):
     predictor = vitreous.load(run.path)
-    values = predictor.preprocess(vitreous.data.images.from_any(photo)[0])
+    values = predictor.preprocess(vitreous.data.decode.images.from_any(photo)[0])
     stops, logits = walk(predictor, values)
     shapes = {stop.name: stop.shape for stop in stops}
     assert shapes == {

@@ -14,18 +14,18 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
-from vitreous.explain import viewer
 from vitreous.explain.attention import Rollout, look, pixel_reader
-from vitreous.explain.inside import map_figure
 from vitreous.explain.parameters import filters, position_similarity
-from vitreous.explain.report import write_report
-from vitreous.explain.report_segment import image_miou
-from vitreous.explain.walk import walk
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
+from vitreous.pages import viewer
+from vitreous.pages.inside import map_figure
+from vitreous.pages.report import write_report
+from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.results import Segmentation
 from vitreous.tasks import Classify, Segment
+from vitreous.tasks.segment.report import image_miou
 
 KINDS = ("mask, class token", "linear, no token", "swin, pyramid")
 
@@ -385,7 +385,7 @@ def test_the_report_has_what_it_promises(tmp_path):
 
 
 def test_classes_that_nobody_has_seen_come_last():
-    from vitreous.explain.report_segment import _class_rows
+    from vitreous.tasks.segment.report import _class_rows
 
     seen = {"iou": 0.5, "accuracy": 0.6, "precision": 0.7, "pixels": 1000}
     nowhere = {"iou": None, "accuracy": None, "precision": None, "pixels": 0}

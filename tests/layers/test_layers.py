@@ -20,7 +20,7 @@ from vitreous.layers.position import (
     relative_index,
     resample_grid,
 )
-from vitreous.weights.fit import adapt_channels
+from vitreous.weights.rules.fit import adapt_channels
 
 
 def random(*shape, seed=0):

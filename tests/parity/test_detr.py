@@ -13,10 +13,10 @@ import vitreous
 from vitreous.errors import CheckpointError
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
-from vitreous.tasks.detect import Detect
-from vitreous.tasks.matching import match
+from vitreous.tasks.detect.matching import match
+from vitreous.tasks.detect.task import Detect
 from vitreous.weights.convert import convert
-from vitreous.weights.files import read_tensors, write_tensors
+from vitreous.weights.io.files import read_tensors, write_tensors
 
 CLASSES = 4
 

@@ -7,7 +7,7 @@ import torchvision
 from compare import TOLERANCE, perturb, picture, relative_error
 
 import vitreous
-from vitreous.weights.files import write_tensors
+from vitreous.weights.io.files import write_tensors
 
 PARTS = {
     r"^features\.0\.0": "patch_embed.proj",

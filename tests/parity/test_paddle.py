@@ -16,7 +16,7 @@ import torch
 from compare import TOLERANCE, perturb, picture, relative_error
 
 import vitreous
-from vitreous.weights.files import read_tensors, write_tensors
+from vitreous.weights.io.files import read_tensors, write_tensors
 
 ROOT = Path(__file__).parents[2]
 PADDLE = Path(os.environ.get("VITREOUS_PADDLE_PYTHON", ROOT / ".venv-paddle" / "bin" / "python"))

@@ -80,7 +80,7 @@ def test_files_of_save_pretrained_and_for_from_pretrained(tmp_path, format):
     images = picture(2, 3, 32, 32)
     assert relative_error(ours(images), theirs(images).logits) < TOLERANCE
 
-    from vitreous.weights.files import write_tensors
+    from vitreous.weights.io.files import write_tensors
 
     perturb(ours, seed=9)
     exported = vitreous.export_weights(ours, format)
@@ -154,7 +154,7 @@ def test_swin_t_at_full_size():
 @pytest.mark.parametrize("format", ["huggingface", "huggingface-v4"])
 def test_swin_files_of_save_pretrained_and_for_from_pretrained(tmp_path, format):
     """Files keep the names of transformers 4, and those on the hub an index for each block."""
-    from vitreous.weights.files import read_tensors, write_tensors
+    from vitreous.weights.io.files import read_tensors, write_tensors
 
     theirs, ours = small_swins()
     perturb(theirs).save_pretrained(tmp_path)

@@ -17,9 +17,9 @@ from pycocotools.cocoeval import COCOeval
 import vitreous
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
-from vitreous.tasks.boxes import corners, giou, middles, pairwise_giou, to_parts, to_pixels
-from vitreous.tasks.detect import NUMBERS, Answer, Detect
-from vitreous.tasks.matching import NotFiniteError, costs, match
+from vitreous.tasks.detect.boxes import corners, giou, middles, pairwise_giou, to_parts, to_pixels
+from vitreous.tasks.detect.matching import NotFiniteError, costs, match
+from vitreous.tasks.detect.task import NUMBERS, Answer, Detect
 
 LABELS = LabelMap.of_names(["cat", "dog", "owl"])
 CLASSES = len(LABELS)

@@ -13,8 +13,8 @@ from torchmetrics.classification import MulticlassJaccardIndex
 
 import vitreous
 from vitreous.labels import IGNORED, LabelMap
-from vitreous.tasks.segment import Answer, Segment, at_size, dice_loss
-from vitreous.tasks.windows import bands, enlarged_rows, ramp, starts, sums
+from vitreous.tasks.segment.task import Answer, Segment, at_size, dice_loss
+from vitreous.tasks.segment.windows import bands, enlarged_rows, ramp, starts, sums
 
 LABELS = LabelMap.of_names(["road", "sky", "tree"])
 CLASSES = len(LABELS)

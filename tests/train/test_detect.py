@@ -16,8 +16,8 @@ from vitreous.errors import ConfigError
 from vitreous.run_folder import Run
 from vitreous.train.distributed import joined
 from vitreous.train.recipe import Recipe
-from vitreous.train.start import prepare
-from vitreous.weights.files import write_tensors
+from vitreous.train.run import prepare
+from vitreous.weights.io.files import write_tensors
 
 SMALL = {"model": "detr-small", "image_size": (16, 16), "fields": ("dim=16", "heads=2")}
 

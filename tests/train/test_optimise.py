@@ -5,7 +5,7 @@ import torch
 
 import vitreous
 from vitreous.errors import ConfigError
-from vitreous.train.optimise import (
+from vitreous.train.optimizer import (
     Average,
     depths_of,
     freeze,

@@ -12,14 +12,14 @@ import torch
 from PIL import Image
 
 from vitreous.cli.main import main
-from vitreous.data.sources import open_source
+from vitreous.data.formats import open_source
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.run_folder import Run
 from vitreous.tasks import Classify
 from vitreous.train.distributed import World
 from vitreous.train.objective import class_weights, sample_weights
 from vitreous.train.recipe import Recipe, find_recipe
-from vitreous.train.start import prepare, train
+from vitreous.train.run import prepare, train
 
 SMALL = Recipe(
     model="vit",
@@ -173,9 +173,9 @@ def test_figures_of_an_evaluation(plain, tmp_path):
 def test_a_run_that_stopped_early_says_so_and_goes_on_only_when_made_longer(tmp_path):
     said = []
     recipe = replace(SMALL, epochs=30, lr=1e-30, patience=2)
-    train(recipe, tmp_path / "run", say=said.append)
+    train(recipe, tmp_path / "run", log=said.append)
     assert any("stopped early: no better in 2 evaluations" in line for line in said)
-    run = train(recipe, tmp_path / "run", resume=True, say=said.append)
+    run = train(recipe, tmp_path / "run", resume=True, log=said.append)
     assert len(run.metrics()) == 3
     assert "this run is finished" in said[-1]
     train(replace(recipe, epochs=31), tmp_path / "run", resume=True)
@@ -295,7 +295,7 @@ def test_steps_that_are_left_out_are_said_and_do_not_count(tmp_path, monkeypatch
 
     monkeypatch.setattr(Classify, "_cross_entropy", sometimes)
     said = []
-    run = train(replace(SMALL, skip_nonfinite=1), tmp_path / "run", say=said.append)
+    run = train(replace(SMALL, skip_nonfinite=1), tmp_path / "run", log=said.append)
     assert any(line.startswith("left out step 2: loss nan") for line in said)
     skipped, evaluation = run.metrics()
     assert skipped["kind"] == "skipped"
@@ -309,7 +309,7 @@ def test_a_batch_larger_than_the_data_is_said(uneven, tmp_path):
     recipe = replace(SMALL, data=uneven, batch=64, accumulate=3)
     with pytest.raises(ConfigError, match="choose --batch as a multiple of 3"):
         train(recipe, tmp_path / "run")
-    train(replace(recipe, batch=63), tmp_path / "run", say=said.append)
+    train(replace(recipe, batch=63), tmp_path / "run", log=said.append)
     assert "batch: 39, not 63: there are 40 training images" in said
 
 

@@ -14,9 +14,9 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.errors import ConfigError
 from vitreous.train.recipe import Recipe, read_recipe, write_recipe
-from vitreous.train.rehearse import find_rate
-from vitreous.train.start import train
-from vitreous.weights.files import write_tensors
+from vitreous.train.rehearsal import find_rate
+from vitreous.train.run import train
+from vitreous.weights.io.files import write_tensors
 from vitreous.weights.origin import own_metadata
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
@@ -128,7 +128,7 @@ def test_unknown_keys_in_a_file(tmp_path):
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_samples(tmp_path, monkeypatch):
     from vitreous.tasks import Classify
-    from vitreous.train.loop import TrainingError
+    from vitreous.train.trainer import TrainingError
 
     monkeypatch.setattr(
         Classify, "_cross_entropy", lambda self, logits, t: logits.sum() * float("nan")

@@ -17,7 +17,7 @@ from train.tiny import command, train
 from vitreous.errors import CheckpointError
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
-from vitreous.weights.files import read_tensors
+from vitreous.weights.io.files import read_tensors
 
 
 def final(out):

@@ -12,11 +12,11 @@ from train.tiny import mask_folder, train, vitreous_command
 import vitreous
 from vitreous.errors import ConfigError
 from vitreous.run_folder import Run
-from vitreous.train.build import task_of
+from vitreous.train.build_model import task_of
 from vitreous.train.distributed import joined
 from vitreous.train.recipe import Recipe
-from vitreous.train.start import prepare
-from vitreous.train.start import train as fit
+from vitreous.train.run import prepare
+from vitreous.train.run import train as fit
 
 
 def prepared(tmp_path, **options):

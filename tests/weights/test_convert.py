@@ -11,9 +11,9 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.weights.convert import convert
-from vitreous.weights.files import read_tensors, write_tensors
-from vitreous.weights.formats import formats
+from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata
+from vitreous.weights.rules.formats import formats
 
 FIELDS = {"image_size": 32, "patch": 8, "dim": 32, "depth": 2, "heads": 2, "mlp_dim": 64}
 SWIN = {"image_size": 32, "dim": 16, "depths": (2, 2), "heads": (2, 4), "window": 4}

@@ -26,8 +26,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vitreous.errors import CheckpointError
-from vitreous.weights import pickles, readers, writers
-from vitreous.weights.files import read_tensors, write_tensors
+from vitreous.weights.io import pickles, readers, writers
+from vitreous.weights.io.files import read_tensors, write_tensors
 
 KINDS = ("safetensors", "npz", "pth", "pdparams")
 NUMPY_DTYPES = (

@@ -14,7 +14,7 @@ import vitreous
 from vitreous.errors import CheckpointError, HubError
 from vitreous.weights import hub
 from vitreous.weights.catalog import CatalogEntry, catalog
-from vitreous.weights.files import write_tensors
+from vitreous.weights.io.files import write_tensors
 
 FIELDS = {"image_size": 32, "patch": 8, "dim": 32, "depth": 1, "heads": 2, "classes": 4}
 COMMIT = "a" * 40
@@ -166,8 +166,8 @@ def test_every_entry_of_the_catalog_builds_a_model():
     """Model, config, classes and format of each entry fit together."""
     import torch
 
-    from vitreous.weights.formats import find_format
-    from vitreous.weights.matching import family_of
+    from vitreous.weights.rules.formats import find_format
+    from vitreous.weights.rules.matching import family_of
 
     assert len(catalog()) >= 40
     built = {}

@@ -15,10 +15,10 @@ import vitreous
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.layers.position import resample_grid
 from vitreous.models.vit import POSITIONS
-from vitreous.weights.exporting import NAMED
-from vitreous.weights.fit import adapt_channels
-from vitreous.weights.formats import OWN, find_format, formats
-from vitreous.weights.matching import family_of
+from vitreous.weights.rules.exporting import NAMED
+from vitreous.weights.rules.fit import adapt_channels
+from vitreous.weights.rules.formats import OWN, find_format, formats
+from vitreous.weights.rules.matching import family_of
 
 SMALL = {"image_size": 32, "patch": 8, "dim": 32, "depth": 2, "heads": 4, "classes": 5}
 BOTH = {"tokens": "class+distillation", "pool": "both"}

@@ -13,7 +13,7 @@ from vitreous.cli.show import Table, thousands
 from vitreous.errors import DataError
 
 if TYPE_CHECKING:
-    from vitreous.data.check import CheckReport
+    from vitreous.data.check.report import CheckReport
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.data.check import check
-    from vitreous.data.sources import open_source
+    from vitreous.data.check.report import check
+    from vitreous.data.formats import open_source
 
     source = open_source(
         arguments.path,

@@ -55,7 +55,7 @@ def run(arguments: Arguments) -> None:
     split = arguments.split or next(s for s in ("test", "val", "train") if s in source.splits)
     result = _measure(arguments, source, split)
     if arguments.figures is not None:
-        from vitreous.explain.figures import write_evaluation
+        from vitreous.pages.figures import write_evaluation
 
         for path in write_evaluation(result, arguments.figures):
             print(f"drawn: {path}", file=sys.stderr)
@@ -78,7 +78,7 @@ def _measure(arguments: Arguments, source: Source, split: str) -> dict[str, Any]
                 f"is to {source.task}"
             )
     if arguments.from_ is not None:
-        from vitreous.data.coco_results import read_results
+        from vitreous.tasks.detect.coco_results import read_results
 
         if arguments.results is not None:
             raise ConfigError("--results writes what the model says, --from reads: use one of them")
@@ -93,7 +93,7 @@ def _write_results(
     predictor: Predictor, source: Source, split: str, arguments: Arguments, path: Path
 ) -> dict[str, Any]:
     """Evaluates, and writes down what the model says of each image."""
-    from vitreous.data.coco_results import image_ids, writing
+    from vitreous.tasks.detect.coco_results import image_ids, writing
 
     ids = image_ids(source, split)
     theirs = dict(zip(source.labels.names, source.labels.external, strict=True))
@@ -115,9 +115,9 @@ def _write_results(
 
 def _source(arguments: Arguments) -> Source:
     """The run's own data divided as it was for training; other data as it is, nothing held out."""
-    from vitreous.data.sources import open_source, same_source
+    from vitreous.data.formats import open_source, same_source
     from vitreous.run_folder import Run
-    from vitreous.train.opening import open_usable, stored_recipe
+    from vitreous.train.open_data import open_usable, stored_recipe
 
     config = Run(arguments.run).read_config()
     own = config.data

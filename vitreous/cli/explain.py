@@ -36,7 +36,7 @@ class Arguments:
 
 def run(arguments: Arguments) -> None:
     from vitreous.explain.explanation import check, explain
-    from vitreous.explain.write import write_image, write_model
+    from vitreous.pages.write import write_image, write_model
     from vitreous.predict import load
 
     predictor = load(arguments.run)

@@ -56,7 +56,7 @@ def paths_of(named: tuple[str, ...], complain: Complain) -> Iterator[str]:
 
 def _inside(folder: str, complain: Complain) -> list[str]:
     """The images that training would see there; a folder in it that cannot be read is told."""
-    from vitreous.data.sources.folder import Scan
+    from vitreous.data.formats.folder import Scan
 
     scan = Scan()
     found = _ordered(scan.images(folder))
@@ -68,7 +68,7 @@ def _inside(folder: str, complain: Complain) -> list[str]:
 
 def _ordered(paths: list[str]) -> list[str]:
     """2.png before 10.png."""
-    from vitreous.data.images import shown
+    from vitreous.data.decode.images import shown
     from vitreous.labels import natural
 
     return sorted(paths, key=lambda path: natural(shown(path)))

@@ -134,9 +134,10 @@ def _keeper(
 ) -> Callable[[Any], None]:
     """What writes a result to `out`, and is done with it when `stack` is; what cannot be written is
     said before any work is done."""
-    from vitreous.data.coco_results import writing
-    from vitreous.data.images import shown
-    from vitreous.explain import boxes, draw
+    from vitreous.data.decode.images import shown
+    from vitreous.pages import draw
+    from vitreous.tasks.detect import draw as boxes
+    from vitreous.tasks.detect.coco_results import writing
 
     files = {shown(path): path for path in paths}
     option = f"--out {out}"
@@ -187,7 +188,7 @@ def _check_free(
 def image_ids(paths: Sequence[str]) -> dict[str, str]:
     """What a file of results calls each image: its file's name, or all of its path where another
     image has that name."""
-    from vitreous.data.images import shown
+    from vitreous.data.decode.images import shown
 
     files = Counter(Path(path).name for path in set(paths))
     return {path: shown(path if files[Path(path).name] > 1 else Path(path).name) for path in paths}
@@ -207,7 +208,7 @@ def file_names(paths: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str
 
 def _ways(path: str) -> Iterator[str]:
     """What an image may be called, the best first, in characters that all disks take."""
-    from vitreous.data.images import shown
+    from vitreous.data.decode.images import shown
 
     *folders, file = Path(shown(path)).parts
     for count in range(len(folders) + 1):

@@ -17,7 +17,7 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.train.recipe import Recipe, find_recipe, read_recipe
 
 if TYPE_CHECKING:
-    from vitreous.train.loop import Event
+    from vitreous.train.trainer import Event
 
 BY_HEART = 0.9
 """What a model that has learned its images reaches: in accuracy, mean IoU or AP."""
@@ -57,21 +57,21 @@ def defaults(arguments: list[str]) -> Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.explain.report import write_report
+    from vitreous.pages.report import write_report
     from vitreous.tasks import TASKS
-    from vitreous.train.opening import open_usable
-    from vitreous.train.start import train
+    from vitreous.train.open_data import open_usable
+    from vitreous.train.run import train
 
     recipe = arguments.options
     out = arguments.out or _free_name(recipe.data)
     if arguments.dry_run or arguments.lr_find:
         _rehearse(arguments, out)
         return
-    say = Progress()
+    log = Progress()
     try:
-        done = train(recipe, out, resume=arguments.resume, say=say.line, watch=say.event)
+        done = train(recipe, out, resume=arguments.resume, log=log.line, watch=log.event)
     finally:
-        say.close()
+        log.close()
     if int(os.environ.get("RANK", "0")) > 0:
         return  # the first process speaks for all
     source = open_usable(recipe, lambda note: None)
@@ -105,20 +105,20 @@ def _shape(images: Any) -> str:
 
 
 def _rehearse(arguments: Arguments, out: Path) -> None:
-    from vitreous.train.rehearse import dry_run, find_rate
+    from vitreous.train.rehearsal import dry_run, find_rate
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     if arguments.lr_find:
-        rate, curve = find_rate(arguments.options, say)
+        rate, curve = find_rate(arguments.options, log)
         for each, loss in curve[:: max(len(curve) // 20, 1)]:
             print(f"  lr {each:9.2e}  loss {loss:.4f}")
         print(f"lr: {rate:.1e} is a good start (a tenth of where the loss was lowest)")
         return
-    from vitreous.explain.batch import batch_picture
+    from vitreous.pages.batch import batch_picture
 
-    found = dry_run(arguments.options, say)
+    found = dry_run(arguments.options, log)
     picture = out.with_name(f"{out.name}-first-batch.png")
     picture.parent.mkdir(parents=True, exist_ok=True)
     batch_picture(found.batch, found.task, found.labels, found.preprocess).save(picture)

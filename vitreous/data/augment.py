@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vitreous.config import choice, fraction, pair
 from vitreous.data import objects
-from vitreous.data.images import as_channels
+from vitreous.data.decode.images import as_channels
 from vitreous.data.preprocess import Preprocess, resized_mask
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import IGNORED

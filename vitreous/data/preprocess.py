@@ -80,7 +80,7 @@ class Preprocess:
 
     def fit(self, image: Tensor) -> Tensor:
         """Channels and size as the model wants them; the values as they are."""
-        from vitreous.data.images import as_channels
+        from vitreous.data.decode.images import as_channels
 
         image = as_channels(image, self.channels)
         height, width = pair("image_size", self.image_size)
@@ -149,7 +149,7 @@ class Preprocess:
         """Normalised batches (b, c, h, w) of this preprocessing into those of another one."""
         if other == self:
             return lambda images: images
-        from vitreous.data.images import as_channels
+        from vitreous.data.decode.images import as_channels
 
         def values(numbers: tuple[float, ...]) -> Tensor:
             return torch.tensor(numbers, device=device).reshape(-1, 1, 1)

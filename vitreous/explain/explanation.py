@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.explain.asking import Asked, Pixel, ask
 from vitreous.explain.attention import (
     Layer,
     Rollout,
@@ -19,11 +18,12 @@ from vitreous.explain.attention import (
     look,
     no_attention,
 )
-from vitreous.explain.objects import DetectionExplanation, explain_objects
-from vitreous.explain.seen import Seen
+from vitreous.explain.patched import Seen
+from vitreous.explain.query import Asked, Pixel, ask
 from vitreous.models.model import Places
 from vitreous.predict import Predictor
 from vitreous.results import Classification, Segmentation
+from vitreous.tasks.detect.explanation import DetectionExplanation, explain_objects
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vitreous.tasks.classify import Classify
-from vitreous.tasks.detect import Detect
-from vitreous.tasks.segment import Segment
+from vitreous.tasks.classify.task import Classify
+from vitreous.tasks.detect.task import Detect
+from vitreous.tasks.segment.task import Segment
 from vitreous.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {"classify": Classify, "segment": Segment, "detect": Detect}

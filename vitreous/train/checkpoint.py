@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from vitreous.errors import CheckpointError
-from vitreous.weights.files import read_tensors, write_tensors
+from vitreous.weights.io.files import read_tensors, write_tensors
 
 STATE, PROGRESS, MANIFEST = "state.safetensors", "progress.json", "manifest.json"
 

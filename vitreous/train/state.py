@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.train.distributed import copy_into, whole
-from vitreous.train.optimise import Average
+from vitreous.train.optimizer import Average
 
 
 def gather(

@@ -16,12 +16,8 @@ from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import build, create
 from vitreous.models.model import Model
-from vitreous.weights.exporting import export_weights
-from vitreous.weights.files import Checkpoint, read_tensors, write_tensors
-from vitreous.weights.formats import OWN, find_format
 from vitreous.weights.hub import resolve
-from vitreous.weights.importing import import_weights
-from vitreous.weights.matching import detect_format, family_of
+from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
 from vitreous.weights.origin import (
     HIDDEN,
     infer_changes,
@@ -30,7 +26,11 @@ from vitreous.weights.origin import (
     transformers_config,
 )
 from vitreous.weights.processor import FILE as PROCESSOR
-from vitreous.weights.report import ImportReport
+from vitreous.weights.rules.exporting import export_weights
+from vitreous.weights.rules.formats import OWN, find_format
+from vitreous.weights.rules.importing import import_weights
+from vitreous.weights.rules.matching import detect_format, family_of
+from vitreous.weights.rules.report import ImportReport
 
 KINDS = {
     ".safetensors": "safetensors",

@@ -22,10 +22,10 @@ from vitreous.models import FAMILIES, create
 from vitreous.models.model import Model
 from vitreous.models.names import translate
 from vitreous.weights.catalog import catalog
-from vitreous.weights.files import FOLDER_FILES
-from vitreous.weights.fit import divide_rows
-from vitreous.weights.matching import axes_of, family_of, find_keys, without_prefix
-from vitreous.weights.rules import Format, to_ours
+from vitreous.weights.io.files import FOLDER_FILES
+from vitreous.weights.rules.fit import divide_rows
+from vitreous.weights.rules.language import Format, to_ours
+from vitreous.weights.rules.matching import axes_of, family_of, find_keys, without_prefix
 
 
 @dataclass(frozen=True)

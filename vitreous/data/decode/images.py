@@ -1,0 +1,328 @@
+"""One image file as a tensor, as it was meant to be seen: (c, h, w), nothing rescaled.
+
+What comes out is uint8, uint16 or float32, as stored. Grayscale has one channel; palettes, CMYK and
+YCbCr become RGB; EXIF rotation is applied. Of an animation or a file with pages, the first is read,
+unless a TIFF says that its pages are the channels of one image.
+Transparent images are put on white: that is what paper, browsers and viewers show behind them,
+while the colour stored under full transparency is arbitrary, often black, and never seen.
+
+Files may come from anywhere, so only some formats are tried, and the number of pixels is read from
+the header and limited before anything is decoded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from vitreous.data.decode import png16, tiff
+from vitreous.data.decode.pixels import over_white, upright
+from vitreous.errors import DataError
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
+EXTENSIONS = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
+)
+MAX_PIXELS = 50_000_000
+
+# What people have in place of an image, by the first bytes.
+_KNOWN_OTHERS = (
+    (b"<!doctype html", "is an HTML page, not an image: was it a download that failed?"),
+    (b"<html", "is an HTML page, not an image: was it a download that failed?"),
+    (b"version https://git-lfs", "is a Git LFS pointer: 'git lfs pull' fetches the image itself"),
+    (b"<svg", "is an SVG drawing: convert it to PNG"),
+    (b"<?xml", "is an XML file, not an image of pixels"),
+    (b"%pdf", "is a PDF document: convert its pages to images"),
+    (b"8bps", "is a Photoshop file: convert it to PNG or TIFF"),
+    (b"pk\3\4", "is a ZIP archive: unpack it"),
+)
+_PNG_EXIF = (b"eXIf", b"type exif", b"adobe.xmp")
+_DAMAGED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"II*\0", b"MM\0*", b"RIFF", b"BM")
+
+
+def read_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Tensor:
+    """(c, h, w), uint8, uint16 or float32. An error begins with the path."""
+    with opened(path) as file:
+        return decode(file, shown(path), max_pixels=max_pixels)
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to read; whatever is wrong with it is an error that begins with the path."""
+    name = shown(path)
+    try:
+        if not stat.S_ISREG(mode := os.stat(path).st_mode):
+            what = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
+            raise DataError(f"{name}: {what}, not an image")
+        with open(path, "rb") as file:
+            yield file
+    except FileNotFoundError:
+        broken = os.path.islink(path)
+        what = "is a link to a file that does not exist" if broken else "there is no such file"
+        raise DataError(f"{name}: {what}") from None
+    except ValueError as error:  # a zero byte in the name
+        raise DataError(f"{name}: {error}") from None
+    except OSError as error:  # no permission, a loop of links, a failing disk
+        raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
+
+
+def decode(file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS) -> Tensor:
+    """The image in an open file; `name` is what errors begin with."""
+    with decoding(file, name, max_pixels) as head:
+        if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
+            pixels = tiff.read(file, name, max_pixels)
+        else:
+            file.seek(0)
+            with Image.open(file, formats=FORMATS) as image:
+                deep = image.format == "PNG" and png16.is_deep(head)
+                pixels = _pixels(image, name, max_pixels, deep_png=file if deep else None)
+    if pixels.dtype == np.float32 and not np.isfinite(pixels).all():
+        raise DataError(f"{name}: has values that are not finite (NaN or infinity)")
+    return _tensor(pixels)
+
+
+@contextmanager
+def decoding(file: BinaryIO, name: str, max_pixels: int) -> Iterator[bytes]:
+    """Gives the first bytes of a file; what goes wrong with the others is a DataError."""
+    head = file.read(64)
+    file.seek(0)
+    if not head:
+        raise DataError(f"{name}: the file is empty")
+    # Damaged bytes make decoders fail in ways that nobody can list (struct.error, KeyError,
+    # SyntaxError, zlib.error …); all of them mean the same to the user.
+    try:
+        yield head
+    except DataError:
+        raise
+    # Our own limit is checked for every image. Turning Pillow's warning into an error here would
+    # take `warnings.catch_warnings`, which is not safe where several threads decode.
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        count = next(iter(re.findall(r"\((\d+) pixels\)", str(error))), "far more")
+        raise DataError(_too_many(name, count, max_pixels)) from None
+    except Image.UnidentifiedImageError:
+        raise DataError(f"{name}: {_not_an_image(head)}") from None
+    except MemoryError:
+        raise DataError(f"{name}: does not fit into memory") from None
+    except Exception as error:
+        text = str(error) or type(error).__name__
+        if isinstance(error, EOFError) or any(w in text.lower() for w in ("truncated", "eof")):
+            raise DataError(f"{name}: is cut short ({text})") from None
+        raise DataError(f"{name}: is damaged ({text})") from None
+
+
+def from_pil(image: Image.Image, name: str = "image", *, max_pixels: int = MAX_PIXELS) -> Tensor:
+    """The same for an image that Pillow has opened or made."""
+    try:
+        pixels = _pixels(image, name, max_pixels)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"{name}: is damaged ({error})") from None
+    return _tensor(pixels)
+
+
+def from_any(
+    thing: str | Path | Image.Image | NDArray[Any] | Tensor, *, max_pixels: int = MAX_PIXELS
+) -> tuple[Tensor, str]:
+    """An image in any form as (c, h, w), and a name for it.
+
+    A tensor is (c, h, w) or (h, w). A numpy array is (h, w) or (h, w, c), or (c, h, w) if its first
+    axis is shorter than its last. Floating-point values stay as they are.
+    """
+    if isinstance(thing, str | Path):
+        return read_image(thing, max_pixels=max_pixels), shown(thing)
+    if isinstance(thing, Image.Image):
+        name = shown(getattr(thing, "filename", "") or "image")
+        return from_pil(thing, name, max_pixels=max_pixels), name
+    if isinstance(thing, np.ndarray):
+        if thing.ndim == 3 and thing.shape[0] >= thing.shape[2]:
+            thing = thing.transpose(2, 0, 1)
+        if thing.dtype.kind not in "buif":
+            raise DataError(f"array: has values of type {thing.dtype}, which are no colours")
+        thing = thing.astype(thing.dtype.newbyteorder("="))  # a copy: torch wants one of its own
+        return _from_tensor(torch.from_numpy(thing), "array"), "array"
+    if isinstance(thing, Tensor):
+        return _from_tensor(thing.detach().cpu(), "tensor"), "tensor"
+    raise DataError(
+        f"{type(thing).__name__}: expected a path, a PIL image, a numpy array or a torch tensor"
+    )
+
+
+def as_channels(image: Tensor, channels: int) -> Tensor:
+    """(c, h, w) to (channels, h, w): gray to RGB by repeating, RGB to gray by luminance.
+
+    Luminance is that of ITU-R 601, as everywhere: 0.299 R + 0.587 G + 0.114 B.
+    """
+    have = image.shape[0]
+    if have == channels:
+        return image
+    if have == 1 and channels == 3:
+        return image.expand(3, -1, -1)
+    if have == 3 and channels == 1:
+        weights = torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)
+        gray = (image.to(torch.float32) * weights).sum(0, keepdim=True)
+        return gray if image.is_floating_point() else gray.round().to(image.dtype)
+    raise DataError(other_channels(have, channels))
+
+
+def can_be(have: int, channels: int) -> bool:
+    """Whether `as_channels` can make the one of the other."""
+    return have == channels or {have, channels} == {1, 3}
+
+
+def other_channels(have: int, channels: int) -> str:
+    """What is wrong with an image that `as_channels` cannot use."""
+    return f"has {have} channels where {channels} are wanted: only 1 and 3 can be exchanged"
+
+
+def without_alpha(image: Tensor) -> Tensor:
+    """(4, h, w) of whole numbers, as seen on white: (3, h, w)."""
+    pixels = over_white(image.permute(1, 2, 0).numpy())
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def seen_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, int]:
+    """Height and width that `read_image` gives, and the orientation by which it turns the image.
+
+    Only headers are read, as far as they say it.
+    """
+    with opened(path) as file, decoding(file, shown(path), max_pixels) as head:
+        if tiff.is_tiff(head):
+            turned = tiff.orientation(file)
+            file.seek(0)
+            height, width = decode(file, shown(path), max_pixels=max_pixels).shape[1:]
+            return height, width, turned
+        # Pillow decodes a whole PNG to find EXIF, which may come last.
+        data = file.read() if head.startswith(b"\x89PNG") else b""
+        plain = bool(data) and not any(mark in data for mark in _PNG_EXIF)
+        file.seek(0)
+        with Image.open(file, formats=FORMATS) as image:
+            check_size(image, shown(path), max_pixels)
+            turned = 1 if plain else orientation_of(image) or 1
+            width, height = image.size
+            return (width, height, turned) if turned in (5, 6, 7, 8) else (height, width, turned)
+
+
+def unread_pages(path: str) -> int:
+    """How many pages or frames a file has of which only the first is read; 0 where all is read.
+
+    JPEGs are not asked: what cameras put behind the first picture is a preview of it.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+            if tiff.is_tiff(head):
+                return tiff.unread_pages(file)
+            if not head.startswith((b"GIF8", b"RIFF", b"\x89PNG")):
+                return 0
+            file.seek(0)
+            with Image.open(file, formats=("GIF", "WEBP", "PNG")) as image:
+                frames: int = getattr(image, "n_frames", 1)
+                return frames if frames > 1 else 0
+    except Exception:  # what is damaged behind the first page is not read anyway
+        return 0
+
+
+def _from_tensor(image: Tensor, name: str) -> Tensor:
+    shape = "x".join(map(str, image.shape))
+    if image.ndim == 2:
+        image = image[None]
+    if image.ndim != 3 or not image.numel():
+        raise DataError(f"{name}: expected (c, h, w) or (h, w) with pixels in it, got {shape}")
+    if image.dtype == torch.bool:
+        return image.to(torch.uint8) * 255
+    if image.is_floating_point():
+        if not image.isfinite().all():
+            raise DataError(f"{name}: has values that are not finite (NaN or infinity)")
+        return image.to(torch.float32)
+    if image.dtype in (torch.uint8, torch.uint16):
+        return image
+    raise DataError(
+        f"{name}: {image.dtype} does not say which value is white: "
+        "use uint8 (255), uint16 (65535) or floating point (1.0)"
+    )
+
+
+def shown(path: str | Path | bytes) -> str:
+    """A path as text that can be printed and stored, also where its bytes are not UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _pixels(
+    image: Image.Image, name: str, max_pixels: int, deep_png: BinaryIO | None = None
+) -> NDArray[Any]:
+    """(h, w, c), upright and without transparency."""
+    check_size(image, name, max_pixels)
+    image.load()
+    orientation = orientation_of(image) or 1  # only now: loading a TIFF turns it, and says so
+    if deep_png is not None:
+        deep_png.seek(0)
+        pixels = png16.read(deep_png)
+        pixels = over_white(pixels) if pixels.shape[2] in (2, 4) else pixels
+    elif image.mode == "1":
+        pixels = np.asarray(image.convert("L"))
+    elif image.has_transparency_data and image.mode not in ("I", "F") and image.mode[0:2] != "I;":
+        gray = image.mode in ("L", "LA", "La")
+        pixels = over_white(np.asarray(image.convert("LA" if gray else "RGBA")))
+    elif image.mode.startswith("I;16"):
+        pixels = np.asarray(image).astype(np.uint16)
+    elif image.mode == "I":
+        # Pillow's 32-bit integers are a PNM's 16 bits, or whole numbers of a TIFF in any range.
+        is_16 = image.format in ("PPM", "PNG")
+        pixels = np.asarray(image).astype(np.uint16 if is_16 else np.float32)
+    elif image.mode in ("L", "F", "RGB"):
+        pixels = np.asarray(image)
+    else:
+        pixels = np.asarray(image.convert("RGB"))
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, None]
+    return upright(pixels, orientation)
+
+
+def _tensor(pixels: NDArray[Any]) -> Tensor:
+    """(h, w, c) to (c, h, w), always a copy: Pillow's memory must not be written to."""
+    return torch.from_numpy(np.array(pixels.transpose(2, 0, 1), order="C"))
+
+
+def check_size(image: Image.Image, name: str, max_pixels: int) -> None:
+    """By the header, before anything is decoded."""
+    width, height = image.size
+    if width * height > max_pixels:
+        raise DataError(_too_many(name, f"{width}x{height}", max_pixels))
+    if not width or not height:
+        raise DataError(f"{name}: has no pixels ({width}x{height})")
+
+
+def orientation_of(image: Image.Image) -> int | None:
+    """How EXIF says that an image is turned, 1 to 8; None where it says nothing."""
+    try:
+        value = image.getexif().get(0x0112)
+    except Exception:  # damaged EXIF says nothing about the pixels, which may be whole
+        return None
+    return value if isinstance(value, int) else None
+
+
+def _too_many(name: str, size: str, max_pixels: int) -> str:
+    return f"{name}: too many pixels: {size}, where at most {max_pixels:,} are allowed"
+
+
+def _not_an_image(head: bytes) -> str:
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    for magic, what in _KNOWN_OTHERS:
+        if start.startswith(magic):
+            return what
+    if head[4:8] == b"ftyp":
+        return "is a HEIC, AVIF or video file: convert it to JPEG or PNG"
+    if head.startswith(_DAMAGED):
+        return "is damaged or cut short: its header cannot be read"
+    return "is not an image that can be read (JPEG, PNG, WEBP, BMP, TIFF, GIF, PNM)"

@@ -1,0 +1,219 @@
+"""One mask file as the class of every pixel.
+
+`images.py` shows pictures as they are meant to be seen; a mask is meant to be counted. So the index
+into a palette is the value and never its colour, few bits are not stretched to bytes, and nothing
+is blended. Formats that change values on the way, as JPEG does, are refused.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from vitreous.data.decode import png16, tiff
+from vitreous.data.decode.images import (
+    FORMATS,
+    MAX_PIXELS,
+    check_size,
+    decoding,
+    opened,
+    orientation_of,
+    seen_size,
+    shown,
+)
+from vitreous.data.decode.pixels import upright
+from vitreous.data.formats.names import LARGEST_ID
+from vitreous.data.source import IGNORED
+from vitreous.errors import DataError
+from vitreous.labels import External, LabelMap
+
+_EXACT = ("PNG", "TIFF", "BMP", "GIF")
+_LOSSY_TIFF = ("jpeg", "tiff_jpeg", "webp")
+_STRETCHED = {"L;2": 85, "L;4": 17}  # what Pillow multiplies values of 2 and 4 bits with
+_UNKNOWN = -2  # neither a class nor ignored
+_TOLD = 6  # values that an error lists
+
+
+class Mask(NamedTuple):
+    """What a file has for each pixel."""
+
+    values: NDArray[Any]
+    """(h, w) of uint8 or uint16, or (h, w, 3) of uint8: colours."""
+    orientation: int | None
+    """How EXIF says that it was turned, which has been done; None where it says nothing."""
+
+
+def read_classes(
+    path: str, image: str, labels: LabelMap, *, max_pixels: int = MAX_PIXELS
+) -> Tensor:
+    """(h, w) of int16: the class of every pixel of the file `image`, or IGNORED."""
+    mask = read_mask(path, max_pixels=max_pixels)
+    _check_fits(mask, shown(path), image, max_pixels)
+    return to_classes(mask.values, labels, shown(path))
+
+
+def read_mask(path: str, *, max_pixels: int = MAX_PIXELS) -> Mask:
+    """The values as stored. An error begins with the path."""
+    name = shown(path)
+    with opened(path) as file, decoding(file, name, max_pixels) as head:
+        said = tiff.orientation(file) if tiff.is_tiff(head) else None
+        if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
+            values = tiff.read(file, name, max_pixels)
+            return Mask(_plain(values[:, :, 0] if values.shape[2] == 1 else values, name), said)
+        file.seek(0)
+        with Image.open(file, formats=FORMATS) as image:
+            check_size(image, name, max_pixels)
+            _check_exact(image, name)
+            if image.format == "PNG" and png16.is_deep(head):
+                raise DataError(f"{name}: has 16 bits for each colour: save masks with 8")
+            factor = _STRETCHED.get(_packing(image)[:3], 1)
+            image.load()
+            turned = orientation_of(image)  # only now: loading a TIFF turns it, and says so
+            values = _plain(np.asarray(image), name) // factor
+            return Mask(upright(values, turned or 1), said or turned)
+
+
+def _check_exact(image: Image.Image, name: str) -> None:
+    lossy = image.info.get("compression") in _LOSSY_TIFF
+    if image.format not in _EXACT or lossy:
+        kind = f"a {image.format}{' with lossy compression' if lossy else ''}"
+        raise DataError(
+            f"{name}: is {kind}, which does not keep the values of pixels: save masks as PNG"
+        )
+
+
+def _packing(image: Image.Image) -> str:
+    """How Pillow unpacks the values, as L;2 for shades of gray in two bits."""
+    tile = getattr(image, "tile", None)
+    arguments = tile[0].args if tile else ""
+    return str(arguments[0] if isinstance(arguments, tuple) and arguments else arguments)
+
+
+def _plain(values: NDArray[Any], name: str) -> NDArray[Any]:
+    """(h, w) of uint8 or uint16, or (h, w, 3) of uint8. What would have to be guessed is refused.
+
+    Alpha is dropped where it hides nothing; whole numbers may be stored as any type.
+    """
+    if values.ndim == 3 and values.shape[2] in (2, 4) and values.dtype.kind == "u":
+        if (values[:, :, -1] != np.iinfo(values.dtype).max).any():
+            raise DataError(f"{name}: is transparent in places: save masks without transparency")
+        values = values[:, :, 0] if values.shape[2] == 2 else values[:, :, :3]
+    if values.ndim == 3:
+        if values.shape[2] != 3 or values.dtype != np.uint8:
+            raise DataError(
+                f"{name}: has {values.shape[2]} channels of {values.dtype}: a mask has one channel "
+                "with the number of each pixel's class, or three of 8 bits with its colour"
+            )
+        return values
+    if values.dtype in (np.uint8, np.uint16):
+        return values
+    with np.errstate(invalid="ignore"):  # NaN
+        whole = values.astype(np.uint16)
+    if (whole != values).any():
+        raise DataError(f"{name}: has values that are no whole numbers from 0 to {LARGEST_ID}")
+    return whole
+
+
+def _check_fits(mask: Mask, name: str, image: str, max_pixels: int) -> None:
+    """A mask lies on its image pixel by pixel, or it is not its mask."""
+    height, width, turned = seen_size(image, max_pixels=max_pixels)
+    have = mask.values.shape[:2]
+    if have != (height, width):
+        turn = f" when it is turned as EXIF says (orientation {turned})" if turned != 1 else ""
+        raise DataError(
+            f"{name}: is {have[0]}x{have[1]} (height x width), but its image {shown(image)} is "
+            f"{height}x{width}{turn}"
+        )
+    if mask.orientation is None and (unclear := unclear_turn(turned, height, width)):
+        raise DataError(f"{name}: its image {shown(image)} {unclear}")
+
+
+def unclear_turn(turned: int, height: int, width: int) -> str:
+    """What is wrong where an image is turned by EXIF, and a mask that says nothing of it would fit
+    the image as it is stored and as it is seen; nothing where only one is possible."""
+    if turned == 1 or (turned in (5, 6, 7, 8) and height != width):
+        return ""
+    return (
+        f"is turned by what EXIF says (orientation {turned}), and nothing tells whether the mask "
+        "is for the image as stored or as seen: save the image upright, without EXIF"
+    )
+
+
+def to_classes(values: NDArray[Any], labels: LabelMap, name: str) -> Tensor:
+    """The class inside the model of every pixel; `name` is what errors begin with."""
+    by_colour = has_colours(labels)
+    if by_colour and values.ndim == 2:
+        raise DataError(
+            f"{name}: has a number for each pixel, but the names are given for colours: name the "
+            f'numbers, {{"{values.flat[0]}": …}}'
+        )
+    if not by_colour and values.ndim == 3:
+        raise DataError(f"{name}: {in_colour(values)}")
+    known, classes = _table(labels)
+    if by_colour:
+        numbers: NDArray[Any] = colour_codes(values)
+        places = np.searchsorted(known, numbers).clip(max=len(known) - 1)
+        found = np.where(known[places] == numbers, classes[places], np.int16(_UNKNOWN))
+    else:
+        numbers = values
+        by_number = np.full(LARGEST_ID + 1, _UNKNOWN, np.int16)
+        by_number[known] = classes
+        found = by_number[numbers]
+    if (found == _UNKNOWN).any():
+        raise DataError(f"{name}: {_unknown(numbers[found == _UNKNOWN], by_colour)}")
+    return torch.from_numpy(np.ascontiguousarray(found))
+
+
+def has_colours(labels: LabelMap) -> bool:
+    """Whether the classes are known by colour: then masks are in colour too."""
+    return isinstance(labels.external[0], str)
+
+
+def in_colour(values: NDArray[Any]) -> str:
+    """What is wrong with a mask (h, w, 3) where numbers are expected."""
+    same = (values[..., :1] == values).all()
+    gray = " (of which all are gray: one channel would do)" if same else ""
+    return (
+        f"is in colour{gray}, where the number of each pixel's class is expected: save masks in "
+        "shades of gray or indexed, or name the colours in the names file, "
+        f'{{"{external_of(int(colour_codes(values).flat[0]), True)}": "sky", …}}'
+    )
+
+
+def colour_codes(values: NDArray[Any]) -> NDArray[np.int32]:
+    """(h, w, 3) of colours to (h, w): one number for each colour, as #rrggbb is read."""
+    wide: NDArray[np.int32] = values.astype(np.int32)
+    return wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]
+
+
+def external_of(number: int, by_colour: bool) -> External:
+    """What the names file calls a value of a mask."""
+    return f"#{number:06x}" if by_colour else number
+
+
+@lru_cache(maxsize=8)
+def _table(labels: LabelMap) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
+    """The values that masks may have, in their order, and the class of each."""
+    pairs = [(id, number) for number, id in enumerate(labels.external)]
+    pairs += [(id, IGNORED) for id in labels.ignored]
+    numbers = [(int(id[1:], 16) if isinstance(id, str) else id, number) for id, number in pairs]
+    known, classes = zip(*sorted(numbers), strict=True)
+    return np.array(known, np.int32), np.array(classes, np.int16)
+
+
+def _unknown(numbers: NDArray[Any], by_colour: bool) -> str:
+    values, counts = np.unique(numbers, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    ids = [external_of(int(values[i]), by_colour) for i in order]
+    told = [f"{id} ({counts[i]:,} pixels)" for id, i in zip(ids, order, strict=True)]
+    more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+    return (
+        f"has values that are neither a class nor ignored: {', '.join(told[:_TOLD])}{more}: name "
+        f'them in the names file, {{"{ids[0]}": "…"}}, or ignore them, {{"{ids[0]}": null}}'
+    )

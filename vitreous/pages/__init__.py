@@ -1,0 +1,1 @@
+"""Figures and pages: what `explain` and the tasks computed, drawn."""

@@ -1,0 +1,235 @@
+"""The walk: one image's journey through the model, stage by stage, with shapes and pictures.
+
+It hangs on the same taps as everything else here, so it shows what the model computes, not what a
+drawing of the model says.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vitreous.explain.attention import Layer
+from vitreous.layers.tap import tapping
+from vitreous.models.model import Places
+from vitreous.models.summary import spelled
+from vitreous.pages.charts import swatch
+from vitreous.pages.draw import coloured, colours_of
+from vitreous.pages.pictures import as_picture, data_url, principal_colours, stretched
+from vitreous.pages.style import STYLE
+from vitreous.predict import Predictor, View
+
+WORDS = {
+    "image": "The image as the model sees it: resized, cut, and normalised by mean and std.",
+    "stem": "A small convolutional network turns the image into a map of features.",
+    "patch": "The image is cut into patches; each is multiplied by the same matrix and becomes one "
+    "vector. Colours: patches with alike vectors look alike (three principal components).",
+    "tokens": "The grid is written as one list, row by row. From here on the model does not know "
+    "that it was a picture.",
+    "prefix": "Learned tokens are put in front: for the head to read, or as room to think in.",
+    "position": "Position is added to each token: without it the list would be a bag.",
+    "patch_norm": "Normalised.",
+    "norm": "The last normalisation.",
+    "pool": "What the head reads of the whole image.",
+    "pooled_norm": "Normalised once more.",
+    "head": "One number for each class; softmax makes probabilities of them.",
+    "encoder": "The tokens of the patches go back to their places; those without a place are left "
+    "out. This map is decoded.",
+    "decoder": "The decoder gives each place a score for each class. Shown: the class with the "
+    "highest, in its colour.",
+    "upsample": "The scores are enlarged to the image's size, and each pixel takes the class with "
+    "the highest.",
+}
+STAGE = (
+    "Stage {number}: {merged}blocks attend inside windows, every second one with the windows "
+    "shifted. Left: the map behind the stage. Right: what is attended to in its last block, mean "
+    "of all heads and patches."
+)
+BLOCK = (
+    "Block {number}: each token gathers from those it attends to, then thinks for itself (MLP). "
+    "Left: the tokens of the patches. Right: what they attend to, mean of all heads and patches."
+)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One stage of the walk."""
+
+    name: str
+    shape: tuple[int, ...]
+    words: str
+    pictures: list[Tensor]
+    """Each (c, h, w) in 0..1."""
+    large: bool = False
+    """Whether there are words in the pictures, which are to be read."""
+
+
+@torch.no_grad()
+def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
+    """The stages for one normalised image (c, h, w), and the logits (classes,)."""
+    model = predictor.model
+    batch = values[None].to(predictor.device)
+    stops: list[Stop] = []
+    places: list[Places] = []
+    attended: dict[str, Tensor] = {}
+    before: list[Tensor] = [batch]
+    own = next(name for name, module in model.named_modules() if module is model.core)
+    inner = f"{own}." if own else ""
+
+    def see(full: str, tensor: Tensor) -> None:
+        name = full.removeprefix(inner)
+        part = re.match(r"(blocks|stages)\.\d+", name)
+        if name.endswith(".weights") and part:
+            size = (batch.shape[2], batch.shape[3])
+            layer = Layer(0, name, tensor, model.core.places(name.removesuffix(".weights"), size))
+            places.append(layer.places)
+            asking = torch.full((1, layer.tokens), 1 / layer.tokens, device=tensor.device)
+            attended[part[0]] = layer.on_grid(layer.attended(tensor.mean(dim=1), asking))[0].cpu()
+        unchanged = tensor.shape == before[-1].shape and torch.equal(tensor, before[-1])
+        if (part and name != part[0]) or unchanged or _is_aside(full, inner):
+            return  # the inside of a block, or a stage that this model does not have
+        before[:] = [tensor]
+        if full in ("decoder", "upsample"):
+            pictures = [_best(tensor[0].cpu(), predictor)]
+        else:
+            pictures = _pictures(tensor.detach()[0].cpu(), name)
+        if name in attended:
+            pictures.append(stretched(attended[name])[None])
+        stops.append(Stop(full, spelled(name, tensor), _words(name), pictures))
+
+    with tapping(model, see):
+        output = model.features(batch).output
+    for number, stop in enumerate(stops):  # a list of tokens is shown on the grid it comes from
+        if stop.pictures[0].ndim == 2:
+            grid = places[0].grid
+            patches = stop.pictures[0][-grid[0] * grid[1] :]
+            drawn = [principal_colours(patches, grid), *stop.pictures[1:]]
+            stops[number] = replace(stop, pictures=drawn)
+    image = cut_up(predictor.preprocess.restore(values), places[0])
+    first = Stop("image", spelled("image", batch), WORDS["image"], [image])
+    return [first, *stops], output[0].cpu()
+
+
+def _is_aside(name: str, inner: str) -> bool:
+    """Whether a stage is none of its own: the inside of a stem or a decoder; and of a core that is
+    decoded, the maps again that were shown as stages, and what is for a head that is not there."""
+    if name.startswith(("decoder.", f"{inner}stem.")):
+        return True
+    rest = name.removeprefix(inner)
+    return bool(inner) and (rest in ("pool", "pooled_norm", "head") or rest.isdecimal())
+
+
+def _best(scores: Tensor, predictor: Predictor) -> Tensor:
+    """(classes, h, w) -> (3, h, w) in 0..1: the colour of the best class of each place."""
+    colours = colours_of(predictor.task.labels.external)
+    picture = coloured(scores.argmax(dim=0).numpy(), colours)
+    return torch.from_numpy(picture).permute(2, 0, 1) / 255
+
+
+def _words(name: str) -> str:
+    kind, _, number = name.partition(".")
+    numbered = {"blocks": BLOCK, "stages": STAGE}.get(kind)
+    merged = "" if number == "0" else "patches are merged two by two; then "
+    return numbered.format(number=int(number) + 1, merged=merged) if numbered else WORDS[name]
+
+
+def cut_up(image: Tensor, places: Places) -> Tensor:
+    """The image, enlarged if it is small, with lines between its patches."""
+    times = max(1, -(-400 // max(image.shape[1:])))
+    cut = image.repeat_interleave(times, dim=1).repeat_interleave(times, dim=2)
+    for row in range(1, places.grid[0]):
+        at = row * places.pixels[0] * times
+        cut[:, at - 2 : at + 2] = 1.0
+    for column in range(1, places.grid[1]):
+        at = column * places.pixels[1] * times
+        cut[:, :, at - 2 : at + 2] = 1.0
+    return cut
+
+
+def _pictures(tensor: Tensor, name: str) -> list[Tensor]:
+    """What can be drawn of one stage: a map, a vector, or tokens as they are, (tokens, d)."""
+    if tensor.ndim == 3:
+        on_map = tensor if name == "patch" else tensor.permute(1, 2, 0)
+        return [principal_colours(on_map.flatten(0, 1), (on_map.shape[0], on_map.shape[1]))]
+    if tensor.ndim == 2 and name not in ("pool", "pooled_norm", "head"):
+        return [tensor]
+    return [stretched(tensor.reshape(1, 1, -1))]
+
+
+def _size(picture: Tensor, stop: Stop) -> str:
+    """A vector is a strip, everything else has its proportions."""
+    if stop.large:
+        return 'class="fine" width="480" style="grid-column:1/-1"'
+    return 'width="400" height="24"' if picture.shape[:2] == (1, 1) else 'width="200"'
+
+
+def walk_page(predictor: Predictor, view: View, title: str) -> str:
+    """The walk as a page for students."""
+    stops, output = walk(predictor, view.values)
+    if output.ndim == 1:
+        answer = _chances(output, predictor)
+    else:
+        answer = _areas(output[:, : view.inside[0], : view.inside[1]], predictor)
+    return page(predictor, stops, answer, title)
+
+
+def page(predictor: Predictor, stops: Sequence[Stop], answer: str, title: str) -> str:
+    """The stages one below the other, and last the rows of a table: what comes out."""
+    sections = []
+    for number, stop in enumerate(stops):
+        shape = " × ".join(map(str, stop.shape))
+        shown = "".join(
+            f'<img src="{data_url(as_picture(picture))}" {_size(picture, stop)} alt="{stop.name}">'
+            for picture in stop.pictures
+        )
+        sections.append(
+            f"<h2>{number}. {html.escape(stop.name)} <span class=soft>{shape}</span></h2>"
+            f'<p>{html.escape(stop.words)}</p><div class="shots wide">{shown}</div>'
+        )
+    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width,initial-scale=1">
+<title>{html.escape(title)}</title><style>{STYLE}</style></head><body><main>
+<p class="soft">The walk of one image through {html.escape(predictor.model.name)}</p>
+<h1>{html.escape(title)}</h1>{"".join(sections)}
+<div class="wide"><table>{answer}</table></div></main></body></html>
+"""
+
+
+def _chances(logits: Tensor, predictor: Predictor) -> str:
+    """The likeliest classes of an image: logits (classes,)."""
+    chances = logits.float().softmax(dim=0)
+    best = chances.topk(min(10, len(chances)))
+    rows = "".join(
+        f"<tr><td>{html.escape(predictor.labels[i])}</td><td class=num>{logits[i]:.2f}</td>"
+        f"<td class=num>{100 * p:.1f} %</td>"
+        f'<td><meter min="0" max="1" value="{p:.4f}"></meter></td></tr>'
+        for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    )
+    return (
+        "<tr><th>class</th><th class=num>logit</th><th class=num>probability</th>\n"
+        f"<th></th></tr>{rows}"
+    )
+
+
+def _areas(logits: Tensor, predictor: Predictor) -> str:
+    """The classes of an image's pixels, the largest first: logits (classes, h, w)."""
+    sure, said = logits.float().softmax(dim=0).max(dim=0)
+    areas = said.flatten().bincount(minlength=len(logits)) / said.numel()
+    colours = colours_of(predictor.task.labels.external)
+    rows = "".join(
+        f"<tr><td>{swatch(colours[i])}{html.escape(predictor.labels[i])}</td>"
+        f"<td class=num>{100 * areas[i]:.1f} %</td>"
+        f"<td class=num>{100 * sure[said == i].mean():.1f} %</td>"
+        f'<td><meter min="0" max="1" value="{areas[i]:.4f}"></meter></td></tr>'
+        for i in areas.argsort(descending=True, stable=True).tolist()
+        if areas[i] > 0
+    )
+    return (
+        "<tr><th>class</th><th class=num>area</th><th class=num>how sure</th>\n"
+        f"<th></th></tr>{rows}"
+    )

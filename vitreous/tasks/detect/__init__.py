@@ -1,0 +1,1 @@
+"""Detection: a box and a class for each object."""

@@ -1,0 +1,219 @@
+"""COCO's file of results: what a model has found in images, as a list of boxes with scores.
+
+Every program that detects can write it, ours too. It says nothing of what it is about: ids of
+images and of categories are those of the data. So nothing unknown is passed over when it is read:
+most likely it is for other data, and the numbers would be wrong without a word.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import torch
+from torch import Tensor
+
+from vitreous.data.decode.images import shown
+from vitreous.data.formats.coco_json import read_json
+from vitreous.data.source import Source
+from vitreous.errors import ConfigError, DataError
+
+ImageId = int | str
+KEYS = ("image_id", "category_id", "bbox", "score")
+
+
+class Said(NamedTuple):
+    """What is said to be in one image."""
+
+    boxes: Tensor
+    """(n, 4), double precision: left, top, right, bottom in pixels of the image as it is stored"""
+    labels: Tensor
+    """(n,): classes, as places in the data's label map"""
+    scores: Tensor
+    """(n,), double precision"""
+
+
+def image_ids(source: Source, split: str) -> dict[str, ImageId]:
+    """By the sample's id what results call an image: the number that the data's own file has for
+    it, or else just that id."""
+    numbers: Mapping[str, int] = getattr(source, "image_ids", {})
+    return {sample.id: numbers.get(sample.id, sample.id) for sample in source.splits[split]}
+
+
+class ResultsWriter:
+    """A list in JSON that grows row by row: there may be millions."""
+
+    def __init__(self, file: TextIO, option: str) -> None:
+        self.file, self.option, self.rows = file, option, 0
+
+    def add(self, rows: Iterable[dict[str, Any]]) -> None:
+        for row in rows:
+            try:
+                text = json.dumps(row, allow_nan=False)
+            except ValueError:
+                raise DataError(
+                    f"image {row['image_id']}: what the model says is not all numbers "
+                    f"({_quoted(row)}): were its weights damaged, or has its training failed?"
+                ) from None
+            with _named(self.option):
+                self.file.write(f",\n{text}" if self.rows else text)
+            self.rows += 1
+
+
+@contextmanager
+def writing(path: Path, option: str) -> Iterator[ResultsWriter]:
+    """A file that is there when this ends well; what was there before stays until then.
+
+    That it cannot be written is an error at the beginning, which calls it by `option`.
+    """
+    part = path.with_name(f"{path.name}.part")
+    with _named(option):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "is a folder", str(path))
+        file = part.open("w", encoding="utf-8")
+        file.write("[\n")
+    try:
+        yield ResultsWriter(file, option)
+        with _named(option):
+            file.write("\n]\n")
+            file.close()
+            os.replace(part, path)
+    finally:
+        with suppress(OSError):
+            file.close()
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _named(option: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{option}: cannot be written: {error}") from error
+
+
+def read_results(path: str | Path, source: Source, split: str) -> dict[str, Said]:
+    """By the sample's id what a file says about it; images that it has nothing for are left out.
+
+    An image or a category that the data has not, and a row that is not one, are errors that name
+    them.
+    """
+    rows = _load(path)
+    images = _images(image_ids(source, split))
+    classes = {id: number for number, id in enumerate(source.labels.external)}
+    found: dict[str, list[tuple[list[float], int, float]]] = defaultdict(list)
+    strange: dict[str, Counter[Any]] = {"image_id": Counter(), "category_id": Counter()}
+    for number, row in enumerate(rows):
+        image, category, box, score = _checked(row, f"{shown(path)}, row {number}")
+        if category in source.labels.ignored:
+            continue  # the data has such objects, and they count for nothing
+        sample, label = images.get(image), classes.get(category)
+        if sample is None or label is None:
+            strange["image_id"][image] += sample is None
+            strange["category_id"][category] += label is None
+            continue
+        found[sample].append((box, label, score))
+    _refuse(strange["image_id"], path, "image_id", f"{split} of {source.name}", list(images))
+    _refuse(strange["category_id"], path, "category_id", source.name, list(classes))
+    return {sample: _said(each) for sample, each in found.items()}
+
+
+def _load(path: str | Path) -> list[Any]:
+    name, values = shown(path), read_json(path)
+    if not isinstance(values, list):
+        has = f"an object with {', '.join(list(values)[:6])}" if isinstance(values, dict) else "not"
+        annotations = isinstance(values, dict) and "annotations" in values
+        hint = ": this is the truth, not what a model says" if annotations else ""
+        raise DataError(
+            f"{name}: is not a COCO file of results: expected a list of rows with "
+            f"{', '.join(KEYS)}; it is {has}{hint}"
+        )
+    return values
+
+
+def _images(ids: Mapping[str, ImageId]) -> dict[ImageId, str]:
+    """Which sample is meant: by its number, by its id, or by the name of its file, if no other file
+    has it."""
+    files = Counter(os.path.basename(sample) for sample in ids)
+    known: dict[ImageId, str] = {id: sample for sample, id in ids.items()}
+    for sample in ids:
+        known.setdefault(sample, sample)
+    for sample in ids:
+        if files[os.path.basename(sample)] == 1:
+            known.setdefault(os.path.basename(sample), sample)
+    return known
+
+
+def _checked(row: Any, where: str) -> tuple[Any, Any, list[float], float]:
+    """image, category, box as left, top, right, bottom, and score of a row that has them all."""
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: is {_quoted(row)}, where an object with {KEYS[0]} … is expected")
+    missing = [key for key in KEYS if key not in row]
+    if missing:
+        hint = "; masks are not boxes" if "segmentation" in row else ""
+        raise DataError(f"{where}: has no {' and no '.join(missing)}{hint}")
+    for key in ("image_id", "category_id"):
+        if isinstance(row[key], bool) or not isinstance(row[key], int | float | str):
+            raise DataError(f"{where}: {key} is {_quoted(row[key])}: expected a number or a name")
+    box, score = row["bbox"], row["score"]
+    if not (isinstance(box, list) and len(box) == 4 and all(map(_finite, box))):
+        raise DataError(f"{where}: bbox is {_quoted(box)}: expected left, top, width, height")
+    if box[2] < 0 or box[3] < 0:
+        raise DataError(f"{where}: bbox is {_quoted(box)}: width and height are 0 or more")
+    if not _finite(score):
+        raise DataError(f"{where}: score is {_quoted(score)}: expected a number")
+    left, top, width, height = map(float, box)
+    return (
+        row["image_id"],
+        row["category_id"],
+        [left, top, left + width, top + height],
+        float(score),
+    )
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and abs(value) < 2**53
+
+
+def _quoted(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _refuse(strange: Counter[Any], path: Any, key: str, what: str, known: list[Any]) -> None:
+    """An error that lists what is unknown, beside what is known."""
+    unknown = [id for id, rows in strange.items() if rows]
+    if not unknown:
+        return
+
+    def listed(ids: list[Any]) -> str:
+        return ", ".join(_quoted(id) for id in ids[:5]) + (" …" if len(ids) > 5 else "")
+
+    rows = sum(strange.values())
+    as_text = {str(id) for id in known if not isinstance(id, str)}
+    hint = ""
+    if any(isinstance(id, str) and id in as_text for id in unknown):
+        hint = ". They are text where the data has numbers: write them without quotes"
+    raise DataError(
+        f"{shown(path)}: {rows:,} rows have an {key} that {what} has not: {listed(unknown)}; it "
+        f"has {listed(known)}{hint or '. Is the file for this data, and for this split?'}"
+    )
+
+
+def _said(rows: list[tuple[list[float], int, float]]) -> Said:
+    boxes, labels, scores = zip(*rows, strict=True)
+    return Said(
+        torch.tensor(boxes, dtype=torch.float64),
+        torch.tensor(labels),
+        torch.tensor(scores, dtype=torch.float64),
+    )

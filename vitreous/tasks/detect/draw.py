@@ -1,0 +1,216 @@
+"""Boxes with words, drawn into images of any size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from vitreous.pages.charts import short
+from vitreous.pages.draw import (
+    DATA,
+    JPEG_SIDE,
+    Colour,
+    colours_of,
+    font,
+    in_bands,
+    save,
+    save_data,
+)
+from vitreous.results import Detection, Found
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
+    from PIL.ImageFont import FreeTypeFont
+
+Corners = tuple[float, float, float, float]
+"""left, top, right, bottom; right and bottom are just outside"""
+Place = tuple[int, int, int, int]
+"""The same in pixels of a picture, and right and bottom are the last ones inside."""
+
+PICTURES = ("-boxes.jpg", "-boxes.png")
+ENDINGS = (*PICTURES, DATA)
+"""How the names of the files that `write` makes end."""
+LONG, SHORT = 512, 64
+"""Pixels that the sides of a picture have at least: a smaller image is enlarged, as words cannot be
+made smaller than they can be read."""
+SMALLEST = 11
+"""Height of letters that can still be read."""
+
+
+class Mark(NamedTuple):
+    """One box to draw."""
+
+    box: Corners
+    """In pixels of the image."""
+    words: str
+    colour: Colour
+    dashed: bool = False
+
+
+def marks_of(result: Detection) -> list[Mark]:
+    """What was found, the surest first."""
+    colours = dict(zip(result.names, colours_of(result.ids), strict=True))
+    return [mark_of(found, colours) for found in result.objects]
+
+
+def mark_of(found: Found, colours: Mapping[str, Colour]) -> Mark:
+    return Mark(found.box, f"{found.label} {found.score:.2f}", colours[found.label])
+
+
+def moved(marks: Iterable[Mark], size: Sequence[int], new: Sequence[int]) -> list[Mark]:
+    """For the same image at another size; sizes are height and width."""
+    tall, wide = new[0] / size[0], new[1] / size[1]
+    return [
+        mark._replace(box=(left * wide, top * tall, right * wide, bottom * tall))
+        for mark in marks
+        for left, top, right, bottom in (mark.box,)
+    ]
+
+
+def boxed(image: Tensor, marks: Sequence[Mark], letters: float = 1.0) -> Image:
+    """An image (c, h, w) as it is stored with boxes, the first on top; enlarged if it is small.
+
+    `letters`: how many times as large as usual, for pictures that are shown small.
+    """
+    from PIL import Image, ImageDraw
+
+    height, width = image.shape[1:]
+    times = enlargement(height, width)
+    canvas = np.empty((height * times, width * times, 3), np.uint8)
+    for rows, pixels in in_bands(image):
+        large = pixels.repeat(times, axis=0).repeat(times, axis=1)
+        canvas[rows.start * times : rows.stop * times] = large
+    picture = Image.fromarray(canvas)
+    size = round(letters * letter_size(picture.height, picture.width))
+    line = max(round(size / 5.5), 2)
+    drawing = ImageDraw.Draw(picture)
+    places = [_edges(mark.box, times, picture) for mark in marks]
+    for mark, place in reversed(list(zip(marks, places, strict=True))):
+        _outline(drawing, place, mark, line)
+    taken: list[Corners] = []
+    for mark, place in zip(marks, places, strict=True):
+        if mark.words:
+            taken.append(_label(drawing, place, mark, font(size), line, taken))
+    return picture
+
+
+def enlargement(height: int, width: int) -> int:
+    """How many times as large an image is drawn."""
+    long, short_ = max(height, width), min(height, width)
+    wanted = max(-(-LONG // long), -(-SHORT // short_))
+    return max(min(wanted, JPEG_SIDE // long), 1)
+
+
+def letter_size(height: int, width: int) -> int:
+    """By the picture's size: when it is shown as large as the screen is, they look the same."""
+    return max(min(math.isqrt(height * width) // 36, min(height, width) // 4), SMALLEST)
+
+
+def _edges(box: Corners, times: int, picture: Image) -> Place:
+    """The outermost pixels of a box that are in the picture, at least one."""
+    sides = (picture.width, picture.height) * 2
+    low = [min(max(round(v * times), 0), s - 1) for v, s in zip(box[:2], sides[:2], strict=True)]
+    high = [min(round(v * times), s) - 1 for v, s in zip(box[2:], sides[2:], strict=True)]
+    return low[0], low[1], max(high[0], low[0]), max(high[1], low[1])
+
+
+def _outline(drawing: ImageDraw, place: Place, mark: Mark, line: int) -> None:
+    """Inside of the box's edge, between two thin dark lines: it is seen on every ground."""
+    parts = list(_dashes(place, line + 2)) if mark.dashed else list(_sides(place, line + 2))
+    for part in parts:
+        drawing.rectangle(part, fill="#101010")
+    for left, top, right, bottom in parts:
+        inner = (left + 1, top + 1, max(right - 1, left + 1), max(bottom - 1, top + 1))
+        drawing.rectangle(inner, fill=mark.colour)
+
+
+def _sides(place: Place, line: int) -> Iterator[Place]:
+    """The four edges, so thick."""
+    left, top, right, bottom = place
+    yield left, top, right, min(top + line - 1, bottom)
+    yield left, max(bottom - line + 1, top), right, bottom
+    yield left, top, min(left + line - 1, right), bottom
+    yield max(right - line + 1, left), top, right, bottom
+
+
+def _dashes(place: Place, line: int) -> Iterator[Place]:
+    """Parts of the edges."""
+    long, step = 4 * line, 6 * line
+    for left, top, right, bottom in _sides(place, line):
+        if right - left > bottom - top:
+            for x in range(left, right + 1, step):
+                yield x, top, min(x + long, right), bottom
+        else:
+            for y in range(top, bottom + 1, step):
+                yield left, y, right, min(y + long, bottom)
+
+
+def _label(
+    drawing: ImageDraw,
+    place: Place,
+    mark: Mark,
+    letters: FreeTypeFont,
+    line: int,
+    taken: Sequence[Corners],
+) -> Corners:
+    """The words on the box's colour, inside of the picture and, if there is room, beside the words
+    that are there already; where they are, back."""
+    picture = drawing.im.size
+    pad = round(0.3 * letters.size)
+    words = _fitting(mark.words, letters, picture[0] - 2 * pad)
+    wide, tall = math.ceil(letters.getlength(words)) + 2 * pad, round(1.4 * letters.size)
+    ways = [
+        (x, y, x + wide, y + tall)
+        for x, y in _corners(place, wide, tall, picture)
+        if 0 <= y <= max(picture[1] - tall, 0)
+    ]
+    free = (way for way in ways if not any(_meet(way, other) for other in taken))
+    found = next(free, ways[0])
+    drawing.rectangle((*found[:2], found[2] - 1, found[3] - 1), fill=mark.colour)
+    middle = (found[0] + pad, (found[1] + found[3]) / 2)
+    drawing.text(middle, words, _ink_on(mark.colour), letters, anchor="lm")
+    return found
+
+
+def _corners(
+    place: Place, wide: int, tall: int, picture: tuple[int, int]
+) -> Iterator[tuple[int, int]]:
+    """Where the words of a box may begin, the best first: on it, in it, below it; from its left or
+    to its right; and in a box that is as large as the picture."""
+    left, top, right, bottom = place
+    last = max(picture[0] - wide, 0)
+    for y in (top - tall, top, bottom + 1, bottom + 1 - tall):
+        yield min(left, last), y
+        yield min(max(right + 1 - wide, 0), last), y
+    yield min(left, last), max(min(top, picture[1] - tall), 0)
+
+
+def _meet(a: Corners, b: Corners) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _fitting(words: str, letters: FreeTypeFont, room: float) -> str:
+    """With their middle left out where they are too long."""
+    most = len(words)
+    while most > 3 and letters.getlength(short(words, most)) > room:
+        most -= 1
+    return short(words, most)
+
+
+def _ink_on(colour: Colour) -> str:
+    red, green, blue = colour
+    return "#000000" if 77 * red + 150 * green + 29 * blue > 128 * 256 else "#ffffff"
+
+
+def write(result: Detection, image: Tensor, folder: Path, name: str) -> None:
+    """The image with its boxes, and what was found; `image` as it is stored."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = save(boxed(image, marks_of(result)), folder, name, PICTURES)
+    told = result.to_dict() | {"threshold": result.threshold, "picture": file}
+    save_data(told, folder, name)

@@ -1,0 +1,182 @@
+"""Where a detector looks for what it finds (DETR, figures 3 and 6).
+
+Each object is found by one query. Where that looks is its attention to the encoder's map, in each
+layer of the decoder; and before that, in each layer of the encoder, the map's positions look at
+each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitreous.explain.attention import Layer, pixel_reader, showing
+from vitreous.explain.patched import Seen
+from vitreous.explain.query import Pixel, check_inside
+from vitreous.pages.draw import colours_of
+from vitreous.predict import Predictor, Prepared
+from vitreous.results import Detection, Found
+from vitreous.tasks.detect.draw import Mark, mark_of, moved
+
+MOST = 10
+"""Objects of an image that are explained."""
+SUREST = 3
+"""And where nothing is found, of how many boxes it is shown nevertheless."""
+MANY = 1 << 25
+"""Numbers of one layer above which only the mean of its heads is kept."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where the query of one object looks."""
+
+    found: Found
+    heads: Tensor
+    """(layers, heads, gh, gw), for each layer of the decoder; each map sums to one."""
+
+    @property
+    def layers(self) -> Tensor:
+        """(layers, gh, gw): the mean of the heads."""
+        return self.heads.mean(dim=1)
+
+    @property
+    def map(self) -> Tensor:
+        """(gh, gw), of the last layer, behind which box and class are read."""
+        return self.layers[-1]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.found.to_dict(),
+            "query": self.found.query,
+            "attention": self.layers.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class DetectionExplanation(Seen):
+    """What a detector did with an image: for each object where its query looks, and for one pixel
+    what its place in the encoder attends to."""
+
+    result: Detection
+    looks: list[Look]
+    """Of the surest objects."""
+    below: bool
+    """None is as sure as the threshold asks: `looks` are those that come next."""
+    pixel: Pixel
+    """In the image as given: the one that was asked about, or in the middle of the surest object;
+    or, where there is none, of the image."""
+    at: Pixel
+    """The same in what the model sees."""
+    chosen: bool
+    """Whether the pixel was asked about."""
+    attention: list[Tensor]
+    """For each layer of the encoder (heads, gh, gw): what the pixel's place attends to."""
+    layers: list[Layer] = field(default_factory=list)
+    """All attention of the encoder, where it was asked for."""
+
+    def marks(self) -> list[Mark]:
+        """Boxes and words of `looks`, for what the model sees."""
+        colours = dict(zip(self.result.names, colours_of(self.result.ids), strict=True))
+        marks = [mark_of(look.found, colours) for look in self.looks]
+        return moved(marks, self.result.size, self.image.shape[1:])
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs: everything as lists, without the picture."""
+        return {
+            **super().to_dict(),
+            "threshold": self.result.threshold,
+            "below_threshold": self.below,
+            "looks": [look.to_dict() for look in self.looks],
+            "pixel": list(self.pixel),
+            "attention": [layer.tolist() for layer in self.attention],
+        }
+
+
+def explain_objects(
+    predictor: Predictor,
+    image: Any,
+    names: Sequence[str] | None = None,
+    *,
+    pixel: Pixel | None = None,
+    layers: bool = False,
+) -> DetectionExplanation:
+    """Of objects of the classes `names`, or of any; `layers` keeps all attention of the encoder."""
+    stored, name = predictor.read(image)
+    if pixel is not None:
+        check_inside(pixel, stored, name)
+    view = predictor.view(stored, name)
+    size = (stored.shape[1], stored.shape[2])
+    (result,) = predictor.answer([Prepared(view.values, name, size)])
+    found, below = chosen(result, names)
+    whole = (0.0, 0.0, float(size[1]), float(size[0]))
+    where = pixel or _middle(found[0].box if found else whole, size)
+    at = view.place(*where)
+    pixels = torch.zeros(view.values.shape[1:])
+    pixels[at] = 1
+    read = pixel_reader(pixels)
+    rows: list[Tensor] = []
+    kept: list[Layer] = []
+    looks: list[Tensor] = []
+
+    def see_encoder(layer: Layer) -> None:
+        askers = read(layer)[None]
+        attended = [layer.attended(head, askers)[0] for head in layer.weights.unbind(1)]
+        rows.append(layer.on_grid(torch.stack(attended)).cpu())
+        if layers:
+            weights = layer.weights
+            weights = weights.mean(dim=1, keepdim=True) if weights.numel() > MANY else weights
+            kept.append(replace(layer, weights=weights.cpu()))
+
+    queries = [each.query for each in found]
+
+    def see_decoder(layer: Layer) -> None:
+        if layer.name.endswith("cross_attention"):
+            looks.append(layer.on_grid(layer.weights[0, :, queries]).cpu())
+
+    batch, model = view.values[None].to(predictor.device), predictor.model
+    with (
+        torch.no_grad(),
+        showing(model, "encoder", batch, see_encoder),
+        showing(model, "decoder", batch, see_decoder),
+    ):
+        model(batch)
+    of_queries = torch.stack(looks).permute(2, 0, 1, 3, 4)  # (objects, layers, heads, gh, gw)
+    places = model.places("decoder.0.cross_attention", (batch.shape[2], batch.shape[3]))
+    return DetectionExplanation(
+        result=result,
+        image=predictor.preprocess.restore(view.values),
+        grid=places.grid,
+        pixels=places.pixels,
+        region=view.region,
+        looks=[Look(each, heads) for each, heads in zip(found, of_queries, strict=True)],
+        below=below,
+        pixel=where,
+        at=at,
+        chosen=pixel is not None,
+        attention=rows,
+        layers=kept,
+    )
+
+
+def chosen(result: Detection, names: Sequence[str] | None) -> tuple[list[Found], bool]:
+    """The objects to explain, the surest first; and whether they are all below the threshold.
+
+    There are none where no query holds one of the names for the likeliest class.
+    """
+    found, others = (
+        [each for each in rows if names is None or each.label in names]
+        for rows in (result.objects, result.above(0.0).objects)
+    )
+    return (found[:MOST], False) if found else (others[:SUREST], True)
+
+
+def _middle(box: tuple[float, float, float, float], size: tuple[int, int]) -> Pixel:
+    """Of a box, or of the part of it that is in an image of this size."""
+    height, width = size
+    left, right = (min(max(edge, 0), width) for edge in (box[0], box[2]))
+    top, bottom = (min(max(edge, 0), height) for edge in (box[1], box[3]))
+    return min(int((top + bottom) / 2), height - 1), min(int((left + right) / 2), width - 1)

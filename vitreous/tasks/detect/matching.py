@@ -1,0 +1,106 @@
+"""Which query answers for which object: DETR's bipartite matching (section 3.1, equation 1).
+
+Each object gets one query of its own, such that all of them together cost the least. The other
+queries have found nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vitreous.errors import VitreousError
+from vitreous.tasks.detect.boxes import corners, pairwise_giou
+
+Target = Mapping[str, Tensor]
+"""labels (n,) int64, and boxes (n, 4) in parts: middle x, y, width, height."""
+
+
+class NotFiniteError(VitreousError):
+    """There is no best matching, because what a model says of an image, or its boxes, is no number.
+
+    `sample` is the image's place in the batch; who knows its name says it.
+    """
+
+    def __init__(self, sample: int, what: str) -> None:
+        self.sample, self.what = sample, what
+        super().__init__(
+            f"image {sample} of the batch cannot be matched: {what} not finite. Look at the image "
+            "and its boxes; a smaller --lr, or --precision float32, often helps"
+        )
+
+
+class Matches(NamedTuple):
+    """One row for each pair, layer by layer and in each image by image; every layer has as many."""
+
+    layer: Tensor
+    image: Tensor
+    query: Tensor
+    target: Tensor
+    """Its place among the objects of all images, one after the other."""
+
+
+@torch.no_grad()
+def match(
+    logits: Tensor,
+    boxes: Tensor,
+    targets: Sequence[Target],
+    *,
+    class_cost: float = 1.0,
+    box_cost: float = 5.0,
+    giou_cost: float = 2.0,
+) -> Matches:
+    """logits (layers, b, q, classes + 1) and boxes (layers, b, q, 4) in parts, with b targets.
+
+    Where an image has more objects than there are queries, the dearest ones are left out.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    cost = costs(logits, boxes, targets, class_cost, box_cost, giou_cost).cpu()
+    counts = [len(target["labels"]) for target in targets]
+    own = [part[:, image] for image, part in enumerate(cost.split(counts, dim=-1))]
+    for image, part in enumerate(own):  # (layers, q, n)
+        if not bool(part.isfinite().all()):
+            raise NotFiniteError(image, _culprit(logits[:, image], boxes[:, image], targets[image]))
+    rows = []
+    for layer in range(len(cost)):
+        first = 0
+        for image, part in enumerate(own):
+            queries, objects = map(torch.from_numpy, linear_sum_assignment(part[layer].numpy()))
+            where = torch.tensor([[layer], [image]]).expand(-1, len(queries))
+            rows.append(torch.cat((where, queries[None], objects[None] + first)))
+            first += counts[image]
+    layer_, image_, query, target = torch.cat(rows, dim=1).to(logits.device)
+    return Matches(layer_, image_, query, target)
+
+
+def costs(
+    logits: Tensor,
+    boxes: Tensor,
+    targets: Sequence[Target],
+    class_cost: float,
+    box_cost: float,
+    giou_cost: float,
+) -> Tensor:
+    """(layers, b, q, n) in float32: of each query with each object of all images.
+
+    The class counts by its probability, not by its logarithm, which makes it as large as the rest.
+    """
+    labels = torch.cat([target["labels"] for target in targets])
+    truth = torch.cat([target["boxes"] for target in targets]).float()
+    boxes = boxes.float()
+    by_class = -logits.float().softmax(dim=-1)[..., labels]
+    by_box = (boxes[..., None, :] - truth).abs().sum(dim=-1)
+    by_giou = -pairwise_giou(corners(boxes), corners(truth))
+    return box_cost * by_box + class_cost * by_class + giou_cost * by_giou
+
+
+def _culprit(logits: Tensor, boxes: Tensor, target: Target) -> str:
+    if not bool(target["boxes"].isfinite().all()):
+        return "its boxes in the data are"
+    if not bool(logits.isfinite().all()):
+        return "the model's class scores are"
+    return "the model's boxes are" if not bool(boxes.isfinite().all()) else "the cost is"

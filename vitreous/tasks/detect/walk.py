@@ -1,0 +1,122 @@
+"""The walk of one image through a detector: from its map of features to boxes."""
+
+from __future__ import annotations
+
+import html
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitreous.explain.attention import Layer, showing
+from vitreous.layers.tap import tapping
+from vitreous.models.summary import spelled
+from vitreous.pages.charts import swatch
+from vitreous.pages.draw import colours_of
+from vitreous.pages.pictures import principal_colours, stretched
+from vitreous.pages.walk import Stop, cut_up, page
+from vitreous.predict import Predictor, Prepared, View
+from vitreous.results import Detection
+from vitreous.tasks.detect.draw import boxed, marks_of, moved
+from vitreous.tasks.detect.explanation import SUREST
+
+WORDS = {
+    "image": "The image as the model sees it: resized and normalised by mean and std. The lines: "
+    "what each place of the map below stands for.",
+    "backbone": "The backbone turns the image into a map of features. Colours: places with alike "
+    "features look alike (three principal components).",
+    "projection": "Each place is brought to the width of the transformer.",
+    "tokens": "The map is written as one list, row by row. Where each place stands is not in it: "
+    "that is told to attention, in every layer anew.",
+    "placed": "The map is written as one list, row by row. Where each place stands is added to it "
+    "next, and told to attention in every layer anew.",
+    "encoder": "Encoder layer {number}: each place gathers from those it attends to, then thinks "
+    "for itself (MLP). Left: the places. Right: what they attend to, mean of all heads and places.",
+    "queries": "Each of these rows is a question: is there something, what, and where? What they "
+    "have learned to ask is told to attention in every layer; what they have found is nothing yet.",
+    "decoder": "Decoder layer {number}: the queries see each other, so that no two answer for the "
+    "same object; then they look at the map. Left: where all of them look. Right: where the one "
+    "looks that finds the surest object.",
+    "norm": "The last normalisation.",
+    "class_head": "For each query one number for each class, and one for “no object”; softmax "
+    "makes probabilities of them. Rows: queries. Columns: classes, “no object” last. Light: sure.",
+    "box_head": "For each query a box: the middle, width and height, as parts of the image. Shown: "
+    "those of which the model is sure enough.",
+}
+
+
+@torch.no_grad()
+def walk(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:
+    """The stages for one image that a detector sees, and what it finds."""
+    model, image = predictor.model, predictor.preprocess.restore(view.values)
+    batch = view.values[None].to(predictor.device)
+    size = (round(view.region[2]), round(view.region[3]))
+    (result,) = predictor.answer([Prepared(view.values, "image", size)])
+    places = model.places("decoder.0.cross_attention", (batch.shape[2], batch.shape[3]))
+    first = Stop("image", spelled("image", batch), WORDS["image"], [cut_up(image, places)])
+    stops, looked = [first], dict[str, list[Tensor]]()
+
+    def see_attention(layer: Layer) -> None:
+        stage, _, kind = layer.name.rpartition(".")
+        rows = layer.weights[0].mean(dim=0).cpu()  # (askers, n)
+        if kind == "attention":
+            looked[stage] = [layer.on_grid(rows.mean(dim=0))]
+        elif kind == "cross_attention":
+            each = (rows.mean(dim=0), rows[result.queries[0]])
+            looked[stage] = [layer.on_grid(values) for values in each]
+
+    def see(name: str, tensor: Tensor) -> None:
+        kind, _, number = name.partition(".")
+        values = tensor[0].float().cpu()
+        pictures = [stretched(values)[None] for values in looked.get(name, ())]
+        if kind in ("backbone", "projection"):
+            pictures = [principal_colours(values.flatten(1).T, places.grid)]
+        elif kind in ("tokens", "encoder"):
+            pictures = [principal_colours(values, places.grid), *pictures]
+        elif kind == "class_head":
+            pictures = [0.85 * values.softmax(dim=-1)[None]]  # white would be lost on the page
+        elif kind == "box_head":
+            pictures = [_found(image, result)]
+        text = WORDS["placed" if kind == "tokens" and model.config.placed else kind]
+        words = text.format(number=int(number or 0) + 1)
+        stops.append(Stop(name, spelled(name, tensor), words, pictures, kind == "box_head"))
+
+    with (
+        tapping(model, see, inner=False),
+        showing(model, "encoder", batch, see_attention),
+        showing(model, "decoder", batch, see_attention),
+    ):
+        model(batch)
+    return stops, result
+
+
+def _found(image: Tensor, result: Detection) -> Tensor:
+    """(3, h, w) in 0..1: the image as the model sees it, with the boxes."""
+    marks = moved(marks_of(result), result.size, image.shape[1:])
+    picture = boxed((image * 255).round().to(torch.uint8), marks)
+    return torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1) / 255
+
+
+def walk_page(predictor: Predictor, view: View, title: str) -> str:
+    """The walk as a page for students."""
+    stops, result = walk(predictor, view)
+    return page(predictor, stops, objects_table(result), title)
+
+
+def objects_table(result: Detection) -> str:
+    """What was found, the surest first; or, where that is nothing, what comes next to it."""
+    found = result.objects or result.above(0.0).objects[:SUREST]
+    colours = dict(zip(result.names, colours_of(result.ids), strict=True))
+    rows = "".join(
+        f"<tr><td>{swatch(colours[each.label])}{html.escape(each.label)}</td>"
+        f"<td class=num>{100 * each.score:.1f} %</td>"
+        + "".join(f"<td class=num>{edge:.1f}</td>" for edge in each.box)
+        + f"<td class=num>{each.query}</td></tr>"
+        for each in found
+    )
+    edges = "".join(f"<th class=num>{edge}</th>" for edge in ("left", "top", "right", "bottom"))
+    less = "" if result.objects else f", all less than {100 * result.threshold:g} %"
+    return (
+        f"<tr><th>object</th><th class=num>how sure{less}</th>{edges}"
+        f"<th class=num>query</th></tr>{rows}"
+    )

@@ -1,0 +1,1 @@
+"""Segmentation: one class per pixel."""

@@ -1,0 +1,187 @@
+"""Segmentation: one class for each pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitreous.config import pair
+from vitreous.labels import IGNORED, LabelMap
+from vitreous.models.model import Model
+from vitreous.results import Segmentation
+from vitreous.tasks.segment.windows import Grid, bands, enlarged_rows
+from vitreous.tasks.task import Metrics, Task, ratio
+
+AT_ONCE = 1 << 24
+"""Numbers that are computed at a time when scores are brought to an image's own size."""
+
+
+class Answer(NamedTuple):
+    """What a model says of one image, at the image's own size."""
+
+    classes: Tensor
+    """(h, w) of int16"""
+    confidence: Tensor
+    """(h, w) of float16: the probability of that class"""
+
+
+class Segment(Task):
+    """Cross-entropy over pixels, weighted if asked, and the Dice loss beside it if asked."""
+
+    name = "segment"
+    primary = "miou"
+
+    def __init__(
+        self,
+        labels: LabelMap,
+        *,
+        smoothing: float = 0.0,
+        class_weights: Tensor | None = None,
+        dice: float = 0.0,
+    ) -> None:
+        super().__init__(labels)
+        self.smoothing, self.class_weights, self.dice = smoothing, class_weights, dice
+
+    def loss(self, output: Any, targets: Any, teacher: Tensor | None = None) -> dict[str, Tensor]:
+        """output (b, classes, h, w), targets (b, h, w) with IGNORED.
+
+        The mean is over all pixels, ignored ones as zeros: divided by the pixels that count, it
+        would depend on how samples are divided among processes.
+        """
+        logits, targets = output.float(), targets.long()
+        weights = None if self.class_weights is None else self.class_weights.to(logits.device)
+        each = F.cross_entropy(
+            logits,
+            targets,
+            weights,
+            reduction="none",
+            ignore_index=IGNORED,
+            label_smoothing=self.smoothing,
+        )
+        terms = {"loss": each.mean()}
+        if self.dice:
+            terms["dice"] = self.dice * dice_loss(logits, targets)
+        return terms
+
+    @torch.inference_mode()
+    def infer(self, model: Model, images: Any, sizes: Sequence[Grid]) -> list[Answer]:
+        """images (b, c, h, w) or a list of (c, h, w), of any sizes; windows go over large ones."""
+        window = pair("image_size", model.config.image_size)
+        if isinstance(images, Tensor) and tuple(images.shape[2:]) == window:
+            outputs = model(images)  # what `bands` would do one by one
+            return [at_size([o], window, size) for o, size in zip(outputs, sizes, strict=True)]
+        return [
+            at_size(bands(model, image, window), (image.shape[1], image.shape[2]), size)
+            for image, size in zip(images, sizes, strict=True)
+        ]
+
+    def metrics(self) -> SegmentMetrics:
+        return SegmentMetrics(self.labels)
+
+    def decode(self, output: list[Answer], images: list[str]) -> list[Segmentation]:
+        return [
+            Segmentation(
+                answer.classes.numpy(),
+                answer.confidence.numpy(),
+                self.labels.names,
+                self.labels.external,
+                image,
+            )
+            for answer, image in zip(output, images, strict=True)
+        ]
+
+
+def at_size(parts: Iterable[Tensor], working: Grid, size: Grid) -> Answer:
+    """Bands of scores (classes, rows, w) that make up `working`, as an answer of `size`.
+
+    Where both are the same, each band is done with when the next one comes.
+    """
+    if working == size:
+        answers = [_decided(scores) for scores in parts]
+    else:
+        scores = torch.cat(list(parts), dim=1)
+        rows = max(AT_ONCE // (scores.shape[0] * size[1]), 1)
+        answers = [
+            _decided(enlarged_rows(scores, size, first, min(first + rows, size[0])))
+            for first in range(0, size[0], rows)
+        ]
+    classes, confidence = zip(*answers, strict=True)
+    return Answer(torch.cat(classes), torch.cat(confidence))
+
+
+def _decided(scores: Tensor) -> Answer:
+    confidence, classes = scores.float().softmax(dim=0).max(dim=0)
+    return Answer(classes.to(torch.int16).cpu(), confidence.half().cpu())
+
+
+def dice_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """One minus the Dice coefficient (Milletari et al. 2016), of the classes that an image has.
+
+    logits (b, classes, h, w), targets (b, h, w) with IGNORED; the mean over classes of each image,
+    then over images.
+    """
+    counts = (targets != IGNORED)[:, None]
+    truth = F.one_hot(targets.clamp(min=0), logits.shape[1]).permute(0, 3, 1, 2) * counts
+    said = logits.softmax(dim=1) * counts
+    present = truth.sum(dim=(2, 3))  # (b, classes)
+    common = (said * truth).sum(dim=(2, 3))
+    dice = 2 * common / (said.sum(dim=(2, 3)) + present).clamp(min=1e-6)
+    there = present > 0
+    each = ((1 - dice) * there).sum(dim=1) / there.sum(dim=1).clamp(min=1)
+    return each.mean()
+
+
+class SegmentMetrics(Metrics):
+    """A confusion matrix of pixels says everything; ignored pixels are in none of its cells."""
+
+    def __init__(self, labels: LabelMap) -> None:
+        n = len(labels)
+        self.names = labels.names
+        self.confusion = torch.zeros(n, n, dtype=torch.float64)
+        """[truth, prediction]; whole numbers, exact up to 2^53 pixels"""
+        self.images = 0
+
+    def update(self, output: list[Answer], targets: Any) -> None:
+        for answer, mask in zip(output, targets, strict=True):
+            self.confusion += confusion(answer.classes, mask, len(self.names))
+            self.images += 1
+
+    def counts(self) -> Tensor:
+        images = torch.tensor([self.images], dtype=torch.float64)
+        return torch.cat((self.confusion.flatten(), images))
+
+    def compute(self, counts: Tensor | None = None) -> dict[str, Any]:
+        counts = self.counts() if counts is None else counts
+        n = len(self.names)
+        table = counts[:-1].reshape(n, n)
+        true, truth, said = table.diagonal(), table.sum(dim=1), table.sum(dim=0)
+        iou, recall = ratio(true, truth + said - true), ratio(true, truth)
+        somewhere = truth + said > 0  # a class that nobody has seen says nothing
+        return {
+            "miou": iou[somewhere].mean().item() if somewhere.any() else 0.0,
+            "pixel_accuracy": ratio(true.sum(), truth.sum()).item(),
+            "mean_accuracy": recall[truth > 0].mean().item() if (truth > 0).any() else 0.0,
+            "samples": int(counts[-1]),
+            "pixels": int(truth.sum()),
+            "classes": {
+                name: {
+                    "iou": iou[i].item() if somewhere[i] else None,
+                    "accuracy": recall[i].item() if truth[i] > 0 else None,
+                    "precision": ratio(true, said)[i].item() if said[i] > 0 else None,
+                    "pixels": int(truth[i]),
+                }
+                for i, name in enumerate(self.names)
+            },
+            "confusion": table.long().tolist(),
+        }
+
+
+def confusion(said: Tensor, mask: Tensor, classes: int) -> Tensor:
+    """(classes, classes): pixels by [truth, prediction], without those that are ignored."""
+    labelled = mask != IGNORED
+    pairs = mask[labelled].long() * classes + said[labelled].long()
+    return torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)

@@ -1,0 +1,230 @@
+"""The model of a recipe: made, given weights to start from, and with the preprocessing it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitreous.config import config_fields, merged, pair, size_of
+from vitreous.data.preprocess import Preprocess
+from vitreous.data.source import Sample, Source
+from vitreous.data.statistics import measure_statistics
+from vitreous.errors import CheckpointError, ConfigError
+from vitreous.labels import LabelMap
+from vitreous.models import FAMILIES, configure, create
+from vitreous.models.model import Model
+from vitreous.run_folder import Run
+from vitreous.train.recipe import Recipe
+from vitreous.weights.hub import resolve
+from vitreous.weights.io.files import read_tensors
+from vitreous.weights.origin import origin_of
+from vitreous.weights.processor import stated_preprocessing
+from vitreous.weights.rules.importing import import_weights
+from vitreous.weights.rules.matching import detect_format, family_of
+from vitreous.weights.rules.report import ImportReport
+
+Log = Callable[[str], None]
+TASK_OF = {"segmenter": "segment", "detr": "detect"}
+FAMILY_OF = {task: family for family, task in TASK_OF.items()}
+"""What the families are made for that do not classify."""
+DECIDED = {
+    "classes": "what the data says: leave it out",
+    "channels": "said by --channels",
+    "image_size": "said by --image-size",
+}
+"""Fields of a model that other options decide."""
+_ADVICE = {
+    "classify": "choose one like 'vit-s/16'",
+    "segment": "choose one like 'segmenter-s/16', or model = 'segmenter' with --fields encoder=…",
+    "detect": "choose one like 'detr-small', or model = 'detr' with --fields backbone=…",
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """Weights to start from, and what is known about them."""
+
+    model: str
+    fields: dict[str, Any]
+    labels: LabelMap | None
+    preprocess: Preprocess | None
+    path: Path
+
+
+def find_start(recipe: Recipe) -> Start:
+    """What `weights` names: a run folder, a catalog entry, or a file with or without a config."""
+    assert recipe.weights is not None
+    run = Run(recipe.weights)
+    if run.exists and not run.is_foreign:
+        config = run.read_config()
+        # Another model than the run's is built as it is named; the weights then fit or do not.
+        own = (None, config.model, config.family)
+        other = recipe.model not in own and task_of(recipe.model or "") == config.task
+        fields = {} if other else dict(config.config)
+        return Start(config.family, fields, config.labels, config.preprocess, run.weights)
+    path = resolve(recipe.weights)
+    stored = read_tensors(path)
+    origin = origin_of(recipe.weights, stored.path, stored.metadata)
+    if recipe.model is not None and task_of(recipe.model) == "classify":
+        origin = (recipe.model, {})
+    elif recipe.model is not None and origin is None:
+        origin = (_meant(recipe.model, recipe, stored.tensors), {})
+    if origin is None:
+        raise ConfigError(f"{recipe.weights} does not say which model it is for: give --model")
+    known, preprocess = stated_preprocessing(recipe.weights, path), None
+    if known is not None:
+        preprocess = Preprocess(
+            image_size=known.image_size,
+            channels=len(known.mean),
+            crop=1.0 if known.longest else known.crop,
+            interpolation=known.interpolation,
+            mean=known.mean,
+            std=known.std,
+            resize=known.resize,
+            antialias=known.antialias,
+            longest=known.longest,
+            whole=known.longest is not None,
+        )
+    return Start(origin[0], origin[1], None, preprocess, path)
+
+
+def _meant(model: str, recipe: Recipe, tensors: Mapping[str, Tensor]) -> str:
+    """Which model a file is for that does not say so: the one that is asked for, where it has all
+    of its parameters; or else the classifier inside that one."""
+    with torch.device("meta"):
+        whole = create(model, **config_fields(recipe.fields))
+    try:
+        detect_format(whole, tensors, str(recipe.weights))
+    except CheckpointError:
+        return str(getattr(whole.config, FAMILIES[family_of(whole)].part or ""))
+    return model
+
+
+def build(recipe: Recipe, source: Source, start: Start | None, log: Log) -> Model:
+    """The model, with weights where there are some to start from."""
+    if start is None and recipe.weights_format is not None:
+        raise ConfigError(f"weights_format = {recipe.weights_format!r} needs weights")
+    changes: dict[str, Any] = {}
+    name = recipe.model
+    if start is not None:
+        if task_of(start.model) == source.task:
+            name, changes = name or start.model, dict(start.fields)
+        elif name in (None, FAMILY_OF.get(source.task)):  # a classifier, for another task
+            name, changes = _around(source.task, start)
+    assert name is not None
+    if task_of(name) != source.task:
+        raise ConfigError(
+            f"the model {name!r} is made to {task_of(name)}, and {source.name} is data to "
+            f"{source.task}: {_ADVICE[source.task]}"
+        )
+    given = config_fields(recipe.fields)
+    for field, instead in DECIDED.items():
+        if field in given:
+            raise ConfigError(f"fields: {field} = {given[field]} is {instead}")
+    if source.task == "detect" and start and start.preprocess and "image_size" not in changes:
+        changes["image_size"] = start.preprocess.image_size  # any size fits; this one was trained
+    changes = merged(changes, given)
+    changes["classes"] = len(source.labels)
+    changes["channels"] = recipe.channels
+    if recipe.image_size:
+        changes["image_size"] = size_of("image_size", recipe.image_size)
+    if changes.get("head") == "none":
+        changes["head"] = "linear"
+    model = create(name, **changes)
+    if start is not None:
+        log(str(_load(model, recipe, source, start)))
+        height, width = pair("image_size", model.config.image_size)
+        log(f"model: {name}, images {height}x{width}")
+    return model
+
+
+def task_of(name: str) -> str:
+    """What the model of this name is made for."""
+    return TASK_OF.get(configure(name)[0], "classify")
+
+
+def _around(task: str, start: Start) -> tuple[str, dict[str, Any]]:
+    """A model for `task` with the weights' own model inside it, and the fields to make it with."""
+    if task_of(start.model) != "classify" or task not in FAMILY_OF:
+        raise ConfigError(f"weights of {start.model!r} cannot become a model to {task}")
+    family = FAMILY_OF[task]
+    part = FAMILIES[family].part or ""
+    own = {"image_size", "channels", "classes", "head"}
+    fields = {name: value for name, value in start.fields.items() if name not in own}
+    found: dict[str, Any] = {part: start.model, f"{part}_fields": fields}
+    if task == "segment" and configure(start.model)[0] in ("swin", "resnet"):
+        found["decoder"] = "pyramid"
+    size = start.fields.get("image_size")
+    return family, found if size is None else {**found, "image_size": size}
+
+
+def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportReport:
+    """Weights of a classifier go into the part of the model that is one."""
+    same = start.labels is not None and start.labels.names == source.labels.names
+    reinit = [] if same else [*model.classwise]
+    into = model
+    if model.core is not model and task_of(start.model) == "classify":
+        into, reinit = model.core, ["head.*"]
+    report = import_weights(
+        into,
+        start.path,
+        recipe.weights_format,
+        reinit=reinit,
+        resample="bicubic",
+        adapt_channels=True,
+    )
+    if into is not model:  # what the import has set inside is part of the whole's config
+        name = f"{FAMILIES[family_of(model)].part}_fields"
+        fields = {**getattr(model.config, name), "norm_eps": into.config.norm_eps}
+        model.config = replace(model.config, **{name: fields})
+    return report
+
+
+def choose_preprocess(
+    recipe: Recipe,
+    model: Model,
+    source: Source,
+    samples: Sequence[Sample],
+    start: Start | None,
+    log: Log,
+) -> Preprocess:
+    """As the recipe says, as the weights were trained, or as the data measures; in this order."""
+    config = model.config
+    known = None if start is None else start.preprocess
+    dense: dict[str, Any] = {} if source.task == "classify" else {"whole": True, "crop": 1.0}
+    base = replace(
+        known or Preprocess(),
+        image_size=config.image_size,
+        channels=config.channels,
+        mean=(0.5,),
+        std=(0.5,),
+        # a limit that came with the weights is for the size that came with them
+        longest=known.longest if known and known.image_size == config.image_size else None,
+        **dense,
+    )
+    if recipe.resize is not None:
+        base = replace(base, resize=recipe.resize, longest=None)
+    if source.task == "detect" and base.resize == "shorter":
+        usual = base.longest or round(max(pair("image_size", base.image_size)) * 5 / 3)
+        base = replace(base, longest=recipe.longest or usual)
+    elif recipe.longest is not None:
+        raise ConfigError(f"longest = {recipe.longest} means nothing with resize = {base.resize!r}")
+    if recipe.interpolation is not None:
+        base = replace(base, interpolation=recipe.interpolation)
+    origin = "as given"
+    mean, std = recipe.mean, recipe.std
+    if known is not None and len(known.mean) in (1, config.channels):
+        mean, std = mean or known.mean, std or known.std
+        origin = "as the weights were trained with"
+    if not mean or not std:
+        measured = measure_statistics(source, samples, base)
+        rounded = [tuple(round(v, 4) for v in values) for values in measured]
+        mean, std = mean or rounded[0], std or rounded[1]
+        origin = "measured on the training images"
+    log(f"mean and std: {mean}, {std}, {origin}")
+    return replace(base, mean=mean, std=std)

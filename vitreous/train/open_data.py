@@ -1,0 +1,112 @@
+"""The data of a recipe, opened and found to be usable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from vitreous.data.check.report import bad_samples
+from vitreous.data.formats import BUILT_IN, ON_DISK, open_source
+from vitreous.data.formats.files import FileSource
+from vitreous.data.source import Sample, Source
+from vitreous.errors import DataError
+from vitreous.run_folder import Run
+from vitreous.train.objective import class_counts
+from vitreous.train.recipe import Recipe, read_recipe
+
+Log = Callable[[str], None]
+REPEATED = 50
+"""How often each of a few images is seen between two evaluations."""
+
+
+def stored_recipe(run: Run) -> Recipe | None:
+    """The recipe that a run was begun with, and None where there is no run yet."""
+    path = run.path / "recipe.toml"
+    return Recipe(**read_recipe(path)) if path.is_file() else None
+
+
+def absolute(recipe: Recipe) -> Recipe:
+    """The recipe with paths that mean the same from any folder."""
+
+    def resolved(name: str | None) -> str | None:
+        if name is None:
+            return None
+        kind, _, rest = name.partition(":")
+        if kind in ON_DISK and rest:
+            return f"{kind}:{resolved(rest)}"
+        path = Path(name).expanduser()
+        return str(path.resolve()) if path.exists() and name not in BUILT_IN else name
+
+    return replace(
+        recipe,
+        data=resolved(recipe.data) or recipe.data,
+        weights=resolved(recipe.weights),
+        teacher=resolved(recipe.teacher),
+        names=resolved(recipe.names),
+    )
+
+
+def open_named(recipe: Recipe) -> Source:
+    """The recipe's data as it is: the same split, by its seed, whoever asks."""
+    names = None if recipe.names is None else Path(recipe.names)
+    return open_source(
+        recipe.data,
+        task=recipe.task,
+        download=recipe.download,
+        seed=recipe.seed,
+        val_fraction=recipe.val_fraction,
+        names=names,
+    )
+
+
+def open_usable(recipe: Recipe, log: Log) -> Source:
+    """The recipe's data; what cannot be read is left out only if asked, and said."""
+    source = open_named(recipe)
+    if isinstance(source, FileSource):
+        source.max_pixels = recipe.max_pixels
+    for note in source.notes:
+        log(note)
+    for problem in source.problems:
+        log(f"{problem.file}: {problem.what}")
+    if recipe.on_bad == "skip":
+        bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
+        for problem in bad.values():
+            log(f"left out: {problem.file}: {problem.what}")
+        source.splits = {
+            split: [sample for sample in samples if sample.id not in bad]
+            for split, samples in source.splits.items()
+        }
+    if recipe.overfit:
+        few = list(source.splits.get("train", ())[: recipe.overfit])
+        log(f"overfit: {len(few)} images, {REPEATED} times in each epoch, and measured on the same")
+        source.splits = {"train": few}
+    for split in ("train",) if recipe.overfit else ("train", "val"):
+        if not source.splits.get(split):
+            raise DataError(f"{source.name} has no images in the split {split!r}")
+    if not recipe.overfit:
+        _check_classes(source)
+    return source
+
+
+def parts(recipe: Recipe, source: Source) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    """What an epoch learns from, and what is measured after it."""
+    train = source.splits["train"]
+    return (list(train) * REPEATED, train) if recipe.overfit else (train, source.splits["val"])
+
+
+def _check_classes(source: Source) -> None:
+    """There must be something to tell apart, and something to learn of each class."""
+    if len(source.labels) < 2 and source.task != "detect":
+        raise DataError(
+            f"{source.name} has only the class {source.labels.names[0]!r}: nothing to tell apart"
+        )
+    if source.task != "classify":
+        return  # to know it, every mask would have to be read: 'vitreous data check' does
+    counts = class_counts(source, source.splits["train"]).tolist()
+    missing = [name for name, n in zip(source.labels.names, counts, strict=True) if not n]
+    if missing:
+        raise DataError(
+            f"{source.name} has no image in train that can be used of the class "
+            f"{', '.join(missing)}: add some, or remove the class"
+        )

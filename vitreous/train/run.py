@@ -1,0 +1,176 @@
+"""From a recipe to a finished run: data, model, preprocessing, task, then the loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from vitreous.config import to_dict
+from vitreous.data.augment import Augment, random_by
+from vitreous.data.loader import EvalSet, TrainSet
+from vitreous.data.source import Source
+from vitreous.errors import ConfigError, DataError
+from vitreous.labels import LabelMap
+from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.train import checkpoint
+from vitreous.train.build_model import build, choose_preprocess, find_start
+from vitreous.train.distributed import World, joined, restarts
+from vitreous.train.objective import find_teacher, make_task, sample_weights
+from vitreous.train.open_data import absolute, open_usable, parts, stored_recipe
+from vitreous.train.plan import fill_in, fine_tuning_rate, warn_of_crowded_images
+from vitreous.train.recipe import Recipe, check_task, continued, write_recipe
+from vitreous.train.tensorboard import board
+from vitreous.train.trainer import Event, Trainer
+from vitreous.weights.rules.matching import family_of
+
+Log = Callable[[str], None]
+Watch = Callable[[Event], None]
+
+
+def train(
+    recipe: Recipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    log: Log = lambda text: None,
+    watch: Watch = lambda event: None,
+) -> Run:
+    """Train as `recipe` says, into the folder `out`; with `resume`, go on where it stopped.
+
+    Everything is made and checked before anything is written: what fails leaves `out` as it was.
+    """
+    with joined(recipe.device) as world:
+        quiet: Log = log if world.is_first else (lambda text: None)
+        run = Run(out)
+        # torchrun starts all processes again when one has died: that is a resume.
+        again = world.any(resume or restarts() > 0)
+        stored = stored_recipe(run) if again else None
+        if world.any(world.is_first and run.exists) and not again:
+            raise ConfigError(
+                f"{out} has a run already: choose another --out, or go on with it by --resume"
+            )
+        if stored is not None:
+            recipe = continued(stored, absolute(recipe)) if resume else stored
+        seen = watch if world.is_first else (lambda event: None)
+        trainer, config = prepare(recipe, run, world, quiet, seen)
+        if again:
+            longer = stored is not None and (trainer.recipe.epochs or 0) > (stored.epochs or 0)
+            found = trainer.resume(longer)
+            at = f"resumed at step {trainer.progress.step} of {trainer.steps}"
+            quiet(at if found else "there is no complete checkpoint to go on from; starting")
+            if trainer.progress.finished:
+                quiet("this run is finished; to make it longer, give a larger --epochs")
+                return run
+        if world.is_first:
+            _make_folder(out)
+            run.write_text("recipe.toml", write_recipe(trainer.recipe))
+            run.write_config(config)  # last: from here on there is a run
+        with contextlib.ExitStack() as stack:
+            if recipe.tensorboard and world.is_first:
+                show = board(run.path / "tensorboard", trainer.progress.step)
+                trainer.watch = _both(watch, stack.enter_context(show))
+            trainer.fit()
+        return run
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--out {path}: the folder cannot be made: {error.strerror or error}"
+        ) from error
+
+
+def _both(one: Watch, other: Watch) -> Watch:
+    def watch(event: Event) -> None:
+        one(event)
+        other(event)
+
+    return watch
+
+
+def prepare(
+    recipe: Recipe, run: Run, world: World, log: Log, watch: Watch
+) -> tuple[Trainer, RunConfig]:
+    """Everything that stands before the first step; nothing is written.
+
+    A run that has begun keeps its classes, its model and its preprocessing, whatever the data and
+    the weights it started from look like by now.
+    """
+    recipe = absolute(recipe)
+    source = open_usable(recipe, log)
+    check_task(recipe, source.task)
+    learned, measured = parts(recipe, source)
+    begun = run.read_config() if checkpoint.newest(run.checkpoints) is not None else None
+    if begun is not None:
+        _check_same_classes(begun.labels, source)
+        model, preprocess = begun.create(), begun.preprocess
+    else:
+        recipe = fill_in(recipe, source, len(learned), world, log)
+        start = None if recipe.weights is None else find_start(recipe)
+        with random_by(recipe.seed, "first weights"):
+            model = build(recipe, source, start, log)
+        if source.task == "detect":
+            warn_of_crowded_images(source, model, log)
+        preprocess = choose_preprocess(recipe, model, source, learned, start, log)
+        if recipe.lr is None:
+            recipe = replace(recipe, lr=fine_tuning_rate(model))
+            log(f"lr: {recipe.lr:g}, to fine-tune a model of this width")
+        recipe = replace(
+            recipe,
+            mean=preprocess.mean,
+            std=preprocess.std,
+            resize=preprocess.resize,
+            longest=preprocess.longest,
+            interpolation=preprocess.interpolation,
+        )
+    task = make_task(recipe, source, learned)
+    config = RunConfig(
+        model=model.name,
+        family=family_of(model),
+        config=to_dict(model.config),
+        task=task.name,
+        labels=source.labels,
+        preprocess=preprocess,
+        data=recipe.data,
+        weights=recipe.weights or "",
+        versions=versions(),
+    )
+    augment = Augment(
+        crop=recipe.crop or "none",
+        scale=recipe.scale,
+        zoom=recipe.zoom,
+        flip=bool(recipe.flip),
+        randaugment=recipe.randaugment,
+        jitter=recipe.jitter,
+        erase=recipe.erase,
+        mixup=recipe.mixup,
+        cutmix=recipe.cutmix,
+    )
+    augment.check_channels(preprocess.channels)
+    trainer = Trainer(
+        recipe,
+        run,
+        model,
+        task,
+        TrainSet(source, learned, preprocess, augment, recipe.seed),
+        EvalSet(source, measured, preprocess),
+        world,
+        weights=sample_weights(recipe, source, learned),
+        teacher=find_teacher(recipe, source, preprocess, world),
+        watch=watch,
+        log=log,
+    )
+    return trainer, config
+
+
+def _check_same_classes(before: LabelMap, source: Source) -> None:
+    if source.labels != before:
+        raise DataError(
+            f"{source.name} has the classes {', '.join(source.labels.names)} now; the run that "
+            f"shall go on was begun with {', '.join(before.names)}: start another run, with "
+            "--weights to begin from this one"
+        )

@@ -1,0 +1,367 @@
+"""The one training loop, for every task, on one process or many."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.data.augment import seed_of
+from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, train_batches
+from vitreous.errors import ConfigError, VitreousError
+from vitreous.models.model import Model
+from vitreous.predict import measure
+from vitreous.run_folder import Run
+from vitreous.tasks import Task
+from vitreous.tasks.detect.matching import NotFiniteError
+from vitreous.train import checkpoint
+from vitreous.train.checkpoint import Progress
+from vitreous.train.distributed import World, spread, whole
+from vitreous.train.optimizer import (
+    Average,
+    freeze,
+    parameter_groups,
+    rate_at,
+    resting,
+    set_rate,
+)
+from vitreous.train.recipe import Recipe
+from vitreous.train.state import gather, restore
+
+
+class TrainingError(VitreousError):
+    """A run that cannot go on."""
+
+
+class StoppedError(VitreousError):
+    """A run that was asked to stop, and has saved itself."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class Event:
+    """What the loop tells whoever watches."""
+
+    step: int
+    steps: int
+    epoch: float
+    loss: float
+    lr: float
+    rate: float
+    """Samples per second."""
+    evaluated: dict[str, Any] | None = None
+    primary: str = ""
+    """The name of the number in `evaluated` that counts."""
+
+
+def _named(terms: dict[str, float]) -> dict[str, float]:
+    """The terms of a loss as they are logged; a single one is the loss itself."""
+    return {f"loss_{name}": term for name, term in terms.items()} if len(terms) > 1 else {}
+
+
+class Trainer:
+    """A model on its way: everything that changes while training, and how it changes."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        model: Model,
+        task: Task,
+        train_set: TrainSet,
+        val_set: EvalSet,
+        world: World,
+        *,
+        weights: Tensor | None = None,
+        teacher: Callable[[Tensor], Tensor] | None = None,
+        watch: Callable[[Event], None] = lambda event: None,
+        log: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        assert recipe.batch is not None
+        assert recipe.epochs is not None
+        assert recipe.lr is not None
+        self.recipe, self.run, self.task, self.world = recipe, run, task, world
+        self.train_set, self.val_set = train_set, val_set
+        self.weights, self.teacher, self.watch, self.log = weights, teacher, watch, log
+        count = len(train_set.samples)
+        self.batch = self._batch(recipe.batch, count)
+        self.order = Order(
+            count, self.batch, recipe.seed, 0, 0, world.rank, world.size, weights=weights
+        )
+        self.steps = recipe.epochs * self.order.steps_per_epoch
+        self.model = model.to(world.device)
+        freeze(model, recipe.freeze)
+        self.resting = resting(model)
+        self.spread = spread(model, world, recipe.shard)
+        self.compute = torch.compile(self.spread) if recipe.compile else self.spread
+        self.optimizer = torch.optim.AdamW(
+            parameter_groups(
+                model,
+                lr=recipe.lr,
+                weight_decay=recipe.weight_decay,
+                layer_decay=recipe.layer_decay,
+            ),
+            betas=recipe.betas,
+            fused=not recipe.shard,
+        )
+        self.average = Average(model, recipe.ema) if recipe.ema else None
+        self.progress = Progress()
+        self.terms: dict[str, float] = {}
+        """What the loss of the last step was made of."""
+        self.stop_asked = 0
+
+    def _batch(self, asked: int, count: int) -> int:
+        """What is asked, or as much of it as there are samples."""
+        parts = self.world.size * self.recipe.accumulate
+        into = f"{self.world.size} processes x {self.recipe.accumulate} parts"
+        if asked % parts:
+            raise ConfigError(
+                f"a batch of {asked} does not divide into {into}: choose --batch as a multiple of "
+                f"{parts}"
+            )
+        if asked <= count:
+            return asked
+        if count < parts:
+            raise ConfigError(f"{count} training images do not divide into {into}")
+        self.log(f"batch: {count - count % parts}, not {asked}: there are {count} training images")
+        return count - count % parts
+
+    def fit(self) -> None:
+        """Train to the end, evaluating and saving after each epoch (or `save_every` steps)."""
+        per_epoch = self.order.steps_per_epoch
+        start = self.progress.step
+        self.order.start, self.order.stop = start, self.steps
+        batches = train_batches(self.train_set, self.order, self.recipe.workers or 0)
+        progress, began, counted = self.progress, time.perf_counter(), 0
+        with self._signals():
+            for step in range(start, self.steps):
+                batch = next(batches)
+                loss = self.step(step, batch)
+                progress.step = step + 1
+                if math.isfinite(loss):  # else the step was left out
+                    progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
+                    for name, term in self.terms.items():
+                        progress.terms[name] = progress.terms.get(name, 0.0) + term
+                counted += self.batch
+                rate = counted / (time.perf_counter() - began)
+                event = Event(step + 1, self.steps, (step + 1) / per_epoch, loss, self.lr, rate)
+                ends_epoch = (step + 1) % per_epoch == 0
+                last = step + 1 == self.steps
+                if ends_epoch or last:
+                    mean = progress.loss / max(progress.losses, 1)
+                    event.evaluated, event.loss = self._evaluate(step + 1, mean), mean
+                    event.primary = self.task.primary
+                    progress.loss, progress.losses, progress.terms = 0.0, 0, {}
+                    began, counted = time.perf_counter(), 0
+                elif self.recipe.log_every and (step + 1) % self.recipe.log_every == 0:
+                    self._log(event.step, "step", loss=loss, **_named(self.terms))
+                self.watch(event)
+                if event.evaluated is not None and 0 < self.recipe.patience <= progress.waited:
+                    last = True
+                    self.log(
+                        f"stopped early: no better in {progress.waited} evaluations than at step "
+                        f"{progress.best_step}"
+                    )
+                progress.finished = last
+                due = self.recipe.save_every and (step + 1) % self.recipe.save_every == 0
+                stop = self.world.any(self.stop_asked > 0)
+                if ends_epoch or last or due or stop:
+                    self.save()
+                if stop and not last:
+                    raise StoppedError(
+                        f"stopped at step {step + 1} of {self.steps} and saved; go on with "
+                        f"vitreous train --resume --out {self.run.path}",
+                        code=128 + (self.stop_asked or signal.SIGTERM),
+                    )
+                if last:
+                    return
+
+    def resume(self, longer: bool = False) -> bool:
+        """Continue from the newest valid checkpoint, if there is one.
+
+        A run that is made longer was finished, or stopped early; it gets its patience back.
+        """
+        found = checkpoint.newest(self.run.checkpoints)
+        if found is None:
+            return False
+        tensors, self.progress = checkpoint.load(found)
+        restore(tensors, self.model, self.optimizer, self.average)
+        if longer:
+            self.progress.finished, self.progress.waited = False, 0
+        if self.world.is_first:
+            self.run.forget_after(self.progress.step)
+        return True
+
+    def save(self) -> None:
+        tensors = gather(self.model, self.optimizer, self.average)
+        if self.world.is_first:
+            checkpoint.save(self.run.checkpoints, tensors, self.progress)
+            checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)
+        self.world.wait()
+
+    def step(self, step: int, batch: Batch, lr: float | None = None) -> float:
+        """One update; returns the loss. The random numbers of dropout depend on the step alone.
+
+        `lr` is the learning rate instead of the schedule's.
+        """
+        recipe, parts = self.recipe, self.recipe.accumulate
+        assert recipe.lr is not None
+        torch.default_generator.manual_seed(seed_of(recipe.seed, step, self.world.rank, "model"))
+        scale = rate_at(step, self.steps, warmup=recipe.warmup, final=recipe.final_lr)
+        set_rate(self.optimizer, recipe.lr * scale if lr is None else lr)
+        self.spread.train()
+        for module in self.resting:
+            module.eval()
+        self.optimizer.zero_grad(set_to_none=True)
+        batch = batch.to(self.world.device)
+        extra = self._counted(batch)
+        total: dict[str, Tensor] = {}
+        for number in range(parts):
+            part = batch.part(number, parts) if parts > 1 else batch
+            last = number == parts - 1
+            with self._without_sync(not last), self._precision():
+                output = self.compute(part.images)
+                if self.teacher is not None:
+                    extra["teacher"] = self.teacher(part.images)
+                terms = self._terms(output, part, extra)
+                (torch.stack(list(terms.values())).sum() / parts).backward()
+            for name, term in terms.items():
+                total[name] = total.get(name, 0) + term.detach() / parts
+        norm = self._clip()
+        each = self.world.add_up(torch.stack(list(total.values())).cpu()) / self.world.size
+        mean = each.sum().item()
+        self.terms = dict(zip(total, each.tolist(), strict=True))
+        if not math.isfinite(mean) or not math.isfinite(norm):
+            self._not_finite(step, mean, norm, batch.ids)
+            return mean
+        self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.model, step)
+        return mean
+
+    def _counted(self, batch: Batch) -> dict[str, Any]:
+        """Where batches differ in how many things the loss is a mean over: how many these are, on
+        average of processes and parts. So the loss does not depend on how a batch is divided."""
+        count = self.task.count_of(batch.targets)
+        if count is None:
+            return {}
+        total = self.world.add_up(torch.tensor(float(count))).item()
+        return {"count": total / (self.world.size * self.recipe.accumulate)}
+
+    def _terms(self, output: Any, part: Batch, extra: dict[str, Any]) -> dict[str, Tensor]:
+        try:
+            return self.task.loss(output, part.targets, **extra)
+        except NotFiniteError as error:
+            raise TrainingError(f"{part.ids[error.sample]}: {error}") from None
+
+    def _clip(self) -> float:
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        limit = self.recipe.clip or math.inf
+        norm = nn.utils.clip_grad_norm_(parameters, limit, foreach=True)
+        return float(whole(norm))
+
+    def _not_finite(self, step: int, loss: float, norm: float, ids: list[str]) -> None:
+        """Leave the step out if that is allowed, else stop; either way say which samples it was."""
+        self.progress.skipped += 1
+        what = f"step {step + 1}: loss {loss}, gradient norm {norm}; samples {', '.join(ids)}"
+        if self.progress.skipped > self.recipe.skip_nonfinite:
+            raise TrainingError(
+                f"the loss is not finite at {what}. Look at these images; a smaller --lr, or "
+                "--precision float32, often helps"
+            )
+        self.log(f"left out {what}")
+        self._log(step + 1, "skipped", loss=str(loss), samples=ids)
+
+    def _evaluate(self, step: int, train_loss: float) -> dict[str, Any]:
+        with self._averaged():
+            # The parts of a divided model must be asked equally often: each takes all samples.
+            all_alike = self.recipe.shard
+            rank, size = (0, 1) if all_alike else (self.world.rank, self.world.size)
+            preprocess = self.val_set.preprocess
+            batch = min(2 * self.batch, preprocess.at_once) if preprocess.whole else 2 * self.batch
+            batches = eval_batches(self.val_set, batch, 0, rank, size)
+            metrics = measure(self.model, self.task, batches, self.world.device)
+            counts = metrics.counts()
+            if not all_alike:
+                counts = metrics.merge(self.world.gather(counts))
+            result = metrics.compute(counts)
+            primary = result[self.task.primary]
+            better = self.progress.best is None or primary > self.progress.best
+            if better:
+                self.progress.best, self.progress.best_step = primary, step
+                self.progress.waited = 0
+                state = {name: whole(v) for name, v in self.model.state_dict().items()}
+                if self.world.is_first:
+                    self.run.write_weights(self.model, state)
+            else:
+                self.progress.waited += 1
+        numbers = {k: v for k, v in result.items() if isinstance(v, int | float)}
+        losses = max(self.progress.losses, 1)
+        terms = {name: term / losses for name, term in self.progress.terms.items()}
+        self._log(step, "evaluation", train_loss=train_loss, **_named(terms), **numbers)
+        self.world.wait()
+        return result
+
+    @property
+    def lr(self) -> float:
+        """The learning rate as it stands, of what is nearest to the head."""
+        group = self.optimizer.param_groups[-1]
+        return float(group["lr"] / group["scale"])
+
+    def _log(self, step: int, kind: str, **values: Any) -> None:
+        if self.world.is_first:
+            epoch = step / self.order.steps_per_epoch
+            self.run.log(step=step, kind=kind, epoch=epoch, lr=self.lr, **values)
+
+    @contextlib.contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Inside, the model has the averaged weights."""
+        if self.average is None:
+            yield
+            return
+        own = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.model.load_state_dict(self.average.state)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(own)
+
+    def _without_sync(self, wanted: bool) -> contextlib.AbstractContextManager[Any]:
+        if wanted and isinstance(self.spread, nn.parallel.DistributedDataParallel):
+            return self.spread.no_sync()
+        return contextlib.nullcontext()
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        if self.recipe.precision == "bfloat16":
+            return torch.autocast(self.world.device.type, torch.bfloat16)
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Inside, Ctrl-C and SIGTERM ask the loop to save and stop; a second one stops at once."""
+
+        def ask(number: int, frame: object) -> None:
+            if self.stop_asked:
+                raise KeyboardInterrupt
+            self.stop_asked = number
+
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are the main thread's
+            return
+        before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Other people's weight files: read without running their code, written atomically."""

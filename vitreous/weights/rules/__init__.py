@@ -1,0 +1,1 @@
+"""Checkpoint formats as rules, and the one interpreter that reads them in both directions."""

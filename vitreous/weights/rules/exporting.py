@@ -1,0 +1,89 @@
+"""Weights to every library: the rules read from right to left."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitreous.errors import CheckpointError
+from vitreous.layers.position import Learned1d
+from vitreous.models.model import Model
+from vitreous.weights.rules.formats import find_format
+from vitreous.weights.rules.language import to_theirs
+from vitreous.weights.rules.matching import axes_of, family_of, title
+
+NAMED = 10
+"""Parameters that a message lists."""
+
+
+def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
+    """The model's weights in another library's names and layouts, ready for its strict loading."""
+    rules = find_format(format, family_of(model))
+    axes = axes_of(model)
+    ours = {name: value.detach() for name, value in model.state_dict().items()}
+    covered = {name: rules.rule_for(name) for name in ours}
+    unknown = [name for name, rule in covered.items() if rule is None]
+    unable = rules.cannot_say(model.config)
+    if unknown:
+        more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
+        nor = f". Nor can its models compute with {'; '.join(unable)}" if unable else ""
+        raise CheckpointError(
+            f"format {rules.name!r} has no place for {len(unknown)} parameters of {title(model)}: "
+            f"{', '.join(unknown[:NAMED])}{more}{nor}. Choose another format, or write rules "
+            "(docs/formats.md)"
+        )
+    if unable:
+        raise CheckpointError(
+            f"models of {rules.name} cannot compute what {title(model)} does, although the weights "
+            f"would fit: {'; '.join(unable)}"
+        )
+    result: dict[str, Tensor] = {}
+    written_by: dict[str, str] = {}
+    for name, found in covered.items():
+        if found is not None and found[0].rows != "tokens":
+            ours = _with_rows(ours, name, found[0].rows, model)
+    for name, found in covered.items():
+        assert found is not None
+        keys = rules.written(*found, axes, ours)
+        for key, tensor in zip(keys, to_theirs(found[0], ours[name], len(keys), axes), strict=True):
+            if key in written_by:
+                raise CheckpointError(
+                    f"format {rules.name!r} writes {written_by[key]} and {name} to the same key "
+                    f"{key!r}: a placeholder is missing in the rule for {found[0].ours!r}"
+                )
+            result[key] = tensor.contiguous()
+            written_by[key] = name
+    for name, value in model.derived().items():
+        derived = rules.rule_for(name, derived=True)
+        if derived is not None:
+            (key,) = rules.written(*derived, axes, ours)
+            (result[key],) = to_theirs(derived[0], value, 1, axes)
+    for rule in rules.rules:
+        wanted = rule.when is None or fnmatch.filter(ours, rule.when)
+        if rule.if_absent is not None and rule.ours not in ours and wanted:
+            shape = [axes[size] if isinstance(size, str) else size for size in rule.if_absent]
+            result[rules.written(rule, {}, axes, ours)[0]] = torch.zeros(shape)
+    return result
+
+
+def _with_rows(ours: dict[str, Tensor], name: str, rows: str, model: Model) -> dict[str, Tensor]:
+    """Our tensors, the position table with rows for all tokens before the patches, or for none."""
+    owner, prefix = name.rpartition(".")[0], name.removesuffix("position.table") + "prefix."
+    position = model.get_submodule(owner)
+    assert isinstance(position, Learned1d), "only a learned table has rows"
+    table, count = ours[name], position.rows
+    changed = dict(ours)
+    if rows == "all":
+        registers = ours.get(prefix + "registers")
+        if registers is not None:
+            nothing = torch.zeros_like(registers)
+            changed[name] = torch.cat((table[:count], nothing, table[count:]))
+        return changed
+    # A token plus its row is a token: without rows, the outputs stay the same.
+    for row, token in enumerate(("class_token", "distillation_token")[:count]):
+        changed[prefix + token] = ours[prefix + token] + table[row]
+    changed[name] = table[count:]
+    return changed

@@ -1,0 +1,164 @@
+"""The built-in formats, one folder each with a TOML file per kind of model, and how they are read.
+
+A user's own file of rules is read by the same function.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Container
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from einops import EinopsError
+from einops.parsing import ParsedExpression
+
+from vitreous.config import from_dict, read_toml
+from vitreous.errors import ConfigError, did_you_mean
+from vitreous.weights.rules.language import Alternative, Format, Rule, placeholders
+
+FOLDER = Path(__file__).parent
+OWN = "vitreous"
+"""Our own names and layouts: safetensors with the model's config inside."""
+
+
+@functools.cache
+def formats() -> dict[str, tuple[Format, ...]]:
+    """The built-in formats, by name; each has a rule set per kind of model."""
+    found: dict[str, tuple[Format, ...]] = {}
+    for path in sorted(FOLDER.glob("*/*.toml")):
+        name = path.parent.name
+        found[name] = (*found.get(name, ()), read_format(path, name=name))
+    return found
+
+
+def find_format(name: str | Path, family: str) -> Format:
+    """The rules for `family` in a built-in format, or in a TOML file of the user's."""
+    if str(name) == OWN:
+        return Format(OWN, rules=(Rule("{all}", ("{all}",)),), about="our own names")
+    if str(name).endswith(".toml"):
+        return read_format(Path(name), name=str(name))
+    known = formats()
+    if name not in known:
+        hint = did_you_mean(str(name), [*known, OWN])
+        raise ConfigError(
+            f"unknown format {str(name)!r}{hint or ': use ' + ', '.join([*known, OWN])}"
+            ", or the path of a .toml file with rules of your own"
+        )
+    for rules in known[str(name)]:
+        if family in rules.families:
+            return rules
+    able = [n for n, sets in known.items() if any(family in s.families for s in sets)]
+    raise ConfigError(
+        f"format {str(name)!r} has no rules for {family} models: "
+        f"use {', '.join([*able, OWN])}, or a .toml file with rules of your own"
+    )
+
+
+def read_format(path: Path, name: str) -> Format:
+    """Rules from a TOML file. `same_as` takes over another file's, with changes."""
+    data = read_toml(path, "rules")
+    base: Format | None = None
+    if "same_as" in data:
+        origin = str(data["same_as"])
+        source = FOLDER / f"{origin}.toml"
+        if not source.is_file():
+            known = [f"{p.parent.name}/{p.stem}" for p in sorted(FOLDER.glob("*/*.toml"))]
+            raise ConfigError(f"{path}: same_as = {origin!r}: use one of {', '.join(known)}")
+        base = read_format(source, name=name)
+    rules = data.pop("rules", {})
+    alternatives = data.pop("alternatives", {})
+    derived = data.pop("derived", None)
+    if not all(isinstance(table, dict) for table in (rules, alternatives, derived or {})):
+        raise ConfigError(f"{path}: [rules], [derived] and [alternatives] must be tables")
+    if not rules and base is None:
+        raise ConfigError(f"{path}: expected a table [rules] of our names and theirs")
+    data["alternatives"] = {
+        key: _read_alternatives(path, key, rows) for key, rows in alternatives.items()
+    }
+    spelled = {**(base.alternatives if base else {}), **data["alternatives"]}
+    data["rules"] = tuple(_read_rule(path, ours, row, spelled) for ours, row in rules.items())
+    if derived is not None:
+        data["derived"] = tuple(_read_rule(path, k, row, spelled) for k, row in derived.items())
+    read = from_dict(Format, {"name": name, **data}, where=str(path))
+    _check_numbers(path, read)
+    if base is None:
+        return read
+    return replace(
+        base,
+        **{key: getattr(read, key) for key in data if key not in ("rules", "alternatives")},
+        rules=read.rules + base.rules,
+        alternatives=spelled,
+    )
+
+
+def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) -> Rule:
+    where = f"{path}, rule {ours!r}"
+    fields = dict(row) if isinstance(row, dict) else {"theirs": row}
+    if isinstance(fields.get("theirs"), str):
+        fields["theirs"] = (fields["theirs"],)
+    rule = from_dict(Rule, {"ours": ours, "theirs": (), **fields}, where=where)
+    if not rule.theirs:
+        raise ConfigError(f"{where}: 'theirs' is missing")
+    if rule.rows not in ("tokens", "all", "patches"):
+        raise ConfigError(f"{where}: rows must be tokens, all or patches")
+    if rule.rows != "tokens" and not ours.endswith("position.table"):
+        raise ConfigError(f"{where}: only position.table has rows")
+    if rule.parts and (rule.pattern is not None or len(rule.parts) != len(rule.theirs)):
+        raise ConfigError(f"{where}: parts gives a number for each key, and goes without a pattern")
+    unknown = [axis for axis in rule.if_absent or () if isinstance(axis, str) and axis != "dim"]
+    if unknown:
+        raise ConfigError(f"{where}: if_absent has numbers and 'dim', not {unknown[0]!r}")
+    _check_placeholders(where, rule, alternatives)
+    if rule.pattern is not None:
+        _check_pattern(where, rule.pattern)
+    return rule
+
+
+def _check_placeholders(where: str, rule: Rule, alternatives: Container[str]) -> None:
+    try:
+        known = placeholders(rule.ours)
+        for name in (name for template in rule.theirs for name in placeholders(template)):
+            if name not in known and name not in alternatives and name != "head":
+                raise ConfigError(
+                    f"{where}: {{{name}}} is not in our name, nor among the alternatives"
+                )
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _check_pattern(where: str, pattern: str) -> None:
+    remedy = "a pattern reads 'theirs -> ours' with the same axes on both sides, like 'i o -> o i'"
+    if pattern.count("->") != 1:
+        raise ConfigError(f"{where}: {pattern!r}: {remedy}")
+    try:
+        left, right = (ParsedExpression(side).identifiers for side in pattern.split("->"))
+    except EinopsError as error:
+        raise ConfigError(f"{where}: {pattern!r}: {error}: {remedy}") from error
+    if left != right:
+        raise ConfigError(f"{where}: {pattern!r}: {remedy}")
+
+
+def _read_alternatives(path: Path, key: str, rows: Any) -> tuple[Alternative, ...]:
+    where = f"{path}, alternatives of {key!r}"
+    if not isinstance(rows, list):
+        raise ConfigError(f"{where}: expected a list of spellings")
+    read = tuple(
+        from_dict(Alternative, row if isinstance(row, dict) else {"name": row}, where=where)
+        for row in rows
+    )
+    if all(alternative.when or alternative.unless for alternative in read):
+        raise ConfigError(f"{where}: one of them must be without 'when', to be written otherwise")
+    return read
+
+
+def _check_numbers(path: Path, read: Format) -> None:
+    for name, value in read.numbers.items():
+        if name != "norm_eps":
+            raise ConfigError(f"{path}: numbers can say norm_eps, not {name}: create the model so")
+        if isinstance(value, bool) or not isinstance(value, float) or not 0 < value < 1:
+            raise ConfigError(f"{path}: norm_eps = {value!r}: expected a small number, like 1e-6")
+    for name, values in read.choices.items():
+        if not isinstance(values, list | tuple):
+            raise ConfigError(f"{path}: choices of {name}: expected a list")
