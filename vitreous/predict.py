@@ -27,10 +27,10 @@ from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig
-from vitreous.tasks import TASKS, Detect, Task
+from vitreous.tasks import task_class
 from vitreous.tasks.detect.coco_results import Said
-from vitreous.tasks.detect.task import Answer
-from vitreous.tasks.task import Metrics
+from vitreous.tasks.detect.task import Answer, Detect
+from vitreous.tasks.task import Metrics, Task
 from vitreous.weights.rules.importing import import_weights
 
 if TYPE_CHECKING:
@@ -324,4 +324,4 @@ def load(run: str | Path, device: str | torch.device | None = None) -> Predictor
     config: RunConfig = folder.read_config()
     model = config.create()
     import_weights(model, folder.weights, "vitreous")
-    return Predictor(model, config.preprocess, TASKS[config.task](config.labels), found)
+    return Predictor(model, config.preprocess, task_class(config.task)(config.labels), found)

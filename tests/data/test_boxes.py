@@ -73,12 +73,12 @@ def test_boxes_inside_stay_as_they_are():
 
 
 def shapes(**options):
-    return open_source("shapes", task="detect", **options)
+    return open_source("shapes", truth="boxes", **options)
 
 
 def test_shapes_have_tight_boxes():
-    source, masks = shapes(), open_source("shapes", task="segment")
-    assert (source.task, source.labels.names) == ("detect", SHAPES)
+    source, masks = shapes(), open_source("shapes", truth="mask")
+    assert (source.truth_kind, source.labels.names) == ("boxes", SHAPES)
     assert source.labels.external == (1, 2, 3, 4, 5, 6), "as the masks call them"
     counts = set()
     for sample in source.splits["train"][:60]:
@@ -139,8 +139,8 @@ def test_the_check_finds_nothing_wrong_with_shapes():
     source.splits = {split: part[:40] for split, part in source.splits.items()}
     report = check(source)
     assert report.problems == []
-    assert (report.task, report.empty, report.cut) == (
-        "detect",
+    assert (report.truth, report.empty, report.cut) == (
+        "boxes",
         {"train": 0, "val": 0, "test": 0},
         {"train": 0, "val": 0, "test": 0},
     )
@@ -201,7 +201,7 @@ def test_what_is_counted(tmp_path):
     )
     coco(tmp_path, [boxed(1, 1, [5, 5, 20, 20], 2)], split="val")
     report = checked(tmp_path)
-    assert (report.kind, report.task, report.splits) == ("coco", "detect", {"train": 3, "val": 1})
+    assert (report.kind, report.truth, report.splits) == ("coco", "boxes", {"train": 3, "val": 1})
     assert report.classes == {"cat": {"train": 2, "val": 0}, "dog": {"train": 1, "val": 1}}
     assert report.objects == {"cat": {"train": 4, "val": 0}, "dog": {"train": 1, "val": 1}}
     assert report.crowd == {"train": 1, "val": 0}

@@ -40,7 +40,7 @@ def good(tmp_path):
 
 def test_what_was_understood(good):
     report = check(open_source(good))
-    assert (report.kind, report.task) == ("folder", "classify")
+    assert (report.kind, report.truth) == ("folder", "class")
     assert report.splits == {"train": 8, "val": 4}
     assert report.classes == {"cat": {"train": 4, "val": 2}, "dog": {"train": 4, "val": 2}}
     assert report.sizes["median"] == report.sizes["most_common"] == [8, 6]

@@ -48,7 +48,7 @@ def test_what_was_understood(data):
     values[0] = 3
     mask(data / "train" / "masks" / "train0.png", values)
     report = checked(data)
-    assert (report.kind, report.task) == ("masks", "segment")
+    assert (report.kind, report.truth) == ("masks", "mask")
     assert report.splits == {"train": 3, "val": 2}
     assert report.classes == {"sky": {"train": 2, "val": 2}, "road": {"train": 3, "val": 2}}
     assert report.pixels == {"sky": {"train": 48, "val": 48}, "road": {"train": 56, "val": 48}}
@@ -247,7 +247,7 @@ def test_names_that_all_begin_alike_say_nothing(tmp_path):
 
 
 def test_shapes_are_good():
-    source = open_source("shapes", task="segment")
+    source = open_source("shapes", truth="mask")
     source.splits = {split: part[:40] for split, part in source.splits.items()}
     report = check(source)
     assert [
@@ -270,7 +270,7 @@ def test_outlines_of_coco(tmp_path):
         "categories": [{"id": 1, "name": "thing"}],
     }
     (tmp_path / "a.json").write_text(json.dumps(values))
-    source = open_source(tmp_path / "a.json", task="segment", val_fraction=0)
+    source = open_source(tmp_path / "a.json", truth="mask", val_fraction=0)
     report = check(source)
     assert report.pixels == {"background": {"train": 72}, "thing": {"train": 24}}
     assert [(p.file, p.what) for p in report.fatal] == [
@@ -325,6 +325,6 @@ def test_command_names_bad_masks(data, capsys):
 
 def test_command_takes_the_task(data, capsys):
     assert main(["data", "check", str(data), "--task", "classify"]) == 2
-    assert "is data to segment, not to classify" in capsys.readouterr().err
+    assert "ground truth is mask; class is wanted" in capsys.readouterr().err
     assert main(["data", "check", "digits", "--task", "segment"]) == 2
-    assert "is data to classify, not to segment" in capsys.readouterr().err
+    assert "ground truth is class; mask is wanted" in capsys.readouterr().err

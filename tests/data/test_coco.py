@@ -62,7 +62,7 @@ def write(path, annotations, images=("1.png",), categories=CATEGORIES, folder=No
 
 
 def opened(path, **options):
-    return open_source(path, **{"task": "segment", "val_fraction": 0, **options})
+    return open_source(path, **{"truth": "mask", "val_fraction": 0, **options})
 
 
 def truth(path, **options):
@@ -128,7 +128,7 @@ def test_background(tmp_path):
     source = opened(path)
     assert source.labels.names == ("background", "cat", "dog")
     assert source.labels.external == ("background", 3, 7)
-    assert (source.kind, source.task) == ("coco", "segment")
+    assert (source.kind, source.truth_kind) == ("coco", "mask")
     assert any("pixels of no object are the class 'background'" in note for note in source.notes)
     assert "train: 1 images have no objects" in source.notes
     masks = [source.truth(sample) for sample in source.splits["train"]]
@@ -275,14 +275,14 @@ def test_other_json_files_do_not_make_a_folder_cocos(tmp_path):
         Image.new("L", (4, 4)).save(tmp_path / name / "1.png")
     (tmp_path / "annotations").mkdir()
     (tmp_path / "annotations" / "train.json").write_text('{"cat/1.png": "asleep"}')
-    assert open_source(tmp_path, task=None).kind == "folder"
+    assert open_source(tmp_path, truth=None).kind == "folder"
 
 
 def test_the_usual_task_is_to_detect(tmp_path):
     path = write(tmp_path / "a.json", [square(1)])
-    assert open_source(path, val_fraction=0).task == "detect"
-    with pytest.raises(DataError, match="was read as coco, which is data to detect or segment, no"):
-        open_source(path, task="classify")
+    assert open_source(path, val_fraction=0).truth_kind == "boxes"
+    with pytest.raises(DataError, match=r"coco.* ground truth is boxes or mask"):
+        open_source(path, truth="class")
 
 
 def test_val_is_held_out(tmp_path):
@@ -499,7 +499,7 @@ def boxed(number, box, category=3, image=1, **more):
 
 
 def detect(path, **options):
-    return opened(path, **{"task": None, **options})
+    return opened(path, **{"truth": None, **options})
 
 
 def first_boxes(path, **options):
@@ -519,7 +519,7 @@ def test_truth_of_boxes(tmp_path):
     ]
     path = write(tmp_path / "a.json", annotations, ["1.png", "empty.png"])
     source = detect(path)
-    assert (source.kind, source.task) == ("coco", "detect")
+    assert (source.kind, source.truth_kind) == ("coco", "boxes")
     assert (source.labels.names, source.labels.external) == (("cat", "dog"), (3, 7))
     for one in (source, pickle.loads(pickle.dumps(source))):
         truth, empty = map(one.truth, one.splits["train"])

@@ -18,7 +18,7 @@ from mask_files import NAMES, bad_masks, image, mask, pairs
 from PIL import Image
 
 from vitreous.data.decode.masks import read_mask
-from vitreous.data.formats import ON_DISK, PREFIXES, TASKS, open_source, same_source
+from vitreous.data.formats import ON_DISK, PREFIXES, TRUTHS, open_source, same_source
 from vitreous.data.formats.names import changed_names, mask_labels, with_names
 from vitreous.data.formats.scenes import SHAPES
 from vitreous.data.source import IGNORED, Sample
@@ -82,7 +82,7 @@ def test_layouts(tmp_path, layout, split):
     pairs(tmp_path, layout)
     for name in (tmp_path, f"masks:{tmp_path}"):
         source = opened(name, val_fraction=0)
-        assert (source.kind, source.task) == ("masks", "segment")
+        assert (source.kind, source.truth_kind) == ("masks", "mask")
         assert ids(source) == {split: [layout]}
         sample = source.splits[split][0]
         assert source.truth(sample).shape == (6, 8)
@@ -128,7 +128,7 @@ def test_pascal_voc(tmp_path):
     (lists / "train.txt").write_text("a\nc\n")
     (lists / "val.txt").write_text("b\n\nnowhere\n")
     (lists / "trainval.txt").write_text("a\nb\nc\n")
-    source = opened(tmp_path, task="segment")
+    source = opened(tmp_path, truth="mask")
     assert ids(source) == {
         "train": [(f"JPEGImages/{i}.jpg", f"SegmentationClass/{i}.png") for i in "ac"],
         "val": [("JPEGImages/b.jpg", "SegmentationClass/b.png"), ("JPEGImages/nowhere.jpg", "")],
@@ -141,12 +141,12 @@ def test_pascal_voc(tmp_path):
     (lists / "train.txt").unlink()
     (lists / "val.txt").unlink()
     assert (
-        sum(len(part) for part in opened(tmp_path, task="segment").splits.values()) == 3
+        sum(len(part) for part in opened(tmp_path, truth="mask").splits.values()) == 3
     )  # trainval.txt
     (lists / "val.txt").write_text("/JPEGImages/a.jpg /SegmentationClass/a.png\n")
     (lists / "train.txt").write_text("a\n")
     with pytest.raises(DataError, match=r"val\.txt: a is in train\.txt too"):
-        opened(tmp_path, task="segment")
+        opened(tmp_path, truth="mask")
 
 
 def test_cityscapes_has_more_than_masks_among_the_masks(tmp_path):
@@ -248,16 +248,20 @@ def test_names_that_are_not_utf8(tmp_path):
 
 
 def test_the_task_must_fit_the_data(data, tmp_path):
-    assert opened(data, task="segment").task == "segment"
-    with pytest.raises(DataError, match="was read as masks, which is data to segment, not to clas"):
-        opened(data, task="classify")
+    assert opened(data, truth="mask").truth_kind == "mask"
+    with pytest.raises(DataError, match=r"masks.* ground truth is mask; class"):
+        opened(data, truth="class")
     for name in ("digits", "torchvision:MNIST"):
-        with pytest.raises(DataError, match="is data to classify, not to segment: that takes fold"):
-            open_source(name, task="segment")
-    with pytest.raises(ConfigError, match=r"task = 'segmnt'.*did you mean 'segment'"):
-        open_source("shapes", task="segmnt")
-    assert open_source("shapes").task == open_source("digits", task="classify").task == "classify"
-    assert set(TASKS) == {*PREFIXES, "digits"}
+        with pytest.raises(DataError, match="ground truth is class; mask"):
+            open_source(name, truth="mask")
+    with pytest.raises(ConfigError, match=r"'masc'.*did you mean 'mask'"):
+        open_source("shapes", truth="masc")
+    assert (
+        open_source("shapes").truth_kind
+        == open_source("digits", truth="class").truth_kind
+        == "class"
+    )
+    assert set(TRUTHS) == {*PREFIXES, "digits"}
 
 
 def test_the_same_data_under_other_names(data):
@@ -584,15 +588,15 @@ def test_a_value_for_no_label_must_be_declared(data, value):
 
 
 def test_shapes_to_segment():
-    source = open_source("shapes:20", task="segment")
-    assert (source.task, source.labels.names) == ("segment", ("background", *SHAPES))
+    source = open_source("shapes:20", truth="mask")
+    assert (source.truth_kind, source.labels.names) == ("mask", ("background", *SHAPES))
     assert source.labels.external == tuple(range(7))
     assert {split: len(part) for split, part in source.splits.items()} == {
         "train": 20,
         "val": 20,
         "test": 40,
     }
-    assert len(open_source("shapes", task="segment").splits["test"]) == 600
+    assert len(open_source("shapes", truth="mask").splits["test"]) == 600
     seen, kinds = set(), set()
     for sample in source.splits["train"]:
         picture, truth = source.image(sample), source.truth(sample)
@@ -613,9 +617,9 @@ def test_shapes_to_segment():
 
 
 def test_shapes_to_segment_are_a_function_of_seed_split_and_number():
-    source = open_source("shapes", task="segment")
+    source = open_source("shapes", truth="mask")
     first, last = source.splits["train"][0], source.splits["train"][1999]
-    again = pickle.loads(pickle.dumps(open_source("shapes:7", task="segment")))
+    again = pickle.loads(pickle.dumps(open_source("shapes:7", truth="mask")))
     truth, picture = source.truth(first), source.image(first)
     source.truth(last)
     assert torch.equal(again.truth(first), truth)
@@ -624,7 +628,7 @@ def test_shapes_to_segment_are_a_function_of_seed_split_and_number():
     picture += 1
     assert torch.equal(source.truth(first), truth - 1), "what is given away is a copy"
     assert torch.equal(source.image(first), picture - 1)
-    other = open_source("shapes", task="segment", seed=1)
+    other = open_source("shapes", truth="mask", seed=1)
     assert not torch.equal(other.truth(first), source.truth(first))
     assert not torch.equal(source.truth(source.splits["val"][0]), source.truth(first))
 

@@ -93,7 +93,7 @@ def test_no_val_if_none_is_wanted(tmp_path):
 def test_class_folders_without_splits(tmp_path):
     names = [f"{name}/{i}.png" for name in ("class10", "class2") for i in range(20)]
     source = open_source(tree(tmp_path, *names))
-    assert (source.kind, source.task) == ("folder", "classify")
+    assert (source.kind, source.truth_kind) == ("folder", "class")
     assert source.labels.names == ("class2", "class10")
     assert {split: len(samples) for split, samples in source.splits.items()} == {
         "train": 36,

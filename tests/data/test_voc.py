@@ -71,7 +71,7 @@ def test_pixels_are_counted_from_1_and_the_last_belongs_to_the_box(tmp_path):
     )
     put(tmp_path, "b", xml(file="b.jpg"))
     source = opened(tmp_path)
-    assert (source.kind, source.task, source.problems) == ("voc", "detect", [])
+    assert (source.kind, source.truth_kind, source.problems) == ("voc", "boxes", [])
     assert source.labels.names == source.labels.external == ("cat", "dog")
     sample, empty = source.splits["train"]
     for one in (source, pickle.loads(pickle.dumps(source))):
@@ -180,13 +180,13 @@ def test_boxes_and_masks_in_one_folder(tmp_path):
     (tmp_path / "SegmentationClass").mkdir()
     Image.new("L", (WIDTH, HEIGHT)).save(tmp_path / "SegmentationClass" / "a.png")
     source = opened(tmp_path)
-    assert (source.kind, source.task) == ("voc", "detect")
-    assert "was read as voc to detect; --task segment reads it as masks" in source.notes
-    source = opened(tmp_path, task="segment")
-    assert (source.kind, source.task) == ("masks", "segment")
-    assert "was read as masks to segment; --task detect reads it as voc" in source.notes
-    with pytest.raises(DataError, match="was read as voc or masks, which is data to detect or seg"):
-        opened(tmp_path, task="classify")
+    assert (source.kind, source.truth_kind) == ("voc", "boxes")
+    assert "was read as voc; masks:PATH reads it as masks" in source.notes
+    source = opened(tmp_path, truth="mask")
+    assert (source.kind, source.truth_kind) == ("masks", "mask")
+    assert "was read as masks; voc:PATH reads it as voc" in source.notes
+    with pytest.raises(DataError, match="voc or masks, whose ground truth is boxes or mask"):
+        opened(tmp_path, truth="class")
 
 
 def test_other_xml_files_do_not_make_a_folder_vocs(tmp_path):

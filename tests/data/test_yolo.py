@@ -65,7 +65,7 @@ def test_lines_are_parts_of_the_image(tmp_path):
     put(tmp_path, "b", "")
     image(tmp_path / "images" / "c.jpg")
     source = opened(tmp_path)
-    assert (source.kind, source.task) == ("yolo", "detect")
+    assert (source.kind, source.truth_kind) == ("yolo", "boxes")
     assert (source.labels.names, source.labels.external) == (("0", "1", "2"), (0, 1, 2))
     first, *empty = source.splits["train"]
     for one in (source, pickle.loads(pickle.dumps(source))):
@@ -245,7 +245,7 @@ def test_yolo_and_voc_in_one_folder(tmp_path):
     text(tmp_path / "annotations" / "a.xml", "<annotation></annotation>")
     source = opened(tmp_path)
     assert source.kind == "yolo"
-    assert "was read as yolo to detect; voc:PATH reads it as voc" in source.notes
+    assert "was read as yolo; voc:PATH reads it as voc" in source.notes
 
 
 def test_what_has_no_partner(data):
@@ -459,7 +459,7 @@ def test_command(data, capsys):
     assert "  fatal  labels/train/b.txt: line 2: has 3 numbers, where 5 are expected" in out
     assert "  note   {}: class 'dog' has no objects at all".format(data / "data.yaml") in out
     assert main(["data", "check", str(data), "--task", "segment"]) == 2
-    assert "was read as yolo, which is data to detect, not to segment" in capsys.readouterr().err
+    assert "ground truth is boxes; mask is wanted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

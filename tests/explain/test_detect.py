@@ -35,10 +35,10 @@ from vitreous.pages.pictures import data_url
 from vitreous.pages.report import loss_terms, write_report
 from vitreous.predict import Predictor
 from vitreous.results import Detection
-from vitreous.tasks import Detect
 from vitreous.tasks.detect import draw as boxes
 from vitreous.tasks.detect.draw import Mark, boxed, enlargement
 from vitreous.tasks.detect.report import judge
+from vitreous.tasks.detect.task import Detect
 from vitreous.tasks.detect.walk import objects_table, walk
 
 RED = (230, 25, 75)
@@ -441,7 +441,7 @@ def test_evaluation_is_printed_and_drawn(run, coco, tmp_path, capsys):
     assert main(["evaluate", str(run.path), str(coco), f"--figures={folder}"]) == 0
     text = capsys.readouterr().out
     result = vitreous.load(run.path).evaluate(
-        open_source(coco, task="detect", val_fraction=0), "train"
+        open_source(coco, truth="boxes", val_fraction=0), "train"
     )
     for name in NUMBERS:
         value = result[name]

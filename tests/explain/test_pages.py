@@ -27,7 +27,7 @@ from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 from vitreous.run_folder import Run, RunConfig, versions
-from vitreous.tasks import Classify
+from vitreous.tasks.classify.task import Classify
 
 NAMES = ("cat", "dog", "emu", "fox")
 

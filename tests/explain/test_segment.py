@@ -24,8 +24,9 @@ from vitreous.pages.report import write_report
 from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.results import Segmentation
-from vitreous.tasks import Classify, Segment
+from vitreous.tasks.classify.task import Classify
 from vitreous.tasks.segment.report import image_miou
+from vitreous.tasks.segment.task import Segment
 
 KINDS = ("mask, class token", "linear, no token", "swin, pyramid")
 

@@ -11,7 +11,7 @@ from sklearn import metrics as sk
 from vitreous.data.loader import Mixed
 from vitreous.labels import LabelMap
 from vitreous.layers.head import DistilledOutput
-from vitreous.tasks import Classify
+from vitreous.tasks.classify.task import Classify
 
 
 def predictions(seed, n=200, classes=7):

@@ -477,7 +477,7 @@ def test_processes_add_up_whatever_each_has_seen():
 
 
 def test_metrics_of_other_tasks_are_summed():
-    from vitreous.tasks import Classify
+    from vitreous.tasks.classify.task import Classify
 
     metrics = Classify(LABELS).metrics()
     metrics.update(torch.eye(3), torch.tensor([0, 1, 1]))

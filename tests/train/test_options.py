@@ -15,7 +15,7 @@ from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.run_folder import Run
-from vitreous.tasks import Classify
+from vitreous.tasks.classify.task import Classify
 from vitreous.train.distributed import World
 from vitreous.train.objective import class_weights, sample_weights
 from vitreous.train.recipe import Recipe, find_recipe

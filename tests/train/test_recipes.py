@@ -127,7 +127,7 @@ def test_unknown_keys_in_a_file(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_names_the_samples(tmp_path, monkeypatch):
-    from vitreous.tasks import Classify
+    from vitreous.tasks.classify.task import Classify
     from vitreous.train.trainer import TrainingError
 
     monkeypatch.setattr(

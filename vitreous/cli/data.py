@@ -47,10 +47,11 @@ class Arguments:
 def run(arguments: Arguments) -> None:
     from vitreous.data.check.report import check
     from vitreous.data.formats import open_source
+    from vitreous.tasks import TASKS
 
     source = open_source(
         arguments.path,
-        task=arguments.task,
+        truth=None if arguments.task is None else TASKS[arguments.task],
         download=arguments.download,
         seed=arguments.seed,
         val_fraction=arguments.val_fraction,
@@ -70,7 +71,9 @@ def run(arguments: Arguments) -> None:
 
 
 def _print(report: CheckReport) -> None:
-    print(f"{report.name}: {report.task}, read as {report.kind}")
+    from vitreous.tasks import task_for
+
+    print(f"{report.name}: {task_for(report.truth).name}, read as {report.kind}")
     print(f"images      {_counted_by_split(report.splits)}")
     if report.sizes:
         sizes = report.sizes

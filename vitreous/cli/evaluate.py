@@ -12,6 +12,7 @@ import tyro
 
 from vitreous.cli.show import Table
 from vitreous.errors import ConfigError
+from vitreous.tasks import TASKS, task_for
 
 if TYPE_CHECKING:
     from vitreous.data.loader import Batch
@@ -72,10 +73,10 @@ def _measure(arguments: Arguments, source: Source, split: str) -> dict[str, Any]
 
     check_split(source, split)
     for option, path in (("--results", arguments.results), ("--from", arguments.from_)):
-        if path is not None and source.task != "detect":
+        if path is not None and task_for(source.truth_kind).name != "detect":
             raise ConfigError(
                 f"{option} {path}: COCO files of results are for models that detect, and this one "
-                f"is to {source.task}"
+                f"is to {task_for(source.truth_kind).name}"
             )
     if arguments.from_ is not None:
         from vitreous.tasks.detect.coco_results import read_results
@@ -122,7 +123,7 @@ def _source(arguments: Arguments) -> Source:
     config = Run(arguments.run).read_config()
     own = config.data
     if arguments.data is not None and not same_source(arguments.data, own):
-        return open_source(arguments.data, task=config.task, val_fraction=0)
+        return open_source(arguments.data, truth=TASKS[config.task], val_fraction=0)
     recipe = stored_recipe(Run(arguments.run))
     if recipe is None:
         raise ConfigError(

@@ -58,7 +58,7 @@ def defaults(arguments: list[str]) -> Arguments:
 
 def run(arguments: Arguments) -> None:
     from vitreous.pages.report import write_report
-    from vitreous.tasks import TASKS
+    from vitreous.tasks import task_class
     from vitreous.train.open_data import open_usable
     from vitreous.train.run import train
 
@@ -76,7 +76,7 @@ def run(arguments: Arguments) -> None:
         return  # the first process speaks for all
     source = open_usable(recipe, lambda note: None)
     page, split, result = write_report(done, source)
-    primary = TASKS[done.read_config().task].primary
+    primary = task_class(done.read_config().task).primary
     print(f"{primary:<8} {result[primary]:.4f} on {split} ({result['samples']:,} images)")
     print(f"run      {done.path}")
     print(f"report   {page.resolve().as_uri()}")

@@ -91,7 +91,7 @@ class TrainSet(Dataset[Item]):
     def _get(self, epoch: int, number: int) -> Item:
         sample = self.samples[number]
         image, truth, size = self._augmented(sample, epoch)
-        if self.source.task != "classify":
+        if self.source.truth_kind != "class":
             return image, truth, sample.id, size
         other, share = truth, 1.0
         if self.augment.mixes:

@@ -23,7 +23,7 @@ class Sample:
     id: str
     """Stable and unique within the source: a path relative to its root, or a number."""
     target: Any
-    """For classification the class inside the model, from 0; else whatever `truth` is found by."""
+    """The class, from 0, where an image has one; else whatever `truth` is found by."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Source:
     labels: LabelMap
     splits: dict[str, Sequence[Sample]]
     """train, val and test, as far as the data has them."""
-    task: str = "classify"
+    truth_kind: str = "class"
+    """What is known of each image: class, labels (a set of classes), mask or boxes."""
     notes: list[str] = field(default_factory=list)
     """What was understood and is worth saying."""
     problems: list[Problem] = field(default_factory=list)
@@ -57,8 +58,12 @@ class Source:
         raise NotImplementedError
 
     def truth(self, sample: Sample) -> Any:
-        """What the image shows: for classification the class; for segmentation the mask, (h, w) of
-        int16, with the class of each pixel or IGNORED, as large as the image."""
+        """The ground truth of an image, by `truth_kind`.
+
+        class: the class, from 0. labels: (classes,) of 0 and 1. mask: (h, w) of int16, as large as
+        the image, the class of each pixel or IGNORED. boxes: a dict with boxes (n, 4), left, top,
+        right, bottom in pixels, labels (n,) and crowd (n,).
+        """
         return sample.target
 
     def where(self, sample: Sample) -> str:

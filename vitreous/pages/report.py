@@ -16,7 +16,7 @@ from vitreous.pages.inside import inside_views
 from vitreous.pages.style import STYLE
 from vitreous.predict import load
 from vitreous.run_folder import Run
-from vitreous.tasks import TASKS
+from vitreous.tasks import task_class
 from vitreous.tasks.classify.report import Mistakes
 from vitreous.tasks.detect.report import WorstBoxes
 from vitreous.tasks.segment.report import WorstMasks
@@ -101,7 +101,7 @@ def page(
 ) -> str:
     config = run.read_config()
     evaluations = _evaluations(run)
-    primary = TASKS[config.task].primary
+    primary = task_class(config.task).primary
     best = max(evaluations, key=lambda m: m[primary], default=None)
     tiles = "".join(
         f"<div><b>{value}</b>{html.escape(name)}</div>"

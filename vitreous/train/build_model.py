@@ -19,6 +19,7 @@ from vitreous.labels import LabelMap
 from vitreous.models import FAMILIES, configure, create
 from vitreous.models.model import Model
 from vitreous.run_folder import Run
+from vitreous.tasks import task_for
 from vitreous.train.recipe import Recipe
 from vitreous.weights.hub import resolve
 from vitreous.weights.io.files import read_tensors
@@ -112,21 +113,24 @@ def build(recipe: Recipe, source: Source, start: Start | None, log: Log) -> Mode
     changes: dict[str, Any] = {}
     name = recipe.model
     if start is not None:
-        if task_of(start.model) == source.task:
+        if task_of(start.model) == _task(source):
             name, changes = name or start.model, dict(start.fields)
-        elif name in (None, FAMILY_OF.get(source.task)):  # a classifier, for another task
-            name, changes = _around(source.task, start)
+        elif name in (
+            None,
+            FAMILY_OF.get(_task(source)),
+        ):  # a classifier, for another task
+            name, changes = _around(_task(source), start)
     assert name is not None
-    if task_of(name) != source.task:
+    if task_of(name) != _task(source):
         raise ConfigError(
             f"the model {name!r} is made to {task_of(name)}, and {source.name} is data to "
-            f"{source.task}: {_ADVICE[source.task]}"
+            f"{_task(source)}: {_ADVICE[_task(source)]}"
         )
     given = config_fields(recipe.fields)
     for field, instead in DECIDED.items():
         if field in given:
             raise ConfigError(f"fields: {field} = {given[field]} is {instead}")
-    if source.task == "detect" and start and start.preprocess and "image_size" not in changes:
+    if _task(source) == "detect" and start and start.preprocess and "image_size" not in changes:
         changes["image_size"] = start.preprocess.image_size  # any size fits; this one was trained
     changes = merged(changes, given)
     changes["classes"] = len(source.labels)
@@ -196,7 +200,7 @@ def choose_preprocess(
     """As the recipe says, as the weights were trained, or as the data measures; in this order."""
     config = model.config
     known = None if start is None else start.preprocess
-    dense: dict[str, Any] = {} if source.task == "classify" else {"whole": True, "crop": 1.0}
+    dense: dict[str, Any] = {} if _task(source) == "classify" else {"whole": True, "crop": 1.0}
     base = replace(
         known or Preprocess(),
         image_size=config.image_size,
@@ -209,7 +213,7 @@ def choose_preprocess(
     )
     if recipe.resize is not None:
         base = replace(base, resize=recipe.resize, longest=None)
-    if source.task == "detect" and base.resize == "shorter":
+    if _task(source) == "detect" and base.resize == "shorter":
         usual = base.longest or round(max(pair("image_size", base.image_size)) * 5 / 3)
         base = replace(base, longest=recipe.longest or usual)
     elif recipe.longest is not None:
@@ -228,3 +232,7 @@ def choose_preprocess(
         origin = "measured on the training images"
     log(f"mean and std: {mean}, {std}, {origin}")
     return replace(base, mean=mean, std=std)
+
+
+def _task(source: Source) -> str:
+    return task_for(source.truth_kind).name

@@ -11,7 +11,11 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.labels import IGNORED
 from vitreous.predict import Predictor, load
-from vitreous.tasks import Classify, Detect, Segment, Task
+from vitreous.tasks import task_for
+from vitreous.tasks.classify.task import Classify
+from vitreous.tasks.detect.task import Detect
+from vitreous.tasks.segment.task import Segment
+from vitreous.tasks.task import Task
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
@@ -23,9 +27,9 @@ def make_task(recipe: Recipe, source: Source, samples: Sequence[Sample]) -> Task
     """The task that the data is for, with the recipe's loss."""
     weights = class_weights(recipe, source, samples)
     smoothing = recipe.smoothing or 0.0
-    if source.task == "segment":
+    if _task(source) == "segment":
         return Segment(source.labels, smoothing=smoothing, class_weights=weights, dice=recipe.dice)
-    if source.task == "detect":
+    if _task(source) == "detect":
         return Detect(source.labels)
     return Classify(
         source.labels,
@@ -37,7 +41,7 @@ def make_task(recipe: Recipe, source: Source, samples: Sequence[Sample]) -> Task
 
 def class_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
     """How many samples each class has; for masks, how many pixels in evenly picked ones."""
-    if source.task == "classify":
+    if _task(source) == "classify":
         targets = torch.tensor([sample.target for sample in samples])
         return torch.bincount(targets, minlength=len(source.labels)).double()
     step = max(len(samples) // MASKS_COUNTED, 1)
@@ -57,7 +61,7 @@ def class_weights(recipe: Recipe, source: Source, samples: Sequence[Sample]) -> 
     if recipe.class_weights == "none":
         return None
     counts = class_counts(source, samples).clamp(min=1)
-    if source.task == "segment":
+    if _task(source) == "segment":
         rarity = counts.rsqrt()
         return (rarity * counts.sum() / (rarity * counts).sum()).float()
     return (counts.sum() / (len(counts) * counts)).float()
@@ -90,3 +94,7 @@ def find_teacher(
         return logits[:, order.to(logits.device)]
 
     return answer
+
+
+def _task(source: Source) -> str:
+    return task_for(source.truth_kind).name

@@ -12,6 +12,7 @@ from vitreous.data.formats.files import FileSource
 from vitreous.data.source import Sample, Source
 from vitreous.errors import DataError
 from vitreous.run_folder import Run
+from vitreous.tasks import TASKS, task_for
 from vitreous.train.objective import class_counts
 from vitreous.train.recipe import Recipe, read_recipe
 
@@ -52,7 +53,7 @@ def open_named(recipe: Recipe) -> Source:
     names = None if recipe.names is None else Path(recipe.names)
     return open_source(
         recipe.data,
-        task=recipe.task,
+        truth=None if recipe.task is None else TASKS[recipe.task],
         download=recipe.download,
         seed=recipe.seed,
         val_fraction=recipe.val_fraction,
@@ -97,11 +98,11 @@ def parts(recipe: Recipe, source: Source) -> tuple[Sequence[Sample], Sequence[Sa
 
 def _check_classes(source: Source) -> None:
     """There must be something to tell apart, and something to learn of each class."""
-    if len(source.labels) < 2 and source.task != "detect":
+    if len(source.labels) < 2 and _task(source) != "detect":
         raise DataError(
             f"{source.name} has only the class {source.labels.names[0]!r}: nothing to tell apart"
         )
-    if source.task != "classify":
+    if _task(source) != "classify":
         return  # to know it, every mask would have to be read: 'vitreous data check' does
     counts = class_counts(source, source.splits["train"]).tolist()
     missing = [name for name, n in zip(source.labels.names, counts, strict=True) if not n]
@@ -110,3 +111,7 @@ def _check_classes(source: Source) -> None:
             f"{source.name} has no image in train that can be used of the class "
             f"{', '.join(missing)}: add some, or remove the class"
         )
+
+
+def _task(source: Source) -> str:
+    return task_for(source.truth_kind).name

@@ -12,6 +12,7 @@ from vitreous.config import pair, size_of
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
+from vitreous.tasks import task_for
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
@@ -40,18 +41,18 @@ def fill_in(recipe: Recipe, source: Source, count: int, world: World, log: Log) 
         changes["channels"] = channels
         log(f"channels: {channels}, as most images have")
     channels = recipe.channels or channels
-    dense = source.task != "classify"
+    dense = _task(source) != "classify"
     if recipe.model is None and recipe.weights is None:
         choose: dict[str, Callable[..., dict[str, Any]]]
         choose = {"classify": _model, "segment": _segmenter, "detect": partial(_detector, source)}
-        changes |= choose[source.task](recipe, height, width, small, on_cpu, log)
+        changes |= choose[_task(source)](recipe, height, width, small, on_cpu, log)
     if recipe.batch is None:
         most = 16 if dense else 128 if small else 64
         batch = max(8, min(most, 1 << (count // 16).bit_length() >> 1))
         if recipe.overfit:
             # A detector learns images by heart in many steps, not in large ones: after 50 passes
             # over eight its AP is 0.040 in batches of two, 0.0015 in batches of eight.
-            few = max(1, recipe.overfit // 4) if source.task == "detect" else recipe.overfit
+            few = max(1, recipe.overfit // 4) if _task(source) == "detect" else recipe.overfit
             batch = min(batch, few)
         parts = world.size * recipe.accumulate
         changes["batch"] = -(-batch // parts) * parts
@@ -60,12 +61,12 @@ def fill_in(recipe: Recipe, source: Source, count: int, world: World, log: Log) 
         budget = (40_000 if recipe.weights else 80_000) if on_cpu else 3_000_000
         if dense and not small:  # by the pixels that are learned from
             budget //= 8
-        few = 12 if source.task == "detect" else 20
+        few = 12 if _task(source) == "detect" else 20
         changes["epochs"] = few if recipe.overfit else max(5, min(100, round(budget / count)))
         log(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
     if recipe.lr is None and recipe.weights is None:
         # beyond that, a DETR never learns to look at one object with each query
-        changes["lr"] = 5e-4 if source.task == "detect" else 2e-3 if small else 1e-3
+        changes["lr"] = 5e-4 if _task(source) == "detect" else 2e-3 if small else 1e-3
         log(f"lr: {changes['lr']:g}, from scratch")
     if recipe.crop is None:
         size = changes.get("image_size", recipe.image_size)
@@ -74,8 +75,8 @@ def fill_in(recipe: Recipe, source: Source, count: int, world: World, log: Log) 
             and bool(size)
             and pair("image_size", size_of("image_size", size)) == ((height, width))
         )
-        as_they_are = bool(recipe.overfit) and (source.task != "segment" or fits)
-        changes["crop"] = "none" if as_they_are else _crop(source.task, small, fits)
+        as_they_are = bool(recipe.overfit) and (_task(source) != "segment" or fits)
+        changes["crop"] = "none" if as_they_are else _crop(_task(source), small, fits)
         log(f"crop: {changes['crop']}")
     _check_crop(recipe, changes.get("crop", recipe.crop), log)
     if recipe.flip is None:
@@ -83,7 +84,7 @@ def fill_in(recipe: Recipe, source: Source, count: int, world: World, log: Log) 
         changes["flip"] = channels != 1 and not recipe.overfit
         gray = ", for gray images" if channels == 1 else ""
         log(f"flip: {changes['flip']}{gray}")
-    if recipe.smoothing is None and source.task != "detect":
+    if recipe.smoothing is None and _task(source) != "detect":
         changes["smoothing"] = 0.0 if dense else 0.1
     if recipe.workers is None:
         cores = os.cpu_count() or 1
@@ -204,3 +205,7 @@ def _detector(
     log(f"model: detr-small, images {size}, {queries} queries for up to {most} objects")
     fields = (f"queries={queries}", *stages, *recipe.fields)
     return {"model": "detr-small", "fields": fields, "image_size": size}
+
+
+def _task(source: Source) -> str:
+    return task_for(source.truth_kind).name

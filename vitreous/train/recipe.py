@@ -17,9 +17,9 @@ import tyro
 
 from vitreous.config import choice, fraction, from_dict, read_toml, to_dict
 from vitreous.errors import ConfigError, did_you_mean
+from vitreous.tasks import TASKS
 
 DISTILLATIONS = ("hard", "soft")
-TASKS = ("classify", "segment", "detect")
 INSTALLED = Path("share", "vitreous", "recipes")
 
 

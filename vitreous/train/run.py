@@ -14,6 +14,7 @@ from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
 from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.tasks import task_for
 from vitreous.train import checkpoint
 from vitreous.train.build_model import build, choose_preprocess, find_start
 from vitreous.train.distributed import World, joined, restarts
@@ -102,7 +103,7 @@ def prepare(
     """
     recipe = absolute(recipe)
     source = open_usable(recipe, log)
-    check_task(recipe, source.task)
+    check_task(recipe, _task(source))
     learned, measured = parts(recipe, source)
     begun = run.read_config() if checkpoint.newest(run.checkpoints) is not None else None
     if begun is not None:
@@ -113,7 +114,7 @@ def prepare(
         start = None if recipe.weights is None else find_start(recipe)
         with random_by(recipe.seed, "first weights"):
             model = build(recipe, source, start, log)
-        if source.task == "detect":
+        if _task(source) == "detect":
             warn_of_crowded_images(source, model, log)
         preprocess = choose_preprocess(recipe, model, source, learned, start, log)
         if recipe.lr is None:
@@ -174,3 +175,7 @@ def _check_same_classes(before: LabelMap, source: Source) -> None:
             f"shall go on was begun with {', '.join(before.names)}: start another run, with "
             "--weights to begin from this one"
         )
+
+
+def _task(source: Source) -> str:
+    return task_for(source.truth_kind).name

@@ -20,8 +20,8 @@ from vitreous.errors import ConfigError, VitreousError
 from vitreous.models.model import Model
 from vitreous.predict import measure
 from vitreous.run_folder import Run
-from vitreous.tasks import Task
 from vitreous.tasks.detect.matching import NotFiniteError
+from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.train.distributed import World, spread, whole

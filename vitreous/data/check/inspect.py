@@ -90,9 +90,9 @@ def _look_at(source: Source, split: str, sample: Sample, statistics: bool) -> Se
     try:
         image = source.image(sample)
         mask, boxes, remarks = None, None, _remarks(source, sample)
-        if source.task == "segment":
+        if source.truth_kind == "mask":
             mask = _seen_mask(source.truth(sample), len(source.labels))
-        if source.task == "detect":
+        if source.truth_kind == "boxes":
             boxes, cut_off = _seen_boxes(source, sample)
             remarks += cut_off
     except DataError as error:
@@ -110,7 +110,7 @@ def _look_at(source: Source, split: str, sample: Sample, statistics: bool) -> Se
         remarks=remarks,
         mask=mask,
         boxes=boxes,
-        thumbnail=None if source.task == "classify" else _thumbnail(image),
+        thumbnail=None if source.truth_kind == "class" else _thumbnail(image),
     )
 
 

@@ -28,7 +28,8 @@ class CheckReport:
 
     name: str
     kind: str
-    task: str
+    truth: str
+    """Its kind of ground truth."""
     splits: dict[str, int]
     """Images in each."""
     classes: dict[str, dict[str, int]]
@@ -95,7 +96,7 @@ def check(
     report = CheckReport(
         name=source.name,
         kind=source.kind,
-        task=source.task,
+        truth=source.truth_kind,
         splits={split: len(samples) for split, samples in source.splits.items()},
         classes={},
         ids=dict(zip(source.labels.names, source.labels.external, strict=True)),
@@ -107,16 +108,16 @@ def check(
     report.problems += [one.problem for one in seen if one.problem is not None]
     report.problems += _other_channels(seen, None).values()
     report.problems += [remark for one in seen for remark in one.remarks]
-    if source.task == "segment":
+    if source.truth_kind == "mask":
         _masks(report, good, source.labels.names)
-    elif source.task == "detect":
+    elif source.truth_kind == "boxes":
         _boxes(report, good, source.labels.names, queries)
     else:
         _classes(report, source)
     if not report.splits.get("train"):
         what = "there are no images to train on"
         report.problems.append(Problem(report.name, what, False))
-    if len(report.classes) == 1 and source.task != "detect":
+    if len(report.classes) == 1 and source.truth_kind != "boxes":
         what = "there is only one class: nothing to tell apart"
         report.problems.append(Problem(report.name, what))
     if good:

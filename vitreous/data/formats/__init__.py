@@ -28,25 +28,27 @@ ON_DISK = ("folder", "csv", "idx", "masks", "coco", "voc", "yolo")
 """What may stand before a path, as in `folder:PATH`."""
 PREFIXES = (*ON_DISK, "torchvision", "shapes")
 
-TASKS: dict[str, tuple[str, ...]] = {
-    "digits": ("classify",),
-    "shapes": ("classify", "segment", "detect"),
-    "folder": ("classify",),
-    "csv": ("classify",),
-    "idx": ("classify",),
-    "torchvision": ("classify",),
-    "masks": ("segment",),
-    "coco": ("detect", "segment"),
-    "voc": ("detect",),
-    "yolo": ("detect",),
+TRUTHS: dict[str, tuple[str, ...]] = {
+    "digits": ("class",),
+    "shapes": ("class", "mask", "boxes"),
+    "folder": ("class",),
+    "csv": ("class",),
+    "idx": ("class",),
+    "torchvision": ("class",),
+    "masks": ("mask",),
+    "coco": ("boxes", "mask"),
+    "voc": ("boxes",),
+    "yolo": ("boxes",),
 }
-"""What each kind of data can be used for, its usual task first."""
+"""The kinds of ground truth that each format can give, the usual one first."""
 
-_WANTED = {
-    "classify": "that takes a folder for each class, or a table of paths and labels",
-    "segment": "that takes folders of images and of masks, as train/images and train/masks",
-    "detect": "that takes boxes: COCO's .json, or a folder as Pascal VOC's or YOLO's",
+_LAYOUTS = {
+    "class": "a folder for each class, or a table of paths and labels",
+    "labels": "a table of paths with several labels for each",
+    "mask": "folders of images and of masks, as train/images and train/masks",
+    "boxes": "COCO's .json, or a folder as Pascal VOC's or YOLO's",
 }
+"""Where each kind of ground truth is found."""
 
 _FILES = {
     **{".csv": "csv", ".tsv": "csv"},
@@ -68,7 +70,7 @@ Folders that are nothing of all this have classes."""
 def open_source(
     name: str | Path,
     *,
-    task: str | None = None,
+    truth: str | None = None,
     download: bool = False,
     seed: int = 0,
     val_fraction: float = VAL_FRACTION,
@@ -83,8 +85,8 @@ def open_source(
     (`shapes:5000` for that many to train on); `torchvision:CIFAR10` is a public data set, which is
     fetched only with `download`.
 
-    task: classify, segment or detect; what the data is for unless given. Data for another is an
-        error.
+    truth: the kind of ground truth that is wanted, class, labels, mask or boxes; the usual one of
+        the format unless given. Data that has another is an error.
     seed, val_fraction: where the data has no val, this part of each class of train becomes one.
     names: what the classes are called, see `vitreous.data.formats.names`.
     """
@@ -94,19 +96,18 @@ def open_source(
     if isinstance(name, Path) or kind not in PREFIXES or not rest:
         built_in = text in BUILT_IN and not isinstance(name, Path)
         kinds, rest = ([text], "") if built_in else (_recognise(text), text)
-    kind, task = _choose(kinds, task, shown(text))
-    source = _open(kind, rest, task, download, seed, val_fraction, names)
+    kind, truth = _choose(kinds, truth, shown(text))
+    source = _open(kind, rest, truth, download, seed, val_fraction, names)
     for other in kinds:
         if other != kind:
-            how = f"{other}:PATH" if task in TASKS[other] else f"--task {TASKS[other][0]}"
-            source.notes.append(f"was read as {kind} to {task}; {how} reads it as {other}")
+            source.notes.append(f"was read as {kind}; {other}:PATH reads it as {other}")
     return source
 
 
 def _open(
     kind: str,
     rest: str,
-    task: str,
+    truth: str,
     download: bool,
     seed: int,
     val_fraction: float,
@@ -115,7 +116,7 @@ def _open(
     if kind == "digits":
         return open_digits(names=names)
     if kind == "shapes":
-        return open_shapes(rest, task=task, seed=seed, names=names)
+        return open_shapes(rest, truth=truth, seed=seed, names=names)
     if kind == "torchvision":
         from vitreous.data.formats.torchvision import open_public
 
@@ -123,7 +124,7 @@ def _open(
             rest, download=download, seed=seed, val_fraction=val_fraction, names=names
         )
     if kind == "coco":
-        return open_coco(rest, task=task, seed=seed, val_fraction=val_fraction, names=names)
+        return open_coco(rest, truth=truth, seed=seed, val_fraction=val_fraction, names=names)
     openers = {
         "folder": open_folder,
         "csv": open_csv,
@@ -135,20 +136,18 @@ def _open(
     return openers[kind](rest, seed=seed, val_fraction=val_fraction, names=names)
 
 
-def _choose(kinds: list[str], task: str | None, name: str) -> tuple[str, str]:
-    """Of the kinds that data may be, the first that is for the task; the usual task if none is
-    asked for."""
-    if task is None:
-        return kinds[0], TASKS[kinds[0]][0]
+def _choose(kinds: list[str], truth: str | None, name: str) -> tuple[str, str]:
+    """Of the formats that data may have, the first that gives the wanted ground truth."""
+    if truth is None:
+        return kinds[0], TRUTHS[kinds[0]][0]
+    choice("truth", truth, _LAYOUTS)
     for kind in kinds:
-        if task in TASKS[kind]:
-            return kind, task
-    known = {each for tasks in TASKS.values() for each in tasks}
-    choice("task", task, sorted(known))
-    can = dict.fromkeys(each for kind in kinds for each in TASKS[kind])
+        if truth in TRUTHS[kind]:
+            return kind, truth
+    has = " or ".join(dict.fromkeys(each for kind in kinds for each in TRUTHS[kind]))
     raise DataError(
-        f"{name}: was read as {' or '.join(kinds)}, which is data to {' or '.join(can)}, not to "
-        f"{task}: {_WANTED[task]}"
+        f"{name}: was read as {' or '.join(kinds)}, whose ground truth is {has}; {truth} is "
+        f"wanted: use {_LAYOUTS[truth]}"
     )
 
 

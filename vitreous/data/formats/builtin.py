@@ -191,7 +191,7 @@ def random_of(seed: int, id: str) -> np.random.Generator:
 def open_shapes(
     count: str = "",
     *,
-    task: str = "classify",
+    truth: str = "class",
     seed: int = 0,
     size: int = 64,
     names: Names | None = None,
@@ -205,21 +205,21 @@ def open_shapes(
     train = int(count or 2000)
     val = min(max(train * 3 // 20, 20), 300)
     counts = {"train": train, "val": val, "test": 2 * val}
-    one_each = task == "classify"
+    one_each = truth == "class"
     labels = {
-        "classify": LabelMap.of_names(SHAPES),
-        "segment": LabelMap(("background", *SHAPES), tuple(range(len(SHAPES) + 1))),
-        "detect": LabelMap(SHAPES, tuple(range(1, len(SHAPES) + 1))),
-    }[task]
+        "class": LabelMap.of_names(SHAPES),
+        "mask": LabelMap(("background", *SHAPES), tuple(range(len(SHAPES) + 1))),
+        "boxes": LabelMap(SHAPES, tuple(range(1, len(SHAPES) + 1))),
+    }[truth]
     kinds: dict[str, type[ShapesSource] | type[ScenesSource]] = {
-        "classify": ShapesSource,
-        "segment": MaskScenesSource,
-        "detect": BoxScenesSource,
+        "class": ShapesSource,
+        "mask": MaskScenesSource,
+        "boxes": BoxScenesSource,
     }
-    return kinds[task](
+    return kinds[truth](
         name=f"shapes:{count}" if count else "shapes",
         kind="built-in",
-        task=task,
+        truth_kind=truth,
         labels=with_names(labels, names),
         splits={
             split: Counted(split, n, len(SHAPES) if one_each else None)

@@ -81,7 +81,7 @@ def _begins_as_coco(path: str) -> bool:
 def open_coco(
     path: str,
     *,
-    task: str = "detect",
+    truth: str = "boxes",
     seed: int = 0,
     val_fraction: float = VAL_FRACTION,
     names: Names | None = None,
@@ -95,16 +95,16 @@ def open_coco(
             f"{shown(path)}: no COCO files: looked for annotations/instances_train.json (…val, "
             f"…test; digits behind them), instances_train.json and train/{_BESIDE}"
         )
-    outlines = task == "segment"
+    outlines = truth == "mask"
     parts = {split: read_coco(file, outlines=outlines) for split, file in files.items()}
     folders = {split: _image_folder(part) for split, part in parts.items()}
     first = next(iter(parts.values()))
-    ids = _ids(first, task)
+    ids = _ids(first, outlines)
     kind: type[CocoSource] = CocoMaskSource if outlines else CocoBoxSource
     source = kind(
         name=shown(path),
         kind="coco",
-        task=task,
+        truth_kind=truth,
         labels=changed_names(LabelMap(tuple(ids), tuple(ids.values())), names),
         splits={},
         notes=[f"{split}: images in {shown(folder)}" for split, folder in folders.items()],
@@ -161,14 +161,14 @@ def _sample_id(source: CocoSource, path: str) -> str:
     return id
 
 
-def _ids(part: Coco, task: str) -> dict[str, External]:
-    """What the data calls each category, by name; to segment, the background too."""
+def _ids(part: Coco, outlines: bool) -> dict[str, External]:
+    """What the data calls each category, by name; of outlines, the background too."""
     counts = Counter(part.categories.values())
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise DataError(f"{shown(part.path)}: two categories are called {', '.join(twice)}")
     ids: dict[str, External] = {name: id for id, name in sorted(part.categories.items())}
-    if task != "segment" or BACKGROUND in ids:
+    if not outlines or BACKGROUND in ids:
         return ids
     return {BACKGROUND: BACKGROUND, **ids}
 

@@ -106,7 +106,7 @@ def open_masks(
     return MaskSource(
         name=shown(path),
         kind="masks",
-        task="segment",
+        truth_kind="mask",
         labels=_labels(root, files, names, notes),
         splits=with_val(splits, val_fraction, seed, notes, by_class=False),
         notes=notes + pairing.notes() + scan.notes(),

@@ -79,7 +79,7 @@ def open_voc(
     source = BoxSource(
         name=shown(path),
         kind="voc",
-        task="detect",
+        truth_kind="boxes",
         labels=changed_names(_labels(shown(path), list(found.values()), problems), names),
         splits=with_val(splits, val_fraction, seed, notes, by_class=False),
         notes=notes + scan.notes(),

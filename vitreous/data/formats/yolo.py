@@ -127,7 +127,7 @@ def open_yolo(
     source = BoxSource(
         name=shown(path),
         kind="yolo",
-        task="detect",
+        truth_kind="boxes",
         labels=_labels(found, [labels for labels in read if isinstance(labels, YoloLabels)], names),
         splits=with_val(found.splits, val_fraction, seed, found.notes, by_class=False),
         notes=found.notes + found.scan.notes(),

@@ -173,3 +173,6 @@ class ClassifyMetrics(Metrics):
                 "samples": bins[0].long().tolist(),
             },
         }
+
+
+TASK = Classify

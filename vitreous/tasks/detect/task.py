@@ -307,3 +307,6 @@ def coco_numbers(
         recall[..., 0, -1],
         measured.params.recThrs,
     )
+
+
+TASK = Detect

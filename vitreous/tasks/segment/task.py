@@ -185,3 +185,6 @@ def confusion(said: Tensor, mask: Tensor, classes: int) -> Tensor:
     labelled = mask != IGNORED
     pairs = mask[labelled].long() * classes + said[labelled].long()
     return torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+
+TASK = Segment
