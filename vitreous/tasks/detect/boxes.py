@@ -39,16 +39,32 @@ def to_parts(pixels: Tensor, size: Size) -> Tensor:
     return middles(pixels / _sides(pixels, size))
 
 
+def area(boxes: Tensor) -> Tensor:
+    """(…, 4): left, top, right, bottom -> (…); 0 where right is left of left."""
+    return _area(boxes[..., :2], boxes[..., 2:])
+
+
+def intersection(a: Tensor, b: Tensor) -> Tensor:
+    """(…, 4), (…, 4): left, top, right, bottom -> (…): the area that they share. The other axes
+    broadcast, so `intersection(a[:, None], b)` has every pair."""
+    return _area(torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:]))
+
+
+def iou(a: Tensor, b: Tensor) -> Tensor:
+    """Intersection over union, from 0 to 1, of boxes as `intersection` takes them."""
+    common = intersection(a, b)
+    return common / (area(a) + area(b) - common).clamp(min=SMALLEST)
+
+
 def giou(a: Tensor, b: Tensor) -> Tensor:
     """Generalised intersection over union (Rezatofighi et al. 2019), from -1 to 1.
 
-    a and b (…, 4): left, top, right, bottom; their other axes must fit each other -> (…). It falls
-    as boxes that do not touch move apart, which the plain ratio does not. Boxes without area that
-    lie on each other have 0.
+    a and b as `intersection` takes them. It falls as boxes that do not touch move apart, which
+    `iou` does not. Boxes without area that lie on each other have 0.
     """
-    common = _area(torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:]))
+    common = intersection(a, b)
     around = _area(torch.minimum(a[..., :2], b[..., :2]), torch.maximum(a[..., 2:], b[..., 2:]))
-    union = _area(a[..., :2], a[..., 2:]) + _area(b[..., :2], b[..., 2:]) - common
+    union = area(a) + area(b) - common
     return common / union.clamp(min=SMALLEST) - (around - union) / around.clamp(min=SMALLEST)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vitreous.data.check.common import (
@@ -18,6 +19,7 @@ from vitreous.data.check.common import (
 )
 from vitreous.data.check.inspect import Seen, SeenBoxes
 from vitreous.data.source import Problem
+from vitreous.tasks.detect.boxes import iou
 
 QUERIES = 100
 """Objects that a DETR can find in one image, unless it is made for more."""
@@ -150,22 +152,13 @@ def _nearly_twice(name: str, good: Sequence[Seen], names: Sequence[str]) -> Iter
     for _, boxes in _with_boxes(good):
         same = boxes.labels[:, None] == boxes.labels
         single = ~(boxes.crowd[:, None] | boxes.crowd)
-        overlap = _overlap(boxes.boxes)
+        corners = torch.from_numpy(boxes.boxes)
+        overlap = iou(corners[:, None], corners).numpy()
         for second, first in np.argwhere(np.tril(same & single & (overlap >= NEARLY), -1)).tolist():
             part, class_ = overlap[second, first], names[int(boxes.labels[first])]
             what = f"covers nearly what {boxes.names[first]} covers, {part:.0%} of both"
             found.append((boxes.records[second], f"{what}: is it the same {class_}?"))
     yield from _some_records(name, found, "boxes cover nearly what another of their class covers")
-
-
-def _overlap(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(n, n): intersection over union of all pairs."""
-    low = np.maximum(boxes[:, None, :2], boxes[:, :2])
-    high = np.minimum(boxes[:, None, 2:], boxes[:, 2:])
-    both = (high - low).clip(0).prod(axis=2)
-    area = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    overlap: NDArray[np.float32] = both / (area[:, None] + area - both)
-    return overlap
 
 
 def _other_sizes(name: str, good: Sequence[Seen], names: Sequence[str]) -> Iterable[Problem]:

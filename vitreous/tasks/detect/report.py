@@ -17,7 +17,7 @@ from vitreous.pages.figures import precision_lines
 from vitreous.pages.findings import Findings
 from vitreous.pages.pictures import data_url
 from vitreous.predict import Predictor
-from vitreous.tasks.detect.boxes import to_pixels
+from vitreous.tasks.detect.boxes import SMALLEST, area, intersection, iou, to_pixels
 from vitreous.tasks.detect.draw import Mark, boxed, moved
 from vitreous.tasks.detect.task import Answer, Detect
 
@@ -67,12 +67,10 @@ def judge(boxes: Tensor, labels: Tensor, truth: Tensor, classes: Tensor, crowd: 
 
     Each object is found by the surest box of its class that covers it, and by no other.
     """
-    common = overlap(boxes, truth)
-    own = area(boxes)[:, None]
-    covers = common / (own + area(truth) - common).clamp(min=1e-12)
     alike = labels[:, None] == classes
-    covers = covers.masked_fill(~alike | crowd, 0.0)
-    inside = (common / own.clamp(min=1e-12)).masked_fill(~(alike & crowd), 0.0)
+    covers = iou(boxes[:, None], truth).masked_fill(~alike | crowd, 0.0)
+    own = area(boxes)[:, None].clamp(min=SMALLEST)
+    inside = (intersection(boxes[:, None], truth) / own).masked_fill(~(alike & crowd), 0.0)
     found = torch.zeros(len(truth), dtype=torch.bool)
     right = torch.zeros(len(boxes), dtype=torch.bool)
     for number, row in enumerate(covers):
@@ -81,16 +79,6 @@ def judge(boxes: Tensor, labels: Tensor, truth: Tensor, classes: Tensor, crowd: 
             found[row.argmax()] = right[number] = True
     counted = right | ~(inside >= OVERLAP).any(dim=1)
     return Judged(found, right, counted, int((~crowd).sum()))
-
-
-def overlap(a: Tensor, b: Tensor) -> Tensor:
-    """(n, 4), (m, 4) -> (n, m): the area that each of a has in common with each of b."""
-    low, high = torch.maximum(a[:, None, :2], b[:, :2]), torch.minimum(a[:, None, 2:], b[:, 2:])
-    return (high - low).clamp(min=0).prod(dim=2)
-
-
-def area(boxes: Tensor) -> Tensor:
-    return (boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(dim=1)
 
 
 @dataclass
