@@ -1,4 +1,6 @@
-"""Frozen dataclasses as configuration: from and to plain data, checked, unknown keys refused."""
+"""Configuration as frozen dataclasses: read from and written to plain data, with type checks.
+
+An unknown field is an error."""
 
 from __future__ import annotations
 
@@ -17,9 +19,8 @@ from vitreous.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 Size = int | tuple[int, int]
 
-
 LARGEST = 2**31 - 1
-ELSEWHERE = {
+FOREIGN_FIELDS = {
     "embed_dim": "dim",
     "hidden_size": "dim",
     "hidden_dim": "dim",
@@ -54,60 +55,60 @@ ELSEWHERE = {
     "pos_embed": "position",
     "representation_size": "head_hidden",
 }
-"""What other libraries call our fields."""
+"""The names of our fields in other libraries."""
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
-    """A config of type `cls`; what is not given keeps its default."""
+    """A config of type `cls`; fields that are not given keep their defaults."""
     return cls(**checked(cls, values, where=where))
 
 
 def changed(config: T, values: Mapping[str, Any], *, where: str = "") -> T:
-    """A copy of `config` with `values` in place; of fields that are tables, entries are."""
+    """A copy of `config` with new values; fields that are tables are merged entry by entry."""
     new = checked(type(config), values, where=where)
     before = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.init}  # type: ignore[arg-type]
     return dataclasses.replace(config, **merged(before, new))  # type: ignore[type-var]
 
 
 def merged(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
-    """Both together; where both have a value, the second's; where both have a table, its entries.
+    """Both mappings in one: the second wins, and tables are merged entry by entry.
 
-    The table `encoder_fields` is about what `encoder` names: where that changes, the first table
-    does not count any more.
+    `encoder_fields` configures the model that `encoder` names. If `encoder` changes, the first
+    table is discarded.
     """
     both = {**first, **then}
     for name, table in first.items():
         if isinstance(table, dict):
-            about = name.removesuffix("_fields")
-            same = about == name or both.get(about) == first.get(about)
+            part = name.removesuffix("_fields")
+            same = part == name or both.get(part) == first.get(part)
             both[name] = {**(table if same else {}), **then.get(name, {})}
     return both
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Plain data that JSON and TOML can hold (tuples become lists)."""
+    """Plain data for JSON and TOML; tuples become lists."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
 def checked(cls: type, values: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
-    """`values` with lists as tuples; an unknown name or a wrong type is an error."""
+    """`values` with lists as tuples; an unknown field or a wrong type is an error."""
     hints = typing.get_type_hints(cls)
     names = [field.name for field in dataclasses.fields(cls) if field.init]
-    place = f" in {where}" if where else ""
+    location = f" in {where}" if where else ""
     result = {}
     for name, value in values.items():
         if name not in names:
-            usual = ELSEWHERE.get(name)
-            same = f": did you mean {usual!r}?" if usual in names else ""
+            ours = FOREIGN_FIELDS.get(name)
+            same = f": did you mean {ours!r}?" if ours in names else ""
             hint = same or did_you_mean(name, names) or f": the fields are {', '.join(names)}"
-            raise ConfigError(f"unknown field {name!r}{place}{hint}")
+            raise ConfigError(f"unknown field {name!r}{location}{hint}")
         if isinstance(value, list):
             value = tuple(value)
         if isinstance(value, int) and not isinstance(value, bool) and _fits(float, hints[name]):
             value = value if _fits_value(value, hints[name]) else float(value)
         if not _fits_value(value, hints[name]):
             raise ConfigError(
-                f"{name} = {value!r}{place}: expected {_spell(hints[name])}, "
+                f"{name} = {value!r}{location}: expected {_spell(hints[name])}, "
                 f"got {type(value).__name__}"
             )
         result[name] = value
@@ -115,7 +116,7 @@ def checked(cls: type, values: Mapping[str, Any], *, where: str = "") -> dict[st
 
 
 def choice(field: str, value: str, known: Iterable[str]) -> str:
-    """The known spelling of `value`: case and punctuation do not matter ("Learned 1-D")."""
+    """The entry of `known` that `value` means, ignoring case and punctuation ("Learned 1-D")."""
     known = list(known)
     plain = {_plain(word): word for word in known}
     if isinstance(value, str) and _plain(value) in plain:
@@ -125,37 +126,36 @@ def choice(field: str, value: str, known: Iterable[str]) -> str:
 
 
 def pair(field: str, value: Size) -> tuple[int, int]:
-    """(height, width) from one number or two; both positive."""
+    """(height, width) from one number or two."""
     both = (value, value) if isinstance(value, int) else tuple(value)
     if len(both) != 2 or not all(
         isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= 2**16 for v in both
     ):
         raise ConfigError(
-            f"{field} = {value!r}: expected a positive whole number up to {2**16}, or "
-            "(height, width)"
+            f"{field} = {value!r}: expected a positive integer up to {2**16}, or (height, width)"
         )
     return both
 
 
 def size_of(name: str, numbers: Sequence[int]) -> int | tuple[int, int]:
-    """One number for both sides, or height and width."""
+    """One number for both sides, or (height, width)."""
     if len(numbers) == 1:
         return numbers[0]
     if len(numbers) == 2:
         return numbers[0], numbers[1]
-    raise ConfigError(f"{name} takes one number, or height and width; {len(numbers)} were given")
+    raise ConfigError(f"{name} takes one number, or height and width; got {len(numbers)}")
 
 
 def config_fields(assignments: Sequence[str]) -> dict[str, Any]:
-    """`["heads=4", "pool=mean"]` as values of the right type: TOML's, or else plain text.
+    """`["heads=4", "pool=mean"]` as a dict. Values are parsed as TOML, or else kept as text.
 
-    `encoder.depth=6` is the entry `depth` of the field `encoder_fields`.
+    `encoder.depth=6` sets the entry `depth` of the field `encoder_fields`.
     """
     fields: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
-            raise ConfigError(f"{assignment!r}: a field is given as name=value")
+            raise ConfigError(f"{assignment!r}: expected name=value")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
@@ -169,11 +169,11 @@ def config_fields(assignments: Sequence[str]) -> dict[str, Any]:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """The content of a TOML file; `what` says in an error what was expected there."""
+    """The content of a TOML file; `what` describes it in error messages."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file with {what}") from None
+        raise ConfigError(f"{path}: no such file; expected {what}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{path}: not a readable TOML file: {error}") from error
 
@@ -183,15 +183,15 @@ def positive(config: Any, *fields: str) -> None:
     for field in fields:
         value = getattr(config, field)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-            raise ConfigError(f"{field} = {value!r}: expected a whole number of at least 1")
+            raise ConfigError(f"{field} = {value!r}: expected an integer of at least 1")
 
 
 def fraction(config: Any, *fields: str) -> None:
-    """Every named field is a rate: at least 0 and below 1."""
+    """Every named field is in [0, 1)."""
     for field in fields:
         value = getattr(config, field)
         if not isinstance(value, int | float) or not 0 <= value < 1:
-            raise ConfigError(f"{field} = {value!r}: expected a rate from 0 to below 1")
+            raise ConfigError(f"{field} = {value!r}: expected a number from 0 to below 1")
 
 
 def _plain(word: str) -> str:

@@ -1,7 +1,7 @@
-"""The errors a user can meet. Each message says what was given, what was expected and what to do.
+"""The errors for users. Each message states what was given, what was expected and what to do.
 
-The command line prints any `VitreousError` as one message without a traceback and exits with 2;
-every other exception is a fault of ours and exits with 1.
+The command line prints a `VitreousError` without a traceback and exits with 2. Any other exception
+is a bug in Vitreous and exits with 1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class VitreousError(Exception):
-    """Something the user can put right."""
+    """A problem that the user can fix."""
 
 
 class ConfigError(VitreousError, ValueError):
@@ -31,10 +31,10 @@ class DataError(VitreousError):
 
 
 class HubError(VitreousError):
-    """A file on a model hub that could not be had."""
+    """A file that could not be downloaded."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`": did you mean 'vit-b/16'?"`, or nothing when no known word is near."""
+    """`": did you mean 'vit-b/16'?"`, or an empty string when no known word is close."""
     near = difflib.get_close_matches(word.lower(), list(known), n=3, cutoff=0.6)
     return f": did you mean {' or '.join(repr(match) for match in near)}?" if near else ""

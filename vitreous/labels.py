@@ -1,8 +1,8 @@
-"""The one label map: ids inside the model, ids in the data, and names.
+"""The label map: class indices, the ids that the data uses, and class names.
 
-Inside, classes count from 0 without gaps. Outside they are whatever the data says: folder names,
-numbers with gaps, numbers from 1. Training, evaluation, prediction and export all use this object,
-which is stored in the run; two data sets agree on classes by name and by nothing else.
+The model numbers its classes 0, 1, 2 … The data may use folder names, ids with gaps or ids from 1.
+Training, evaluation, prediction and export all use this object, and the run folder stores it. The
+classes of two data sets are matched by name only.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from vitreous.errors import DataError, did_you_mean
 
 External = int | str
 IGNORED = -1
-"""In a mask: a pixel that counts for nothing."""
+"""The value of ignored pixels in a mask: no loss, no metric."""
 
 
 @dataclass(frozen=True)
 class LabelMap:
-    """`names[i]` and `external[i]` belong to class i."""
+    """`names[i]` is the name of class i, `external[i]` its id in the data."""
 
     names: tuple[str, ...]
     external: tuple[External, ...]
     ignored: tuple[External, ...] = ()
-    """What the data has besides and nobody shall learn: pixels that are not labelled."""
+    """Ids of unlabelled pixels, which are not a class."""
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -45,26 +45,26 @@ class LabelMap:
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> LabelMap:
-        """Classes known by name only, in natural order: 2 before 10."""
+        """Classes known by name only, in natural order (2 before 10)."""
         ordered = tuple(sorted(set(names), key=natural))
         return cls(ordered, ordered)
 
     @classmethod
     def of_ids(cls, ids: Iterable[int], names: Mapping[int, str] | None = None) -> LabelMap:
-        """Classes known by number, in the order of the numbers; their names, or the numbers."""
+        """Classes in the order of their ids; a class without a name is called by its id."""
         ordered = tuple(sorted(set(ids)))
         return cls(tuple((names or {}).get(i, str(i)) for i in ordered), ordered)
 
     def internal(self, external: External) -> int:
-        """The class of an id that the data has."""
+        """The class index of an id in the data."""
         try:
             return self.external.index(external)
         except ValueError:
             hint = did_you_mean(str(external), map(str, self.external))
             raise DataError(f"unknown class {external!r}{hint}") from None
 
-    def to_here(self, other: LabelMap, *, what: str = "the data") -> tuple[int, ...]:
-        """For each class of `other`, ours of the same name; an unknown name is an error."""
+    def indices_of(self, other: LabelMap, *, what: str = "the data") -> tuple[int, ...]:
+        """For each class of `other`, our class of the same name; an unknown name is an error."""
         unknown = [name for name in other.names if name not in self.names]
         if unknown:
             raise DataError(
@@ -84,9 +84,9 @@ class LabelMap:
 
 
 def natural(text: str) -> tuple[tuple[int, int | str], ...]:
-    """A sort key by which numbers in names count as numbers: class2 before class10.
+    """A sort key that compares digits as numbers: class2 before class10.
 
-    No two names have the same key (Cat and cat, 1 and 01), so that the order is always the same.
+    Different names have different keys (Cat and cat, 1 and 01), so the order is deterministic.
     """
     pieces = [piece for piece in re.split(r"(\d+)", text) if piece]
     key = [

@@ -147,7 +147,7 @@ class Predictor:
         _at_least("batch", batch, 1)
         _at_least("workers", workers, 0)
         check_split(source, split)
-        here = self.task.labels.to_here(source.labels, what=source.name)
+        here = self.task.labels.indices_of(source.labels, what=source.name)
         samples = source.splits[split]
         batches = eval_batches(EvalSet(source, samples, self.preprocess), batch, workers)
         metrics = measure(self.model, self.task, batches, self.device, here, see)

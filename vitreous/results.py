@@ -1,4 +1,4 @@
-"""What a user gets back from a model."""
+"""The results of `Predictor`, one class per task."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from vitreous.errors import ConfigError
 
 @dataclass(frozen=True)
 class Classification:
-    """What one image shows."""
+    """The classes of one image with their probabilities."""
 
     label: str
-    """The name of the most probable class."""
+    """Name of the most probable class."""
     score: float
     """Its probability."""
     id: int | str
-    """The class as the training data called it."""
+    """The class's id in the training data."""
     scores: dict[str, float]
-    """Probabilities by name, the most probable first."""
+    """Probability by class name, highest first."""
     image: str = ""
-    """The file, where there is one."""
+    """The image's file, if it has one."""
 
     def top(self, k: int) -> list[tuple[str, float]]:
         """The k most probable classes with their probabilities."""
@@ -45,36 +45,36 @@ class Classification:
 
 @dataclass(frozen=True)
 class Segmentation:
-    """What each pixel of one image shows, at the image's own size."""
+    """The class of every pixel, at the size of the input image."""
 
     mask: NDArray[np.int16]
-    """(h, w): the class of each pixel, a place in `names`."""
+    """(h, w): the class of each pixel, an index into `names`."""
     confidence: NDArray[np.float16]
     """(h, w): its probability."""
     names: tuple[str, ...]
     ids: tuple[int | str, ...]
-    """The classes as the training data called them."""
+    """The classes' ids in the training data."""
     image: str = ""
-    """The file, where there is one."""
+    """The image's file, if it has one."""
 
     @cached_property
     def pixels(self) -> dict[str, int]:
-        """How many pixels each class has, by name; classes without any are left out."""
+        """Number of pixels by class name, largest first; classes without pixels are left out."""
         counts = np.bincount(self.mask.ravel(), minlength=len(self.names))
         order = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
         return {self.names[i]: int(counts[i]) for i in order if counts[i]}
 
     @property
     def areas(self) -> dict[str, float]:
-        """The part of the image that each class has, by name, the largest first."""
+        """Share of the image by class name, largest first."""
         return {name: count / self.mask.size for name, count in self.pixels.items()}
 
     def where(self, name: str) -> NDArray[np.bool_]:
-        """(h, w): which pixels show the class of this name."""
+        """(h, w): the pixels of the class with this name."""
         return self.mask == self.names.index(name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; the mask itself is a picture, see `vitreous predict --out`."""
+        """Plain data for JSON, without the mask; `vitreous predict --out` writes that."""
         return {
             "image": self.image,
             "size": list(self.mask.shape),
@@ -92,18 +92,18 @@ class Segmentation:
 
 
 @dataclass(frozen=True)
-class Found:
-    """One object in an image."""
+class DetectedObject:
+    """One object in an image, with its box and score."""
 
     label: str
     id: int | str
-    """The class as the training data called it."""
+    """The class's id in the training data."""
     score: float
     """Its probability."""
     box: tuple[float, float, float, float]
-    """left, top, right, bottom in pixels of the image as given."""
+    """Left, top, right, bottom in pixels of the input image."""
     query: int
-    """Which of the model's queries has found it."""
+    """Index of the query that predicted it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -112,45 +112,47 @@ class Found:
 
 @dataclass(frozen=True)
 class Detection:
-    """What objects one image has, and where.
+    """The objects in one image.
 
-    The arrays have a row for each query of the model, the surest first; `objects` are those of at
-    least `threshold`.
+    The arrays have a row for each query of the model, the highest score first; `objects` lists
+    those with a score of at least `threshold`.
     """
 
     boxes: NDArray[np.float32]
-    """(queries, 4): left, top, right, bottom in pixels of the image as given."""
+    """(queries, 4): left, top, right, bottom in pixels of the input image."""
     classes: NDArray[np.int64]
-    """(queries,): a place in `names`."""
+    """(queries,): an index into `names`."""
     scores: NDArray[np.float32]
     queries: NDArray[np.int64]
     names: tuple[str, ...]
     ids: tuple[int | str, ...]
-    """The classes as the training data called them."""
+    """The classes' ids in the training data."""
     size: tuple[int, int]
-    """Height and width of the image as given."""
+    """Height and width of the input image."""
     threshold: float = 0.5
     image: str = ""
-    """The file, where there is one."""
+    """The image's file, if it has one."""
 
     @cached_property
-    def objects(self) -> list[Found]:
-        """What was found, the surest first."""
+    def objects(self) -> list[DetectedObject]:
+        """The objects above the threshold, the highest score first."""
         rows = zip(self.classes, self.scores, self.boxes.tolist(), self.queries, strict=True)
         return [
-            Found(self.names[number], self.ids[number], float(score), tuple(box), int(query))
+            DetectedObject(
+                self.names[number], self.ids[number], float(score), tuple(box), int(query)
+            )
             for number, score, box, query in rows
             if score >= self.threshold
         ]
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many objects each class has, by name; classes without any are left out."""
+        """Number of objects by class name; classes without objects are left out."""
         labels = [found.label for found in self.objects]
         return {name: labels.count(name) for name in self.names if name in labels}
 
     def above(self, threshold: float) -> Detection:
-        """The same with another threshold, from 0 to 1."""
+        """The same result with another threshold, from 0 to 1."""
         if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
             raise ConfigError(f"threshold = {threshold!r}: expected a number from 0 to 1")
         return replace(self, threshold=threshold)
@@ -163,20 +165,15 @@ class Detection:
     def to_coco(
         self, image_id: int | str, ids: Sequence[int | str | None] | None = None
     ) -> list[dict[str, Any]]:
-        """All rows, whatever their score, as entries of a COCO file of results.
+        """All rows, whatever their score, as entries of a COCO results file.
 
-        `ids` are what other data calls our classes; rows of a class that it has not are left out.
+        ids: the classes' ids in other data; rows whose class has None are left out.
         """
         ids = self.ids if ids is None else ids
         boxes = self.boxes.astype(np.float64)
         boxes[:, 2:] -= boxes[:, :2]
         return [
-            {
-                "image_id": image_id,
-                "category_id": ids[number],
-                "bbox": box,
-                "score": float(score),
-            }
+            {"image_id": image_id, "category_id": ids[number], "bbox": box, "score": float(score)}
             for number, score, box in zip(self.classes, self.scores, boxes.tolist(), strict=True)
             if ids[number] is not None
         ]

@@ -63,13 +63,13 @@ def test_other_data_is_matched_by_name(given_names, data):
     here = LabelMap.of_names(given_names)
     some = data.draw(st.lists(st.sampled_from(given_names), min_size=1, unique=True))
     other = LabelMap(tuple(some), tuple(range(1, len(some) + 1)))  # other ids, another order
-    assert [here.names[i] for i in here.to_here(other)] == some
+    assert [here.names[i] for i in here.indices_of(other)] == some
 
 
 def test_other_data_with_an_unknown_class_is_refused():
     here = LabelMap.of_names(["cat", "dog"])
     with pytest.raises(DataError, match=r"does not know: cow.*knows cat, dog"):
-        here.to_here(LabelMap.of_names(["cat", "cow"]))
+        here.indices_of(LabelMap.of_names(["cat", "cow"]))
 
 
 def test_an_unknown_id_is_refused_with_a_hint():

@@ -85,7 +85,7 @@ def find_teacher(
     if recipe.teacher is None:
         return None
     teacher: Predictor = load(recipe.teacher, str(world.device))
-    order = torch.tensor(teacher.task.labels.to_here(source.labels, what=source.name))
+    order = torch.tensor(teacher.task.labels.indices_of(source.labels, what=source.name))
     translate = preprocess.translator(teacher.preprocess, world.device)
 
     @torch.no_grad()

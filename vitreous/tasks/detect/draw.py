@@ -21,7 +21,7 @@ from vitreous.pages.draw import (
     save,
     save_data,
 )
-from vitreous.results import Detection, Found
+from vitreous.results import DetectedObject, Detection
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -59,7 +59,7 @@ def marks_of(result: Detection) -> list[Mark]:
     return [mark_of(found, colours) for found in result.objects]
 
 
-def mark_of(found: Found, colours: Mapping[str, Colour]) -> Mark:
+def mark_of(found: DetectedObject, colours: Mapping[str, Colour]) -> Mark:
     return Mark(found.box, f"{found.label} {found.score:.2f}", colours[found.label])
 
 

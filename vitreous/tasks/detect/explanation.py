@@ -19,7 +19,7 @@ from vitreous.explain.patched import Seen
 from vitreous.explain.query import Pixel, check_inside
 from vitreous.pages.draw import colours_of
 from vitreous.predict import Predictor, Prepared
-from vitreous.results import Detection, Found
+from vitreous.results import DetectedObject, Detection
 from vitreous.tasks.detect.draw import Mark, mark_of, moved
 
 MOST = 10
@@ -34,7 +34,7 @@ MANY = 1 << 25
 class Look:
     """Where the query of one object looks."""
 
-    found: Found
+    found: DetectedObject
     heads: Tensor
     """(layers, heads, gh, gw), for each layer of the decoder; each map sums to one."""
 
@@ -162,7 +162,7 @@ def explain_objects(
     )
 
 
-def chosen(result: Detection, names: Sequence[str] | None) -> tuple[list[Found], bool]:
+def chosen(result: Detection, names: Sequence[str] | None) -> tuple[list[DetectedObject], bool]:
     """The objects to explain, the surest first; and whether they are all below the threshold.
 
     There are none where no query holds one of the names for the likeliest class.
