@@ -54,6 +54,22 @@ FOREIGN_FIELDS = {
     "hidden_act": "activation",
     "pos_embed": "position",
     "representation_size": "head_hidden",
+    # of a recipe
+    "learning_rate": "lr",
+    "batch_size": "batch",
+    "num_epochs": "epochs",
+    "num_workers": "workers",
+    "label_smoothing": "smoothing",
+    "warmup_ratio": "warmup",
+    "grad_clip": "clip",
+    "pretrained": "weights",
+    "checkpoint": "weights",
+    "hflip": "flip",
+    "random_erasing": "erase",
+    "early_stopping": "patience",
+    "gradient_accumulation_steps": "accumulate",
+    "output": "out",
+    "output_dir": "out",
 }
 """The names of our fields in other libraries."""
 
@@ -156,6 +172,7 @@ def config_fields(assignments: Sequence[str]) -> dict[str, Any]:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
             raise ConfigError(f"{assignment!r}: expected name=value")
+        text = {"True": "true", "False": "false"}.get(text, text)
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
@@ -214,6 +231,8 @@ def _fits_value(value: Any, hint: Any) -> bool:
         if len(args) == 2 and args[1] is Ellipsis:
             return all(_fits_value(item, args[0]) for item in value)
         return len(value) == len(args) and all(map(_fits_value, value, args))
+    if origin is typing.Literal:
+        return isinstance(value, str)  # `choice` knows how it may be spelled
     if origin is not None:
         return isinstance(value, origin)
     if hint is type(None):

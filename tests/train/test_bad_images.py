@@ -8,7 +8,7 @@ from vitreous.cli.main import main
 
 SMALL = [
     "--model=vit",
-    *(f"--fields={field}" for field in ("patch=8", "dim=16", "depth=1", "heads=2")),
+    *(f"--set={field}" for field in ("patch=8", "dim=16", "depth=1", "heads=2")),
     *("--image-size", "16", "--epochs=1", "--batch=4"),
 ]
 

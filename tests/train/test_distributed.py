@@ -15,8 +15,8 @@ from train.tiny import arguments, train
 
 from vitreous.train import checkpoint
 
-CALM = ["--fields=dropout=0.0", "--clip=0"]  # no randomness per process
-CALM_OF = {"classify": [*CALM, "--fields=drop_path=0.0"], "segment": CALM, "detect": CALM}
+CALM = ["--set=dropout=0.0", "--clip=0"]  # no randomness per process
+CALM_OF = {"classify": [*CALM, "--set=drop_path=0.0"], "segment": CALM, "detect": CALM}
 
 
 def torchrun(out, *more, restarts=0, task="classify"):

@@ -328,7 +328,7 @@ def test_colours_need_colours(tmp_path):
 
 def test_overfit_says_whether_the_images_are_known_by_heart(tmp_path, capsys):
     few = ["train", "digits", "--overfit=8", "--model=vit", "--image-size", "8", "--flip=False"]
-    few += [f"--fields={field}" for field in SMALL.fields]
+    few += [f"--set={field}" for field in SMALL.fields]
     main([*few, "--epochs=3", "--lr=5e-3", f"--out={tmp_path / 'a'}"])
     said = capsys.readouterr()
     assert "has learned its 8 images by heart" in said.out

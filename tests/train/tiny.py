@@ -17,21 +17,21 @@ from vitreous.cli.main import main
 COMMON = ["--epochs=5", "--ema=0.9"]
 CLASSIFY = [
     "--model=vit",
-    *(f"--fields={field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
-    *(f"--fields={field}" for field in ("drop_path=0.1", "dropout=0.1")),
+    *(f"--set={field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
+    *(f"--set={field}" for field in ("drop_path=0.1", "dropout=0.1")),
     *("--image-size", "8", "--batch=16", "--save-every=3", "--mixup=0.2", "--crop=shift"),
 ]
 SEGMENT = [
-    *("--model=segmenter", "--fields=encoder=vit", "--fields=dropout=0.1", "--fields=heads=2"),
-    *(f"--fields=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
+    *("--model=segmenter", "--set=encoder=vit", "--set=dropout=0.1", "--set=heads=2"),
+    *(f"--set=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
     *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
 ]
 DETECT = [
-    *("--model=detr-small", "--fields=dropout=0.1", "--fields=backbone=resnet"),
-    *(f"--fields=backbone.{field}" for field in ("block=basic", "stages=[1]", "width=8")),
-    "--fields=backbone.norm=group",
-    *(f"--fields={field}" for field in ("dim=16", "heads=2", "mlp_dim=16")),
-    *(f"--fields={field}" for field in ("encoder_depth=1", "decoder_depth=2", "queries=4")),
+    *("--model=detr-small", "--set=dropout=0.1", "--set=backbone=resnet"),
+    *(f"--set=backbone.{field}" for field in ("block=basic", "stages=[1]", "width=8")),
+    "--set=backbone.norm=group",
+    *(f"--set={field}" for field in ("dim=16", "heads=2", "mlp_dim=16")),
+    *(f"--set={field}" for field in ("encoder_depth=1", "decoder_depth=2", "queries=4")),
     *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
 ]
 SPLITS = {"train": 64, "val": 8, "test": 8}

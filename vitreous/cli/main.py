@@ -70,19 +70,9 @@ def _dispatch(arguments: list[str]) -> int:
         return _fail(f"unknown command {command!r}{hint}")
     # A command imports what it needs, torch among it, only when it is called.
     module = importlib.import_module(f"vitreous.cli.{command}")
-    import tyro
+    from vitreous.cli.parse import parse
 
-    # Some options have defaults that depend on others, like those of a recipe file.
-    defaults = {"default": module.defaults(rest)} if hasattr(module, "defaults") else {}
-    parsed = tyro.cli(
-        module.Arguments,
-        prog=f"vitreous {command}",
-        description=module.__doc__,
-        args=rest,
-        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-        **defaults,
-    )
-    return module.run(parsed) or 0
+    return module.run(parse(command, module, rest)) or 0
 
 
 def _fail(message: str, code: int = 2) -> int:

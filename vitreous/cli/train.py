@@ -7,14 +7,25 @@ import os
 import re
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
 from vitreous.errors import ConfigError, DataError
-from vitreous.train.recipe import Recipe, find_recipe, read_recipe
+from vitreous.train.recipe import (
+    AugmentationOptions,
+    CommonOptions,
+    DataOptions,
+    ModelOptions,
+    OptimisationOptions,
+    PreprocessingOptions,
+    Recipe,
+    RunOptions,
+    find_recipe,
+    option,
+    read_recipe,
+)
 
 if TYPE_CHECKING:
     from vitreous.train.trainer import Event
@@ -24,36 +35,54 @@ BY_HEART = 0.9
 
 
 @dataclass(frozen=True)
-class Arguments:
-    options: Recipe = field(default_factory=Recipe)
-    recipe: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
-    """A recipe file; options given here go before what it says."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None
-    """The run folder; runs/NAME unless given."""
+class Arguments(CommonOptions):
+    recipe: Annotated[str | None, option("FILE", "none")] = None
+    """Recipe with values for these options: a file, or a name in recipes/; options override it."""
+    out: Annotated[Path | None, option("RUN", "runs/NAME")] = None
+    """Run folder to write."""
     resume: bool = False
-    """Go on with the run in --out where it stopped; a larger --epochs extends it."""
+    """Continue the run in --out where it stopped; a larger --epochs extends it."""
     dry_run: bool = False
-    """Only say what would happen: choices, shapes, memory, time; the first batch as a picture."""
+    """Only report choices, shapes, memory and time, check every image, and draw the first batch."""
     lr_find: bool = False
-    """Only look for a learning rate: a short run with growing rates."""
+    """Only search for a learning rate: a short run with a growing learning rate."""
+    data_options: Annotated[DataOptions, option(name="data")] = field(default_factory=DataOptions)
+    model_options: Annotated[ModelOptions, option(name="model")] = field(
+        default_factory=ModelOptions
+    )
+    optimisation: OptimisationOptions = field(default_factory=OptimisationOptions)
+    augmentation: AugmentationOptions = field(default_factory=AugmentationOptions)
+    preprocessing: PreprocessingOptions = field(default_factory=PreprocessingOptions)
+    run: RunOptions = field(default_factory=RunOptions)
+
+    def to_recipe(self) -> Recipe:
+        groups = [self, *filter(is_dataclass, vars(self).values())]
+        names = {each.name for each in fields(Recipe)}
+        return Recipe(**{k: v for group in groups for k, v in vars(group).items() if k in names})
 
 
-def defaults(arguments: list[str]) -> Arguments:
+def defaults(words: Sequence[str]) -> Arguments:
     """What applies unless an option says otherwise: the recipe's values, or the resumed run's."""
-    recipe, out = _value(arguments, "--recipe"), _value(arguments, "--out")
-    values = {}
+    recipe, out = _value(words, "--recipe"), _value(words, "--out")
+    values: dict[str, Any] = {}
     if recipe is not None:
         values = read_recipe(find_recipe(recipe))
-    if "--resume" in arguments:
+    if "--resume" in words:
         if recipe is not None:
-            raise ConfigError("--resume goes on with the run's own recipe: leave out --recipe")
+            raise ConfigError("--resume continues with the run's own recipe: leave out --recipe")
         if out is None:
-            raise ConfigError("--resume needs --out RUN: which run shall go on?")
+            raise ConfigError("which run should be resumed? pass --out RUN")
         path = Path(out) / "recipe.toml"
         if not path.exists():
             raise ConfigError(f"{out} has no run to resume")
         values = read_recipe(path)
-    return Arguments(options=Recipe(**values))
+
+    def given(group: Any) -> dict[str, Any]:
+        return {each.name: values[each.name] for each in fields(group) if each.name in values}
+
+    makers: dict[str, Any] = {each.name: each.default_factory for each in fields(Arguments)}
+    groups = {n: make(**given(make)) for n, make in makers.items() if make is not MISSING}
+    return Arguments(**given(CommonOptions), **groups)
 
 
 def run(arguments: Arguments) -> None:
@@ -62,12 +91,12 @@ def run(arguments: Arguments) -> None:
     from vitreous.train.open_data import open_usable
     from vitreous.train.run import train
 
-    recipe = arguments.options
+    recipe = arguments.to_recipe()
     out = arguments.out or _free_name(recipe.data)
     if arguments.dry_run or arguments.lr_find:
-        _rehearse(arguments, out)
+        _rehearse(recipe, out, arguments.lr_find)
         return
-    log = Progress()
+    log = ProgressBar()
     try:
         done = train(recipe, out, resume=arguments.resume, log=log.line, watch=log.event)
     finally:
@@ -104,21 +133,21 @@ def _shape(images: Any) -> str:
     return "x".join(map(str, images.shape))
 
 
-def _rehearse(arguments: Arguments, out: Path) -> None:
+def _rehearse(recipe: Recipe, out: Path, lr_find: bool) -> None:
     from vitreous.train.rehearsal import dry_run, find_rate
 
     def log(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    if arguments.lr_find:
-        rate, curve = find_rate(arguments.options, log)
+    if lr_find:
+        rate, curve = find_rate(recipe, log)
         for each, loss in curve[:: max(len(curve) // 20, 1)]:
             print(f"  lr {each:9.2e}  loss {loss:.4f}")
         print(f"lr: {rate:.1e} is a good start (a tenth of where the loss was lowest)")
         return
     from vitreous.pages.batch import batch_picture
 
-    found = dry_run(arguments.options, log)
+    found = dry_run(recipe, log)
     picture = out.with_name(f"{out.name}-first-batch.png")
     picture.parent.mkdir(parents=True, exist_ok=True)
     batch_picture(found.batch, found.task, found.labels, found.preprocess).save(picture)
@@ -130,13 +159,13 @@ def _rehearse(arguments: Arguments, out: Path) -> None:
     print(f"data        {found.images:,} images, {readable}")
     for problem in found.bad.values():
         print(f"  {problem.file}: {problem.what}")
-    if found.bad and arguments.options.on_bad == "error":
+    if found.bad and recipe.on_bad == "error":
         raise DataError(
             f"{len(found.bad)} images cannot be read: see above; --on-bad skip leaves them out"
         )
 
 
-class Progress:
+class ProgressBar:
     """A bar on a terminal, a line per evaluation elsewhere; always on stderr."""
 
     def __init__(self) -> None:
@@ -187,12 +216,12 @@ class Progress:
             self.bar.stop()
 
 
-def _value(arguments: list[str], option: str) -> str | None:
-    for i, argument in enumerate(arguments):
-        if argument == option and i + 1 < len(arguments):
-            return arguments[i + 1]
-        if argument.startswith(f"{option}="):
-            return argument.partition("=")[2]
+def _value(words: Sequence[str], name: str) -> str | None:
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word == name:
+            return following
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
     return None
 
 

@@ -44,7 +44,7 @@ class DETRConfig:
     backbone: str = "resnet-50"
     """The name of any model with feature maps; the last one is looked at."""
     backbone_fields: dict[str, Any] = field(default_factory=dict)
-    """Changes to the backbone's config; on the command line `--fields backbone.norm=group`."""
+    """Changes to the backbone's config; on the command line `--set backbone.norm=group`."""
     dim: int = 256
     """Width of the transformer."""
     heads: int = 8

@@ -41,7 +41,7 @@ class SegmenterConfig:
     encoder: str = "vit-s/16"
     """The name of any model that classifies: its features are decoded."""
     encoder_fields: dict[str, Any] = field(default_factory=dict)
-    """Changes to the encoder's config; on the command line `--fields encoder.depth=6`."""
+    """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
     decoder: str = "mask"
     """mask (the paper's transformer), linear, progressive (SETR) or pyramid (Swin, ResNet)."""
     dim: int | None = None

@@ -41,8 +41,8 @@ DECIDED = {
 """Fields of a model that other options decide."""
 _ADVICE = {
     "classify": "choose one like 'vit-s/16'",
-    "segment": "choose one like 'segmenter-s/16', or model = 'segmenter' with --fields encoder=…",
-    "detect": "choose one like 'detr-small', or model = 'detr' with --fields backbone=…",
+    "segment": "choose one like 'segmenter-s/16', or model = 'segmenter' with --set encoder=…",
+    "detect": "choose one like 'detr-small', or model = 'detr' with --set backbone=…",
 }
 
 

@@ -186,7 +186,7 @@ def warn_of_crowded_images(source: Source, model: Model, log: Log) -> None:
     if most > queries:
         log(
             f"there are images with {most} objects, and the model has {queries} queries: it cannot "
-            f"find them all; give --fields queries={2 * most}"
+            f"find them all; give --set queries={2 * most}"
         )
 
 

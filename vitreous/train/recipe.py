@@ -1,7 +1,10 @@
 """Everything that decides about a training run, as one frozen dataclass.
 
 It is what a recipe file holds, what `vitreous train` takes as options, and what the run folder
-keeps, so that a run can be repeated. None means: chosen from the data and the machine, and said.
+keeps, so that a run can be repeated. None means: chosen from the data and the machine, and logged.
+
+The fields stand in the groups in which `vitreous train --help` shows them. Each has one sentence
+below it, which is its help text.
 """
 
 from __future__ import annotations
@@ -9,9 +12,10 @@ from __future__ import annotations
 import json
 import math
 import sysconfig
+import typing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -19,152 +23,206 @@ from vitreous.config import choice, fraction, from_dict, read_toml, to_dict
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.tasks import TASKS
 
-DISTILLATIONS = ("hard", "soft")
 INSTALLED = Path("share", "vitreous", "recipes")
 
 
+def option(metavar: str | None = None, unless_given: str | None = None, name: str = "") -> Any:
+    """How the help shows an option: its value, and what holds where that is left open."""
+
+    def hint(default: str) -> str:
+        return f"(default: {unless_given if default in ('None', '') else default})"
+
+    return tyro.conf.arg(
+        metavar=metavar, help_behavior_hint=hint if unless_given else None, name=name or None
+    )
+
+
+Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
+
+
 @dataclass(frozen=True)
-class Recipe:
-    """How to train. Fields are options of `vitreous train` and keys of recipe files."""
+class CommonOptions:
+    """What most runs state."""
 
-    # What
     data: tyro.conf.Positional[str] = "digits"
-    """A folder, a CSV table, a folder of IDX files, images with masks, a COCO file, or a built-in
-    name: digits, shapes."""
-    task: str | None = None
-    """classify, segment or detect; what the data is for unless given."""
-    val_fraction: float = 0.1
-    """Part of each class that is held out for validation, where the data has no val."""
-    max_pixels: int = 50_000_000
-    """Larger images are not decoded but are an error."""
-    names: str | None = None
-    """Names of the classes: a JSON file from ids to names, or a file with a line for each."""
-    model: str | None = None
-    """A model's name."""
-    fields: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A change to the model's config, like drop_path=0.1; may be repeated."""
-    weights: str | None = None
-    """Weights to start from: a file, a run folder, a hub reference, or a name from the catalog."""
-    weights_format: str | None = None
-    """The format of the weights, where it is not recognised."""
-    image_size: tuple[int, ...] = ()
-    """Height and width, or one number."""
-    channels: int | None = None
-    """Channels of the images."""
+    """Images to train on: a path ('vitreous data check --help' lists the formats), or digits."""
+    model: Annotated[str | None, option("MODEL", "one that fits the data")] = None
+    """Model to train, by its name ('vitreous models' lists them)."""
+    weights: Annotated[str | None, option("WEIGHTS", "random weights")] = None
+    """Weights to start from: a run folder, a file, hf:OWNER/NAME, or a name from the catalog."""
+    epochs: Annotated[int | None, option("N", "by the number of images")] = None
+    """Passes over the training images."""
+    batch: Annotated[int | None, option("N", "by the number of images")] = None
+    """Images per optimiser step, summed over all processes."""
+    lr: Annotated[float | None, option("LR", "fits the model")] = None
+    """Peak learning rate."""
+    image_size: Annotated[tuple[int, ...], option("H [W]", "fits the model and the data")] = ()
+    """Height and width of the model's input in pixels; one number means a square."""
+    task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "what the data is for")] = None
+    """What the model learns to do, for data that allows several tasks."""
+    seed: Annotated[int, option("N")] = 0
+    """Seed for initial weights, order of the images, augmentation and the held-out split."""
 
-    # How long
-    epochs: int | None = None
-    batch: int | None = None
-    """Samples per step, over all processes."""
-    accumulate: int = 1
-    """Parts into which each process divides its samples of a step, to need less memory."""
-    overfit: int = 0
-    """Train on so many images only and measure on the same ones, unchanged: a model that cannot
-    learn a few by heart will not learn more. 0: on all."""
-    patience: int = 0
-    """Stop after so many evaluations without improvement; 0: never."""
 
-    # Optimiser
-    lr: float | None = None
-    """Highest learning rate."""
-    weight_decay: float = 0.05
-    warmup: float = 0.1
-    """Part of the steps in which the rate grows from 0."""
-    final_lr: float = 0.01
-    """Rate at the end, as a part of the highest; between, a cosine."""
-    layer_decay: float = 1.0
-    """Factor on the rate for each block further from the head."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    clip: float = 1.0
-    """Largest norm of the gradient; 0: any."""
-    freeze: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Parameters that do not learn, like 'blocks.*', or all but some, like '!head.*'; may be
-    repeated."""
-    ema: float = 0.99
-    """Decay of an average of the weights that is evaluated and kept instead; 0: none."""
+@dataclass(frozen=True)
+class DataOptions:
+    """What is read, and how it is split and sampled."""
 
-    # Loss
-    smoothing: float | None = None
-    """Label smoothing; 0.1 for classification and 0 for segmentation unless given."""
-    class_weights: str = "none"
-    """none, or auto: rare classes count more."""
-    sampler: str = "uniform"
-    """uniform, or balanced: each class is drawn equally often."""
-    teacher: str | None = None
-    """A run folder to learn from (DeiT)."""
-    distill: str | None = None
-    """With a teacher: hard (its answer; so unless given) or soft (its probabilities)."""
-    dice: float = 0.0
-    """Segmentation: weight of the Dice loss beside the cross-entropy."""
+    names: Annotated[str | None, option("FILE", "the data's own")] = None
+    """Names of the classes: a JSON file from ids to names, or a file with one name per line."""
+    val_fraction: Annotated[float, option("F")] = 0.1
+    """Fraction of each class that is held out for validation if the data has no val split."""
+    sampler: Literal["uniform", "balanced"] = "uniform"
+    """Draw every image equally often, or every class (balanced)."""
+    overfit: Annotated[int, option("N")] = 0
+    """Train and evaluate on only this many images, to see whether the model can fit them."""
+    on_bad: Literal["error", "skip"] = "error"
+    """Stop if an image cannot be read, or skip such images and list them."""
+    max_pixels: Annotated[int, option("N")] = 50_000_000
+    """Treat images with more pixels than this as unreadable."""
+    download: bool = False
+    """Allow downloading a public dataset."""
 
-    # Augmentation
-    crop: str | None = None
-    """resized, window, shift or none."""
-    scale: float = 0.35
-    zoom: tuple[float, float] = (0.5, 2.0)
-    """With --crop window: the smallest and largest factor by which images are resized before."""
-    flip: bool | None = None
-    randaugment: int = 0
-    jitter: float = 0.0
-    erase: float = 0.0
-    mixup: float = 0.0
-    cutmix: float = 0.0
 
-    # Preprocessing
-    resize: str | None = None
-    """shorter (the shorter side as long as the image size; to classify, the middle is cut out),
-    square, or, to segment, none; as the weights want it, or shorter, unless given."""
-    longest: int | None = None
-    """Detection, with --resize shorter: how long the longer side may become, in pixels; as the
-    weights want it, or 5/3 of the image size, unless given."""
-    interpolation: str | None = None
-    """bilinear, bicubic or nearest; as the weights want it, or bilinear, unless given."""
-    mean: tuple[float, ...] = ()
-    """Per channel; the weights', or measured on the data, unless given."""
-    std: tuple[float, ...] = ()
+@dataclass(frozen=True)
+class ModelOptions:
+    """Changes to the model, and which of its parameters are trained."""
 
-    # Machine
-    seed: int = 0
-    device: str | None = None
-    """cpu or cuda."""
-    workers: int | None = None
-    """Processes that read images."""
-    precision: str = "float32"
-    """float32, or bfloat16 for everything but loss and norms (autocast)."""
+    fields: Annotated[Repeated, option("FIELD=VALUE", name="set")] = ()
+    """Change a field of the model's config, for example drop_path=0.1."""
+    channels: Annotated[int | None, option("N", "as most images have")] = None
+    """Channels of the model's input."""
+    weights_format: Annotated[str | None, option("FORMAT", "recognised")] = None
+    """Format of the weights ('vitreous convert --help' lists them)."""
+    freeze: Annotated[Repeated, option("PATTERN")] = ()
+    """Do not train these parameters: 'blocks.*', or '!head.*' for all but the head."""
+
+
+@dataclass(frozen=True)
+class OptimisationOptions:
+    """AdamW, its schedule, and the loss."""
+
+    accumulate: Annotated[int, option("N")] = 1
+    """Split the batch of each process into this many parts, which needs less memory."""
+    weight_decay: Annotated[float, option("F")] = 0.05
+    """Weight decay; biases, norms, tokens and position embeddings are exempt."""
+    warmup: Annotated[float, option("F")] = 0.1
+    """Fraction of the steps in which the learning rate rises linearly from 0."""
+    final_lr: Annotated[float, option("F")] = 0.01
+    """Learning rate at the end of the cosine schedule, as a fraction of the peak."""
+    layer_decay: Annotated[float, option("F")] = 1.0
+    """Factor by which the learning rate falls with each block further from the head."""
+    betas: Annotated[tuple[float, float], option("F F")] = (0.9, 0.999)
+    """AdamW's decay rates of the gradient's two moments."""
+    clip: Annotated[float, option("F")] = 1.0
+    """Clip the gradient to this norm; 0 turns clipping off."""
+    ema: Annotated[float, option("F")] = 0.99
+    """Decay of the moving average of the weights that is evaluated and kept; 0 turns it off."""
+    patience: Annotated[int, option("N")] = 0
+    """Stop after this many evaluations without improvement; 0 never stops early."""
+    skip_nonfinite: Annotated[int, option("N")] = 0
+    """Skip up to this many steps whose loss is not finite before the run stops."""
+    smoothing: Annotated[float | None, option("F", "by the task")] = None
+    """Label smoothing."""
+    class_weights: Literal["none", "auto"] = "none"
+    """Weigh all classes alike in the loss, or rare ones more (auto)."""
+    dice: Annotated[float, option("F")] = 0.0
+    """Weight of the Dice loss that is added to the cross-entropy of masks."""
+    teacher: Annotated[str | None, option("RUN", "none")] = None
+    """Run folder of a teacher to distil from (DeiT)."""
+    distill: Annotated[Literal["hard", "soft"] | None, option(None, "hard")] = None
+    """Learn from the class the teacher predicts (hard), or from its probabilities (soft)."""
+
+
+@dataclass(frozen=True)
+class AugmentationOptions:
+    """Random changes to the training images."""
+
+    crop: Annotated[
+        Literal["resized", "window", "shift", "none"] | None, option(None, "fits the data")
+    ] = None
+    """Crop at random: a part resized to the input, a window of a zoomed image, or a small shift."""
+    scale: Annotated[float, option("F")] = 0.35
+    """With --crop resized: the smallest fraction of the image's area that is cut out."""
+    zoom: Annotated[tuple[float, float], option("MIN MAX")] = (0.5, 2.0)
+    """With --crop window: the range of the factor by which the image is resized first."""
+    flip: Annotated[bool | None, option(None, "True for colour images")] = None
+    """Flip every second image horizontally."""
+    randaugment: Annotated[int, option("0..30")] = 0
+    """Magnitude of RandAugment's two random operations; 0 turns it off."""
+    jitter: Annotated[float, option("F")] = 0.0
+    """Strength of random changes to brightness, contrast and saturation; 0 turns them off."""
+    erase: Annotated[float, option("P")] = 0.0
+    """Probability of overwriting a random rectangle with noise (random erasing)."""
+    mixup: Annotated[float, option("ALPHA")] = 0.0
+    """Alpha of Mixup, which blends two images and their labels; 0 turns it off."""
+    cutmix: Annotated[float, option("ALPHA")] = 0.0
+    """Alpha of CutMix, which pastes a rectangle of another image; 0 turns it off."""
+
+
+@dataclass(frozen=True)
+class PreprocessingOptions:
+    """What happens to every image, in training and later."""
+
+    resize: Annotated[
+        Literal["shorter", "square", "none"] | None, option(None, "as the weights expect")
+    ] = None
+    """Resize the shorter side to the input size, both sides to a square, or nothing (masks)."""
+    longest: Annotated[int | None, option("N", "5/3 of the image size")] = None
+    """With --resize shorter and boxes: the longer side is at most this many pixels."""
+    interpolation: Annotated[
+        Literal["bilinear", "bicubic", "nearest"] | None, option(None, "as the weights expect")
+    ] = None
+    """Interpolation for resizing images."""
+    mean: Annotated[tuple[float, ...], option("F ...", "the weights', or measured")] = ()
+    """Mean of each channel, from 0 to 1, which is subtracted."""
+    std: Annotated[tuple[float, ...], option("F ...", "the weights', or measured")] = ()
+    """Standard deviation of each channel, by which the difference is divided."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The machine, and what the run folder keeps."""
+
+    device: Annotated[str | None, option("DEVICE", "a GPU if there is one")] = None
+    """Device to train on: cpu, cuda, cuda:N or mps."""
+    workers: Annotated[int | None, option("N", "by the size of images")] = None
+    """Processes that read and augment images."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Compute in float32, or in bfloat16 except for loss and norms (autocast)."""
     compile: bool = False
     """Compile the model with torch.compile."""
     shard: bool = False
-    """With several processes, divide the model among them (FSDP2) instead of copying it."""
-    keep: int = 2
-    """How many of the last checkpoints are kept, besides the best."""
-    save_every: int = 0
-    """Steps between checkpoints; 0: after each epoch."""
-    on_bad: str = "error"
-    """error, or skip: leave out images that cannot be read, and list them."""
-    skip_nonfinite: int = 0
-    """How many steps with a loss that is not finite may be left out before the run stops."""
-    download: bool = False
-    """Allow to download a public data set."""
-    log_every: int = 50
-    """Steps between two lines of metrics.jsonl with the loss; 0: evaluations only."""
+    """With several processes: shard the model (FSDP2) instead of replicating it (DDP)."""
+    keep: Annotated[int, option("N")] = 2
+    """Number of latest checkpoints to keep besides the best."""
+    save_every: Annotated[int, option("STEPS")] = 0
+    """Steps between checkpoints; 0 saves one after each epoch."""
+    log_every: Annotated[int, option("STEPS")] = 50
+    """Steps between two losses in metrics.jsonl; 0 logs evaluations only."""
     tensorboard: bool = False
-    """Write TensorBoard's files too, into RUN/tensorboard (needs vitreous[tensorboard])."""
+    """Also write TensorBoard files to RUN/tensorboard (needs vitreous[tensorboard])."""
+
+
+@dataclass(frozen=True)
+class Recipe(  # fields stand in reverse order of the bases: data and model come first
+    RunOptions,
+    PreprocessingOptions,
+    AugmentationOptions,
+    OptimisationOptions,
+    ModelOptions,
+    DataOptions,
+    CommonOptions,
+):
+    """How to train. Fields are options of `vitreous train` and keys of recipe files."""
 
     def __post_init__(self) -> None:
-        spelled = {
-            "class_weights": ("none", "auto"),
-            "sampler": ("uniform", "balanced"),
-            "precision": ("float32", "bfloat16"),
-            "on_bad": ("error", "skip"),
-        }
-        for name, known in spelled.items():
-            object.__setattr__(self, name, choice(name, getattr(self, name), known))
-        if self.distill is not None:
-            object.__setattr__(self, "distill", choice("distill", self.distill, DISTILLATIONS))
-            if self.teacher is None:
-                raise ConfigError(f"distill = {self.distill!r} needs a teacher: give --teacher RUN")
-        if self.task is not None:
-            object.__setattr__(self, "task", choice("task", self.task, TASKS))
+        for name, known in CHOICES.items():
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, choice(name, value, known))
+        if self.distill is not None and self.teacher is None:
+            raise ConfigError(f"distill = {self.distill!r} needs a teacher: give --teacher RUN")
         if self.smoothing is not None:
             fraction(self, "smoothing")
         fraction(self, "ema")
@@ -193,6 +251,24 @@ class Recipe:
         ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """What a Literal, or one that may be None, allows."""
+    if typing.get_origin(hint) is Literal:
+        return typing.get_args(hint)
+    return next(filter(None, map(_choices, typing.get_args(hint))), ())
+
+
+CHOICES = {
+    "task": tuple(TASKS),
+    **{
+        name: _choices(hint)
+        for name, hint in typing.get_type_hints(Recipe).items()
+        if _choices(hint)
+    },
+}
+"""The values that a field may have, where they can be listed."""
 
 
 def find_recipe(name: str) -> Path:

@@ -120,14 +120,8 @@ def prepare(
         if recipe.lr is None:
             recipe = replace(recipe, lr=fine_tuning_rate(model))
             log(f"lr: {recipe.lr:g}, to fine-tune a model of this width")
-        recipe = replace(
-            recipe,
-            mean=preprocess.mean,
-            std=preprocess.std,
-            resize=preprocess.resize,
-            longest=preprocess.longest,
-            interpolation=preprocess.interpolation,
-        )
+        decided = ("mean", "std", "resize", "longest", "interpolation")
+        recipe = replace(recipe, **{name: getattr(preprocess, name) for name in decided})
     task = make_task(recipe, source, learned)
     config = RunConfig(
         model=model.name,

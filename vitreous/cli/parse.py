@@ -1,0 +1,150 @@
+"""From the words behind a command to its `Arguments`: tyro reads them, an error is one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import re
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from vitreous.config import FOREIGN_FIELDS, choice
+from vitreous.errors import ConfigError, did_you_mean
+
+STYLE = (
+    tyro.conf.FlagCreatePairsOff,
+    tyro.conf.OmitArgPrefixes,
+    tyro.conf.HelptextFromCommentsOff,
+    tyro.conf.PositionalMetavarFromFieldName,
+)
+
+
+def parse(command: str, module: Any, words: Sequence[str]) -> Any:
+    """The `Arguments` of a command. Words that cannot be used are a ConfigError; --help exits."""
+    _check_names(command, module.Arguments, words)
+    # Some options have defaults that depend on others, like those of a recipe file.
+    defaults = {"default": module.defaults(words)} if hasattr(module, "defaults") else {}
+    frame = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(frame):
+            return tyro.cli(
+                module.Arguments,
+                prog=f"vitreous {command}",
+                description=module.__doc__,
+                args=words,
+                config=STYLE,
+                registry=_registry(),
+                **defaults,
+            )
+    except SystemExit as end:
+        if end.code:
+            raise ConfigError(_one_line(frame.getvalue(), command)) from None
+        raise
+
+
+def options_of(arguments: type) -> list[str]:
+    """The names of the options, also of those in groups: image-size, set, …"""
+    names = []
+    for field, hint in typing.get_type_hints(arguments, include_extras=True).items():
+        kind, *notes = typing.get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+        if is_dataclass(kind):
+            names += options_of(typing.cast(type, kind))
+        elif tyro.conf.Positional not in notes:
+            own = [note.name for note in notes if getattr(note, "name", None)]
+            names.append((own or [field])[0].replace("_", "-"))
+    return names
+
+
+def _check_names(command: str, arguments: type, words: Sequence[str]) -> None:
+    """An option that does not exist is refused before its value is taken for something else."""
+    known = ["help", *options_of(arguments)]
+    for word in itertools.takewhile(lambda word: word != "--", words):
+        option = re.match(r"--?([A-Za-z][\w-]*)", word)
+        if option is None or word == "-h":
+            continue
+        name = option[1].replace("_", "-")
+        if name in known and word.startswith("--"):
+            continue
+        elsewhere = {"fields": "set", **FOREIGN_FIELDS}.get(name.replace("-", "_"), "")
+        usual = [each for each in known if each == elsewhere.replace("_", "-")]
+        hint = did_you_mean(name, known) if not usual else f": did you mean '{usual[0]}'?"
+        hint = re.sub(r"'([^']+)'", r"--\1", hint)
+        raise ConfigError(
+            f"unknown option {word.partition('=')[0]}"
+            f"{hint or f': vitreous {command} --help lists the options'}"
+        )
+
+
+def _one_line(frame: str, command: str) -> str:
+    """What tyro says in a frame, without the frame and what stands below its first line."""
+    inside = (re.sub(r"^│ | *│$", "", line) for line in frame.splitlines()[1:])
+    lines = list(itertools.takewhile(lambda line: not line.startswith(("──", "╰")), inside))
+    if lines[:1] == [f"Missing from vitreous {command}:"]:
+        names = " and ".join(line.strip() for line in lines if re.match(r" {4}\S", line))
+        return f"{names} missing: vitreous {command} --help says what it is"
+    text = " ".join(" ".join(lines).split()).removeprefix("Error parsing ")
+    return text.replace("Unrecognized options", "too many arguments")
+
+
+def _registry() -> ConstructorRegistry:
+    """How single values are read: any case for choices, and errors that say what is expected."""
+    registry = ConstructorRegistry()
+    registry.primitive_rule(_single_value)
+    return registry
+
+
+def _single_value(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    union = typing.get_origin(info.type) in (types.UnionType, typing.Union)
+    parts = typing.get_args(info.type) if union else (info.type,)
+    kind, *others = [part for part in parts if part is not types.NoneType] or [None]
+    if others:
+        return None
+    choices: tuple[str, ...] = ()
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        metavar, expected = "{" + ",".join(choices) + "}", f"one of {', '.join(choices)}"  # fmt
+        read: Callable[[str], Any] = partial(choice, "", known=choices)
+    elif kind in KINDS:
+        read, metavar, expected = KINDS[kind]
+    else:
+        return None
+
+    def value(words: list[str]) -> Any:
+        if union and words == ["None"]:
+            return None
+        try:
+            return read(words[0])
+        except ValueError:
+            hint = did_you_mean(words[0], choices)
+            raise ValueError(f"expected {expected}, got {words[0]!r}{hint}") from None
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=value,
+        is_instance=lambda value: isinstance(value, str if choices else kind),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _truth(text: str) -> bool:
+    return choice("", text, ("True", "False")) == "True"
+
+
+KINDS: dict[Any, tuple[Callable[[str], Any], str, str]] = {
+    int: (int, "INT", "a whole number"),
+    float: (float, "FLOAT", "a number"),
+    bool: (_truth, "{True,False}", "True or False"),
+    str: (str, "TEXT", "text"),
+    Path: (Path, "PATH", "a path"),
+}
+"""How a word is read, how the help shows its place, and what an error says was expected."""
