@@ -1,51 +1,47 @@
-"""Convert weights from one library's format to another's. What was written is read back, and the
-outputs of both are compared."""
+"""Convert weights from one library's format to another's. The written file is read back, and the
+outputs of both models are compared."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
-from vitreous.cli.options import ModelOptions
+from vitreous.cli.options import ConfigOptions
+from vitreous.train.recipe import Flag, Repeated, option
 
 
 @dataclass(frozen=True)
 class Arguments:
-    source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SRC")]
-    """A file or folder, a hub reference (hf:owner/name[@revision]), or a name from the catalog."""
-    target: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DST")]
-    """A file (.safetensors .npz .pth .pdparams); for huggingface also a new folder."""
-    from_format: Annotated[str | None, tyro.conf.arg(name="from", metavar="FORMAT")] = None
-    """google, timm, huggingface, torchvision, vit_pytorch, deit, official, paddle, vitreous, or a
-    path of a .toml file with rules of your own; left out, it is looked for."""
-    to_format: Annotated[str, tyro.conf.arg(name="to", metavar="FORMAT")] = "vitreous"
-    """The same words."""
-    model: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
-    """The model's name, where the source does not say it. To change its size, channels or classes,
-    give those, and --resample, --adapt-channels or --reinit 'head.*'."""
-    options: ModelOptions = field(default_factory=ModelOptions)
-    reinit: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="PATTERN")
-    ] = ()
-    """Our parameters that start afresh, like 'head.*'; may be repeated."""
-    drop: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="PATTERN")
-    ] = ()
-    """Keys of the source that are not wanted, like 'decoder.*'; may be repeated."""
-    resample: Annotated[str | None, tyro.conf.arg(metavar="MODE")] = None
-    """bicubic or bilinear: let position embeddings change their grid."""
-    source_grid: Annotated[tuple[int, ...], tyro.conf.arg(metavar="H [W]")] = ()
-    """Height and width of the source's grid of patches, where it is not a square."""
-    adapt_channels: bool = False
-    """Let the first layer change its number of channels."""
-    inside: Annotated[str | None, tyro.conf.arg(metavar="KEY")] = None
-    """Which part of a training checkpoint to take, like model_ema."""
-    json: Annotated[bool, tyro.conf.arg(name="json")] = False
+    source: Annotated[tyro.conf.Positional[str], option("SRC")]
+    """Weights to read: a file or folder, hf:OWNER/NAME[@REVISION], or a name from the catalog."""
+    target: Annotated[tyro.conf.Positional[Path], option("DST")]
+    """File to write (.safetensors, .npz, .pth, .pdparams); for huggingface also a new folder."""
+    from_format: Annotated[str | None, option("FORMAT", "recognised", name="from")] = None
+    """Format of SRC: google, timm, huggingface, torchvision, vit_pytorch, deit, official or paddle;
+    vitreous for our own; or a .toml file with your own rules."""
+    to_format: Annotated[str, option("FORMAT", name="to")] = "vitreous"
+    """Format of DST, one of the same."""
+    model: Annotated[str | None, option("MODEL", "as SRC says")] = None
+    """Name of the model, if SRC does not say it."""
+    reinit: Annotated[Repeated, option("PATTERN")] = ()
+    """Parameters of the model to initialise anew, like 'head.*'."""
+    drop: Annotated[Repeated, option("PATTERN")] = ()
+    """Keys of SRC to leave out, like 'decoder.*'."""
+    resample: Annotated[Literal["bicubic", "bilinear"] | None, option(None, "refuse")] = None
+    """Resample position embeddings if --image-size changes the grid of patches."""
+    source_grid: Annotated[tuple[int, ...], option("H [W]", "a square")] = ()
+    """Height and width of the grid of patches in SRC."""
+    adapt_channels: Flag = False
+    """Adapt the first layer if --channels changes the number of channels."""
+    inside: Annotated[str | None, option("KEY", "recognised")] = None
+    """Part of a training checkpoint to read, like model_ema."""
+    json: Flag = False
     """Print one JSON object."""
+    options: Annotated[ConfigOptions, option(name="model")] = field(default_factory=ConfigOptions)
 
 
 def run(arguments: Arguments) -> None:

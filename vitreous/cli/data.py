@@ -1,4 +1,4 @@
-"""Look at data before training on it: what was understood, and every problem with its file."""
+"""Check data before training: what was recognised, and every problem with its file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import tyro
 
 from vitreous.cli.show import Table, thousands
 from vitreous.errors import DataError
+from vitreous.tasks import TASKS
+from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
     from vitreous.data.check.report import CheckReport
@@ -18,36 +20,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arguments:
-    action: Annotated[tyro.conf.Positional[Literal["check"]], tyro.conf.arg(metavar="check")]
-    """check: decode every image once and say what is there."""
-    path: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PATH")]
-    """A folder of class folders, a .csv table (path,label), a folder with IDX files, folders of
-    images and masks, COCO's .json or its folder, a folder as Pascal VOC's, YOLO's data.yaml or its
-    folder, digits, shapes, or torchvision:NAME. folder:PATH, csv:PATH, idx:PATH, masks:PATH,
-    coco:PATH, voc:PATH and yolo:PATH say how to read it."""
-    task: Literal["classify", "segment", "detect"] | None = None
-    """What the data is for, where it can be for several: shapes, COCO and Pascal VOC."""
-    names: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Names of the classes: JSON from ids to names, or a line for each of 0, 1, 2 … For masks JSON
-    from values or colours to names, null for what is ignored."""
-    queries: int = 100
-    """To detect: images with more objects than so many, which a model can find, are reported."""
-    download: bool = False
-    """Fetch a public data set that is not here yet."""
-    seed: int = 0
-    """What a val split is drawn by, where the data has none."""
-    val_fraction: float = 0.1
-    """Which part of each class it gets."""
-    max_pixels: int = 50_000_000
-    """Larger images are not decoded but reported."""
-    json: Annotated[bool, tyro.conf.arg(name="json")] = False
+    action: Annotated[tyro.conf.Positional[Literal["check"]], option("check")]
+    """Decode every image once and report what is there."""
+    path: tyro.conf.Positional[str]
+    """A folder: class folders, images with masks, IDX files, Pascal VOC, COCO or YOLO.
+    A file: a .csv table (path,label), a COCO .json or YOLO's data.yaml.
+    A name: digits, shapes or torchvision:NAME.
+    To choose how PATH is read, write folder:PATH, csv:, idx:, masks:, coco:, voc: or yolo:PATH."""
+    task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "what the data is for")] = None
+    """Task that the data is meant for, if it allows several (shapes, COCO, Pascal VOC)."""
+    names: Annotated[Path | None, option("FILE", "the data's own")] = None
+    """Names of the classes: JSON from ids (or mask colours) to names, or one name per line."""
+    queries: Annotated[int, option("N")] = 100
+    """Report images with more objects than this, the most that a model could find."""
+    download: Flag = False
+    """Allow downloading a public dataset."""
+    seed: Annotated[int, option("N")] = 0
+    """Seed of the held-out split, if the data has no val split."""
+    val_fraction: Annotated[float, option("F")] = 0.1
+    """Fraction of each class in that split."""
+    max_pixels: Annotated[int, option("N")] = 50_000_000
+    """Report images with more pixels than this instead of decoding them."""
+    json: Flag = False
     """Print one JSON object."""
 
 
 def run(arguments: Arguments) -> None:
     from vitreous.data.check.report import check
     from vitreous.data.formats import open_source
-    from vitreous.tasks import TASKS
 
     source = open_source(
         arguments.path,

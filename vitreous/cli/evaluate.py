@@ -1,4 +1,4 @@
-"""Measure how good a trained model is on data that it did not see."""
+"""Evaluate a trained model on labelled data: metrics, metrics per class, confusion matrix."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import tyro
 from vitreous.cli.show import Table
 from vitreous.errors import ConfigError
 from vitreous.tasks import TASKS, task_for
+from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
     from vitreous.data.loader import Batch
@@ -27,27 +28,23 @@ MOST_COUNTED = 99_999
 
 @dataclass(frozen=True)
 class Arguments:
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """A run folder that 'vitreous train' made."""
-    data: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="DATA")] = None
-    """Data with labels, whose classes are matched by name; what the run was trained on unless
-    given."""
-    split: Annotated[str | None, tyro.conf.arg(metavar="SPLIT")] = None
-    """train, val or test; unless given test, or val where there is no test, or all of other data
-    that is not divided."""
-    batch: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Images at a time; 64 unless given, or fewer where images are not cut to one size."""
-    workers: int = 0
+    run: tyro.conf.Positional[Path]
+    """Run folder of a trained model."""
+    data: Annotated[tyro.conf.Positional[str | None], option("[DATA]", "the run's own")] = None
+    """Labelled data to evaluate on; classes are matched by name."""
+    split: Annotated[str | None, option("{train,val,test}", "test, else val, else all")] = None
+    """Split to evaluate on."""
+    batch: Annotated[int | None, option("N", "64, or fewer for images of any size")] = None
+    """Images per forward pass."""
+    workers: Annotated[int, option("N")] = 0
     """Processes that read images."""
-    figures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Draw into this folder the classes' scores, the confusion matrix and, of a classifier, the
-    calibration; of a detector precision over recall."""
-    results: Annotated[Path | None, tyro.conf.arg(metavar="FILE.json")] = None
-    """For models that detect: write all boxes as a COCO file of results, with the data's own ids of
-    images and categories."""
-    from_: Annotated[Path | None, tyro.conf.arg(name="from", metavar="FILE.json")] = None
-    """Measure the boxes of such a file, of any program, instead of the model's."""
-    json: Annotated[bool, tyro.conf.arg(name="json")] = False
+    figures: Annotated[Path | None, option("FOLDER", "none")] = None
+    """Folder for figures: scores per class, confusion matrix, calibration, precision-recall."""
+    results: Annotated[Path | None, option("FILE.json", "none")] = None
+    """Write all detected boxes to a COCO results file, with the data's image and category ids."""
+    from_: Annotated[Path | None, option("FILE.json", "the model's boxes", name="from")] = None
+    """Evaluate the boxes of a COCO results file, written by any program."""
+    json: Flag = False
     """Print one JSON object with metric names as keys."""
 
 
@@ -72,10 +69,10 @@ def _measure(arguments: Arguments, source: Source, split: str) -> dict[str, Any]
     from vitreous.predict import check_split, load, measure_said
 
     check_split(source, split)
-    for option, path in (("--results", arguments.results), ("--from", arguments.from_)):
+    for flag, path in (("--results", arguments.results), ("--from", arguments.from_)):
         if path is not None and task_for(source.truth_kind).name != "detect":
             raise ConfigError(
-                f"{option} {path}: COCO files of results are for models that detect, and this one "
+                f"{flag} {path}: COCO files of results are for models that detect, and this one "
                 f"is to {task_for(source.truth_kind).name}"
             )
     if arguments.from_ is not None:

@@ -1,4 +1,4 @@
-"""Look inside a trained model: the figures of the papers, for this model and these images."""
+"""Look inside a trained model: the figures of the papers, for your model and your images."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ from typing import Annotated
 
 import tyro
 
-from vitreous.cli.images import Complaints, paths_of
+from vitreous.cli.images import IMAGES, Complaints, paths_of
 from vitreous.errors import ConfigError, DataError
+from vitreous.train.recipe import Flag, Repeated, option
 
 
 @dataclass(frozen=True)
 class Arguments:
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """A run folder that 'vitreous train' made."""
-    images: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="IMAGES")]
-    """Files, folders, patterns, or - for a list of files on standard input."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Where to write; RUN/explain unless given."""
-    classes: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A class to make a map for; may be repeated. The three likeliest unless given. For models that
-    detect: whose objects to show; all unless given."""
-    pixel: Annotated[tuple[int, int] | None, tyro.conf.arg(metavar="Y X")] = None
-    """The pixel to ask about, its row and column from 0. For models that segment, class maps are
-    then for this pixel; unless given, attention is that of the middle. For models that detect, what
-    its place attends to in the encoder; unless given, from the middle of the surest object."""
-    json: Annotated[bool, tyro.conf.arg(name="json")] = False
-    """Write nothing; print one JSON object per image with all maps, each on a line."""
+    run: tyro.conf.Positional[Path]
+    """Run folder of a trained model."""
+    images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
+    """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input."""
+    out: Annotated[Path | None, option("FOLDER", "RUN/explain")] = None
+    """Folder to write to."""
+    classes: Annotated[Repeated, option("CLASS", "the three most likely; of objects, all")] = ()
+    """Class to draw a map for, or whose detected objects to show; may be repeated."""
+    pixel: Annotated[tuple[int, int] | None, option("Y X", "the centre")] = None
+    """Row and column, from 0, of the pixel whose class and attention are explained."""
+    json: Flag = False
+    """Print one JSON object per image and line, with all maps, instead of writing files."""
 
 
 def run(arguments: Arguments) -> None:

@@ -1,4 +1,4 @@
-"""Images that are named on the command line, and what is said of those that cannot be used."""
+"""Images that are named on the command line, and messages about those that cannot be used."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
+import tyro
+
 from vitreous.errors import ConfigError, DataError
 
+IMAGES = tyro.conf.arg(metavar="IMAGES...", help_behavior_hint="(required)")
 Complain = Callable[[object], None]
 
 

@@ -15,14 +15,14 @@ from vitreous import __version__
 from vitreous.errors import VitreousError, did_you_mean
 
 COMMANDS = {
-    "models": "what there is, with parameters and FLOPs; --weights: public checkpoints",
-    "summary": "the walk of a tensor through a model: stage, shape, parameters, FLOPs",
-    "train": "train or fine-tune on a folder of images, a CSV table, IDX files or built-in data",
-    "evaluate": "how good a trained model is: metrics, per class, calibration",
-    "predict": "what images show: files, folders, globs",
-    "explain": "what the model looks at: the papers' figures, and a page to explore",
-    "data": "look at data before training: data check PATH",
-    "convert": "weights from one library's format to another's, verified",
+    "models": "list the models, or public checkpoints (--weights)",
+    "summary": "show a model stage by stage: shapes, parameters, FLOPs",
+    "data": "check data before training (data check PATH)",
+    "train": "train or fine-tune a model on your data",
+    "evaluate": "evaluate a trained model: metrics, metrics per class, figures",
+    "predict": "predict what images show",
+    "explain": "see what a model looks at: the papers' figures, and a page to explore",
+    "convert": "convert weights between libraries, and verify them",
 }
 """Each is a module of this package with a dataclass `Arguments` and a function `run`."""
 
@@ -33,14 +33,14 @@ def usage() -> str:
         "usage: vitreous COMMAND [options]\n\n"
         "Vision transformers that you can see through.\n\n"
         f"commands:\n{rows}\n\n"
-        "  vitreous COMMAND --help   the options of a command\n"
-        "  vitreous --version        the version\n"
+        "  vitreous COMMAND --help   show the options of a command\n"
+        "  vitreous --version        show the version\n"
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Pillow's remarks name no file; what matters in them, 'vitreous data check' says with its file.
+    # Pillow's warnings name no file; 'vitreous data check' reports what matters, with the file.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
         code = _dispatch(arguments)
@@ -51,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("stopped", code=130)
     except BrokenPipeError:
-        # Whoever read our output has closed it (`| head`): that is no error, and nothing is left
-        # to say. Python would complain once more when it flushes at exit.
+        # The reader of our output has closed it (`| head`), which is no error. Without a new
+        # stdout, Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

@@ -1,4 +1,4 @@
-"""List the models, or with --weights the public checkpoints that are known."""
+"""List the models with their parameters and FLOPs, or the public checkpoints (--weights)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import json
 import tomllib
 from dataclasses import asdict, dataclass
 from importlib import resources
-from typing import Annotated
 
 import tyro
 
 from vitreous.cli.show import Table, giga, thousands
 from vitreous.errors import ConfigError, did_you_mean
+from vitreous.train.recipe import Flag
 
 
 @dataclass(frozen=True)
 class Arguments:
     pattern: tyro.conf.Positional[str] = "*"
-    """Names to list: a part of them, or a pattern as in file names: 'vit-b*'."""
-    weights: bool = False
-    """List public checkpoints: model, format, address, preprocessing, licence, accuracy."""
-    json: Annotated[bool, tyro.conf.arg(name="json")] = False
+    """List only names that contain this, or that match it if it is a pattern like 'vit-b*'."""
+    weights: Flag = False
+    """List public checkpoints instead, with format, size, accuracy, licence and address."""
+    json: Flag = False
     """Print one JSON object with the names as keys."""
 
 
@@ -75,5 +75,5 @@ def _matching(known: list[str], pattern: str) -> list[str]:
         names = [name for name in known if pattern in name]
     if not names:
         hint = did_you_mean(pattern, known) or ": 'vitreous models' lists them all"
-        raise ConfigError(f"nothing is called {pattern!r}{hint}")
+        raise ConfigError(f"no name matches {pattern!r}{hint}")
     return names

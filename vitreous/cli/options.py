@@ -5,28 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import tyro
-
 from vitreous.config import config_fields, size_of
+from vitreous.train.recipe import Repeated, option
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class ConfigOptions:
     """Changes to a model's config."""
 
-    image_size: Annotated[tuple[int, ...], tyro.conf.arg(metavar="H [W]")] = ()
-    """Height and width in pixels, or one number for both."""
-    channels: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Channels of the image."""
-    classes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Number of classes."""
-    set: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="FIELD=VALUE")
-    ] = ()
-    """Another field of the model's config, like position=sines-2d; may be repeated."""
+    image_size: Annotated[tuple[int, ...], option("H [W]", "the model's own")] = ()
+    """Height and width of the input in pixels; one number means a square."""
+    channels: Annotated[int | None, option("N", "the model's own")] = None
+    """Channels of the input."""
+    classes: Annotated[int | None, option("N", "the model's own")] = None
+    """Number of classes of the head."""
+    set: Annotated[Repeated, option("FIELD=VALUE")] = ()
+    """Change any other field of the config, for example position=sines-2d."""
 
     def changes(self) -> dict[str, Any]:
-        """What was given, as keywords of `create`."""
+        """The changes as keyword arguments of `create`."""
         given = config_fields(self.set)
         if self.image_size:
             given["image_size"] = size_of("image_size", self.image_size)

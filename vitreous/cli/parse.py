@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import itertools
 import re
@@ -66,22 +67,19 @@ def options_of(arguments: type) -> list[str]:
 
 def _check_names(command: str, arguments: type, words: Sequence[str]) -> None:
     """An option that does not exist is refused before its value is taken for something else."""
-    known = ["help", *options_of(arguments)]
+    known = {name: name for name in ("help", *options_of(arguments))}
+    foreign = {"fields": "set", **FOREIGN_FIELDS}.items()
+    ours = {name.replace("_", "-"): own.replace("_", "-") for name, own in foreign}
+    ours = {name: own for name, own in ours.items() if own in known} | known
     for word in itertools.takewhile(lambda word: word != "--", words):
         option = re.match(r"--?([A-Za-z][\w-]*)", word)
         if option is None or word == "-h":
             continue
         name = option[1].replace("_", "-")
-        if name in known and word.startswith("--"):
-            continue
-        elsewhere = {"fields": "set", **FOREIGN_FIELDS}.get(name.replace("-", "_"), "")
-        usual = [each for each in known if each == elsewhere.replace("_", "-")]
-        hint = did_you_mean(name, known) if not usual else f": did you mean '{usual[0]}'?"
-        hint = re.sub(r"'([^']+)'", r"--\1", hint)
-        raise ConfigError(
-            f"unknown option {word.partition('=')[0]}"
-            f"{hint or f': vitreous {command} --help lists the options'}"
-        )
+        if name not in known or not word.startswith("--"):
+            near = difflib.get_close_matches(name, ours, n=1)
+            hint = f"did you mean --{ours[near[0]]}?" if near else f"see vitreous {command} --help"
+            raise ConfigError(f"unknown option {word.partition('=')[0]}: {hint}")
 
 
 def _one_line(frame: str, command: str) -> str:

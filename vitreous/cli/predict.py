@@ -1,4 +1,4 @@
-"""Say what images show, with the model of a run folder."""
+"""Predict what images show, with the model of a run folder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from vitreous.cli.images import Complaints, paths_of
+from vitreous.cli.images import IMAGES, Complaints, paths_of
 from vitreous.cli.show import Table
 from vitreous.config import positive
 from vitreous.errors import ConfigError
+from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
     from vitreous.predict import Predictor
@@ -30,24 +31,20 @@ RESULTS = "results"
 
 @dataclass(frozen=True)
 class Arguments:
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """A run folder that 'vitreous train' made."""
-    images: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="IMAGES")]
-    """Files, folders (all images in them), patterns like 'photos/*.jpg', or - for a list of files
-    on standard input."""
-    top: int = 5
-    """How many classes, or objects, to show."""
-    threshold: Annotated[float | None, tyro.conf.arg(metavar="T")] = None
-    """For models that detect: how sure an object must be, from 0 to 1; 0.5 unless given."""
-    batch: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Images at a time; 32 unless given, or 1 where images are used at their own size."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Write here for each image, for models that segment, NAME-mask.png (indexed, in the classes'
-    colours), NAME-overlay.jpg (the image under the mask, with a legend) and NAME.json; for models
-    that detect NAME-boxes.jpg, NAME.json, and for all images together results.json, in COCO's
-    format and with every box, however unsure."""
-    json: Annotated[bool, tyro.conf.arg(name="json")] = False
-    """Print one JSON object per image, each on a line."""
+    run: tyro.conf.Positional[Path]
+    """Run folder of a trained model."""
+    images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
+    """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input."""
+    top: Annotated[int, option("N")] = 5
+    """Number of classes or objects to show per image."""
+    threshold: Annotated[float | None, option("T", "0.5")] = None
+    """Smallest score, from 0 to 1, of an object that counts as detected."""
+    batch: Annotated[int | None, option("N", "32, or fewer for images of any size")] = None
+    """Images per forward pass."""
+    out: Annotated[Path | None, option("FOLDER", "none")] = None
+    """Folder for masks, overlays or drawn boxes, with a JSON file per image."""
+    json: Flag = False
+    """Print one JSON object per image and line."""
 
 
 def run(arguments: Arguments) -> None:

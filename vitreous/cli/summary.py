@@ -1,4 +1,4 @@
-"""Show the walk of a tensor through a model: every stage with its shape, parameters and FLOPs."""
+"""Show how a tensor passes through a model: each stage with its shape, parameters and FLOPs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Annotated
 
 import tyro
 
-from vitreous.cli.options import ModelOptions
+from vitreous.cli.options import ConfigOptions
 from vitreous.cli.show import Table, thousands
+from vitreous.train.recipe import Flag, option
 
 
 @dataclass(frozen=True)
 class Arguments:
-    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
-    """A model's name ('vitreous models' lists them); other libraries' names are understood."""
-    options: ModelOptions = field(default_factory=ModelOptions)
-    all: bool = False
-    """Show every block, also where they are alike."""
-    json: Annotated[bool, tyro.conf.arg(name="json")] = False
+    model: tyro.conf.Positional[str]
+    """Name of the model ('vitreous models' lists them); other libraries' names are known too."""
+    options: Annotated[ConfigOptions, option(name="model")] = field(default_factory=ConfigOptions)
+    all: Flag = False
+    """Show every block instead of merging identical ones."""
+    json: Flag = False
     """Print one JSON object."""
 
 

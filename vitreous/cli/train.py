@@ -1,5 +1,5 @@
-"""Train or fine-tune a model. Without options: the built-in digits, a fitting model, sensible
-settings, and a folder in runs/ that every other command understands."""
+"""Train or fine-tune a model. Without options it trains on the built-in digits, with a model and
+settings that fit them, into a new folder in runs/."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from vitreous.train.recipe import (
     AugmentationOptions,
     CommonOptions,
     DataOptions,
+    Flag,
     ModelOptions,
     OptimisationOptions,
     PreprocessingOptions,
@@ -40,11 +41,11 @@ class Arguments(CommonOptions):
     """Recipe with values for these options: a file, or a name in recipes/; options override it."""
     out: Annotated[Path | None, option("RUN", "runs/NAME")] = None
     """Run folder to write."""
-    resume: bool = False
+    resume: Flag = False
     """Continue the run in --out where it stopped; a larger --epochs extends it."""
-    dry_run: bool = False
+    dry_run: Flag = False
     """Only report choices, shapes, memory and time, check every image, and draw the first batch."""
-    lr_find: bool = False
+    lr_find: Flag = False
     """Only search for a learning rate: a short run with a growing learning rate."""
     data_options: Annotated[DataOptions, option(name="data")] = field(default_factory=DataOptions)
     model_options: Annotated[ModelOptions, option(name="model")] = field(

@@ -37,6 +37,7 @@ def option(metavar: str | None = None, unless_given: str | None = None, name: st
     )
 
 
+Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
 Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
 
 
@@ -80,7 +81,7 @@ class DataOptions:
     """Stop if an image cannot be read, or skip such images and list them."""
     max_pixels: Annotated[int, option("N")] = 50_000_000
     """Treat images with more pixels than this as unreadable."""
-    download: bool = False
+    download: Flag = False
     """Allow downloading a public dataset."""
 
 
@@ -190,9 +191,9 @@ class RunOptions:
     """Processes that read and augment images."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Compute in float32, or in bfloat16 except for loss and norms (autocast)."""
-    compile: bool = False
+    compile: Flag = False
     """Compile the model with torch.compile."""
-    shard: bool = False
+    shard: Flag = False
     """With several processes: shard the model (FSDP2) instead of replicating it (DDP)."""
     keep: Annotated[int, option("N")] = 2
     """Number of latest checkpoints to keep besides the best."""
@@ -200,7 +201,7 @@ class RunOptions:
     """Steps between checkpoints; 0 saves one after each epoch."""
     log_every: Annotated[int, option("STEPS")] = 50
     """Steps between two losses in metrics.jsonl; 0 logs evaluations only."""
-    tensorboard: bool = False
+    tensorboard: Flag = False
     """Also write TensorBoard files to RUN/tensorboard (needs vitreous[tensorboard])."""
 
 
