@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vitreous.errors import CheckpointError
-from vitreous.weights.io import pickles, readers, writers
+from vitreous.weights.io import readers, safe_globals, writers
 from vitreous.weights.io.files import read_tensors, write_tensors
 
 KINDS = ("safetensors", "npz", "pth", "pdparams")
@@ -130,7 +130,7 @@ def test_metadata_and_path(tmp_path: Path) -> None:
     assert (checkpoint.metadata, checkpoint.path) == ({"made": "here"}, path)
     write_tensors(path, some_tensors(), "pth")
     assert read_tensors(path).metadata == {}
-    with pytest.raises(CheckpointError, match="only safetensors keeps metadata"):
+    with pytest.raises(CheckpointError, match="metadata"):
         write_tensors(path, some_tensors(), "pth", {"made": "here"})
 
 
@@ -222,7 +222,7 @@ def test_several_models_need_a_choice(tmp_path: Path) -> None:
     ema = {name: tensor + 1 for name, tensor in some_tensors().items()}
     path = tmp_path / "w"
     torch.save(training_checkpoint(model=some_tensors(), model_ema=ema, teacher=ema), path)
-    assert "(model_ema, model): choose one, as in inside='model_ema'" in refusal(path)
+    assert "(model_ema, model)" in refusal(path)
     assert_same(read_tensors(path, inside="model").tensors, some_tensors())
     assert_same(read_tensors(path, inside="teacher").tensors, ema)
     assert "'model_ema' (dict)" in refusal(path, inside="student")
@@ -370,7 +370,7 @@ def test_bad_shard_indices(tmp_path: Path, weight_map: Any) -> None:
 
 def test_bad_shards(tmp_path: Path) -> None:
     index = write_shards(tmp_path, {"a": "model-1.safetensors", "b": "absent.safetensors"})
-    with pytest.raises(CheckpointError, match=r"absent\.safetensors: there is no such file"):
+    with pytest.raises(CheckpointError, match=r"absent\.safetensors: no such file"):
         read_tensors(tmp_path)
     index.write_text("{" * 100_000)
     refusal(index)
@@ -394,8 +394,8 @@ def test_bad_shards(tmp_path: Path) -> None:
         (b"\x93NUMPY\x01\x00", "numpy.savez"),
         (b'{"a": 1}', "JSON"),
         (b"\x1f\x8b\x08", "gzip"),
-        (b"some text", "no kind of weight file"),
-        (b"\x80", "no kind of weight file"),
+        (b"some text", "unknown type"),
+        (b"\x80", "unknown type"),
         (b"PK\x03\x04", "damaged or incomplete"),
     ],
 )
@@ -819,16 +819,16 @@ def test_hostile_numpy_archives(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_too_many_tensors(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tensors(tmp_path / "w", some_tensors(), kind)
-    monkeypatch.setattr(readers, "MOST_TENSORS", 3)
+    monkeypatch.setattr(readers, "MAX_TENSORS", 3)
     assert "at most 3" in refusal(tmp_path / "w")
 
 
-def test_stand_ins_cannot_be_changed() -> None:
-    for stand_in in pickles.GLOBALS.values():
-        assert not isinstance(stand_in, type)
-        assert not hasattr(stand_in, "__dict__")
+def test_safe_globals_cannot_be_changed() -> None:
+    for replacement in safe_globals.SAFE_GLOBALS.values():
+        assert not isinstance(replacement, type)
+        assert not hasattr(replacement, "__dict__")
         with pytest.raises((AttributeError, TypeError)):
-            setattr(stand_in, "make", print)  # noqa: B010
+            setattr(replacement, "call", print)  # noqa: B010
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -845,7 +845,7 @@ def test_a_failed_write_changes_nothing(
     write_tensors(path, some_tensors(), kind)
     before = path.read_bytes()
 
-    def half_written(temporary: Path, *_: Any) -> None:
+    def half_written(temporary: Path, *_: Any, **__: Any) -> None:
         temporary.write_bytes(before[:10])
         raise failure
 
@@ -885,7 +885,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         return str(caught.value)
 
     good = {"a": torch.zeros(1)}
-    assert "did you mean 'safetensors'?" in message(tmp_path / "w", good, "safetensor")
+    assert "use safetensors" in message(tmp_path / "w", good, "safetensor")
     assert "cannot be written" in message(tmp_path / "absent" / "w", good)
     assert "cannot be written" in message(tmp_path, good)
     assert "cannot be written" in message(tmp_path / ("long" * 1000), good)

@@ -1,10 +1,10 @@
-"""Weight files of every kind: tensors by name, read without running code and written atomically.
+"""Weight files of every type: tensors by name, read without running code, written atomically.
 
     read_tensors("deit_small.pth").tensors["cls_token"]
     write_tensors("deit_small.safetensors", tensors, "safetensors")
 
-What a file is shows in its first bytes, never in its name. Whatever is wrong with it ends in a
-`CheckpointError` that begins with its path.
+The first bytes of a file decide its type, never its name. Every problem is raised as a
+`CheckpointError` that begins with the path.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from torch import Tensor
 
-from vitreous.errors import CheckpointError, did_you_mean
+from vitreous.errors import CheckpointError
 from vitreous.weights.io import readers
-from vitreous.weights.io.state_dicts import without_wrapper_prefixes
-from vitreous.weights.io.stored import WeightFileError, quoted
-from vitreous.weights.io.writers import WRITERS, owned
+from vitreous.weights.io.limits import WeightFileError, quoted
+from vitreous.weights.io.state_dicts import strip_wrapper_prefixes
+from vitreous.weights.io.writers import WRITERS, separate
 
 SHARD_INDEX = "model.safetensors.index.json"
 FOLDER_FILES = ("model.safetensors", SHARD_INDEX, "pytorch_model.bin")
-SAFETENSORS_LARGEST_HEADER = 100_000_000
+SAFETENSORS_MAX_HEADER = 100_000_000
 PICKLE_PROTOCOLS = tuple(bytes([0x80, version]) for version in (2, 3, 4, 5))
 
-# What people have instead of weights, by its first bytes.
+HTML = "an HTML page, such as a login or error page: download it again"
+# Files that are often mistaken for weights, by their first bytes.
 NOT_WEIGHTS = {
-    b"version https://git-lfs": "a git-lfs pointer, a text that stands for the real file: run "
-    "`git lfs pull`, or download the file itself",
-    b"<!doctype": "an HTML page: the download ended at a login or error page, get the file again",
-    b"<html": "an HTML page: the download ended at a login or error page, get the file again",
-    b"<?xml": "an XML text, often the error message of a server: get the file again",
+    b"version https://git-lfs": "a git-lfs pointer: run `git lfs pull`, or download the file",
+    b"<!doctype": HTML,
+    b"<html": HTML,
+    b"<?xml": "an XML file, often a server's error message: download it again",
     b"\xff\xd8\xff": "a JPEG image",
     b"\x89png": "a PNG image",
     b"\x89hdf": "an HDF5 file of Keras or TensorFlow: convert it to safetensors or .npz",
-    b"\x93numpy": "a single numpy array: save the arrays by name, with numpy.savez",
+    b"\x93numpy": "a single numpy array: save the arrays by name with numpy.savez",
     b"\x1f\x8b": "a gzip archive: unpack it first",
-    b"{": "a JSON text",
+    b"{": "a JSON file",
 }
 
 Reader = Callable[[Path, str | None], readers.Content]
@@ -59,20 +60,20 @@ class Checkpoint:
 
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
-    """Of a safetensors file; of any other, empty."""
+    """Of a safetensors file; empty for other types."""
     path: Path
 
 
 def read_tensors(path: str | Path, inside: str | None = None) -> Checkpoint:
     """Read a weight file, or the weights in a folder.
 
-    `inside` names the part to take of a training checkpoint that holds several models, such as
-    'model_ema'. A prefix that DataParallel or torch.compile put before all the names is removed.
+    inside: the entry to take from a training checkpoint with several models, such as 'model_ema'.
+    A prefix that DataParallel or torch.compile added to all names is removed.
     """
     file = _weights_in(Path(path))
     read = _read_shards if file.name == SHARD_INDEX else _read_file
     tensors, metadata = read(file, inside)
-    return Checkpoint(without_wrapper_prefixes(tensors), metadata, file)
+    return Checkpoint(strip_wrapper_prefixes(tensors), metadata, file)
 
 
 def write_tensors(
@@ -84,20 +85,19 @@ def write_tensors(
 ) -> None:
     """Write tensors as 'safetensors', 'npz', 'pth' or 'pdparams': completely or not at all.
 
-    `wrap` puts them under a key of a .pth file's outer dict, where some scripts look for them.
+    wrap: the key for the tensors in the outer dict of a .pth file, which some scripts expect.
     """
     path = Path(path)
     if kind not in WRITERS:
-        raise CheckpointError(
-            f"{path}: {kind!r} is not among the kinds of weight file, {', '.join(WRITERS)}"
-            f"{did_you_mean(kind, WRITERS)}"
-        )
+        raise CheckpointError(f"{path}: unknown file type {kind!r}: use {', '.join(WRITERS)}")
     if metadata and kind != "safetensors":
-        raise CheckpointError(f"{path}: only safetensors keeps metadata, {kind} cannot")
+        raise CheckpointError(f"{path}: only safetensors files have metadata, {kind} files cannot")
     temporary = path.parent / f".vitreous-{secrets.token_hex(8)}.tmp"
     try:
-        extra = {"wrap": wrap} if wrap is not None and kind == "pth" else {}
-        WRITERS[kind](temporary, owned(tensors), metadata, **extra)
+        options: dict[str, Any] = {"wrap": wrap} if kind == "pth" else {}
+        if kind == "safetensors":
+            options = {"metadata": metadata}
+        WRITERS[kind](temporary, separate(tensors), **options)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -107,12 +107,12 @@ def write_tensors(
     except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"{path}: cannot be written: {error}") from error
     finally:
-        with suppress(OSError, ValueError):  # it is gone, or never was
+        with suppress(OSError, ValueError):  # renamed, or never created
             temporary.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power cut; Windows can do without."""
+    """Make the rename survive a power cut; Windows does not need this."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -123,48 +123,50 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _weights_in(path: Path) -> Path:
-    """The path itself, or of a folder the file in it that holds the weights."""
+    """The path itself, or the weight file in a folder."""
     with _errors_begin_with(path):
         if not path.is_dir():
             return path
         for name in FOLDER_FILES:
             if (path / name).is_file():
                 return path / name
-        there = sorted(quoted(entry.name) for entry in path.iterdir())
-    listed = ", ".join(there[:20]) + (" ..." if len(there) > 20 else "")
+        found = sorted(quoted(entry.name) for entry in path.iterdir())
+    listed = ", ".join(found[:20]) + (" ..." if len(found) > 20 else "")
     raise CheckpointError(
         f"{path}: this folder has none of {', '.join(FOLDER_FILES)}. It has: {listed or 'nothing'}"
     )
 
 
 def _read_shards(index: Path, inside: str | None) -> readers.Content:
-    """The tensors of all the files that a safetensors index names."""
+    """The tensors of all files that a safetensors index lists."""
     with _errors_begin_with(index):
         content = json.loads(index.read_bytes())
-        places = content.get("weight_map") if isinstance(content, dict) else None
-        if not isinstance(places, dict) or not places:
-            raise WeightFileError("this index has no weight_map: get it again")
-        for shard in places.values():
-            # The name of a file beside the index, and never a way out of the folder.
+        weight_map = content.get("weight_map") if isinstance(content, dict) else None
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise WeightFileError("this index has no weight_map: download it again")
+        for shard in weight_map.values():
+            # Only files beside the index are read, never outside of the folder.
             if not isinstance(shard, str) or not shard or shard.startswith("."):
                 raise WeightFileError(
-                    f"its weight_map names {quoted(shard)}, which is not a file name"
+                    f"its weight_map lists {quoted(shard)}, which is not a file name"
                 )
             if {"/", "\\", ":", "\0"} & set(shard) or ".." in shard:
-                raise WeightFileError(f"its weight_map leads out of the folder: {quoted(shard)}")
+                raise WeightFileError(
+                    f"its weight_map points outside of the folder: {quoted(shard)}"
+                )
     tensors: dict[str, Tensor] = {}
     metadata: dict[str, str] = {}
-    for shard in sorted(set(places.values())):
+    for shard in sorted(set(weight_map.values())):
         shard_tensors, shard_metadata = _read_file(index.parent / shard, inside)
         twice = tensors.keys() & shard_tensors.keys()
         if twice:
-            raise CheckpointError(f"{index}: tensor {quoted(min(twice))} is in two of its files")
+            raise CheckpointError(f"{index}: two of its files have a tensor {quoted(min(twice))}")
         tensors |= shard_tensors
         metadata |= shard_metadata
-    missing = places.keys() - tensors.keys()
+    missing = weight_map.keys() - tensors.keys()
     if missing:
         raise CheckpointError(
-            f"{index}: {len(missing)} tensors are not in its files, such as {quoted(min(missing))}"
+            f"{index}: its files lack {len(missing)} tensors, such as {quoted(min(missing))}"
         )
     return tensors, metadata
 
@@ -176,14 +178,14 @@ def _read_file(path: Path, inside: str | None) -> readers.Content:
 
 def _recognise(path: Path) -> Reader:
     if not path.exists():
-        raise WeightFileError("there is no such file")
+        raise WeightFileError("no such file")
     if not path.is_file():
-        raise WeightFileError("this is not a regular file")
+        raise WeightFileError("not a regular file")
     with path.open("rb") as file:
         head = file.read(64)
     if not head:
-        raise WeightFileError("the file is empty (0 bytes): get it again")
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= SAFETENSORS_LARGEST_HEADER:
+        raise WeightFileError("the file is empty (0 bytes): download it again")
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= SAFETENSORS_MAX_HEADER:
         return readers.read_safetensors
     if head.startswith(b"PK\x03\x04"):
         return readers.read_zip
@@ -194,10 +196,10 @@ def _recognise(path: Path) -> Reader:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     for beginning, what in NOT_WEIGHTS.items():
         if text.startswith(beginning):
-            raise WeightFileError(f"this is not weights but {what}")
+            raise WeightFileError(f"this is not a weight file but {what}")
     raise WeightFileError(
-        f"this is no kind of weight file that is known here (it begins with {head[:16]!r}): "
-        "safetensors, .npz, .pth or .bin of torch, .pdparams of paddle"
+        f"unknown type of weight file (it begins with {head[:16]!r}): expected safetensors, .npz, "
+        "a .pth or .bin of torch, or a .pdparams of paddle"
     )
 
 
@@ -208,7 +210,7 @@ def _errors_begin_with(path: Path) -> Iterator[None]:
     except WeightFileError as error:
         raise CheckpointError(f"{path}: {error}") from error
     except MemoryError as error:
-        raise CheckpointError(f"{path}: there is not enough memory to read it") from error
+        raise CheckpointError(f"{path}: not enough memory to read it") from error
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (
@@ -217,5 +219,5 @@ def _errors_begin_with(path: Path) -> Iterator[None]:
     ) as error:
         reason = str(error)[:200]
         raise CheckpointError(
-            f"{path}: the file is damaged or incomplete ({reason}): get it again"
+            f"{path}: the file is damaged or incomplete ({reason}): download it again"
         ) from error

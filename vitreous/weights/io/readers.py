@@ -1,6 +1,6 @@
-"""The five kinds of weight file, each read into tensors by name.
+"""A reader for each of the five types of weight file.
 
-Only what is asked for is read: a training checkpoint's optimiser state stays on the disk.
+Only the requested tensors are read: the optimiser state of a training checkpoint stays on disk.
 """
 
 from __future__ import annotations
@@ -19,23 +19,18 @@ import safetensors
 import torch
 from torch import Tensor
 
-from vitreous.weights.io.pickles import no_storages, unpickle
+from vitreous.weights.io.limits import DTYPES, WeightFileError, memory_limit, quoted
+from vitreous.weights.io.safe_globals import tensor_from_bytes
 from vitreous.weights.io.state_dicts import find_state
-from vitreous.weights.io.stored import (
-    DTYPES,
-    WeightFileError,
-    allowed_bytes,
-    quoted,
-    tensor_from_bytes,
-)
+from vitreous.weights.io.unpickle import no_storages, unpickle
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_PROTOCOL = 1001
-MOST_TENSORS = 100_000
-READ_AT_ONCE = 2**20
-INCOMPLETE = "the file ends inside a tensor: it is incomplete, get it again"
-BIG_ENDIAN = "it was written on a big-endian machine: save it again on a usual one"
-HEADER_READERS = {  # version 3 is for the field names of structured arrays, which are not read
+MAX_TENSORS = 100_000
+CHUNK_BYTES = 2**20
+INCOMPLETE = "the file ends inside a tensor: it is incomplete, download it again"
+BIG_ENDIAN = "it was written on a big-endian machine: save it again on a little-endian one"
+HEADER_READERS = {  # version 3 is for structured arrays, which are not weights
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
@@ -45,7 +40,7 @@ Entries = dict[str, zipfile.ZipInfo]
 
 
 def read_safetensors(path: Path, inside: str | None) -> Content:
-    _has_no_inside("a safetensors file", inside)
+    _check_no_inside("a safetensors file", inside)
     with safetensors.safe_open(path, framework="pt", device="cpu") as file:
         names = list(file.keys())
         _check_count(len(names))
@@ -53,9 +48,7 @@ def read_safetensors(path: Path, inside: str | None) -> Content:
         metadata = dict(file.metadata() or {})
     for name, tensor in tensors.items():
         if tensor.dtype not in DTYPES:
-            raise WeightFileError(
-                f"tensor {quoted(name)} has the type {tensor.dtype}, which is not read"
-            )
+            raise WeightFileError(f"tensor {quoted(name)} has the unsupported type {tensor.dtype}")
     return tensors, metadata
 
 
@@ -66,14 +59,14 @@ def read_zip(path: Path, inside: str | None) -> Content:
         if len(entries) < len(archive.infolist()):
             raise WeightFileError("the archive has two entries of the same name")
         if any(entry.header_offset < 0 for entry in entries.values()):
-            raise WeightFileError("bytes are missing from the archive: get the file again")
+            raise WeightFileError("bytes are missing from the archive: download it again")
         if any(entry.flag_bits & 1 for entry in entries.values()):
             raise WeightFileError("the archive is encrypted")
         pickles = [name for name in entries if name.endswith("/data.pkl")]
         if len(pickles) == 1:
             return _read_torch(archive, entries, pickles[0].removesuffix("data.pkl"), inside)
         if any(name.endswith(".npy") for name in entries):
-            _has_no_inside("an .npz file", inside)
+            _check_no_inside("an .npz file", inside)
             return _read_arrays(archive, entries), {}
     listed = ", ".join(quoted(name) for name in sorted(entries)[:5])
     raise WeightFileError(
@@ -84,18 +77,18 @@ def read_zip(path: Path, inside: str | None) -> Content:
 def _read_arrays(archive: zipfile.ZipFile, entries: Entries) -> dict[str, Tensor]:
     _check_count(len(entries))
     declared = sum(entry.file_size for entry in entries.values())
-    if declared > allowed_bytes(_file_size(archive.fp)):
+    if declared > memory_limit(_file_size(archive.fp)):
         raise WeightFileError(f"it would unpack to {declared:,} bytes: this looks like a zip bomb")
     tensors = {}
     for filename, entry in entries.items():
         if not filename.endswith(".npy"):
-            raise WeightFileError(f"among its arrays is {quoted(filename)}, which is not one")
+            raise WeightFileError(f"{quoted(filename)} is not an array")
         with archive.open(entry) as stream:
             version = np.lib.format.read_magic(stream)
             if version not in HEADER_READERS:
-                raise WeightFileError(f"{quoted(filename)} is not an array of plain numbers")
+                raise WeightFileError(f"{quoted(filename)} is not an array of numbers")
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # e.g. that a header is from Python 2
+                warnings.simplefilter("ignore")  # e.g. about headers written by Python 2
                 shape, is_fortran, dtype = HEADER_READERS[version](stream)
             content = read_bytes(stream, entry.file_size - stream.tell()).numpy()
         name = filename.removesuffix(".npy")
@@ -109,12 +102,12 @@ def _read_torch(
     for entry in entries.values():
         if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
             raise WeightFileError(
-                f"{quoted(entry.filename)} is compressed, as in a TorchScript program but in no "
-                "weights that torch saves: load it with torch in a place you trust, and save its "
-                "state_dict()"
+                f"{quoted(entry.filename)} is compressed, as in a TorchScript program; torch never "
+                "compresses weights. Load it with torch on a machine that you can risk, and save "
+                "its state_dict()"
             )
     if sum(entry.file_size for entry in entries.values()) > _file_size(archive.fp):
-        raise WeightFileError("entries of the archive overlap, as in a zip bomb")
+        raise WeightFileError("entries of the archive overlap: this looks like a zip bomb")
     if f"{root}byteorder" in entries and archive.read(f"{root}byteorder") != b"little":
         raise WeightFileError(BIG_ENDIAN)
 
@@ -154,13 +147,13 @@ def read_torch_legacy(path: Path, inside: str | None) -> Content:
         def open_storage(key: str, dtype: torch.dtype, count: int) -> Callable[[], Tensor]:
             size = (count, count * dtype.itemsize)
             if declared.setdefault(key, size) != size:
-                raise WeightFileError(f"its storage {quoted(key)} is described in two ways")
+                raise WeightFileError(f"its storage {quoted(key)} has two sizes")
             return partial(read_storage, key)
 
         content = unpickle(file, open_storage)
         order = unpickle(file, no_storages)
         if not isinstance(order, list) or not all(type(key) is str for key in order):
-            raise WeightFileError("its list of storages is damaged: get the file again")
+            raise WeightFileError("its list of storages is damaged: download it again")
         if sorted(order) != sorted(declared):
             raise WeightFileError("its list of storages does not agree with its tensors")
         for key in order:
@@ -182,11 +175,11 @@ def read_pickle(path: Path, inside: str | None) -> Content:
 
 
 def read_bytes(stream: IO[bytes], count: int) -> Tensor:
-    """So many bytes, in memory that a tensor owns."""
+    """`count` bytes as a uint8 tensor."""
     content = torch.empty(count, dtype=torch.uint8)
     memory, filled = content.numpy(), 0
     while filled < count:
-        part = stream.read(min(READ_AT_ONCE, count - filled))
+        part = stream.read(min(CHUNK_BYTES, count - filled))
         if not part:
             raise WeightFileError(INCOMPLETE)
         memory[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
@@ -200,16 +193,16 @@ def _build(content: Any, inside: str | None) -> dict[str, Tensor]:
     return {name: tensor.build() for name, tensor in stored.items()}
 
 
-def _has_no_inside(kind: str, inside: str | None) -> None:
+def _check_no_inside(kind: str, inside: str | None) -> None:
     if inside is not None:
-        raise WeightFileError(f"{kind} has only one set of tensors: leave out inside={inside!r}")
+        raise WeightFileError(f"{kind} has only one set of tensors: remove inside={inside!r}")
 
 
 def _check_count(count: int) -> None:
-    if count > MOST_TENSORS:
-        raise WeightFileError(f"it has {count:,} tensors; at most {MOST_TENSORS:,} are read")
+    if count > MAX_TENSORS:
+        raise WeightFileError(f"it has {count:,} tensors; at most {MAX_TENSORS:,} are read")
     if count == 0:
-        raise WeightFileError("it holds no tensors")
+        raise WeightFileError("it has no tensors")
 
 
 def _file_size(file: IO[bytes] | None) -> int:

@@ -1,12 +1,13 @@
-"""Find the state dict in what a training script saved, and undo what wrappers did to its names."""
+"""Find the state dict in a training checkpoint, and strip the prefixes that wrappers add."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from vitreous.weights.io.stored import StoredArray, StoredTensor, WeightFileError, quoted
+from vitreous.weights.io.limits import WeightFileError, quoted
+from vitreous.weights.io.safe_globals import StoredArray, StoredTensor
 
-# Where training scripts put the weights, beside the optimiser, the epoch and the like.
+# Keys under which training scripts save the weights.
 CONTAINERS = (
     *("model_ema", "state_dict_ema", "state_dict", "model", "model_state_dict", "module"),
     "params",
@@ -19,31 +20,31 @@ Value = TypeVar("Value")
 
 
 def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
-    """The tensors by name in an unpickled file; `inside` chooses where there are several."""
+    """The state dict in an unpickled file; `inside` chooses one if there are several."""
     if not isinstance(content, dict):
-        raise WeightFileError(f"it holds a {type(content).__name__}, not tensors by name")
+        raise WeightFileError(f"it has a {type(content).__name__}, not a dict of tensors")
     if inside is not None:
         if not isinstance(content.get(inside), dict):
-            raise WeightFileError(f"there is nothing inside={inside!r}; it has {_listed(content)}")
+            raise WeightFileError(f"it has no dict inside={inside!r}, only {_listed(content)}")
         return _only_tensors(content[inside])
-    held = [key for key in CONTAINERS if _tensors(content.get(key))]
-    if len(held) > 1:
+    found = [key for key in CONTAINERS if _tensors(content.get(key))]
+    if len(found) > 1:
         raise WeightFileError(
-            f"it holds several models ({', '.join(held)}): choose one, as in inside={held[0]!r}"
+            f"it has several models ({', '.join(found)}): choose one, such as inside={found[0]!r}"
         )
-    if held:
-        return _only_tensors(content[held[0]])
+    if found:
+        return _only_tensors(content[found[0]])
     if not _tensors(content):
         raise WeightFileError(
-            f"no tensors by name were found; it has {_listed(content)}: "
-            "if they lie inside one of these, pass inside=..."
+            f"it has no tensors by name, only {_listed(content)}: if one of these holds them, pass "
+            "inside=..."
         )
     return _only_tensors(content)
 
 
-def without_wrapper_prefixes(tensors: dict[str, Value]) -> dict[str, Value]:
-    """The same without a prefix of DataParallel or torch.compile that all the names begin with."""
-    for prefix in WRAPPER_PREFIXES * 2:  # compiled inside parallel, or the other way round
+def strip_wrapper_prefixes(tensors: dict[str, Value]) -> dict[str, Value]:
+    """Remove prefixes of DataParallel and torch.compile that all names share."""
+    for prefix in WRAPPER_PREFIXES * 2:  # compile inside DataParallel, or the other way round
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
     return tensors
@@ -57,7 +58,7 @@ def _tensors(state: Any) -> dict[Any, Stored]:
         match value:
             case StoredTensor() | StoredArray():
                 found[key] = value
-            case (str(), StoredArray() as array):  # paddle, with its own name for the tensor
+            case (str(), StoredArray() as array):  # paddle: (internal name, array)
                 found[key] = array
     return found
 
@@ -70,7 +71,7 @@ def _only_tensors(state: dict[Any, Any]) -> dict[str, Stored]:
         if key != PADDLE_NAME_TABLE and not (isinstance(key, str) and key in tensors)
     }
     if others:
-        raise WeightFileError(f"beside tensors by name, its state dict has {_listed(others)}")
+        raise WeightFileError(f"its state dict has other entries than tensors: {_listed(others)}")
     return tensors
 
 

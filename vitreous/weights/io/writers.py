@@ -1,4 +1,4 @@
-"""The four kinds of weight file that are written, each by one function."""
+"""A writer for each of the four types of weight file that we write."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vitreous.weights.io.stored import DTYPES, WeightFileError, quoted
+from vitreous.weights.io.limits import DTYPES, WeightFileError, quoted
 
 Tensors = dict[str, Tensor]
 
 
-def owned(tensors: Tensors) -> Tensors:
-    """The same tensors on the CPU, contiguous, each with a storage of its own."""
+def separate(tensors: Tensors) -> Tensors:
+    """The tensors on the CPU, contiguous, each with its own storage."""
     if not tensors:
         raise WeightFileError("there are no tensors to write")
     result: Tensors = {}
@@ -28,12 +28,12 @@ def owned(tensors: Tensors) -> Tensors:
     for name, tensor in tensors.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise WeightFileError(
-                f"{quoted(name)} is a {type(tensor).__name__}: give tensors by name"
+                f"{quoted(name)} is a {type(tensor).__name__}: expected tensors by name"
             )
         if tensor.dtype not in DTYPES or tensor.is_meta or tensor.layout is not torch.strided:
             raise WeightFileError(
                 f"tensor {quoted(name)} ({tensor.dtype}, {tensor.layout}, {tensor.device}) "
-                "cannot be written: make it dense and of a usual type first"
+                "cannot be written: make it dense and of a standard type first"
             )
         plain = tensor.detach().cpu().contiguous()
         storage = plain.untyped_storage()
@@ -46,15 +46,14 @@ def owned(tensors: Tensors) -> Tensors:
 
 def write_safetensors(path: Path, tensors: Tensors, metadata: dict[str, str] | None) -> None:
     path.touch()
-    usual_mode = path.stat().st_mode
+    default_mode = path.stat().st_mode
     save_file(tensors, path, metadata)
     _order_metadata(path)
-    path.chmod(usual_mode)  # safetensors lets only the owner read what it writes
+    path.chmod(default_mode)  # safetensors makes its files readable by the owner only
 
 
 def _order_metadata(path: Path) -> None:
-    """safetensors puts the metadata in another order each time; sorted, the same weights are the
-    same bytes."""
+    """Sort the metadata, which safetensors writes in random order: same weights, same bytes."""
     with path.open("r+b") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
@@ -67,22 +66,22 @@ def _order_metadata(path: Path) -> None:
         file.write(text.ljust(length))
 
 
-def write_npz(path: Path, tensors: Tensors, _metadata: object) -> None:
+def write_npz(path: Path, tensors: Tensors) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in _arrays(tensors):
-            # A ZipInfo has a fixed date, so that the same tensors give the same file.
+            # A ZipInfo has a fixed date: same tensors, same bytes.
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def write_pth(path: Path, tensors: Tensors, _metadata: object, wrap: str | None = None) -> None:
+def write_pth(path: Path, tensors: Tensors, wrap: str | None) -> None:
     with path.open("wb") as file:
         torch.save(tensors if wrap is None else {wrap: tensors}, file)
 
 
-def write_pdparams(path: Path, tensors: Tensors, _metadata: object) -> None:
-    """Instruction by instruction, because numpy 2 pickles an array under a name that the older
-    numpy beside most installations of paddle does not know."""
+def write_pdparams(path: Path, tensors: Tensors) -> None:
+    """Write the pickle by hand: arrays that numpy 2 pickles cannot be loaded with the older numpy
+    that most paddle installations have."""
     with path.open("wb") as file:
         file.write(pickle.PROTO + b"\4" + pickle.EMPTY_DICT)
         for name, array in _arrays(tensors):
@@ -119,8 +118,8 @@ def _arrays(tensors: Tensors) -> Iterator[tuple[str, np.ndarray]]:
     for name, tensor in tensors.items():
         if tensor.dtype is torch.bfloat16:
             raise WeightFileError(
-                f"tensor {quoted(name)} is bfloat16, which numpy does not have: "
-                "convert it first, with tensor.float(), or write safetensors"
+                f"tensor {quoted(name)} is bfloat16, which numpy lacks: convert it first with "
+                "tensor.float(), or write safetensors"
             )
         yield name, tensor.numpy()
 

@@ -1,15 +1,14 @@
-"""What a pickle of weights may make: stand-ins that hold checked descriptions of tensors.
+"""The classes and functions that a pickle of weights may name, each replaced by one of ours.
 
-A stand-in only collects what the pickle says. Nothing here can run code from the file, and a tensor
-is built after the pickle has ended, from a description that was compared with the bytes there are.
+Ours only record what the pickle states, so nothing here can run code from the file. A tensor is
+built after the pickle has ended, once its description was checked against the bytes in the file.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,45 +16,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-STORAGE_DTYPES = {
-    "DoubleStorage": torch.float64,
-    "FloatStorage": torch.float32,
-    "HalfStorage": torch.float16,
-    "BFloat16Storage": torch.bfloat16,
-    "LongStorage": torch.int64,
-    "IntStorage": torch.int32,
-    "ShortStorage": torch.int16,
-    "CharStorage": torch.int8,
-    "ByteStorage": torch.uint8,
-    "BoolStorage": torch.bool,
-}
-DTYPES = {*STORAGE_DTYPES.values(), torch.uint16, torch.uint32, torch.uint64}
-
-# Names and values from a stranger's file, cut to a length that suits a message.
-_clip = reprlib.Repr()
-_clip.maxstring = _clip.maxother = 120
-quoted = _clip.repr
+from vitreous.weights.io.limits import (
+    DTYPES,
+    STORAGE_DTYPES,
+    WeightFileError,
+    memory_limit,
+    quoted,
+)
 
 
-class WeightFileError(Exception):
-    """Why a file is not read or written; whoever knows its path puts it in front."""
+@dataclass(frozen=True, slots=True)
+class SafeFunction:
+    """Replaces a class or function that a pickle may call."""
 
-
-def allowed_bytes(bytes_on_disk: int) -> int:
-    """How much memory so many bytes of a file may ask for before it looks like a bomb."""
-    return 100 * bytes_on_disk + 64 * 2**20
+    call: Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
 class StorageType:
-    """Stands for a class such as `torch.FloatStorage`."""
+    """Replaces a class such as `torch.FloatStorage`."""
 
     dtype: torch.dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Bytes that tensors share; read when the first of them is built."""
+    """Bytes that tensors share, read when the first of them is built."""
 
     dtype: torch.dtype
     size_bytes: int
@@ -64,7 +50,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A torch tensor whose place inside its storage has been checked."""
+    """A torch tensor that was checked to lie inside its storage."""
 
     storage: Storage
     dtype: torch.dtype
@@ -80,7 +66,7 @@ class StoredTensor:
 
 @dataclass(slots=True)
 class ArrayType:
-    """A numpy dtype; the pickle gives its byte order in a second step."""
+    """A numpy dtype; BUILD sets its byte order."""
 
     dtype: np.dtype[Any]
 
@@ -93,7 +79,7 @@ class ArrayType:
 
 @dataclass(slots=True, repr=False)
 class StoredArray:
-    """A numpy array; the pickle gives its contents in a second step."""
+    """A numpy array; BUILD sets its contents."""
 
     shape: Any = None
     array_type: Any = None
@@ -104,10 +90,10 @@ class StoredArray:
         _version, self.shape, self.array_type, self.is_fortran, self.data = state
 
     def build(self) -> Tensor:
-        # Python 2 had no bytes: what it wrote comes as text, one character for each byte.
+        # Python 2 had no bytes type: its arrays come as text, one character per byte.
         data = bytearray(self.data, "latin-1") if isinstance(self.data, str) else self.data
         if not isinstance(data, bytearray) or not isinstance(self.array_type, ArrayType):
-            raise WeightFileError("it has an array that does not hold plain numbers")
+            raise WeightFileError("it has an array that does not hold numbers")
         content = np.frombuffer(data, np.uint8)
         return tensor_from_bytes(content, self.array_type.dtype, self.shape, self.is_fortran)
 
@@ -115,21 +101,21 @@ class StoredArray:
 def tensor_from_bytes(
     content: np.ndarray, dtype: np.dtype[Any], shape: Any, is_fortran: Any
 ) -> Tensor:
-    """Numpy's layout as a tensor over the same memory (copied only to swap the byte order)."""
+    """A numpy array as a tensor over the same memory; other byte orders are copied."""
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise WeightFileError(f"it has an array of type {dtype}, and only plain numbers are read")
+        raise WeightFileError(f"it has an array of type {dtype}: only numbers are read")
     needed = math.prod(_lengths(shape)) * dtype.itemsize
     if needed != content.nbytes:
         raise WeightFileError(
-            f"an array of shape {shape} needs {needed} bytes and has {content.nbytes}: "
-            "the file is damaged, get it again"
+            f"an array of shape {shape} needs {needed} bytes, the file has {content.nbytes}: "
+            "it is damaged, download it again"
         )
     array = content.view(dtype).reshape(shape, order="F" if is_fortran else "C")
     return torch.from_numpy(array.astype(dtype.newbyteorder("="), copy=False))
 
 
 def _lengths(numbers: Any) -> tuple[int, ...]:
-    """A shape, or strides. Neither torch nor numpy goes beyond 64 dimensions of 63 bits."""
+    """A shape or strides. Torch and numpy allow at most 64 dimensions of 63 bits."""
     is_short = isinstance(numbers, tuple) and len(numbers) <= 64
     if not is_short or any(type(n) is not int or not 0 <= n < 2**63 for n in numbers):
         raise WeightFileError(f"it has a tensor with the impossible shape {quoted(numbers)}")
@@ -154,8 +140,8 @@ def make_tensor(
     reach = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     end = offset + (reach + 1 if elements else 0)
     fits = end * dtype.itemsize <= storage.size_bytes
-    # A stride of 0 repeats an element without needing bytes, so the size has its own limit.
-    if not fits or elements * dtype.itemsize > allowed_bytes(storage.size_bytes):
+    # With a stride of 0 a tensor needs no bytes, so its size has a limit of its own.
+    if not fits or elements * dtype.itemsize > memory_limit(storage.size_bytes):
         raise WeightFileError(
             f"a tensor of size {size}, strides {stride} and offset {offset} does not fit into its "
             f"storage of {storage.size_bytes} bytes: the file is damaged or hostile"
@@ -185,11 +171,9 @@ def make_parameter(tensor: Any, _requires_grad: Any, _hooks: Any) -> StoredTenso
 
 
 def make_array_type(code: Any, *_align_and_copy: Any) -> ArrayType:
-    # Only numbers: an array of objects is a second pickle.
+    # Only numbers: an array of Python objects would be a second pickle.
     if not isinstance(code, str) or not re.fullmatch(r"[biuf][1248]", code):
-        raise WeightFileError(
-            f"it has an array of type {quoted(code)}, and only plain numbers are read"
-        )
+        raise WeightFileError(f"it has an array of type {quoted(code)}: only numbers are read")
     return ArrayType(np.dtype(code))
 
 
@@ -208,7 +192,7 @@ def make_number(array_type: Any, data: Any) -> Any:
 
 
 def make_bytes(data: Any = "", encoding: Any = "latin1") -> bytearray:
-    # Protocol 2 knows no bytes: Python 3 writes them as text, one character for each byte.
+    # Protocol 2 has no bytes type: Python 3 writes them as text, one character per byte.
     if isinstance(data, str) and encoding in ("latin1", "latin-1"):
         return bytearray(data, "latin-1")
     if isinstance(data, bytearray):
@@ -223,10 +207,47 @@ def make_set(items: Iterable[Any] = ()) -> set[Any]:
 def make_dict(pairs: Iterable[Any] = ()) -> dict[Any, Any]:
     content = {}
     for key, value in pairs:
-        # Only scalars: the hash of a nested tuple can take for ever, or crash the interpreter.
+        # Scalars only: hashing a deeply nested tuple can take forever or crash the interpreter.
         if not isinstance(key, (str, int, float, type(None))):
             raise WeightFileError(
                 f"it has a dictionary key or set item of type {type(key).__name__}"
             )
         content[key] = value
     return content
+
+
+def _safe_globals() -> Iterator[tuple[str, SafeFunction | StorageType | torch.dtype]]:
+    for name in ("_rebuild_tensor", "_rebuild_tensor_v2"):
+        yield f"torch._utils {name}", SafeFunction(make_tensor)
+    yield "torch._utils _rebuild_tensor_v3", SafeFunction(make_tensor_v3)
+    yield "torch._utils _rebuild_parameter", SafeFunction(make_parameter)
+    yield "torch Size", SafeFunction(tuple)
+    for name, dtype in STORAGE_DTYPES.items():
+        yield f"torch {name}", StorageType(dtype)
+    yield "torch.storage UntypedStorage", StorageType(torch.uint8)
+    for dtype in DTYPES:
+        yield str(dtype).replace(".", " "), dtype
+    for core in ("numpy.core", "numpy._core"):  # before and since numpy 2
+        yield f"{core}.multiarray _reconstruct", SafeFunction(make_empty_array)
+        yield f"{core}.multiarray scalar", SafeFunction(make_number)
+        yield f"{core}.numeric _frombuffer", SafeFunction(make_array_from_buffer)
+    yield "numpy ndarray", SafeFunction(make_empty_array)
+    yield "numpy dtype", SafeFunction(make_array_type)
+    yield "collections OrderedDict", SafeFunction(make_dict)
+    # Training scripts store their arguments beside the weights; they become plain dicts.
+    for name in ("argparse Namespace", "yacs.config CfgNode"):  # the second in Swin's releases
+        yield name, SafeFunction(make_dict)
+    yield "_codecs encode", SafeFunction(make_bytes)
+    for builtins in ("builtins", "__builtin__"):  # protocol 2 has Python 2's name
+        for name in ("bytes", "bytearray"):
+            yield f"{builtins} {name}", SafeFunction(make_bytes)
+        for name in ("set", "frozenset"):
+            yield f"{builtins} {name}", SafeFunction(make_set)
+        yield (
+            f"{builtins} tuple",
+            SafeFunction(tuple),
+        )  # paddle writes a tensor as tuple((name, array))
+
+
+SAFE_GLOBALS = dict(_safe_globals())
+"""By "module name", as pickle writes it."""
