@@ -115,8 +115,9 @@ def test_names_of_the_classes_go_with_it(own, tmp_path):
     values = {"labels": {"names": names}, "preprocess": preprocess}
     (run / "config.json").write_text(json.dumps(values))
     first = convert(run / "model.safetensors", tmp_path / "first", to_format="huggingface")
-    said = "images were prepared with image_size [32, 32], mean [0.5], std [0.25]"
-    assert first.notes == (f"preprocessor_config.json is not written; {said}",)
+    (note,) = first.notes
+    assert "preprocessor_config.json" in note
+    assert "image_size [32, 32], mean [0.5], std [0.25]" in note
     (tmp_path / "first" / "preprocessor_config.json").write_text("{}")
     second = convert(tmp_path / "first", tmp_path / "second", to_format="huggingface")
     assert second.notes[0].endswith(f"copy {tmp_path / 'first' / 'preprocessor_config.json'}")
@@ -177,7 +178,7 @@ def test_what_transformers_swin_cannot_be_is_refused(tmp_path):
         convert(path, tmp_path / "folder", to_format="huggingface")
     assert not (tmp_path / "folder").exists()
     other = vitreous.create("swin", norm_eps=1e-6, **SWIN)
-    with pytest.raises(CheckpointError, match=r"cannot compute.*norm_eps = 1e-06"):
+    with pytest.raises(CheckpointError, match=r"do not support norm_eps = 1e-06"):
         vitreous.export_weights(other, "huggingface")
     convert(
         own_file(tmp_path / "own.safetensors", vitreous.create("swin", **SWIN))[1],
@@ -236,18 +237,18 @@ def test_a_file_that_does_not_read_back_the_same_is_refused(own, tmp_path, monke
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{own}", "x.txt"], "the ending says what kind of file"),
-        (["{own}", "x.npz"], "our own format is kept in .safetensors"),
+        (["{own}", "x.txt"], "x.txt: unknown suffix"),
+        (["{own}", "x.npz"], "x.npz: our own format"),
         (["{own}", "x.safetensors", "--to", "tim"], "did you mean 'timm'"),
         (["{own}", "x.safetensors", "--from", "gogle"], "did you mean 'google'"),
         (["{own}", "none/x.safetensors"], "the folder none does not exist"),
-        (["nowhere.npz", "x.safetensors"], "nowhere.npz: there is no such file"),
+        (["nowhere.npz", "x.safetensors"], "nowhere.npz: no such file"),
         (["{own}", "x.safetensors", "--model", "vit-b/61"], "did you mean 'vit-b/16'"),
         (["{own}", "x.safetensors", "--resample", "cubic"], "use 'bicubic' or 'bilinear'"),
         (["{own}", "x.safetensors", "--set", "haeds=4"], "did you mean 'heads'"),
         (["{own}", "x.safetensors", "--image-size", "64"], "resample='bicubic'"),
         (["{own}", "x.safetensors", "--channels", "5"], "adapt_channels=True"),
-        (["{own}", "x.safetensors", "--from", "none.toml"], "none.toml: there is no such file"),
+        (["{own}", "x.safetensors", "--from", "none.toml"], "none.toml: no such file"),
     ],
 )
 def test_bad_input_is_one_message_and_exit_2(own, tmp_path, monkeypatch, capsys, arguments, words):
@@ -283,7 +284,7 @@ def test_what_no_tensor_shows_is_compared(own, tmp_path, hidden):
     model, path = own
     other = vitreous.create("vit", classes=7, **{**FIELDS, **hidden})
     name = next(iter(hidden))
-    with pytest.raises(CheckpointError, match=f"{name}: the checkpoint's config says"):
+    with pytest.raises(CheckpointError, match=f"{name}: the checkpoint's config has"):
         vitreous.import_weights(other, path)
     vitreous.import_weights(other, path, keep=[name])
     done = convert(path, tmp_path / "same.safetensors", model="vit", changes=FIELDS)
@@ -299,7 +300,7 @@ def test_config_of_a_transformers_folder_is_compared(own, tmp_path):
         ({"num_attention_heads": 4}, "heads"),
     ):
         (tmp_path / "folder" / "config.json").write_text(json.dumps({**config, **change}))
-        with pytest.raises(CheckpointError, match=f"{name}: the checkpoint's config says"):
+        with pytest.raises(CheckpointError, match=f"{name}: the checkpoint's config has"):
             vitreous.import_weights(
                 vitreous.create("vit", classes=7, **FIELDS), tmp_path / "folder"
             )

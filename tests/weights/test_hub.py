@@ -122,7 +122,7 @@ def test_no_network_and_wrong_name_say_what_to_do(server, tmp_path):
     assert "HubError: hf:tiny/vit: the hub cannot be reached" in nowhere.stdout, nowhere.stderr
     code = IMPORT.replace("REFERENCE", "hf:tiny/vti")
     wrong = in_fresh_python(code, tmp_path, HF_ENDPOINT=server.address)
-    assert "HubError: hf:tiny/vti: the hub answered 404: is the name right" in wrong.stdout
+    assert "HubError: hf:tiny/vti: the hub answered 404: " in wrong.stdout
 
 
 @pytest.mark.parametrize("reference", ["hf:vit", "hf:a/b/c", "hf:../etc", "hf:a/b@"])
@@ -141,7 +141,7 @@ def test_files_of_the_catalog_are_fetched_once_and_hashed(server, tmp_path, monk
     data = (server.folder / "model.safetensors").read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     address = f"{server.address}/files/model.safetensors"
-    with pytest.raises(HubError, match="damaged or was exchanged"):
+    with pytest.raises(HubError, match="not with the published 00000000"):
         hub.fetch(address, "0" * 8)
     kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert not kept, "nothing is kept of a wrong file"
@@ -150,7 +150,7 @@ def test_files_of_the_catalog_are_fetched_once_and_hashed(server, tmp_path, monk
     asked = len(server.asked)
     assert hub.fetch(address, digest[:8]) == path
     assert len(server.asked) == asked, "the second time comes from the cache"
-    with pytest.raises(HubError, match="put it at"):
+    with pytest.raises(HubError, match="cannot be downloaded"):
         hub.fetch(f"{server.address}/files/none.pth")
 
 
@@ -167,7 +167,7 @@ def test_every_entry_of_the_catalog_builds_a_model():
     import torch
 
     from vitreous.weights.rules.formats import find_format
-    from vitreous.weights.rules.matching import family_of
+    from vitreous.weights.rules.keys import family_of
 
     assert len(catalog()) >= 40
     built = {}
@@ -205,6 +205,6 @@ def test_files_of_the_same_name_do_not_meet_in_the_cache(monkeypatch, tmp_path):
 
 def test_a_download_that_breaks_off_is_not_kept(server, monkeypatch, tmp_path):
     monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(HubError, match=r"bytes came|cannot be fetched"):
+    with pytest.raises(HubError, match=r"of 81,224 bytes|cannot be downloaded"):
         hub.fetch(f"{server.address}/short/model.safetensors")
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]

@@ -23,10 +23,9 @@ from vitreous.tasks import task_for
 from vitreous.train.recipe import Recipe
 from vitreous.weights.hub import resolve
 from vitreous.weights.io.files import read_tensors
-from vitreous.weights.origin import origin_of
-from vitreous.weights.processor import stated_preprocessing
+from vitreous.weights.origin import origin_of, stated_preprocessing
 from vitreous.weights.rules.importing import import_weights
-from vitreous.weights.rules.matching import detect_format, family_of
+from vitreous.weights.rules.keys import detect_format, family_of
 from vitreous.weights.rules.report import ImportReport
 
 Log = Callable[[str], None]

@@ -24,7 +24,7 @@ from vitreous.train.plan import fill_in, fine_tuning_rate, warn_of_crowded_image
 from vitreous.train.recipe import Recipe, check_task, continued, write_recipe
 from vitreous.train.tensorboard import board
 from vitreous.train.trainer import Event, Trainer
-from vitreous.weights.rules.matching import family_of
+from vitreous.weights.rules.keys import family_of
 
 Log = Callable[[str], None]
 Watch = Callable[[Event], None]

@@ -14,7 +14,7 @@ from vitreous.config import from_dict
 
 @dataclass(frozen=True)
 class CatalogPreprocessing:
-    """How an image was prepared when the checkpoint was evaluated."""
+    """The preprocessing with which the checkpoint was evaluated."""
 
     image_size: int
     crop: float
@@ -22,9 +22,9 @@ class CatalogPreprocessing:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     resize: str = "shorter"
-    """The shorter side is resized and a square is cut out (shorter), or both sides are (square)."""
+    """Resize the shorter side and crop a square (shorter), or resize both sides (square)."""
     longest: int | None = None
-    """Of a detector, which sees the whole image: how long the longer side may become."""
+    """For detectors, which do not crop: the maximum length of the longer side."""
     antialias: bool = True
 
 
@@ -36,26 +36,26 @@ class CatalogEntry:
     model: str
     format: str
     address: str
-    """`hf:owner/name`, or where the file can be downloaded."""
+    """`hf:owner/name`, or the file's URL."""
     classes: int
-    """Outputs of the stored head; 0 when there is none."""
+    """Outputs of the stored head; 0 if it has none."""
     preprocessing: CatalogPreprocessing
     licence: str
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Changes to the model's config, the numbers that hide among them."""
+    """Changes to the model's config that these weights need."""
     labels: str = ""
     sha256: str = ""
-    """The first digits of the file's hash, where they are published."""
+    """The first digits of the file's hash, if they are published."""
     accuracy: float | None = None
     """Published top-1 on ImageNet-1k."""
     ap: float | None = None
-    """Published average precision of boxes on COCO val2017."""
+    """Published box AP on COCO val2017."""
     source: str = ""
-    """Who says so."""
+    """Who published the accuracy or AP."""
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What to give to `create` besides the model's name."""
+        """The arguments of `create` besides the model's name."""
         return {**self.config, **({"classes": self.classes} if self.classes else {})}
 
 

@@ -1,4 +1,4 @@
-"""From any known format to any other, verified: what was written is read back and compared."""
+"""Convert weights between any two known formats, verified by reading the written file back."""
 
 from __future__ import annotations
 
@@ -18,21 +18,15 @@ from vitreous.models import build, create
 from vitreous.models.model import Model
 from vitreous.weights.hub import resolve
 from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
-from vitreous.weights.origin import (
-    HIDDEN,
-    infer_changes,
-    origin_of,
-    own_metadata,
-    transformers_config,
-)
-from vitreous.weights.processor import FILE as PROCESSOR
+from vitreous.weights.origin import HIDDEN_FIELDS, infer_changes, origin_of, own_metadata
 from vitreous.weights.rules.exporting import export_weights
 from vitreous.weights.rules.formats import OWN, find_format
 from vitreous.weights.rules.importing import import_weights
-from vitreous.weights.rules.matching import detect_format, family_of
+from vitreous.weights.rules.keys import detect_format, family_of
 from vitreous.weights.rules.report import ImportReport
+from vitreous.weights.transformers_files import PREPROCESSOR_FILE, make_config
 
-KINDS = {
+FILE_TYPES = {
     ".safetensors": "safetensors",
     ".npz": "npz",
     ".pth": "pth",
@@ -41,13 +35,13 @@ KINDS = {
     ".pdparams": "pdparams",
 }
 TOLERANCE = 1e-6
-PREPARING = ("image_size", "resize", "longest", "crop", "interpolation", "mean", "std")
-"""What a run's config.json says of the images that others must know."""
+PREPROCESSING = ("image_size", "resize", "longest", "crop", "interpolation", "mean", "std")
+"""Fields of a run's preprocessing that another library needs."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was done, and how well what was written agrees with what was read."""
+    """What was converted, and how closely the written weights agree with the source."""
 
     model: str
     config: Any
@@ -56,7 +50,7 @@ class Conversion:
     format: str
     tensors: int
     difference: float
-    """Norm of the difference of the outputs over their norm; 0 when they are the same bits."""
+    """Relative difference of the outputs; 0 if they are bit-identical."""
     notes: tuple[str, ...] = ()
 
 
@@ -77,24 +71,23 @@ def convert(
 ) -> Conversion:
     """Read `source`, write `target`, read that back and compare the outputs of both.
 
-    `target` is a file whose ending says its kind (.safetensors, .npz, .pth, .pdparams), or for
-    huggingface also a folder that `from_pretrained` takes. The model is what the source says it is,
-    unless `model` and `changes` say otherwise; the other arguments are those of `import_weights`.
+    `target` is a file whose suffix decides its type (.safetensors, .npz, .pth, .pdparams), or for
+    huggingface also a folder for `from_pretrained`. The source states its model, unless `model` and
+    `changes` are given; the other arguments are those of `import_weights`.
     """
     target = Path(target)
-    kind = _kind(target, to_format)
-    path = resolve(str(source))
-    checkpoint = read_tensors(path, inside=inside)
+    kind = _file_type(target, to_format)
+    checkpoint = read_tensors(resolve(str(source)), inside=inside)
     given = changes or {}
     name, fields = _origin(str(source), checkpoint.path, checkpoint.metadata, model, given)
-    keep = {*given, "norm_eps"} & {*HIDDEN} & fields.keys()
+    keep = {*given, "norm_eps"} & {*HIDDEN_FIELDS} & fields.keys()
     with torch.device("meta"):
         blank = create(name, **fields)
     if from_format is None:
         rules = detect_format(blank, checkpoint.tensors, str(source))
     else:
         rules = find_format(from_format, family_of(blank))
-    find_format(to_format, family_of(blank))  # a misspelt target is said before the work
+    find_format(to_format, family_of(blank))  # fail early if to_format is misspelt
     fields = infer_changes(name, fields, checkpoint.tensors, rules)
 
     _refuse_non_finite(checkpoint)
@@ -110,28 +103,24 @@ def convert(
         resample=resample,
         source_grid=source_grid,
         adapt_channels=adapt_channels,
-        # What the source or the caller says goes before what its library usually does.
+        # The caller and the source override the defaults of the source's library.
         keep=keep,
     )
     report.source = str(source)
     tensors = export_weights(first, to_format)
-    stated = _beside(checkpoint.path)
-    file, difference = _write(target, kind, tensors, first, to_format, _names(stated))
-    advice = _advice(first, to_format) if target.suffix else _of_preparing(stated, checkpoint.path)
+    stated = _config_json(checkpoint.path)
+    file, difference = _write(target, kind, tensors, first, to_format, _class_names(stated))
+    if target.suffix:
+        notes = _other_defaults(first, to_format)
+    else:
+        notes = _preprocessing_note(stated, checkpoint.path)
     return Conversion(
-        first.name,
-        first.config,
-        report,
-        file,
-        str(to_format),
-        len(tensors),
-        difference,
-        advice,
+        first.name, first.config, report, file, str(to_format), len(tensors), difference, notes
     )
 
 
-def _beside(path: Path) -> dict[str, Any]:
-    """What `config.json` beside the weights says, ours or transformers'."""
+def _config_json(path: Path) -> dict[str, Any]:
+    """The config.json beside the weights, ours or transformers', or an empty dict."""
     try:
         values = json.loads(path.with_name("config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -139,8 +128,8 @@ def _beside(path: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _names(stated: dict[str, Any]) -> list[str]:
-    """Of the classes, in the model's order; none where nobody says them."""
+def _class_names(stated: dict[str, Any]) -> list[str]:
+    """In the model's order; empty if they are unknown."""
     ours, theirs = stated.get("labels"), stated.get("id2label")
     if isinstance(ours, dict):
         return [str(name) for name in ours.get("names", ())]
@@ -149,41 +138,40 @@ def _names(stated: dict[str, Any]) -> list[str]:
     return []
 
 
-def _of_preparing(stated: dict[str, Any], path: Path) -> tuple[str, ...]:
-    """How images are prepared is not written; it is told, where the source says it."""
-    known, file = stated.get("preprocess"), path.with_name(PROCESSOR)
+def _preprocessing_note(stated: dict[str, Any], path: Path) -> tuple[str, ...]:
+    """We do not write the preprocessing; report what the source states about it."""
+    known, file = stated.get("preprocess"), path.with_name(PREPROCESSOR_FILE)
     if not isinstance(known, dict):
-        return (f"{PROCESSOR} is not written: copy {file}",) if file.is_file() else ()
-    said = ", ".join(f"{name} {known[name]}" for name in PREPARING if known.get(name) is not None)
-    return (f"{PROCESSOR} is not written; images were prepared with {said}",)
+        return (f"{PREPROCESSOR_FILE} is not written: copy {file}",) if file.is_file() else ()
+    fields = [f"{name} {known[name]}" for name in PREPROCESSING if known.get(name) is not None]
+    return (f"{PREPROCESSOR_FILE} is not written; the preprocessing is {', '.join(fields)}",)
 
 
-def _kind(target: Path, to_format: str | Path) -> str:
+def _file_type(target: Path, to_format: str | Path) -> str:
     if not target.suffix and to_format in ("huggingface", "huggingface-v4"):
         return "safetensors"
-    if target.suffix not in KINDS:
+    if target.suffix not in FILE_TYPES:
         raise ConfigError(
-            f"{target}: the ending says what kind of file to write: use {', '.join(KINDS)}"
-            " (or, for huggingface, the name of a folder)"
+            f"{target}: unknown suffix: use {', '.join(FILE_TYPES)} (or a folder, for huggingface)"
         )
-    kind = KINDS[target.suffix]
+    kind = FILE_TYPES[target.suffix]
     if str(to_format) == OWN and kind != "safetensors":
-        raise ConfigError(f"{target}: our own format is kept in .safetensors files")
+        raise ConfigError(f"{target}: our own format is written to .safetensors files only")
     return kind
 
 
 def _origin(
     source: str, path: Path, metadata: dict[str, str], model: str | None, changes: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """The model's name and fields: the caller's word, then what the source says of itself."""
+    """The model's name and config fields: the caller's, then those that the source states."""
     origin = origin_of(source, path, metadata)
     if model is not None:
         stated = {} if origin is None else origin[1]
-        return model, {**{k: v for k, v in stated.items() if k in HIDDEN}, **changes}
+        return model, {**{k: v for k, v in stated.items() if k in HIDDEN_FIELDS}, **changes}
     if origin is None:
         raise ConfigError(
-            f"{source} does not say which model it is for: name it, like --model vit-b/16 "
-            "('vitreous models' lists them)"
+            f"{source} does not state its model: name it, like --model vit-b/16 ('vitreous models' "
+            "lists them)"
         )
     return origin[0], {**origin[1], **changes}
 
@@ -192,8 +180,8 @@ def _refuse_non_finite(checkpoint: Checkpoint) -> None:
     for key, tensor in checkpoint.tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise CheckpointError(
-                f"{checkpoint.path}: {key} has values that are not finite: the training that made "
-                "it went wrong, or the file is damaged"
+                f"{checkpoint.path}: {key} has values that are not finite: the training diverged, "
+                "or the file is damaged"
             )
 
 
@@ -205,7 +193,7 @@ def _write(
     to_format: str | Path,
     names: list[str],
 ) -> tuple[Path, float]:
-    """Write under another name, read that back, and give it its name only if all is well."""
+    """Write to a temporary name, read that back, and rename it only if it is correct."""
     metadata = {"format": "pt"} if kind == "safetensors" else None
     if str(to_format) == OWN:
         metadata = own_metadata(model)
@@ -213,7 +201,7 @@ def _write(
     file = target if target.suffix else target / "model.safetensors"
     try:
         if not target.suffix:
-            config = json.dumps(transformers_config(model, names), indent=2)
+            config = json.dumps(make_config(model, names), indent=2)
             target.mkdir(parents=True, exist_ok=True)
             (target / "config.json").write_text(config + "\n", encoding="utf-8")
     except OSError as error:
@@ -235,39 +223,38 @@ def _write(
 
 @torch.no_grad()
 def _verify(model: Model, written: Path, to_format: str | Path, file: Path) -> float:
-    """Read the file into a second model, and compare what the two make of a picture.
+    """Read the file into a second model, and compare the outputs of both for a random image.
 
-    The tokens behind the last block are compared too: a class layer may be all zero.
+    The tokens after the last block are compared too: the head's weights may all be zero.
     """
     second = build(family_of(model), model.config).eval()
     second.name = model.name
-    import_weights(second, written, to_format, keep=HIDDEN)
+    import_weights(second, written, to_format, keep=HIDDEN_FIELDS)
     generator = torch.Generator().manual_seed(0)
     size = pair("image_size", model.config.image_size)
     image = torch.randn(1, model.config.channels, *size, generator=generator)
-    wanted, got = (_everything(one, image) for one in (model, second))
-    difference = ((got - wanted).norm() / wanted.norm()).item()
-    if not difference <= TOLERANCE:  # not a number is a failure too
+    expected, got = (_outputs(each, image) for each in (model, second))
+    difference = ((got - expected).norm() / expected.norm()).item()
+    if not difference <= TOLERANCE:  # also fails for NaN
         raise CheckpointError(
-            f"{file}: read back, it gives other outputs (relative difference {difference:.1e}); "
-            "it was not kept. This is a fault of the rules: please report it"
+            f"{file}: read back, it gives other outputs (relative difference {difference:.1e}); it "
+            "was deleted. This is a bug in the rules: please report it"
         )
     return difference
 
 
-def _everything(model: Model, image: torch.Tensor) -> torch.Tensor:
+def _outputs(model: Model, image: torch.Tensor) -> torch.Tensor:
     features = model.features(image)
     output = features.output
     outputs = output if isinstance(output, tuple) else (output,)
     return torch.cat([part.flatten() for part in (features.tokens[-1], *outputs)])
 
 
-def _advice(model: Model, to_format: str | Path) -> tuple[str, ...]:
-    """Numbers that no weight file carries, where the target's library has others by default."""
+def _other_defaults(model: Model, to_format: str | Path) -> tuple[str, ...]:
+    """Config values that a weight file does not store and the target's library sets otherwise."""
     numbers = find_format(to_format, family_of(model)).numbers
     return tuple(
-        f"this model computes with {name} = {getattr(model.config, name)}, models of "
-        f"{to_format} with {value} unless they are told"
+        f"this model has {name} = {getattr(model.config, name)}; {to_format} defaults to {value}"
         for name, value in numbers.items()
         if getattr(model.config, name) != value
     )

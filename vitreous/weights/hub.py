@@ -1,5 +1,6 @@
-"""Checkpoints by reference: a path, a repository on a hub (`hf:owner/name[@revision]`), or a name
-in the catalog. Downloads happen only when such a reference is given, once, and are cached."""
+"""Find a checkpoint by path, by hub reference (`hf:owner/name[@revision]`) or by catalog name.
+
+Only the last two download anything; downloads are cached."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _REFERENCE = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./
 
 
 def resolve(reference: str) -> Path:
-    """The local path of what a user named."""
+    """The local path of a checkpoint."""
     if reference in catalog() and not Path(reference).exists():
         entry = catalog()[reference]
         if entry.address.startswith("https://"):
@@ -32,17 +33,17 @@ def resolve(reference: str) -> Path:
         return _from_hub(reference)
     if "://" in reference:
         raise CheckpointError(
-            f"{reference}: only what is in the catalog is fetched ('vitreous models --weights'); "
-            "download the file and give its path, or use a hub reference such as hf:owner/name"
+            f"{reference}: only URLs of the catalog are downloaded ('vitreous models --weights'); "
+            "download the file yourself and pass its path, or use a hub reference, hf:owner/name"
         )
     hint = "" if Path(reference).exists() else did_you_mean(reference, catalog())
     if hint:
-        raise CheckpointError(f"{reference}: there is no such file, nor catalog entry{hint}")
+        raise CheckpointError(f"{reference}: no such file or catalog entry{hint}")
     return Path(reference)
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept: $VITREOUS_CACHE, or `vitreous` in the user's cache folder."""
+    """The download cache: $VITREOUS_CACHE, or `vitreous` in the user's cache folder."""
     default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitreous"
     return Path(os.environ.get("VITREOUS_CACHE", default))
 
@@ -60,14 +61,14 @@ def fetch(address: str, sha256: str = "") -> Path:
         if not digest.startswith(sha256):
             raise HubError(
                 f"{address}: the file's hash begins with {digest[:8]}, not with the published "
-                f"{sha256}: it is damaged or was exchanged, and was not kept"
+                f"{sha256}: it is damaged or was replaced, and was deleted"
             )
         os.replace(partial, target)
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         reason = getattr(error, "reason", None) or error
         raise HubError(
-            f"{address} cannot be fetched ({reason}): check the network, or download it elsewhere "
-            f"and put it at {target}"
+            f"{address} cannot be downloaded ({reason}): check the network, or download it "
+            f"elsewhere and copy it to {target}"
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -76,24 +77,24 @@ def fetch(address: str, sha256: str = "") -> Path:
 
 
 def _download(address: str, path: Path) -> str:
-    """Write what an address gives to a file, all of it; the file's SHA-256."""
+    """Download a file completely, and return its SHA-256."""
     digest, size = hashlib.sha256(), 0
-    with urllib.request.urlopen(address, timeout=60) as answer, path.open("wb") as file:
-        announced = answer.headers.get("Content-Length")
-        while chunk := answer.read(1 << 20):
+    with urllib.request.urlopen(address, timeout=60) as response, path.open("wb") as file:
+        announced = response.headers.get("Content-Length")
+        while chunk := response.read(1 << 20):
             digest.update(chunk)
             size += len(chunk)
             file.write(chunk)
     if announced is not None and size != int(announced):
-        raise HubError(f"{address}: only {size:,} of {int(announced):,} bytes came; try again")
+        raise HubError(f"{address}: only {size:,} of {int(announced):,} bytes arrived; try again")
     return digest.hexdigest()
 
 
 def _from_hub(reference: str) -> Path:
     found = _REFERENCE.fullmatch(reference)
     if found is None:
-        raise HubError(f"{reference!r}: a hub reference reads hf:owner/name[@revision]")
-    # huggingface_hub takes long to import: only who needs it pays for it.
+        raise HubError(f"{reference!r}: expected hf:owner/name[@revision]")
+    # Imported here because it is slow to import.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -104,12 +105,12 @@ def _from_hub(reference: str) -> Path:
         raise HubError(
             f"{reference}: the hub cannot be reached and the repository is not in the cache; "
             "check the network (and HF_HUB_OFFLINE, HF_ENDPOINT), or download it elsewhere and "
-            "give the folder's path"
+            "pass the folder's path"
         ) from error
     except HfHubHTTPError as error:
         raise HubError(
-            f"{reference}: the hub answered {error.response.status_code}: is the name right, and "
-            "the repository public (else set HF_TOKEN)?"
+            f"{reference}: the hub answered {error.response.status_code}: is the name correct? For "
+            "a private repository, set HF_TOKEN"
         ) from error
     except (HFValidationError, OSError) as error:
         raise HubError(f"{reference}: {error}") from error

@@ -160,7 +160,7 @@ def _read_shards(index: Path, inside: str | None) -> readers.Content:
         shard_tensors, shard_metadata = _read_file(index.parent / shard, inside)
         twice = tensors.keys() & shard_tensors.keys()
         if twice:
-            raise CheckpointError(f"{index}: two of its files have a tensor {quoted(min(twice))}")
+            raise CheckpointError(f"{index}: tensor {quoted(min(twice))} is in two of its files")
         tensors |= shard_tensors
         metadata |= shard_metadata
     missing = weight_map.keys() - tensors.keys()

@@ -1,4 +1,4 @@
-"""Weights to every library: the rules read from right to left."""
+"""Export weights to other libraries: the rules read from right to left."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from vitreous.errors import CheckpointError
 from vitreous.layers.position import Learned1d
 from vitreous.models.model import Model
 from vitreous.weights.rules.formats import find_format
+from vitreous.weights.rules.keys import axes_of, family_of, title
 from vitreous.weights.rules.language import to_theirs
-from vitreous.weights.rules.matching import axes_of, family_of, title
 
-NAMED = 10
+MAX_LISTED = 10
 """Parameters that a message lists."""
 
 
 def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
-    """The model's weights in another library's names and layouts, ready for its strict loading."""
+    """The model's weights under another library's names and in its layouts, for strict loading."""
     rules = find_format(format, family_of(model))
     axes = axes_of(model)
     ours = {name: value.detach() for name, value in model.state_dict().items()}
     covered = {name: rules.rule_for(name) for name in ours}
     unknown = [name for name, rule in covered.items() if rule is None]
-    unable = rules.cannot_say(model.config)
+    unsupported = rules.unsupported(model.config)
     if unknown:
-        more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
-        nor = f". Nor can its models compute with {'; '.join(unable)}" if unable else ""
+        more = f" and {len(unknown) - MAX_LISTED} more" if len(unknown) > MAX_LISTED else ""
+        also = f". It does not support {'; '.join(unsupported)} either" if unsupported else ""
         raise CheckpointError(
-            f"format {rules.name!r} has no place for {len(unknown)} parameters of {title(model)}: "
-            f"{', '.join(unknown[:NAMED])}{more}{nor}. Choose another format, or write rules "
+            f"format {rules.name!r} has no rule for {len(unknown)} parameters of {title(model)}: "
+            f"{', '.join(unknown[:MAX_LISTED])}{more}{also}. Choose another format, or write rules "
             "(docs/formats.md)"
         )
-    if unable:
+    if unsupported:
         raise CheckpointError(
-            f"models of {rules.name} cannot compute what {title(model)} does, although the weights "
-            f"would fit: {'; '.join(unable)}"
+            f"the weights of {title(model)} fit format {rules.name!r}, but its models do not "
+            f"support {'; '.join(unsupported)}"
         )
     result: dict[str, Tensor] = {}
     written_by: dict[str, str] = {}
@@ -51,8 +51,8 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
         for key, tensor in zip(keys, to_theirs(found[0], ours[name], len(keys), axes), strict=True):
             if key in written_by:
                 raise CheckpointError(
-                    f"format {rules.name!r} writes {written_by[key]} and {name} to the same key "
-                    f"{key!r}: a placeholder is missing in the rule for {found[0].ours!r}"
+                    f"format {rules.name!r} writes both {written_by[key]} and {name} to {key!r}: a "
+                    f"placeholder is missing in the rule for {found[0].ours!r}"
                 )
             result[key] = tensor.contiguous()
             written_by[key] = name
@@ -70,7 +70,7 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
 
 
 def _with_rows(ours: dict[str, Tensor], name: str, rows: str, model: Model) -> dict[str, Tensor]:
-    """Our tensors, the position table with rows for all tokens before the patches, or for none."""
+    """Our tensors; the position table gets rows for all prefix tokens, or for none."""
     owner, prefix = name.rpartition(".")[0], name.removesuffix("position.table") + "prefix."
     position = model.get_submodule(owner)
     assert isinstance(position, Learned1d), "only a learned table has rows"
@@ -79,10 +79,10 @@ def _with_rows(ours: dict[str, Tensor], name: str, rows: str, model: Model) -> d
     if rows == "all":
         registers = ours.get(prefix + "registers")
         if registers is not None:
-            nothing = torch.zeros_like(registers)
-            changed[name] = torch.cat((table[:count], nothing, table[count:]))
+            zeros = torch.zeros_like(registers)
+            changed[name] = torch.cat((table[:count], zeros, table[count:]))
         return changed
-    # A token plus its row is a token: without rows, the outputs stay the same.
+    # Adding a token's row to the token itself leaves the outputs unchanged.
     for row, token in enumerate(("class_token", "distillation_token")[:count]):
         changed[prefix + token] = ours[prefix + token] + table[row]
     changed[name] = table[count:]

@@ -1,4 +1,4 @@
-"""Weights from every library: complete, or refused with one message that says why."""
+"""Import weights from other libraries: completely, or not at all with one message that says why."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from vitreous.models import build
 from vitreous.models.model import Model
 from vitreous.weights.hub import resolve
 from vitreous.weights.io.files import Checkpoint, read_tensors
-from vitreous.weights.origin import HIDDEN, stated_fields
+from vitreous.weights.origin import HIDDEN_FIELDS, stated_fields
 from vitreous.weights.rules.fit import fit_input, fit_positions, fit_windows
 from vitreous.weights.rules.formats import find_format
-from vitreous.weights.rules.language import Format, to_ours
-from vitreous.weights.rules.matching import (
+from vitreous.weights.rules.keys import (
     axes_of,
     detect_format,
     family_of,
     find_keys,
+    strip_prefix,
     title,
-    without_prefix,
 )
+from vitreous.weights.rules.language import Format, to_ours
 from vitreous.weights.rules.report import ImportReport, Misfit
 
 
@@ -45,21 +45,21 @@ def import_weights(
     keep: Iterable[str] = (),
     inside: str | None = None,
 ) -> ImportReport:
-    """Load `source` into `model`, every tensor of it, or raise and leave the model as it was.
+    """Load every tensor of `source` into `model`, or raise and leave the model unchanged.
 
     source: a file, a folder, a hub reference (`hf:owner/name[@revision]`), or tensors by name.
     format: google, timm, huggingface, torchvision, vit_pytorch, deit, official, paddle, vitreous,
-        or the path of a .toml file with rules; None looks which of them fits.
-    reinit: patterns of our parameters that start afresh, whatever the source has for them; for a
-        model without a head, "head.*" leaves out the source's.
-    drop: patterns of the source's keys that are not wanted.
-    resample: bicubic or bilinear: let position embeddings change their grid, and the biases of
-        windows their window.
-    source_grid: the grid of the source's positions, or its window, where it is not a square.
-    adapt_channels: let the first layer change its number of channels.
-    keep: fields of the config that stay although the checkpoint says, or its library computes with,
-        others: "norm_eps", "heads", "activation", "pool" …
-    inside: which part of a training checkpoint to take ("model_ema").
+        or the path of a .toml file with rules; None detects the format.
+    reinit: patterns of our parameters to initialise anew, whatever the source has for them; for a
+        model without a head, "head.*" ignores the source's.
+    drop: patterns of the source's keys to ignore.
+    resample: "bicubic" or "bilinear": resize position embeddings to the model's grid, and relative
+        position biases to its window.
+    source_grid: the grid of the source's positions, or its window, if it is not square.
+    adapt_channels: adapt the first layer to the model's number of channels.
+    keep: config fields that stay although the checkpoint or its library has other values:
+        "norm_eps", "heads", "activation", "pool" …
+    inside: the entry to take from a training checkpoint ("model_ema").
     """
     if resample not in (None, "bicubic", "bilinear"):
         raise ConfigError(f"resample = {resample!r}: use 'bicubic' or 'bilinear'")
@@ -68,17 +68,17 @@ def import_weights(
         for option, given in (("reinit", reinit), ("drop", drop), ("keep", keep))
     )
     for field in keep:
-        if field not in HIDDEN:
-            raise ConfigError(f"keep = {field!r}: what can be kept is {', '.join(HIDDEN)}")
+        if field not in HIDDEN_FIELDS:
+            raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
     family = family_of(model)
     name, tensors, stated = _read(source, inside)
     rules = detect_format(model, tensors, name) if format is None else find_format(format, family)
-    tensors = without_prefix(tensors, rules)
+    tensors = strip_prefix(tensors, rules)
 
     report, misfit = ImportReport(name, rules.name), Misfit()
     tensors = _drop(tensors, drop, report)
     values, used = _gather(model, rules, tensors, reinit, report, misfit)
-    _account_for_rest(model, rules, tensors, used, reinit, report, misfit)
+    _sort_other_keys(model, rules, tensors, used, reinit, report, misfit)
     grid = None if source_grid is None else pair("source_grid", source_grid)
     fit_positions(model, values, grid, resample, report, misfit)
     fit_windows(model, values, grid, resample, report, misfit)
@@ -86,7 +86,7 @@ def import_weights(
     _check_shapes(model, values, misfit)
     _compare_fields(model, stated, keep, report, misfit)
     if misfit:
-        hint = _look_elsewhere(model, rules, tensors)
+        hint = _other_format(model, rules, tensors)
         raise CheckpointError(misfit.explain(name, title(model), rules.name, hint))
 
     _load(model, values, report)
@@ -99,7 +99,7 @@ def import_weights(
 
 
 def _patterns(option: str, given: Iterable[str]) -> list[str]:
-    """A list; a lone string is a slip that would be read letter by letter."""
+    """A list; a single string would be read letter by letter."""
     if isinstance(given, str):
         raise ConfigError(f"{option} = {given!r}: expected a list of names, like [{given!r}]")
     return list(given)
@@ -108,7 +108,7 @@ def _patterns(option: str, given: Iterable[str]) -> list[str]:
 def _read(
     source: str | Path | Mapping[str, Any] | Checkpoint, inside: str | None
 ) -> tuple[str, dict[str, Tensor], dict[str, Any]]:
-    """The source's name, its tensors, and what its own config states."""
+    """The source's name, its tensors, and the hidden fields of its config."""
     if isinstance(source, Mapping):
         return "the given state dict", _as_tensors(source), {}
     if isinstance(source, Checkpoint):
@@ -117,8 +117,7 @@ def _read(
         name, read = str(source), read_tensors(resolve(str(source)), inside=inside)
     else:
         raise CheckpointError(
-            f"weights come from a path or tensors by name, not from a {type(source).__name__}: "
-            "give model.state_dict()"
+            f"expected a path or a state dict, got {type(source).__name__}: pass model.state_dict()"
         )
     return name, read.tensors, stated_fields(name, read.path, read.metadata)
 
@@ -126,7 +125,7 @@ def _read(
 def _compare_fields(
     model: Model, stated: Mapping[str, Any], keep: list[str], report: ImportReport, misfit: Misfit
 ) -> None:
-    """What the checkpoint's config says and no tensor shows must be so in the model."""
+    """The model must have the hidden fields that the checkpoint's config states."""
     headless = getattr(model.config, "head", "") == "none"
     head_is_new = headless or any(name.startswith("head.") for name in report.reinitialised)
     for name, value in stated.items():
@@ -134,7 +133,7 @@ def _compare_fields(
         if name == "norm_eps" or name in keep or have == value or (name == "pool" and head_is_new):
             continue
         misfit.misshaped[name] = (
-            f"the checkpoint's config says {value!r}, the model has {have!r}: create it with "
+            f"the checkpoint's config has {value!r}, the model has {have!r}: create it with "
             f"{name}={value!r}, or pass keep=[{name!r}]"
         )
 
@@ -143,16 +142,18 @@ def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
     tensors = {}
     for key, value in given.items():
         if not isinstance(key, str):
-            raise CheckpointError(f"the given state dict has the key {key!r}: expected names")
+            raise CheckpointError(f"the given state dict has the key {key!r}: expected strings")
         try:
             tensors[key] = value if isinstance(value, Tensor) else torch.tensor(value)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"the given state dict: {key} is no tensor: {error}") from error
+            raise CheckpointError(
+                f"the given state dict: {key} is not a tensor: {error}"
+            ) from error
     return tensors
 
 
 def _drop(tensors: dict[str, Tensor], drop: list[str], report: ImportReport) -> dict[str, Tensor]:
-    """The tensors that the caller wants, and a line in the report for each of the others."""
+    """The tensors without those that the caller drops, which go into the report."""
     for pattern in drop:
         if not fnmatch.filter(tensors, pattern):
             raise ConfigError(f"drop = {pattern!r} matches no key of {report.source}")
@@ -168,7 +169,7 @@ def _gather(
     report: ImportReport,
     misfit: Misfit,
 ) -> tuple[dict[str, Tensor], set[str]]:
-    """What the checkpoint has for each of our parameters, in our layout, and the keys it took."""
+    """The checkpoint's values for our parameters, in our layout, and the keys that they use."""
     axes, ours = axes_of(model), model.state_dict()
     values: dict[str, Tensor] = {}
     used: set[str] = set()
@@ -177,7 +178,7 @@ def _gather(
         if not headless and not fnmatch.filter(ours, pattern):
             raise ConfigError(
                 f"reinit = {pattern!r} matches no parameter of {title(model)}; "
-                f"they begin with {', '.join(dict.fromkeys(k.split('.')[0] for k in ours))}"
+                f"its parts are {', '.join(dict.fromkeys(k.split('.')[0] for k in ours))}"
             )
     for name in ours:
         found = find_keys(rules, name, tensors, axes)
@@ -194,24 +195,24 @@ def _gather(
                 misfit.misshaped[name] = f"{', '.join(keys)}: {error}"
         elif _matches(name, rules.optional):
             values[name] = ours[name]
-            report.notes.append(f"{name}: not in the checkpoint, left as it is")
+            report.notes.append(f"{name}: not in the checkpoint, unchanged")
         else:
-            misfit.missing[name] = _looked_for(rules, name, axes, ours)
+            misfit.missing[name] = _expected_keys(rules, name, axes, ours)
     return values, used
 
 
-def _looked_for(
+def _expected_keys(
     rules: Format, name: str, axes: Mapping[str, int], ours: Mapping[str, Tensor]
 ) -> str:
     covered = rules.rule_for(name)
     if covered is None:
-        return "nothing: models of this format have no such part; create the model without it"
+        return "no key: models of this format have no such part; create the model without it"
     others = len(list(rules.spellings(*covered, axes))) - 1
     usual = " + ".join(rules.written(*covered, axes, ours))
     return f"{usual}, and {others} other spellings" if others else usual
 
 
-def _account_for_rest(
+def _sort_other_keys(
     model: Model,
     rules: Format,
     tensors: Mapping[str, Tensor],
@@ -220,7 +221,7 @@ def _account_for_rest(
     report: ImportReport,
     misfit: Misfit,
 ) -> None:
-    """Every other key is dropped by name, derived, part of what starts afresh, or unexpected."""
+    """Every other key is ignored by a rule, derived, re-initialised, or unexpected."""
     axes = axes_of(model)
     for key, tensor in tensors.items():
         if key in used or tensor.numel() == 0:
@@ -234,7 +235,7 @@ def _account_for_rest(
 
 
 def _check_shapes(model: Model, values: dict[str, Tensor], misfit: Misfit) -> None:
-    """The shapes agree; axes of length 1 do not matter."""
+    """Compare shapes; axes of length 1 do not matter."""
     for name, parameter in model.state_dict().items():
         if name not in values or name in misfit.misshaped:
             continue
@@ -249,13 +250,13 @@ def _check_shapes(model: Model, values: dict[str, Tensor], misfit: Misfit) -> No
             )
 
 
-def _look_elsewhere(model: Model, rules: Format, tensors: Mapping[str, Tensor]) -> str:
-    """A hint when the checkpoint has all parameters under another format's names."""
+def _other_format(model: Model, rules: Format, tensors: Mapping[str, Tensor]) -> str:
+    """A hint if the checkpoint has all parameters under another format's names."""
     try:
         better = detect_format(model, tensors, "")
     except CheckpointError:
         return ""
-    return "" if better.name == rules.name else f"its keys look like format {better.name!r}"
+    return "" if better.name == rules.name else f"its keys match format {better.name!r}"
 
 
 def _load(model: Model, values: dict[str, Tensor], report: ImportReport) -> None:
@@ -267,7 +268,7 @@ def _load(model: Model, values: dict[str, Tensor], report: ImportReport) -> None
         fresh = build(family_of(model), model.config).state_dict()
         values = {**values, **{name: fresh[name] for name in report.reinitialised}}
     on_meta = any(parameter.is_meta for parameter in target.values())
-    if on_meta:  # nothing to copy into: the model takes the tensors themselves
+    if on_meta:  # no memory to copy into: assign the tensors
         values = {n: v.to(target[n].dtype, copy=True) for n, v in values.items()}
     model.load_state_dict(values, assign=on_meta)
     changed = {*report.resampled, *report.adapted, *report.reinitialised}
@@ -275,7 +276,7 @@ def _load(model: Model, values: dict[str, Tensor], report: ImportReport) -> None
 
 
 def _set_epsilon(model: Model, value: float, report: ImportReport) -> None:
-    """Compute with the epsilon that the checkpoint's library computes with."""
+    """Use the LayerNorm and BatchNorm eps of the checkpoint's library."""
     before = model.config.norm_eps
     if before == value:
         return
@@ -283,7 +284,7 @@ def _set_epsilon(model: Model, value: float, report: ImportReport) -> None:
         if isinstance(module, nn.LayerNorm | nn.BatchNorm2d):
             module.eps = value
     model.config = dataclasses.replace(model.config, norm_eps=value)
-    report.numbers["norm_eps"] = f"{before} to {value}, as the checkpoint's library computes"
+    report.numbers["norm_eps"] = f"{before} to {value}, as in the checkpoint's library"
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

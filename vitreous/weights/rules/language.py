@@ -1,15 +1,15 @@
-"""A checkpoint format as data: rules that say what another library calls our parameters.
+"""A checkpoint format as data: rules that map our parameter names to those of another library.
 
-A rule pairs a name of ours with one or several of theirs; `{i}` stands for the same piece of text
-on both sides (`{i+1}`: one more; `{2i+1}`: every second number). Where the layout differs, an
-einops pattern turns theirs into ours; read from right to left it turns ours into theirs. Several
-tensors of theirs are joined along their first axis; with a pattern they are stacked on a new one,
-so that fusing, splitting, transposing and reshaping are all one pattern:
+A rule pairs one of our names with one or several of theirs; `{i}` matches the same text on both
+sides (`{i+1}` and `{2i+1}` compute with it). Where the layout differs, an einops pattern converts
+theirs to ours; read from right to left it converts ours to theirs. Several tensors of theirs are
+concatenated along the first axis; with a pattern they are stacked on a new first axis, so one
+pattern can fuse, split, transpose and reshape:
 
     "blocks.{i}.attention.qkv.weight" = { theirs = ["l{i}.q", "l{i}.k", "l{i}.v"],
                                           pattern = "qkv d width -> (qkv width) d" }
 
-`docs/formats.md` describes the file format; `formats/*/*.toml` are examples, and all there is.
+`docs/formats.md` describes the file format; the built-in formats are in `formats/*/*.toml`.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ class Rule:
     pattern: str | None = None
     """einops pattern from theirs (stacked, if several) to ours."""
     parts: tuple[int, ...] = ()
-    """Without a pattern: the proportions of several joined tensors, alike unless given."""
+    """Without a pattern: the proportions of several concatenated tensors; default: equal."""
     rows: str = "tokens"
-    """For a position table: do class and distillation token (tokens), also registers (all), or only
-    the patches (patches) have rows in the files that we write? Reading understands all three."""
+    """Which tokens have a row in a position table that we write: class and distillation token and
+    patches (tokens), also registers (all), or only patches (patches). We read all three."""
     if_absent: tuple[int | str, ...] | None = None
-    """The shape of the empty tensor that they keep where we have no such parameter."""
+    """The shape of the zeros that we write where our model lacks the parameter."""
     when: str | None = None
     """Applies only if one of our parameters matches; used with `if_absent`."""
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One of several pieces of text that a placeholder of theirs may stand for."""
+    """One of the spellings that a placeholder of theirs may have."""
 
     name: str
     when: str | None = None
-    """Written only if one of our parameters matches; the first that may be written is."""
+    """Written only if one of our parameters matches; the first that applies is written."""
     unless: str | None = None
     """Written only if none of our parameters matches."""
 
-    def may_be_written(self, ours: list[str]) -> bool:
-        wanted = self.when is None or bool(fnmatch.filter(ours, self.when))
-        return wanted and (self.unless is None or not fnmatch.filter(ours, self.unless))
+    def applies(self, ours: list[str]) -> bool:
+        when = self.when is None or bool(fnmatch.filter(ours, self.when))
+        return when and (self.unless is None or not fnmatch.filter(ours, self.unless))
 
 
 @dataclass(frozen=True)
@@ -72,30 +72,29 @@ class Format:
     about: str = ""
     families: tuple[str, ...] = ()
     wrap: str | None = None
-    """The key under which a .pth file holds the tensors."""
+    """The key of the tensors in the outer dict of a .pth file."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    """Config values that every model of this library has."""
+    """Config values of every model in this library."""
     prefixes: tuple[str, ...] = ()
-    """Text that may stand before every key of a file."""
+    """Prefixes that all keys of a file may share."""
     drop: tuple[str, ...] = ()
-    """Patterns of their keys that we have no use for."""
+    """Patterns of their keys that are ignored."""
     optional: tuple[str, ...] = ()
-    """Patterns of our parameters that files may lack; they stay as they are."""
+    """Patterns of our parameters that files may lack; the model keeps its own."""
     derived: tuple[Rule, ...] = ()
-    """Rules for what their files hold although it follows from the sizes (`Model.derived`): it is
-    written, and of what is read it is dropped."""
+    """Rules for buffers that follow from the config (`Model.derived`): written, not read."""
     choices: Mapping[str, Any] = field(default_factory=dict)
-    """Config values that this library's models can have, where no parameter shows them."""
+    """The values of hidden config fields that this library's models support."""
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     note: str = ""
-    """What who imports should know,"""
+    """A note for the import report …"""
     note_when: Mapping[str, Any] = field(default_factory=dict)
-    """if the model's config has these values."""
+    """… if the model's config has these values."""
     same_as: str = ""
-    """The file whose rules these are, with changes."""
+    """The format file that this one extends."""
 
     def rule_for(self, ours: str, derived: bool = False) -> tuple[Rule, dict[str, str]] | None:
-        """The first rule that covers our parameter, and what its placeholders stand for."""
+        """The first rule that matches our parameter, and the values of its placeholders."""
         for rule in self.derived if derived else self.rules:
             found = _regex(rule.ours).fullmatch(ours)
             if found:
@@ -105,7 +104,7 @@ class Format:
     def spellings(
         self, rule: Rule, values: Mapping[str, str], axes: Mapping[str, int]
     ) -> Iterator[list[str]]:
-        """Every way in which a file may spell the keys of a rule."""
+        """All spellings of the keys of a rule."""
         used = [name for name in self.alternatives if any(_uses(t, name) for t in rule.theirs)]
         for names in itertools.product(*(self.alternatives[name] for name in used)):
             chosen = {name: alt.name for name, alt in zip(used, names, strict=True)}
@@ -118,52 +117,52 @@ class Format:
         ours = list(ours)
         chosen = {}
         for name, alternatives in self.alternatives.items():
-            chosen[name] = next(alt.name for alt in alternatives if alt.may_be_written(ours))
+            chosen[name] = next(alt.name for alt in alternatives if alt.applies(ours))
         return _expand(rule.theirs, {**values, **chosen}, axes)
 
     def ours_of(self, key: str, axes: Mapping[str, int], derived: bool = False) -> str | None:
-        """Our name for a key of theirs, whether or not the model has it."""
+        """Our name for one of their keys, whether or not the model has it."""
         for rule in self.derived if derived else self.rules:
-            unfilled = {name: f"{{{name}}}" for name in placeholders(rule.ours)}
-            for names in self.spellings(rule, unfilled, axes):
+            unchanged = {name: f"{{{name}}}" for name in placeholders(rule.ours)}
+            for names in self.spellings(rule, unchanged, axes):
                 for template in names:
                     found = _regex(template).fullmatch(key)
                     if found:
-                        values = _unreckoned(template, found.groupdict())
+                        values = _solve(template, found.groupdict())
                         if values is not None:
                             return _fill(rule.ours, values)
         return None
 
-    def cannot_say(self, config: Any) -> list[str]:
-        """What this library's models cannot compute, although their parameters would fit."""
+    def unsupported(self, config: Any) -> list[str]:
+        """Config values that this library's models do not support, although the weights fit."""
         return [
-            f"{name} = {value!r} (it has {', '.join(map(repr, values)) or 'no such choice'})"
+            f"{name} = {value!r} (only {', '.join(map(repr, values)) or 'the default'})"
             for name, values in self.choices.items()
             if (value := getattr(config, name, None)) is not None and value not in values
         ]
 
 
 def to_ours(rule: Rule, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> Tensor:
-    """Their tensors in our layout. Axes of length 1 that they have or lack do not matter."""
+    """Their tensors in our layout. Extra or missing axes of length 1 do not matter."""
     shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
     if rule.pattern is None:
         try:
             return torch.cat(list(tensors)) if len(tensors) > 1 else tensors[0]
         except RuntimeError as error:
-            raise ValueError(f"{shapes} cannot be joined") from error
+            raise ValueError(f"{shapes} cannot be concatenated") from error
     left = rule.pattern.split("->")[0]
     try:
         if not _stacks(rule):
-            return rearrange(_with_units(tensors[0], left), rule.pattern, **_sizes(left, axes))
-        inner = " ".join(_atoms(left)[1:])
-        stacked = torch.stack([_with_units(t, inner) for t in tensors])
+            return rearrange(_match_unit_axes(tensors[0], left), rule.pattern, **_sizes(left, axes))
+        inner = " ".join(_axes(left)[1:])
+        stacked = torch.stack([_match_unit_axes(t, inner) for t in tensors])
         return rearrange(stacked, rule.pattern, **_sizes(left, axes))
     except (EinopsError, RuntimeError) as error:
         raise ValueError(f"{shapes} does not fit the pattern '{rule.pattern}'") from error
 
 
 def to_theirs(rule: Rule, value: Tensor, count: int, axes: Mapping[str, int]) -> list[Tensor]:
-    """Our tensor as their `count` tensors: the pattern read backwards."""
+    """Our tensor as `count` tensors of theirs: the pattern read from right to left."""
     if rule.pattern is None:
         if count == 1:
             return [value]
@@ -178,28 +177,30 @@ _PLACEHOLDER = re.compile(r"\{(?P<times>\d+)?(?P<name>[A-Za-z_]\w*)(?P<plus>[+-]
 
 
 def placeholders(template: str) -> list[str]:
-    """The names in braces; braces that hold something else are an error."""
+    """The names in braces; anything else in braces is an error."""
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
-        raise ValueError(f"{template!r}: braces hold a name, like {{i}}, {{i+1}} or {{2i+1}}")
+        raise ValueError(
+            f"{template!r}: expected a name in braces, like {{i}}, {{i+1}} or {{2i+1}}"
+        )
     return [found["name"] for found in _PLACEHOLDER.finditer(template)]
 
 
 @functools.cache
 def _regex(template: str) -> re.Pattern[str]:
-    """`blocks.{i}.norm` -> a pattern; `{all}` takes anything, the others no dot or slash."""
-    result, at, seen = "", 0, set()
+    """`blocks.{i}.norm` as a regex: `{all}` matches anything, other names no dot or slash."""
+    result, end, seen = "", 0, set()
     for found in _PLACEHOLDER.finditer(template):
         name = found["name"]
-        result += re.escape(template[at : found.start()])
+        result += re.escape(template[end : found.start()])
         body = ".+" if name == "all" else "[^./]+?"
         result += f"(?P={name})" if name in seen else f"(?P<{name}>{body})"
         seen.add(name)
-        at = found.end()
-    return re.compile(result + re.escape(template[at:]))
+        end = found.end()
+    return re.compile(result + re.escape(template[end:]))
 
 
-def _unreckoned(template: str, values: dict[str, str]) -> dict[str, str] | None:
-    """What the names stand for where a key has `{2i+1}` for them; None if it is no whole number."""
+def _solve(template: str, values: dict[str, str]) -> dict[str, str] | None:
+    """The values of `i` from those of `{2i+1}`; None if there is no integer solution."""
     for found in _PLACEHOLDER.finditer(template):
         value = values[found["name"]]
         if (found["times"] or found["plus"]) and value.isdigit():
@@ -215,7 +216,7 @@ def _uses(template: str, name: str) -> bool:
 
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
-    """The template with its placeholders replaced; one that has no value becomes `*`."""
+    """The template with its placeholders replaced; one without a value becomes `*`."""
 
     def piece(found: re.Match[str]) -> str:
         value = values.get(found["name"], "*")
@@ -231,7 +232,7 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
 def _expand(
     templates: Sequence[str], values: Mapping[str, str], axes: Mapping[str, int]
 ) -> list[str]:
-    """Their keys; `{head}` runs over the heads, within each template."""
+    """Their keys; a template with `{head}` gives one key per attention head."""
     keys = []
     for template in templates:
         if _uses(template, "head"):
@@ -248,23 +249,22 @@ def _stacks(rule: Rule) -> bool:
 
 
 def _sizes(side: str, axes: Mapping[str, int]) -> dict[str, int]:
-    """The known axis lengths that one side of a pattern needs: those inside parentheses."""
+    """The axis lengths that einops needs for one side of a pattern: those in parentheses."""
     inside = set(re.findall(r"\w+", " ".join(re.findall(r"\(([^)]*)\)", side))))
     return {name: axes[name] for name in inside if name in axes}
 
 
-def _with_units(tensor: Tensor, side: str) -> Tensor:
-    """`tensor` with axes of length 1 put in or left out, as one side of a pattern has them."""
+def _match_unit_axes(tensor: Tensor, side: str) -> Tensor:
+    """`tensor` with axes of length 1 added or removed to match one side of a pattern."""
     if "..." in side:
         return tensor
-    atoms = _atoms(side)
+    atoms = _axes(side)
     if tensor.ndim == len(atoms):
         return tensor
-    long = iter(size for size in tensor.shape if size != 1)
-    shape = [1 if atom == "1" else next(long, 1) for atom in atoms]
-    return tensor.reshape(shape)
+    sizes = iter(size for size in tensor.shape if size != 1)
+    return tensor.reshape([1 if atom == "1" else next(sizes, 1) for atom in atoms])
 
 
-def _atoms(side: str) -> list[str]:
-    """The axes of one side of a pattern; what is in parentheses is one."""
+def _axes(side: str) -> list[str]:
+    """The axes of one side of a pattern; a group in parentheses is one axis."""
     return re.findall(r"\([^)]*\)|\S+", side)

@@ -1,4 +1,4 @@
-"""What happened when weights were imported, and why they were not."""
+"""The report of an import, and the message of one that failed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 
 @dataclass
 class ImportReport:
-    """Every parameter of the model is in exactly one of the first four."""
+    """Every parameter is in exactly one of loaded, resampled, adapted and reinitialised."""
 
     source: str
     format: str
     loaded: list[str] = field(default_factory=list)
     resampled: dict[str, str] = field(default_factory=dict)
-    """Position parameters that changed their grid or window, and how."""
+    """Position parameters whose grid or window changed, and how."""
     adapted: dict[str, str] = field(default_factory=dict)
-    """Parameters that changed their number of channels, and how."""
+    """Parameters whose number of channels changed, and how."""
     reinitialised: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    """Keys of the checkpoint that were not used, all by a named exception or a rule."""
+    """Keys of the checkpoint that were not used, because an option or a rule names them."""
     numbers: dict[str, str] = field(default_factory=dict)
-    """Config values that were set to what the checkpoint's library computes with."""
+    """Config values that were set to those of the checkpoint's library."""
     notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -39,20 +39,20 @@ class ImportReport:
 
 @dataclass
 class Misfit:
-    """Everything that keeps a checkpoint from fitting a model."""
+    """Every reason why a checkpoint does not fit a model."""
 
     missing: dict[str, str] = field(default_factory=dict)
-    """Our name, and where it was looked for."""
+    """Our name, and the expected keys."""
     unexpected: dict[str, str] = field(default_factory=dict)
     """Their key, and its shape."""
     misshaped: dict[str, str] = field(default_factory=dict)
-    """Our name, and what is wrong."""
+    """Our name, and the problem."""
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.unexpected or self.misshaped)
 
     def explain(self, source: str, model: str, format: str, hint: str = "") -> str:
-        """One message that lists every key."""
+        """One message with every key."""
         counts = (
             f"{len(self.missing)} missing, {len(self.unexpected)} unexpected, "
             f"{len(self.misshaped)} with a wrong shape"
@@ -60,15 +60,15 @@ class Misfit:
         lines = [
             f"{source} does not fit {model} as format {format!r}: {counts}; nothing was loaded"
         ]
-        lines += [f"  missing      {name} (looked for {at})" for name, at in self.missing.items()]
+        lines += [f"  missing      {name} (expected {keys})" for name, keys in self.missing.items()]
         lines += [f"  unexpected   {key} {shape}" for key, shape in self.unexpected.items()]
         lines += [f"  wrong shape  {name}: {what}" for name, what in self.misshaped.items()]
         if self.missing:
             lines.append(
-                "to start some parameters afresh, name them: reinit=['head.*'] (--reinit 'head.*')"
+                "to re-initialise some parameters, name them: reinit=['head.*'] (--reinit 'head.*')"
             )
         if self.unexpected:
             lines.append(
-                "to leave out keys of the checkpoint, name them: drop=['key.*'] (--drop 'key.*')"
+                "to ignore keys of the checkpoint, name them: drop=['key.*'] (--drop 'key.*')"
             )
         return "\n".join(lines + ([hint] if hint else []))

@@ -1,4 +1,4 @@
-"""The built-in formats, one folder each with a TOML file per kind of model, and how they are read.
+"""The built-in formats, a folder each with a TOML file per kind of model, and their reader.
 
 A user's own file of rules is read by the same function.
 """
@@ -25,7 +25,7 @@ OWN = "vitreous"
 
 @functools.cache
 def formats() -> dict[str, tuple[Format, ...]]:
-    """The built-in formats, by name; each has a rule set per kind of model."""
+    """The built-in formats by name; each has a set of rules per kind of model."""
     found: dict[str, tuple[Format, ...]] = {}
     for path in sorted(FOLDER.glob("*/*.toml")):
         name = path.parent.name
@@ -34,7 +34,7 @@ def formats() -> dict[str, tuple[Format, ...]]:
 
 
 def find_format(name: str | Path, family: str) -> Format:
-    """The rules for `family` in a built-in format, or in a TOML file of the user's."""
+    """The rules for `family` in a built-in format, or in the user's own TOML file."""
     if str(name) == OWN:
         return Format(OWN, rules=(Rule("{all}", ("{all}",)),), about="our own names")
     if str(name).endswith(".toml"):
@@ -44,7 +44,7 @@ def find_format(name: str | Path, family: str) -> Format:
         hint = did_you_mean(str(name), [*known, OWN])
         raise ConfigError(
             f"unknown format {str(name)!r}{hint or ': use ' + ', '.join([*known, OWN])}"
-            ", or the path of a .toml file with rules of your own"
+            ", or the path of a .toml file with your own rules"
         )
     for rules in known[str(name)]:
         if family in rules.families:
@@ -52,12 +52,12 @@ def find_format(name: str | Path, family: str) -> Format:
     able = [n for n, sets in known.items() if any(family in s.families for s in sets)]
     raise ConfigError(
         f"format {str(name)!r} has no rules for {family} models: "
-        f"use {', '.join([*able, OWN])}, or a .toml file with rules of your own"
+        f"use {', '.join([*able, OWN])}, or a .toml file with your own rules"
     )
 
 
 def read_format(path: Path, name: str) -> Format:
-    """Rules from a TOML file. `same_as` takes over another file's, with changes."""
+    """Rules from a TOML file. With `same_as` it extends another file."""
     data = read_toml(path, "rules")
     base: Format | None = None
     if "same_as" in data:
@@ -73,7 +73,7 @@ def read_format(path: Path, name: str) -> Format:
     if not all(isinstance(table, dict) for table in (rules, alternatives, derived or {})):
         raise ConfigError(f"{path}: [rules], [derived] and [alternatives] must be tables")
     if not rules and base is None:
-        raise ConfigError(f"{path}: expected a table [rules] of our names and theirs")
+        raise ConfigError(f"{path}: expected a table [rules] with our names and theirs")
     data["alternatives"] = {
         key: _read_alternatives(path, key, rows) for key, rows in alternatives.items()
     }
@@ -104,12 +104,12 @@ def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) ->
     if rule.rows not in ("tokens", "all", "patches"):
         raise ConfigError(f"{where}: rows must be tokens, all or patches")
     if rule.rows != "tokens" and not ours.endswith("position.table"):
-        raise ConfigError(f"{where}: only position.table has rows")
+        raise ConfigError(f"{where}: rows is only for position.table")
     if rule.parts and (rule.pattern is not None or len(rule.parts) != len(rule.theirs)):
-        raise ConfigError(f"{where}: parts gives a number for each key, and goes without a pattern")
+        raise ConfigError(f"{where}: parts needs a number for each key, and no pattern")
     unknown = [axis for axis in rule.if_absent or () if isinstance(axis, str) and axis != "dim"]
     if unknown:
-        raise ConfigError(f"{where}: if_absent has numbers and 'dim', not {unknown[0]!r}")
+        raise ConfigError(f"{where}: if_absent takes numbers and 'dim', not {unknown[0]!r}")
     _check_placeholders(where, rule, alternatives)
     if rule.pattern is not None:
         _check_pattern(where, rule.pattern)
@@ -122,14 +122,14 @@ def _check_placeholders(where: str, rule: Rule, alternatives: Container[str]) ->
         for name in (name for template in rule.theirs for name in placeholders(template)):
             if name not in known and name not in alternatives and name != "head":
                 raise ConfigError(
-                    f"{where}: {{{name}}} is not in our name, nor among the alternatives"
+                    f"{where}: {{{name}}} is neither in our name nor in [alternatives]"
                 )
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from error
 
 
 def _check_pattern(where: str, pattern: str) -> None:
-    remedy = "a pattern reads 'theirs -> ours' with the same axes on both sides, like 'i o -> o i'"
+    remedy = "expected 'theirs -> ours' with the same axes on both sides, like 'i o -> o i'"
     if pattern.count("->") != 1:
         raise ConfigError(f"{where}: {pattern!r}: {remedy}")
     try:
@@ -149,14 +149,16 @@ def _read_alternatives(path: Path, key: str, rows: Any) -> tuple[Alternative, ..
         for row in rows
     )
     if all(alternative.when or alternative.unless for alternative in read):
-        raise ConfigError(f"{where}: one of them must be without 'when', to be written otherwise")
+        raise ConfigError(f"{where}: one of them needs no 'when' or 'unless', as the default")
     return read
 
 
 def _check_numbers(path: Path, read: Format) -> None:
     for name, value in read.numbers.items():
         if name != "norm_eps":
-            raise ConfigError(f"{path}: numbers can say norm_eps, not {name}: create the model so")
+            raise ConfigError(
+                f"{path}: numbers can only set norm_eps, not {name}: create the model with it"
+            )
         if isinstance(value, bool) or not isinstance(value, float) or not 0 < value < 1:
             raise ConfigError(f"{path}: norm_eps = {value!r}: expected a small number, like 1e-6")
     for name, values in read.choices.items():

@@ -1,8 +1,9 @@
-"""Which keys of a checkpoint belong to which parameters of a model."""
+"""Match the keys of a checkpoint with the parameters of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -16,23 +17,23 @@ from vitreous.weights.rules.language import Format, Rule, to_ours
 
 
 def family_of(model: Model) -> str:
-    """The family whose rules apply: by class, so that DeiT and CPVT, being ViTs, count as one."""
-    for kind in type(model).__mro__:  # FSDP puts a class of its own in front
+    """The family whose rules apply, by class: DeiT and CPVT are ViTs."""
+    for cls in type(model).__mro__:  # FSDP derives a class of its own
         for family, made in FAMILIES.items():
-            if kind is made.model:
+            if cls is made.model:
                 return family
     raise ConfigError(
-        f"{type(model).__name__} is not a model of Vitreous: make it with vitreous.create(...)"
+        f"{type(model).__name__} is not a model of Vitreous: create it with vitreous.create(...)"
     )
 
 
 def title(model: Model) -> str:
-    """What to call the model in a message."""
+    """The model's name for messages."""
     return model.name or type(model).__name__
 
 
 def axes_of(model: Model) -> dict[str, int]:
-    """The axis lengths that the patterns of rules may name."""
+    """The axis lengths that patterns may name."""
     config = model.config
     axes = {"qkv": 3}
     sizes = {name: getattr(config, name, None) for name in ("heads", "dim")}
@@ -45,7 +46,7 @@ def axes_of(model: Model) -> dict[str, int]:
 def find_keys(
     rules: Format, name: str, tensors: Mapping[str, Tensor], axes: Mapping[str, int]
 ) -> tuple[Rule, list[str]] | None:
-    """The rule for our parameter `name` and the keys it takes, if the checkpoint has them all."""
+    """The rule for our parameter `name` and its keys, if the checkpoint has all of them."""
     found = rules.rule_for(name)
     if found is None:
         return None
@@ -55,8 +56,8 @@ def find_keys(
     return None
 
 
-def without_prefix(tensors: Mapping[str, Tensor], rules: Format) -> dict[str, Tensor]:
-    """The tensors by keys without a prefix that the format allows before all of them."""
+def strip_prefix(tensors: Mapping[str, Tensor], rules: Format) -> dict[str, Tensor]:
+    """The tensors without a prefix of the format that all keys share."""
     for prefix in rules.prefixes:
         if tensors and all(key.startswith(prefix) for key in tensors):
             return {key.removeprefix(prefix): value for key, value in tensors.items()}
@@ -64,9 +65,9 @@ def without_prefix(tensors: Mapping[str, Tensor], rules: Format) -> dict[str, Te
 
 
 def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> Format:
-    """The known format in which the checkpoint has every parameter but the head's.
+    """The known format in which the checkpoint has all parameters except the head's.
 
-    Where several have the keys (PaddleClas uses timm's), the one with the most shapes right wins.
+    If several formats have the keys (PaddleClas uses timm's), most matching shapes win.
     """
     family, axes = family_of(model), axes_of(model)
     known = [one for sets in formats().values() for one in sets if family in one.families]
@@ -76,24 +77,23 @@ def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> F
     shapes = {key: torch.empty(t.shape, device="meta") for key, t in tensors.items()}
     best: tuple[int, Format] | None = None
     for rules in candidates:
-        keys = without_prefix(shapes, rules)
+        keys = strip_prefix(shapes, rules)
         found = {name: find_keys(rules, name, keys, axes) for name in wanted}
         if None in found.values():
             continue
-        right = 0
+        fitting = 0
         for name, match in found.items():
             assert match is not None
-            try:
-                right += to_ours(match[0], [keys[k] for k in match[1]], axes).shape == wanted[name]
-            except ValueError:
-                continue
-        if best is None or right > best[0]:
-            best = right, rules
+            with suppress(ValueError):
+                value = to_ours(match[0], [keys[k] for k in match[1]], axes)
+                fitting += value.shape == wanted[name]
+        if best is None or fitting > best[0]:
+            best = fitting, rules
     if best is not None:
         return best[1]
     raise CheckpointError(
-        f"{source} fits {title(model)} in none of the known formats "
-        f"({', '.join(rules.name for rules in candidates)}); its keys begin with "
-        f"{', '.join(list(tensors)[:5])}. Is it another model's? To see what is missing, name the "
-        "format; for a format that is not known, write rules (docs/formats.md)"
+        f"{source} does not fit {title(model)} in any known format "
+        f"({', '.join(rules.name for rules in candidates)}); its first keys are "
+        f"{', '.join(list(tensors)[:5])}. Is it for another model? Name the format to see which "
+        "tensors are missing. For an unknown format, write rules (docs/formats.md)"
     )

@@ -1,0 +1,263 @@
+"""The JSON files that transformers saves beside its weights: model config and preprocessor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vitreous.errors import CheckpointError
+from vitreous.models.model import Model
+from vitreous.models.names import translate
+from vitreous.weights.catalog import CatalogPreprocessing
+from vitreous.weights.rules.keys import family_of
+
+PREPROCESSOR_FILE = "preprocessor_config.json"
+INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+"""By Pillow's numbers, which preprocessor_config.json has."""
+
+
+@dataclass(frozen=True)
+class ConfigMap:
+    """How a config.json of transformers corresponds to the config of one of our families."""
+
+    family: str
+    class_prefix: str
+    """Of the names of its model classes."""
+    fields: Mapping[str, str]
+    """Their fields and ours of the same meaning."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Our fields where the file lacks theirs: transformers' defaults, not ours."""
+    required: Mapping[str, Any] = field(default_factory=dict)
+    """The only values of their fields that our models support."""
+    equal: Mapping[str, str] = field(default_factory=dict)
+    """Pairs of their fields that must be equal, because ours is one field."""
+
+
+_IMAGES = {
+    "image_size": "image_size",
+    "patch_size": "patch",
+    "num_channels": "channels",
+    "qkv_bias": "qkv_bias",
+}
+_VIT = {
+    **_IMAGES,
+    "hidden_size": "dim",
+    "num_hidden_layers": "depth",
+    "num_attention_heads": "heads",
+    "intermediate_size": "mlp_dim",
+    "layer_norm_eps": "norm_eps",
+    "hidden_act": "activation",
+}
+_SWIN = {
+    **_IMAGES,
+    "embed_dim": "dim",
+    "depths": "depths",
+    "num_heads": "heads",
+    "window_size": "window",
+    "mlp_ratio": "mlp_ratio",
+}
+_DETR = {
+    "num_channels": "channels",
+    "d_model": "dim",
+    "encoder_layers": "encoder_depth",
+    "decoder_layers": "decoder_depth",
+    "encoder_attention_heads": "heads",
+    "encoder_ffn_dim": "mlp_dim",
+    "num_queries": "queries",
+    "activation_function": "activation",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+}
+_VIT_DEFAULTS = {"norm_eps": 1e-12, "activation": "gelu"}
+CONFIG_MAPS = {
+    "deit": ConfigMap(
+        "vit", "DeiT", _VIT, {**_VIT_DEFAULTS, "tokens": "class+distillation", "pool": "both"}
+    ),
+    "vit": ConfigMap("vit", "ViT", _VIT, _VIT_DEFAULTS),
+    # layer_norm_eps reaches only some of its norms; the others have 1e-5.
+    "swin": ConfigMap(
+        "swin",
+        "Swin",
+        _SWIN,
+        required={"hidden_act": "gelu", "layer_norm_eps": 1e-5, "use_absolute_embeddings": False},
+    ),
+    "detr": ConfigMap(
+        "detr",
+        "Detr",
+        _DETR,
+        {"attention_dropout": 0.0},
+        required={"position_embedding_type": "sine"},
+        equal={
+            "decoder_attention_heads": "encoder_attention_heads",
+            "decoder_ffn_dim": "encoder_ffn_dim",
+        },
+    ),
+}
+"""By model_type."""
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "quick_gelu": "quick-gelu",
+    "relu": "relu",
+}
+
+
+def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
+    """Our family and config fields for a config.json; None for a model that we do not have."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: not a readable JSON file: {error}") from error
+    if not isinstance(data, dict) or data.get("model_type") not in CONFIG_MAPS:
+        return None
+    mapped = CONFIG_MAPS[data["model_type"]]
+    stated = {ours: data[theirs] for theirs, ours in mapped.fields.items() if theirs in data}
+    fields = {**mapped.defaults, **stated}
+    for name, value in mapped.required.items():
+        if data.get(name, value) != value:
+            raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
+    for name, other in mapped.equal.items():
+        if data.get(name, data.get(other)) != data.get(other):
+            raise CheckpointError(
+                f"{path}: {name} = {data[name]!r} and {other} = {data.get(other)!r}: only equal "
+                "values are supported"
+            )
+    for name in ("hidden_act", "activation_function"):
+        if name in data and "activation" in fields:
+            if data[name] not in ACTIVATIONS:
+                raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
+            fields["activation"] = ACTIVATIONS[data[name]]
+    if mapped.family == "detr":
+        fields |= _read_backbone(data, path)
+    architecture = str((data.get("architectures") or [""])[0])
+    if architecture == "DeiTForImageClassification":
+        fields["pool"] = "class"
+    if architecture == f"{mapped.class_prefix}Model":
+        fields["head"] = "none"
+    return mapped.family, fields
+
+
+def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
+    """The config.json with which transformers loads our export as `huggingface`.
+
+    names: the class names, if they are known.
+    """
+    config = model.config
+    distilled = getattr(config, "tokens", "") == "class+distillation"
+    model_type = "deit" if distilled else family_of(model)
+    mapped = CONFIG_MAPS[model_type]
+    head = "ForImageClassification"
+    if model_type == "detr":
+        head = "ForObjectDetection"
+    elif config.head == "none":
+        head = "Model"
+    elif getattr(config, "pool", "") == "both":
+        head += "WithTeacher"
+    if len(names) != config.classes:
+        names = [f"LABEL_{number}" for number in range(config.classes)]
+    fields = {theirs: _their_value(config, ours) for theirs, ours in mapped.fields.items()}
+    return {
+        "model_type": model_type,
+        "architectures": [mapped.class_prefix + head],
+        **fields,
+        **{name: fields[other] for name, other in mapped.equal.items()},
+        **mapped.required,
+        **(_make_backbone(config) if model_type == "detr" else {}),
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+
+
+def _their_value(config: Any, ours: str) -> Any:
+    """The value of one of our fields as transformers writes it."""
+    value = getattr(config, ours)
+    match ours:
+        case "mlp_dim":
+            return getattr(config, "mlp_width", value)
+        case "activation":
+            return next(theirs for theirs, name in ACTIVATIONS.items() if name == value)
+        case "window" if value[0] != value[1]:
+            raise CheckpointError(f"window = {value}: transformers supports only square windows")
+        case "image_size" | "patch" | "window":
+            return value[0] if value[0] == value[1] else list(value)
+    return value
+
+
+def _read_backbone(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The backbone of a DETR: a top-level field in older files, a table in newer ones."""
+    table = data.get("backbone_config") or {}
+    name = str(table.get("backbone") or data.get("backbone") or table.get("model_type"))
+    known = translate(name)
+    if known is None or not known[0].startswith("resnet-"):
+        raise CheckpointError(
+            f"{path}: backbone = {name!r} is not supported: only timm's resnet18, 34, 50 and 101"
+        )
+    dilated = bool(data.get("dilation")) or table.get("output_stride") == 16
+    fields = {"norm": "frozen", **({"dilated": True} if dilated else {})}
+    return {"backbone": known[0], "backbone_fields": fields}
+
+
+def _make_backbone(config: Any) -> dict[str, Any]:
+    """The entries that `_read_backbone` reads."""
+    fields = {**config.backbone_fields}
+    dilated = fields.pop("dilated", False)
+    layers = config.backbone.removeprefix("resnet-")
+    if not layers.isdigit() or fields != {"norm": "frozen"}:
+        raise CheckpointError(
+            f"backbone = {config.backbone!r} with {config.backbone_fields}: transformers' DETR has "
+            "a resnet-18, 34, 50 or 101 with norm = 'frozen'"
+        )
+    return {
+        "dilation": dilated,
+        "backbone_config": {
+            "model_type": "timm_backbone",
+            "backbone": f"resnet{layers}",
+            "num_channels": config.channels,
+            "features_only": True,
+            "use_pretrained_backbone": False,
+            "out_indices": [1, 2, 3, 4],
+            **({"output_stride": 16} if dilated else {}),
+        },
+    }
+
+
+def read_preprocessor(path: Path) -> CatalogPreprocessing:
+    """The preprocessing that a preprocessor_config.json describes."""
+    try:
+        return _preprocessing(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{path}: cannot be used: {error!r}") from error
+
+
+def _preprocessing(values: Mapping[str, Any]) -> CatalogPreprocessing:
+    raw = values.get("do_normalize") is False
+    size, longest = _sides(values["size"])
+    crop = size
+    if values.get("do_center_crop") or "crop_size" in values:
+        crop, _ = _sides(values.get("crop_size", values["size"]))
+    # Both sides become the same length and nothing is cropped: the aspect ratio is lost.
+    keeps_ratio = isinstance(values["size"], dict) and "shortest_edge" in values["size"]
+    square = crop == size and longest is None and not keeps_ratio
+    return CatalogPreprocessing(
+        image_size=crop,
+        crop=min(crop / size, 1.0),
+        interpolation=INTERPOLATION.get(values.get("resample", 2), "bilinear"),
+        mean=(0.0,) if raw else tuple(map(float, values["image_mean"])),
+        std=(1.0,) if raw else tuple(map(float, values["image_std"])),
+        resize="square" if square else "shorter",
+        longest=values.get("max_size", longest),
+    )
+
+
+def _sides(size: Any) -> tuple[int, int | None]:
+    """Length of the shorter side, and the maximum of the longer one; one number in old files."""
+    if isinstance(size, int):
+        return size, None
+    if "shortest_edge" in size:
+        longest = size.get("longest_edge")
+        return int(size["shortest_edge"]), None if longest is None else int(longest)
+    return min(int(size["height"]), int(size["width"])), None
