@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import io
 import itertools
 import re
 import types
@@ -34,22 +33,37 @@ def parse(command: str, module: Any, words: Sequence[str]) -> Any:
     _check_names(command, module.Arguments, words)
     # Some options have defaults that depend on others, like those of a recipe file.
     defaults = {"default": module.defaults(words)} if hasattr(module, "defaults") else {}
-    frame = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(frame):
-            return tyro.cli(
-                module.Arguments,
-                prog=f"vitreous {command}",
-                description=module.__doc__,
-                args=words,
-                config=STYLE,
-                registry=_registry(),
-                **defaults,
-            )
-    except SystemExit as end:
-        if end.code:
-            raise ConfigError(_one_line(frame.getvalue(), command)) from None
-        raise
+    # tyro reports in frames of several lines; its hook is young, and not part of its public API.
+    hook = getattr(getattr(tyro, "_errors", None), "on_parse_error", None)
+    with contextlib.nullcontext() if hook is None else hook(_refuse):
+        return tyro.cli(
+            module.Arguments,
+            prog=f"vitreous {command}",
+            description=module.__doc__,
+            args=words,
+            config=STYLE,
+            registry=_registry(),
+            **defaults,
+        )
+
+
+def _refuse(event: Any) -> None:
+    """What tyro has found wrong, as one line."""
+
+    def name(argument: Any) -> str:
+        return argument.lowered.metavar if argument.is_positional() else argument.display_name()
+
+    match type(event).__name__:
+        case "MissingArgs":
+            names = " and ".join(name(each.arg) for each in event.missing_arguments)
+            raise ConfigError(f"{names} missing: see {event.prog} --help")
+        case "BadValue":
+            expected = event.argument.lowered.metavar
+            raise ConfigError(f"{name(event.argument)}: expected {expected}, got too few values")
+        case "UnrecognizedArgs":
+            raise ConfigError(f"too many arguments: {' '.join(event.tokens)}")
+        case "InstantiationFailure" if event.argument is not None:
+            raise ConfigError(f"{name(event.argument)}: {event.message}")
 
 
 def options_of(arguments: type) -> list[str]:
@@ -80,17 +94,6 @@ def _check_names(command: str, arguments: type, words: Sequence[str]) -> None:
             near = difflib.get_close_matches(name, ours, n=1)
             hint = f"did you mean --{ours[near[0]]}?" if near else f"see vitreous {command} --help"
             raise ConfigError(f"unknown option {word.partition('=')[0]}: {hint}")
-
-
-def _one_line(frame: str, command: str) -> str:
-    """What tyro says in a frame, without the frame and what stands below its first line."""
-    inside = (re.sub(r"^│ | *│$", "", line) for line in frame.splitlines()[1:])
-    lines = list(itertools.takewhile(lambda line: not line.startswith(("──", "╰")), inside))
-    if lines[:1] == [f"Missing from vitreous {command}:"]:
-        names = " and ".join(line.strip() for line in lines if re.match(r" {4}\S", line))
-        return f"{names} missing: vitreous {command} --help says what it is"
-    text = " ".join(" ".join(lines).split()).removeprefix("Error parsing ")
-    return text.replace("Unrecognized options", "too many arguments")
 
 
 def _registry() -> ConstructorRegistry:
