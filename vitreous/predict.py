@@ -7,7 +7,7 @@ the same `measure`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from numbers import Integral
@@ -20,17 +20,15 @@ from torch import Tensor
 
 from vitreous.config import pair
 from vitreous.data.decode.images import from_any, without_alpha
-from vitreous.data.loader import Batch, EvalSet, eval_batches, joined, moved
-from vitreous.data.objects import as_parts
+from vitreous.data.loader import EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
+from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import task_class
-from vitreous.tasks.detect.coco_results import Said
-from vitreous.tasks.detect.task import Answer, Detect
-from vitreous.tasks.task import Metrics, Task
+from vitreous.tasks.task import Engine, Metrics, See, Task
 from vitreous.weights.rules.importing import import_weights
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 
 Bad = Callable[[VitreousError], None]
 """Is told of an image that cannot be used, with an error that names it."""
-See = Callable[[Batch, Any, Any], None]
-"""Is shown a batch with the task's output and the targets in our classes."""
 
 
 class Prepared(NamedTuple):
@@ -82,6 +78,7 @@ class Predictor:
     ) -> None:
         self.device = find_device(device)
         self.model = model.to(self.device).eval()
+        self.engine: Engine = TorchEngine(self.model)
         self.preprocess, self.task = preprocess, task
 
     @property
@@ -128,7 +125,7 @@ class Predictor:
     def answer(self, prepared: Sequence[Prepared]) -> list[Any]:
         """The results for a batch of prepared images."""
         values, names, sizes = zip(*prepared, strict=True)
-        output = self.task.infer(self.model, moved(joined(values), self.device), sizes)
+        output = self.task.infer(self.engine, joined(values), sizes)
         return self.task.decode(output, list(names))
 
     def evaluate(
@@ -149,8 +146,10 @@ class Predictor:
         check_split(source, split)
         here = self.task.labels.indices_of(source.labels, what=source.name)
         samples = source.splits[split]
-        batches = eval_batches(EvalSet(source, samples, self.preprocess), batch, workers)
-        metrics = measure(self.model, self.task, batches, self.device, here, see)
+        batches = eval_batches(
+            EvalSet(source, samples, self.preprocess, self.task.truth), batch, workers
+        )
+        metrics = measure(self.model, self.task, batches, here, see)
         return metrics.compute(metrics.counts())
 
     def explain(
@@ -193,7 +192,7 @@ class Predictor:
         """
         height, width = image.shape[1:]
         window = pair("image_size", self.preprocess.image_size)
-        if not self.preprocess.whole or self.task.name == "detect":
+        if not self.task.windows:
             values = self.prepare(image, name)
             region = self.preprocess.region(height, width)
             return View(values, region, (values.shape[1], values.shape[2]))
@@ -250,7 +249,6 @@ def measure(
     model: Model,
     task: Task,
     batches: Iterable[Any],
-    device: torch.device,
     here: Sequence[int] | None = None,
     see: See | None = None,
 ) -> Metrics:
@@ -260,11 +258,11 @@ def measure(
     """
     training = model.training
     model.eval()
-    metrics = task.metrics()
+    engine, metrics = TorchEngine(model), task.metrics()
     try:
         for batch in batches:
             targets = batch.targets if here is None else task.renamed(batch.targets, here)
-            output = task.infer(model, moved(batch.images, device), batch.sizes)
+            output = task.infer(engine, batch.images, batch.sizes)
             metrics.update(output, targets)
             if see is not None:
                 see(batch, output, targets)
@@ -277,21 +275,6 @@ def check_split(source: Source, split: str) -> None:
     if split not in source.splits:
         there = ", ".join(source.splits)
         raise DataError(f"{source.name} has no split {split!r}; it has {there}")
-
-
-def measure_said(source: Source, split: str, said: Mapping[str, Said]) -> dict[str, Any]:
-    """How good boxes are that any program has found in a split, by the sample's id, in the classes
-    of the data. The images themselves are not looked at."""
-    metrics = Detect(source.labels).metrics()
-    nothing = Said(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
-    for sample in source.splits[split]:
-        found, truth = said.get(sample.id, nothing), source.truth(sample)
-        # of an image of 1x1, pixels are parts
-        target = as_parts({**truth, "boxes": truth["boxes"].double()}, (1, 1))
-        order = found.scores.argsort(descending=True, stable=True)
-        boxes, labels, scores = (each[order] for each in found)
-        metrics.update([Answer(boxes, labels, scores, order, (1, 1))], [target])
-    return metrics.compute(metrics.counts())
 
 
 def find_device(name: str | torch.device | None = None) -> torch.device:

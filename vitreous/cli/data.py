@@ -31,7 +31,7 @@ class Arguments:
     """Task that the data is meant for, if it allows several (shapes, COCO, Pascal VOC)."""
     names: Annotated[Path | None, option("FILE", "the data's own")] = None
     """Names of the classes: JSON from ids (or mask colours) to names, or one name per line."""
-    queries: Annotated[int, option("N")] = 100
+    queries: Annotated[int | None, option("N", "100, for boxes")] = None
     """Report images with more objects than this, the most that a model could find."""
     download: Flag = False
     """Allow downloading a public dataset."""
@@ -57,7 +57,13 @@ def run(arguments: Arguments) -> None:
         val_fraction=arguments.val_fraction,
         names=arguments.names,
     )
-    report = check(source, max_pixels=arguments.max_pixels, queries=arguments.queries)
+    task = task_for(source.truth_kind)
+    options = {} if arguments.queries is None else {"queries": arguments.queries}
+    try:
+        truth = task.checker(**options)
+    except TypeError:
+        raise ConfigError(f"--queries {arguments.queries} is not for data to {task.name}") from None
+    report = check(source, truth, max_pixels=arguments.max_pixels, least_classes=task.least_classes)
     if arguments.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
@@ -71,10 +77,11 @@ def run(arguments: Arguments) -> None:
 
 
 def _print(report: CheckReport) -> None:
+    from vitreous.data.check.truth import by_split, copies
     from vitreous.tasks import task_for
 
-    print(f"{report.name}: {task_for(report.truth).name}, read as {report.kind}")
-    print(f"images      {_counted_by_split(report.splits)}")
+    print(f"{report.name}: {task_for(report.truth_kind).name}, read as {report.kind}")
+    print(f"images      {by_split(report.splits)}")
     if report.sizes:
         sizes = report.sizes
         size = " ".join(f"{k} {_size(sizes[k])}" for k in ("smallest", "median", "largest"))
@@ -87,32 +94,19 @@ def _print(report: CheckReport) -> None:
     if report.mean:
         print(f"mean        {_numbers(report.mean)}   (train, in 0..1)")
         print(f"std         {_numbers(report.std)}")
-    copies = {where: count for where, count in report.duplicates.items() if count}
-    print(f"duplicates  {_duplicates(copies)}")
-    if report.alike:
-        print(f"near alike  {_duplicates({k: n for k, n in report.alike.items() if n})}")
-    if report.objects:
-        _print_objects(report)
-    if report.pixels:
-        parts = ((split, _part(n, _all_pixels(report, split))) for split, n in report.lone.items())
-        lone = ", ".join(f"{split} {part}" for split, part in parts)
-        print(f"lone        {lone} of the pixels are unlike all four around them")
+    print(f"duplicates  {copies(report.duplicates)}")
+    for word, text in report.truth.lines():
+        print(f"{word:<11} {text}")
     for note in report.notes:
         print(f"note        {note}")
-    print(f"\n{len(report.classes)} classes, in the order the model will have them:")
-    if report.pixels:
-        _print_pixels(report)
-    elif report.objects:
-        _print_counts(report)
-    else:
-        table = Table("id>", "class", *(f"{split}>" for split in report.splits))
-        for number, (name, counts) in enumerate(report.classes.items()):
-            table.row(
-                _id(report, number, name),
-                name,
-                *(thousands(counts[split]) for split in report.splits),
-            )
-        table.print()
+    print(f"\n{len(report.ids)} classes, in the order the model will have them:")
+    headings, rows, what = report.truth.table(list(report.splits))
+    table = Table("id>", "class", *(f"{heading}>" for heading in headings))
+    for number, (name, cells) in enumerate(rows.items()):
+        table.row(_id(report, number, name), name, *cells)
+    table.print()
+    if what:
+        print(what)
     if not report.problems:
         print("\nno problems")
         return
@@ -123,74 +117,9 @@ def _print(report: CheckReport) -> None:
 
 
 def _id(report: CheckReport, number: int, name: str) -> str:
-    """What the data calls a class, or its place where that is just its name."""
-    return str(number) if report.ids[name] == name else str(report.ids[name])
-
-
-def _print_objects(report: CheckReport) -> None:
-    """How many, how large, and what about them is not to be overlooked."""
-    for split, of in report.per_image.items():
-        count = thousands(sum(report.object_sizes[split].values()))
-        empty = thousands(report.empty[split]) if report.empty[split] else "no"
-        print(
-            f"objects     {split} {count}; in an image {of['median']:g} (median), at most "
-            f"{of['largest']:g}; {empty} images without objects"
-        )
-    for split, sizes in report.object_sizes.items():
-        each = ", ".join(f"{size} {thousands(count)}" for size, count in sizes.items())
-        print(f"boxes       {split} {each}   (below 32x32, below 96x96, and above)")
-    if any(report.cut.values()):
-        print(f"cut off     {_counted_by_split(report.cut)} boxes, at the edge of the image")
-    if any(report.crowd.values()):
-        crowd = _counted_by_split(report.crowd)
-        print(f"crowd       {crowd} boxes are neither learned nor counted (crowds, difficult)")
-
-
-def _counted_by_split(counts: dict[str, int]) -> str:
-    return ", ".join(f"{split} {thousands(count)}" for split, count in counts.items())
-
-
-def _print_counts(report: CheckReport) -> None:
-    """For each split, the images that have some of a class, and its objects."""
-    splits = list(report.splits)
-    table = Table("id>", "class", *(f"{what}>" for split in splits for what in (split, "objects")))
-    for number, (name, objects) in enumerate(report.objects.items()):
-        cells = [_id(report, number, name), name]
-        for split in splits:
-            cells += [thousands(report.classes[name][split]), thousands(objects[split])]
-        table.row(*cells)
-    table.print()
-    print("In each split: images that have some of it, and its objects.")
-
-
-def _print_pixels(report: CheckReport) -> None:
-    """For each split, the images that have some of a class, and its part of all labelled pixels."""
-    splits = list(report.splits)
-    table = Table("id>", "class", *(f"{what}>" for split in splits for what in (split, "pixels")))
-    for number, (name, pixels) in enumerate(report.pixels.items()):
-        cells = [_id(report, number, name), name]
-        for split in splits:
-            labelled = _all_pixels(report, split) - report.ignored[split]
-            cells += [thousands(report.classes[name][split]), _part(pixels[split], labelled)]
-        table.row(*cells)
-    if any(report.ignored.values()):
-        cells = ["", "(ignored, of all)"]
-        for split in splits:
-            cells += ["", _part(report.ignored[split], _all_pixels(report, split))]
-        table.row(*cells)
-    table.print()
-    print("In each split: images that have some of it, and its part of the labelled pixels.")
-
-
-def _all_pixels(report: CheckReport, split: str) -> int:
-    return report.ignored[split] + sum(pixels[split] for pixels in report.pixels.values())
-
-
-def _part(count: int, total: int) -> str:
-    """Also of very little it must be seen that it is not nothing."""
-    if not count or not total:
-        return "-"
-    return f"{count / total:.2%}" if count / total >= 0.0001 else "<0.01%"
+    """What the data calls a class, or its index where that is just its name."""
+    id = report.ids.get(name, "")
+    return str(number) if id == name else str(id)
 
 
 def _size(size: list[int]) -> str:
@@ -205,11 +134,3 @@ def _counted(counts: dict[int, int] | dict[str, int]) -> str:
 
 def _numbers(values: list[float]) -> str:
     return " ".join(f"{value:.4f}" for value in values)
-
-
-def _duplicates(copies: dict[str, int]) -> str:
-    if not copies:
-        return "none"
-    within = [f"{thousands(n)} within {split}" for split, n in copies.items() if split != "across"]
-    across = copies.get("across")
-    return ", ".join(within + ([f"{thousands(across)} in several splits"] if across else []))

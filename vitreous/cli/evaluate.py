@@ -16,9 +16,7 @@ from vitreous.tasks import TASKS, task_for
 from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
-    from vitreous.data.loader import Batch
     from vitreous.data.source import Source
-    from vitreous.predict import Predictor
 
 MOST_CLASSES = 20
 """Up to which the confusion matrix is printed: more would not fit on a line."""
@@ -65,56 +63,32 @@ def run(arguments: Arguments) -> None:
 
 
 def _measure(arguments: Arguments, source: Source, split: str) -> dict[str, Any]:
-    """What the model says, or what a file of results does."""
-    from vitreous.predict import check_split, load, measure_said
+    """Of the model's predictions, or of a file of results."""
+    from vitreous.predict import check_split, load
+    from vitreous.tasks import task_for
 
     check_split(source, split)
-    for flag, path in (("--results", arguments.results), ("--from", arguments.from_)):
-        if path is not None and task_for(source.truth_kind).name != "detect":
-            raise ConfigError(
-                f"{flag} {path}: COCO files of results are for models that detect, and this one "
-                f"is to {task_for(source.truth_kind).name}"
-            )
     if arguments.from_ is not None:
-        from vitreous.tasks.detect.coco_results import read_results
-
         if arguments.results is not None:
-            raise ConfigError("--results writes what the model says, --from reads: use one of them")
-        return measure_said(source, split, read_results(arguments.from_, source, split))
+            raise ConfigError("--results writes predictions, --from reads them: use one of them")
+        return task_for(source.truth_kind).measure_results(arguments.from_, source, split)
     predictor = load(arguments.run)
+    numbers = arguments.batch, arguments.workers
     if arguments.results is None:
-        return predictor.evaluate(source, split, arguments.batch, arguments.workers)
-    return _write_results(predictor, source, split, arguments, arguments.results)
+        return predictor.evaluate(source, split, *numbers)
+    with predictor.task.writing_results(arguments.results, source, split, _log) as see:
+        return predictor.evaluate(source, split, *numbers, see)
 
 
-def _write_results(
-    predictor: Predictor, source: Source, split: str, arguments: Arguments, path: Path
-) -> dict[str, Any]:
-    """Evaluates, and writes down what the model says of each image."""
-    from vitreous.tasks.detect.coco_results import image_ids, writing
-
-    ids = image_ids(source, split)
-    theirs = dict(zip(source.labels.names, source.labels.external, strict=True))
-    categories = [theirs.get(name) for name in predictor.labels]
-
-    def see(batch: Batch, output: Any, targets: Any) -> None:
-        for result in predictor.task.decode(output, batch.ids):
-            file.add(result.to_coco(ids[result.image], categories))
-
-    with writing(path, f"--results {path}") as file:
-        result = predictor.evaluate(source, split, arguments.batch, arguments.workers, see)
-    missing = [name for name in predictor.labels if name not in theirs]
-    if missing:
-        what = f"boxes of classes that {source.name} has not are left out: {', '.join(missing)}"
-        print(f"{path}: {what}", file=sys.stderr)
-    print(f"written: {path}, {file.rows:,} boxes", file=sys.stderr)
-    return result
+def _log(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _source(arguments: Arguments) -> Source:
     """The run's own data divided as it was for training; other data as it is, nothing held out."""
     from vitreous.data.formats import open_source, same_source
     from vitreous.run_folder import Run
+    from vitreous.tasks import TASKS
     from vitreous.train.open_data import open_usable, stored_recipe
 
     config = Run(arguments.run).read_config()
@@ -127,7 +101,7 @@ def _source(arguments: Arguments) -> Source:
             f"{arguments.run / 'recipe.toml'}: there is no such file, which says how {own} was "
             "divided for training: give other data to evaluate on"
         )
-    return open_usable(recipe, lambda note: print(note, file=sys.stderr))
+    return open_usable(recipe, _log)
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Random changes to training images, and to the masks and boxes that belong to them.
+"""Random changes to training images, and to the ground truth that belongs to them.
 
 What happens to a sample is a function of (seed, epoch, sample) and of nothing else: not of the
 worker, the rank or the batch it travels in.
@@ -18,11 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.config import choice, fraction, pair
-from vitreous.data import objects
 from vitreous.data.decode.images import as_channels
-from vitreous.data.preprocess import Preprocess, resized_mask
+from vitreous.data.preprocess import Preprocess
+from vitreous.data.truth import Truth
 from vitreous.errors import ConfigError, DataError
-from vitreous.labels import IGNORED
 
 CROPS = ("resized", "window", "shift", "none")
 
@@ -39,7 +38,7 @@ class Augment:
     zoom: tuple[float, float] = (0.5, 2.0)
     """With window: the smallest and the largest factor."""
     flip: bool = True
-    """Mirror every second image."""
+    """Flip every second image horizontally."""
     randaugment: int = 0
     """Magnitude of two random operations (RandAugment, Cubuk et al. 2020), 0 to 30; 0: none."""
     jitter: float = 0.0
@@ -77,17 +76,20 @@ class Augment:
     def mixes(self) -> bool:
         return self.mixup > 0 or self.cutmix > 0
 
-    def __call__(self, image: Tensor, truth: Any, preprocess: Preprocess) -> tuple[Tensor, Any]:
+    def __call__(
+        self, image: Tensor, truth: Any, preprocess: Preprocess, moves: Truth
+    ) -> tuple[Tensor, Any]:
         """(c, h, w) as stored -> (channels, *image_size), normalised, and the truth moved with it.
 
-        A truth that is a mask, (h, w), or a dict with boxes moves; a class does not. With boxes and
-        the crop `window` an image may come out smaller. Draws from torch's RNG.
+        Where the truth allows any size, the crop `window` may give a smaller image. Draws from
+        torch's RNG.
         """
         from torchvision.transforms import v2
 
-        image, truth = self._place(as_channels(image, preprocess.channels), truth, preprocess)
+        image = as_channels(image, preprocess.channels)
+        image, truth = self._place(image, truth, preprocess, moves)
         if self.flip and torch.rand(()) < 0.5:
-            image, truth = _mirrored(image, truth)
+            image, truth = image.flip(-1), moves.hflip(truth, _size(image))
         if self.randaugment:
             image = v2.RandAugment(num_ops=2, magnitude=self.randaugment)(image)
         if self.jitter:
@@ -95,14 +97,16 @@ class Augment:
         values = preprocess.normalise(image)
         if self.erase:
             values = v2.RandomErasing(p=self.erase, value="random")(values)
-        if self.crop == "window" and isinstance(truth, Tensor):
-            # what is missing is the mean colour, and counts for nothing
+        if self.crop == "window" and not moves.any_size:
             height, width = pair("image_size", preprocess.image_size)
-            missing = (0, width - values.shape[2], 0, height - values.shape[1])
-            values, truth = F.pad(values, missing), F.pad(truth, missing, value=IGNORED)
+            right, bottom = width - values.shape[2], height - values.shape[1]
+            values = F.pad(values, (0, right, 0, bottom))  # with the mean colour
+            truth = moves.pad(truth, right, bottom)
         return values, truth
 
-    def _place(self, image: Tensor, truth: Any, preprocess: Preprocess) -> tuple[Tensor, Any]:
+    def _place(
+        self, image: Tensor, truth: Any, preprocess: Preprocess, moves: Truth
+    ) -> tuple[Tensor, Any]:
         """What is seen of an image and how large; with window it may still be too small."""
         size = pair("image_size", preprocess.image_size)
         if self.crop == "resized":
@@ -110,36 +114,42 @@ class Augment:
 
             cut = v2.RandomResizedCrop(size, scale=(self.scale, 1.0))
             box = cut.make_params([image])
-            image, truth = _cut(image, truth, box["top"], box["left"], box["height"], box["width"])
-            return _resized(image, truth, size, preprocess)
+            corner = box["top"], box["left"], box["height"], box["width"]
+            image, truth = _crop(image, truth, moves, *corner)
+            return _resize(image, truth, moves, size, preprocess)
         if self.crop == "window":
-            return self._window(image, truth, size, preprocess)
-        if isinstance(truth, int):
-            image = preprocess.fit(image)
+            return self._window(image, truth, size, preprocess, moves)
+        if preprocess.whole:
+            working = preprocess.working_size(*_size(image))
+            image, truth = _resize(image, truth, moves, working, preprocess)
         else:
-            working = preprocess.working_size(image.shape[1], image.shape[2])
-            image, truth = _resized(image, truth, working, preprocess)
-        if image.shape[1:] != size and not isinstance(truth, dict):
+            image = preprocess.fit(image)
+        if image.shape[1:] != size and not moves.any_size:
             sizes = "x".join(map(str, image.shape[1:])), "x".join(map(str, size))
             raise DataError(
                 f"is {sizes[0]} pixels large where {sizes[1]} are trained on: with crop = "
                 f"{self.crop!r} nothing is cut out; use crop = 'window', or resize = 'square'"
             )
-        if self.crop == "shift" and not isinstance(truth, dict):
-            return _shifted(image, truth)
+        if self.crop == "shift":
+            return _shift(image, truth, moves)
         return image, truth
 
     def _window(
-        self, image: Tensor, truth: Any, size: tuple[int, int], preprocess: Preprocess
+        self,
+        image: Tensor,
+        truth: Any,
+        size: tuple[int, int],
+        preprocess: Preprocess,
+        moves: Truth,
     ) -> tuple[Tensor, Any]:
         low, high = (math.log(factor) for factor in self.zoom)
         factor = math.exp(low + (high - low) * float(torch.rand(())))
-        working = preprocess.working_size(image.shape[1], image.shape[2])
+        working = preprocess.working_size(*_size(image))
         zoomed = (max(1, round(working[0] * factor)), max(1, round(working[1] * factor)))
-        image, truth = _resized(image, truth, zoomed, preprocess)
+        image, truth = _resize(image, truth, moves, zoomed, preprocess)
         free = [max(have - want, 0) for have, want in zip(zoomed, size, strict=True)]
         top, left = (int(torch.randint(0, room + 1, ())) for room in free)
-        return _cut(image, truth, top, left, *size)
+        return _crop(image, truth, moves, top, left, *size)
 
     def mix(self, first: Tensor, second: Tensor) -> tuple[Tensor, float]:
         """Two normalised images blended, and the share that the first one has."""
@@ -176,47 +186,29 @@ def random_by(*parts: int | str) -> Iterator[None]:
         generator.set_state(state)
 
 
-def _cut(
-    image: Tensor, truth: Any, top: int, left: int, height: int, width: int
+def _crop(
+    image: Tensor, truth: Any, moves: Truth, top: int, left: int, height: int, width: int
 ) -> tuple[Tensor, Any]:
-    rows, columns = slice(top, top + height), slice(left, left + width)
-    if isinstance(truth, Tensor):
-        truth = truth[rows, columns]
-    elif isinstance(truth, dict):
-        truth = objects.cut(truth, _size(image), top, left, height, width)
-    return image[:, rows, columns], truth
+    truth = moves.crop(truth, _size(image), top, left, height, width)
+    return image[:, top : top + height, left : left + width], truth
 
 
-def _resized(
-    image: Tensor, truth: Any, size: tuple[int, int], preprocess: Preprocess
+def _resize(
+    image: Tensor, truth: Any, moves: Truth, size: tuple[int, int], preprocess: Preprocess
 ) -> tuple[Tensor, Any]:
-    if isinstance(truth, Tensor):
-        truth = resized_mask(truth, size)
-    elif isinstance(truth, dict):
-        truth = objects.resized(truth, _size(image), size)
-    return preprocess.resized(image, size), truth
+    return preprocess.resized(image, size), moves.resize(truth, _size(image), size)
 
 
-def _mirrored(image: Tensor, truth: Any) -> tuple[Tensor, Any]:
-    if isinstance(truth, Tensor):
-        truth = truth.flip(-1)
-    elif isinstance(truth, dict):
-        truth = objects.mirrored(truth, _size(image))
-    return image.flip(-1), truth
-
-
-def _size(image: Tensor) -> tuple[int, int]:
-    return image.shape[1], image.shape[2]
-
-
-def _shifted(image: Tensor, truth: Any) -> tuple[Tensor, Any]:
-    """Moved by up to an eighth of its size; what comes in is what stands at the border."""
-    height, width = image.shape[1:]
+def _shift(image: Tensor, truth: Any, moves: Truth) -> tuple[Tensor, Any]:
+    """By up to an eighth of the size; the pixels at the border are repeated."""
+    height, width = _size(image)
     dy, dx = height // 8, width // 8
     down = int(torch.randint(-dy, dy + 1, ())) if dy else 0
     right = int(torch.randint(-dx, dx + 1, ())) if dx else 0
     rows = torch.arange(height).sub_(down).clamp_(0, height - 1)
     columns = torch.arange(width).sub_(right).clamp_(0, width - 1)
-    if isinstance(truth, Tensor):
-        truth = truth[rows][:, columns]
-    return image[:, rows][:, :, columns], truth
+    return image[:, rows][:, :, columns], moves.shift(truth, rows, columns)
+
+
+def _size(image: Tensor) -> tuple[int, int]:
+    return image.shape[1], image.shape[2]

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from vitreous.data.augment import Augment, random_by, seed_of
-from vitreous.data.objects import as_parts
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
+from vitreous.data.truth import Truth
 from vitreous.errors import DataError
 
 
@@ -59,14 +59,6 @@ def moved(thing: Any, device: torch.device) -> Any:
     return [moved(each, device) for each in thing]
 
 
-class Mixed(NamedTuple):
-    """A target of two classes: the first with `share`, the second with the rest."""
-
-    first: Any
-    second: Any
-    share: float
-
-
 Item = tuple[Tensor, Any, str, tuple[int, int]] | DataError
 """A sample as a batch has it, or why it cannot be read: torch would bury an exception of a worker
 in a traceback."""
@@ -80,6 +72,7 @@ class TrainSet(Dataset[Item]):
     samples: Sequence[Sample]
     preprocess: Preprocess
     augment: Augment
+    moves: Truth
     seed: int
 
     def __getitem__(self, index: tuple[int, int]) -> Item:
@@ -90,27 +83,21 @@ class TrainSet(Dataset[Item]):
 
     def _get(self, epoch: int, number: int) -> Item:
         sample = self.samples[number]
-        image, truth, size = self._augmented(sample, epoch)
-        if self.source.truth_kind != "class":
-            return image, truth, sample.id, size
-        other, share = truth, 1.0
+        image, target, size = self._augmented(sample, epoch)
+        other, share = target, 1.0
         if self.augment.mixes:
             with random_by(self.seed, epoch, sample.id, "mix"):
                 partner = self.samples[int(torch.randint(len(self.samples), ()))]
                 second, other, _ = self._augmented(partner, epoch)
                 image, share = self.augment.mix(image, second)
-        return image, Mixed(truth, other, share), sample.id, size
+        return image, self.moves.mix(target, other, share), sample.id, size
 
     def _augmented(self, sample: Sample, epoch: int) -> tuple[Tensor, Any, tuple[int, int]]:
         image, truth = self.source.image(sample), self.source.truth(sample)
         with random_by(self.seed, epoch, sample.id), self.source.naming(sample):
-            values, truth = self.augment(image, truth, self.preprocess)
-        return values, _target(truth, values), (image.shape[1], image.shape[2])
-
-
-def _target(truth: Any, image: Tensor) -> Any:
-    """The truth as a task takes it: boxes are in parts of the image, and no more in its pixels."""
-    return as_parts(truth, (image.shape[1], image.shape[2])) if isinstance(truth, dict) else truth
+            values, truth = self.augment(image, truth, self.preprocess, self.moves)
+        target = self.moves.target(truth, (values.shape[1], values.shape[2]))
+        return values, target, (image.shape[1], image.shape[2])
 
 
 @dataclass
@@ -120,6 +107,7 @@ class EvalSet(Dataset[Item]):
     source: Source
     samples: Sequence[Sample]
     preprocess: Preprocess
+    moves: Truth
 
     def __getitem__(self, number: int) -> Item:
         sample = self.samples[number]
@@ -128,7 +116,8 @@ class EvalSet(Dataset[Item]):
             with self.source.naming(sample):
                 values = self.preprocess(image)
             size = (image.shape[1], image.shape[2])
-            return values, _target(self.source.truth(sample), image), sample.id, size
+            target = self.moves.target(self.source.truth(sample), size)
+            return values, target, sample.id, size
         except DataError as error:
             return error
 

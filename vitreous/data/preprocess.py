@@ -174,18 +174,3 @@ class Preprocess:
         mean = torch.tensor(self.mean).reshape(-1, 1, 1)
         std = torch.tensor(self.std).reshape(-1, 1, 1)
         return (values * std + mean).clamp(0, 1)
-
-
-def resized_mask(mask: Tensor, size: tuple[int, int]) -> Tensor:
-    """(h, w) of whole numbers at another size: each pixel takes the nearest one's class.
-
-    Pixels count by their middles, as they do when images are resized; torchvision's masks count by
-    their corners, which moves them by up to half a pixel against the image.
-    """
-    if tuple(mask.shape) == size:
-        return mask
-    rows, columns = (
-        ((torch.arange(new) + 0.5) * (old / new)).long().clamp_(max=old - 1)
-        for old, new in zip(mask.shape, size, strict=True)
-    )
-    return mask[rows][:, columns]

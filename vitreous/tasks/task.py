@@ -1,15 +1,54 @@
-"""The interface of a task. The training loop, the predictor and the commands know nothing more."""
+"""The interface of a task. Loop, predictor, data check and commands know nothing more of it.
+
+What a task shows to people (printing, drawing, report, explanation) is in its `show.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
+from vitreous.data.check.truth import TruthCheck
+from vitreous.data.loader import Batch
+from vitreous.data.source import Sample, Source
+from vitreous.data.truth import Truth
+from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.labels import IGNORED, LabelMap
+from vitreous.models import FAMILIES, configure
 from vitreous.models.model import Model
+
+Log = Callable[[str], None]
+See = Callable[[Batch, Any, Any], None]
+"""Is shown a batch with the task's predictions and the targets in our classes."""
+
+
+class NotFiniteError(VitreousError):
+    """A loss that cannot be computed, because a prediction or a target is not finite.
+
+    `sample` is the image's index in the batch; the training loop knows its name.
+    """
+
+    def __init__(self, sample: int, what: str) -> None:
+        self.sample, self.what = sample, what
+        super().__init__(
+            f"image {sample} of the batch: {what} not finite. Look at the image and its ground "
+            "truth; a smaller --lr, or --precision float32, often helps"
+        )
+
+
+class Engine(Protocol):
+    """Runs a model: (b, c, h, w), normalised -> what the torch model gives. Safe from threads."""
+
+    precision: str
+    image_size: tuple[int, int]
+    """Height and width that the model is made for."""
+
+    def __call__(self, images: Tensor) -> Any: ...
 
 
 class Metrics:
@@ -23,7 +62,7 @@ class Metrics:
         raise NotImplementedError
 
     def merge(self, parts: Sequence[Tensor]) -> Tensor:
-        """What `counts` would be, had one process seen what each of several has seen."""
+        """The counts of several processes as those of one."""
         return torch.stack(list(parts)).sum(dim=0)
 
     def compute(self, counts: Tensor) -> dict[str, Any]:
@@ -31,33 +70,98 @@ class Metrics:
         raise NotImplementedError
 
 
-class Task:
-    """One way to use a model."""
+class Glance(NamedTuple):
+    """What some training images, and the machine, look like."""
+
+    height: int
+    width: int
+    """Medians."""
+    channels: int
+    """Of most images."""
+    same_size: bool
+    """Whether all images have one size."""
+    on_cpu: bool
+
+    @property
+    def small(self) -> bool:
+        """Images with nothing to lose: they are used at their own size."""
+        return max(self.height, self.width) <= 80
+
+    def whole_patches(self, patch: int) -> tuple[int, int]:
+        """The size, rounded up to multiples of `patch`."""
+        return -(-self.height // patch) * patch, -(-self.width // patch) * patch
+
+
+class ModelChoice(NamedTuple):
+    """The model to train from scratch where none is named."""
 
     name: str
-    primary: str
-    """The number that decides which checkpoint is best; larger is better."""
+    image_size: tuple[int, int]
+    fields: tuple[str, ...] = ()
+    """Changes to its config."""
+    reason: str = ""
+
+
+class Task:
+    """One way to use a model. A subclass is one task, an instance is it for certain classes."""
+
+    name: ClassVar[str]
+    purpose: ClassVar[str]
+    """What it is for, in a few words."""
+    primary: ClassVar[str]
+    """The metric that decides which checkpoint is best; larger is better."""
+    truth: ClassVar[Truth] = Truth()
+    families: ClassVar[tuple[str, ...]] = ()
+    """The model families that are made for it; none: every family that classifies."""
+    example: ClassVar[str] = "one like 'vit-s/16'"
+    """A model to choose, for error messages."""
+    options: ClassVar[frozenset[str]] = frozenset()
+    """The options of training, of those that only some tasks understand, that this one does."""
+    crops: ClassVar[tuple[str, ...]] = ("resized", "shift", "none")
+    """The random crops that suit its ground truth."""
+    resizes: ClassVar[tuple[str, ...]] = ("shorter", "square")
+    dense: ClassVar[bool] = False
+    """Whether it speaks of places in the image, so that nothing may be cropped away."""
+    windows: ClassVar[bool] = False
+    """Whether the model goes over large images in windows of its own size."""
+    least_classes: ClassVar[int] = 2
 
     def __init__(self, labels: LabelMap) -> None:
         self.labels = labels
+
+    # Learning
+
+    @classmethod
+    def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
+        """With the loss that the recipe asks for."""
+        return cls(source.labels)
 
     def loss(self, output: Any, targets: Any, teacher: Tensor | None = None) -> dict[str, Tensor]:
         """The terms by name, each a mean over the batch; their sum is what training minimises."""
         raise NotImplementedError
 
     def count_of(self, targets: Any) -> int | None:
-        """How many things the loss is a mean over, where batches differ in that.
+        """How many items the loss is a mean over, where batches differ in that.
 
         Then `loss` takes `count`: their mean number in each process and part of the batch.
         """
         return None
 
-    def infer(self, model: Model, images: Any, sizes: Sequence[tuple[int, int]]) -> Any:
-        """What the model says of prepared images, on the CPU, as `decode` and the metrics take it.
+    # Answering
 
-        images: (b, c, h, w) on the model's device, or a list of (c, h, w) where sizes differ;
-        sizes: the height and width that each has where it is stored.
+    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Any:
+        """The predictions for prepared images, on the CPU, as `decode` and the metrics take them.
+
+        images: (b, c, h, w), or a list of (c, h, w) where sizes differ; sizes: the height and width
+        that each has where it is stored.
         """
+        raise NotImplementedError
+
+    def decode(self, output: Any, images: list[str]) -> list[Any]:
+        """Results, one per image."""
+        raise NotImplementedError
+
+    def metrics(self) -> Metrics:
         raise NotImplementedError
 
     def renamed(self, targets: Any, here: Sequence[int]) -> Any:
@@ -67,12 +171,99 @@ class Task:
             return torch.tensor([*here, IGNORED])[targets.long()]
         return [self.renamed(target, here) for target in targets]
 
-    def metrics(self) -> Metrics:
+    @contextmanager
+    def writing_results(self, path: Path, source: Source, split: str, log: Log) -> Iterator[See]:
+        """Inside, what the given function is shown is written as a COCO file of results."""
+        raise no_results_file(self.name, path)
+        yield
+
+    @classmethod
+    def measure_results(cls, path: Path, source: Source, split: str) -> dict[str, Any]:
+        """The metrics of such a file, of any program."""
+        raise no_results_file(cls.name, path)
+
+    # Data
+
+    @classmethod
+    def checker(cls) -> TruthCheck:
+        """What the data check looks for in the ground truth."""
         raise NotImplementedError
 
-    def decode(self, output: Any, images: list[str]) -> list[Any]:
-        """Results, one per image."""
+    @classmethod
+    def check_trainable(cls, source: Source) -> None:
+        """Data from which nothing can be learned is an error."""
+        if len(source.labels) < cls.least_classes:
+            raise DataError(
+                f"{source.name} has only the class {source.labels.names[0]!r}: nothing to tell "
+                "apart"
+            )
+
+    @classmethod
+    def check_model(cls, source: Source, model: Model, log: Log) -> None:
+        """Logs where a model does not suit the data."""
+
+    # Defaults, where neither the recipe nor the weights decide
+
+    @classmethod
+    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
+        """A model that learns from scratch on this data and this machine."""
         raise NotImplementedError
+
+    @classmethod
+    def largest_batch(cls, small: bool) -> int:
+        return 16 if cls.dense else 128 if small else 64
+
+    @classmethod
+    def overfit_batch(cls, images: int) -> int:
+        return images
+
+    overfit_epochs: ClassVar[int] = 20
+
+    @classmethod
+    def cost(cls, small: bool) -> int:
+        """How many images of a classifier one image costs."""
+        return 8 if cls.dense and not small else 1
+
+    @classmethod
+    def scratch_lr(cls, small: bool) -> float:
+        return 2e-3 if small else 1e-3
+
+    @classmethod
+    def crop_for(cls, small: bool, fits: bool) -> str:
+        """fits: every image has the model's own size."""
+        return "shift" if small else "resized"
+
+    default_smoothing: ClassVar[float | None] = None
+    """Label smoothing."""
+
+    # Models
+
+    @classmethod
+    def takes(cls, model: str) -> bool:
+        """Whether the model of this name is made for this task."""
+        family = configure(model)[0]
+        return family in cls.families if cls.families else is_classifier(model)
+
+    @classmethod
+    def around(cls, model: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """A model for this task with a classifier and its fields inside it: family and fields."""
+        if not cls.families or not is_classifier(model):
+            raise ConfigError(f"weights of {model!r} cannot become a model to {cls.name}")
+        family = cls.families[0]
+        part = FAMILIES[family].part
+        own = {"image_size", "channels", "classes", "head"}
+        inner = {name: value for name, value in fields.items() if name not in own}
+        found: dict[str, Any] = {str(part): model, f"{part}_fields": inner}
+        return family, found | ({"image_size": s} if (s := fields.get("image_size")) else {})
+
+
+def is_classifier(model: str) -> bool:
+    """Whether the model of this name stands alone, and not around another one."""
+    return FAMILIES[configure(model)[0]].part is None
+
+
+def no_results_file(task: str, path: Path) -> ConfigError:
+    return ConfigError(f"{path}: COCO files of results hold boxes, and this model is to {task}")
 
 
 def ratio(part: Tensor, whole: Tensor) -> Tensor:

@@ -16,10 +16,11 @@ from vitreous.data.source import Sample, Source
 from vitreous.data.statistics import measure_statistics
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.labels import LabelMap
-from vitreous.models import FAMILIES, configure, create
+from vitreous.models import FAMILIES, create
 from vitreous.models.model import Model
 from vitreous.run_folder import Run
-from vitreous.tasks import task_for
+from vitreous.tasks import task_class
+from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
 from vitreous.weights.hub import resolve
 from vitreous.weights.io.files import read_tensors
@@ -29,20 +30,12 @@ from vitreous.weights.rules.keys import detect_format, family_of
 from vitreous.weights.rules.report import ImportReport
 
 Log = Callable[[str], None]
-TASK_OF = {"segmenter": "segment", "detr": "detect"}
-FAMILY_OF = {task: family for family, task in TASK_OF.items()}
-"""What the families are made for that do not classify."""
 DECIDED = {
     "classes": "what the data says: leave it out",
     "channels": "said by --channels",
     "image_size": "said by --image-size",
 }
 """Fields of a model that other options decide."""
-_ADVICE = {
-    "classify": "choose one like 'vit-s/16'",
-    "segment": "choose one like 'segmenter-s/16', or model = 'segmenter' with --set encoder=…",
-    "detect": "choose one like 'detr-small', or model = 'detr' with --set backbone=…",
-}
 
 
 @dataclass(frozen=True)
@@ -64,13 +57,13 @@ def find_start(recipe: Recipe) -> Start:
         config = run.read_config()
         # Another model than the run's is built as it is named; the weights then fit or do not.
         own = (None, config.model, config.family)
-        other = recipe.model not in own and task_of(recipe.model or "") == config.task
+        other = recipe.model not in own and task_class(config.task).takes(recipe.model or "")
         fields = {} if other else dict(config.config)
         return Start(config.family, fields, config.labels, config.preprocess, run.weights)
     path = resolve(recipe.weights)
     stored = read_tensors(path)
     origin = origin_of(recipe.weights, stored.path, stored.metadata)
-    if recipe.model is not None and task_of(recipe.model) == "classify":
+    if recipe.model is not None and is_classifier(recipe.model):
         origin = (recipe.model, {})
     elif recipe.model is not None and origin is None:
         origin = (_meant(recipe.model, recipe, stored.tensors), {})
@@ -105,31 +98,28 @@ def _meant(model: str, recipe: Recipe, tensors: Mapping[str, Tensor]) -> str:
     return model
 
 
-def build(recipe: Recipe, source: Source, start: Start | None, log: Log) -> Model:
+def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None, log: Log) -> Model:
     """The model, with weights where there are some to start from."""
     if start is None and recipe.weights_format is not None:
         raise ConfigError(f"weights_format = {recipe.weights_format!r} needs weights")
     changes: dict[str, Any] = {}
     name = recipe.model
     if start is not None:
-        if task_of(start.model) == _task(source):
+        if task.takes(start.model):
             name, changes = name or start.model, dict(start.fields)
-        elif name in (
-            None,
-            FAMILY_OF.get(_task(source)),
-        ):  # a classifier, for another task
-            name, changes = _around(_task(source), start)
+        elif name in (None, *task.families):  # a classifier, for another task
+            name, changes = task.around(start.model, start.fields)
     assert name is not None
-    if task_of(name) != _task(source):
+    if not task.takes(name):
         raise ConfigError(
-            f"the model {name!r} is made to {task_of(name)}, and {source.name} is data to "
-            f"{_task(source)}: {_ADVICE[_task(source)]}"
+            f"the model {name!r} is not made to {task.name}, which {source.name} is for: choose "
+            f"{task.example}"
         )
     given = config_fields(recipe.fields)
     for field, instead in DECIDED.items():
         if field in given:
             raise ConfigError(f"fields: {field} = {given[field]} is {instead}")
-    if _task(source) == "detect" and start and start.preprocess and "image_size" not in changes:
+    if task.truth.any_size and start and start.preprocess and "image_size" not in changes:
         changes["image_size"] = start.preprocess.image_size  # any size fits; this one was trained
     changes = merged(changes, given)
     changes["classes"] = len(source.labels)
@@ -146,32 +136,12 @@ def build(recipe: Recipe, source: Source, start: Start | None, log: Log) -> Mode
     return model
 
 
-def task_of(name: str) -> str:
-    """What the model of this name is made for."""
-    return TASK_OF.get(configure(name)[0], "classify")
-
-
-def _around(task: str, start: Start) -> tuple[str, dict[str, Any]]:
-    """A model for `task` with the weights' own model inside it, and the fields to make it with."""
-    if task_of(start.model) != "classify" or task not in FAMILY_OF:
-        raise ConfigError(f"weights of {start.model!r} cannot become a model to {task}")
-    family = FAMILY_OF[task]
-    part = FAMILIES[family].part or ""
-    own = {"image_size", "channels", "classes", "head"}
-    fields = {name: value for name, value in start.fields.items() if name not in own}
-    found: dict[str, Any] = {part: start.model, f"{part}_fields": fields}
-    if task == "segment" and configure(start.model)[0] in ("swin", "resnet"):
-        found["decoder"] = "pyramid"
-    size = start.fields.get("image_size")
-    return family, found if size is None else {**found, "image_size": size}
-
-
 def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportReport:
     """Weights of a classifier go into the part of the model that is one."""
     same = start.labels is not None and start.labels.names == source.labels.names
     reinit = [] if same else [*model.classwise]
     into = model
-    if model.core is not model and task_of(start.model) == "classify":
+    if model.core is not model and is_classifier(start.model):
         into, reinit = model.core, ["head.*"]
     report = import_weights(
         into,
@@ -190,6 +160,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportR
 
 def choose_preprocess(
     recipe: Recipe,
+    task: type[Task],
     model: Model,
     source: Source,
     samples: Sequence[Sample],
@@ -199,7 +170,7 @@ def choose_preprocess(
     """As the recipe says, as the weights were trained, or as the data measures; in this order."""
     config = model.config
     known = None if start is None else start.preprocess
-    dense: dict[str, Any] = {} if _task(source) == "classify" else {"whole": True, "crop": 1.0}
+    dense: dict[str, Any] = {"whole": True, "crop": 1.0} if task.dense else {}
     base = replace(
         known or Preprocess(),
         image_size=config.image_size,
@@ -212,7 +183,7 @@ def choose_preprocess(
     )
     if recipe.resize is not None:
         base = replace(base, resize=recipe.resize, longest=None)
-    if _task(source) == "detect" and base.resize == "shorter":
+    if task.truth.any_size and base.resize == "shorter":
         usual = base.longest or round(max(pair("image_size", base.image_size)) * 5 / 3)
         base = replace(base, longest=recipe.longest or usual)
     elif recipe.longest is not None:
@@ -231,7 +202,3 @@ def choose_preprocess(
         origin = "measured on the training images"
     log(f"mean and std: {mean}, {std}, {origin}")
     return replace(base, mean=mean, std=std)
-
-
-def _task(source: Source) -> str:
-    return task_for(source.truth_kind).name

@@ -13,7 +13,6 @@ from vitreous.data.source import Sample, Source
 from vitreous.errors import DataError
 from vitreous.run_folder import Run
 from vitreous.tasks import TASKS, task_for
-from vitreous.train.objective import class_counts
 from vitreous.train.recipe import Recipe, read_recipe
 
 Log = Callable[[str], None]
@@ -62,8 +61,9 @@ def open_named(recipe: Recipe) -> Source:
 
 
 def open_usable(recipe: Recipe, log: Log) -> Source:
-    """The recipe's data; what cannot be read is left out only if asked, and said."""
+    """The recipe's data; what cannot be read is left out only if asked, and logged."""
     source = open_named(recipe)
+    task = task_for(source.truth_kind)
     if isinstance(source, FileSource):
         source.max_pixels = recipe.max_pixels
     for note in source.notes:
@@ -71,7 +71,8 @@ def open_usable(recipe: Recipe, log: Log) -> Source:
     for problem in source.problems:
         log(f"{problem.file}: {problem.what}")
     if recipe.on_bad == "skip":
-        bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
+        truth = task.checker()
+        bad = bad_samples(source, truth, max_pixels=recipe.max_pixels, channels=recipe.channels)
         for problem in bad.values():
             log(f"left out: {problem.file}: {problem.what}")
         source.splits = {
@@ -86,7 +87,7 @@ def open_usable(recipe: Recipe, log: Log) -> Source:
         if not source.splits.get(split):
             raise DataError(f"{source.name} has no images in the split {split!r}")
     if not recipe.overfit:
-        _check_classes(source)
+        task.check_trainable(source)
     return source
 
 
@@ -94,24 +95,3 @@ def parts(recipe: Recipe, source: Source) -> tuple[Sequence[Sample], Sequence[Sa
     """What an epoch learns from, and what is measured after it."""
     train = source.splits["train"]
     return (list(train) * REPEATED, train) if recipe.overfit else (train, source.splits["val"])
-
-
-def _check_classes(source: Source) -> None:
-    """There must be something to tell apart, and something to learn of each class."""
-    if len(source.labels) < 2 and _task(source) != "detect":
-        raise DataError(
-            f"{source.name} has only the class {source.labels.names[0]!r}: nothing to tell apart"
-        )
-    if _task(source) != "classify":
-        return  # to know it, every mask would have to be read: 'vitreous data check' does
-    counts = class_counts(source, source.splits["train"]).tolist()
-    missing = [name for name, n in zip(source.labels.names, counts, strict=True) if not n]
-    if missing:
-        raise DataError(
-            f"{source.name} has no image in train that can be used of the class "
-            f"{', '.join(missing)}: add some, or remove the class"
-        )
-
-
-def _task(source: Source) -> str:
-    return task_for(source.truth_kind).name

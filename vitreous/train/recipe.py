@@ -301,32 +301,6 @@ def write_recipe(recipe: Recipe) -> str:
     return "\n".join(lines) + "\n"
 
 
-ONLY_FOR = {
-    **dict.fromkeys(("randaugment", "erase", "mixup", "cutmix", "sampler"), ("classify",)),
-    **dict.fromkeys(("teacher", "distill"), ("classify",)),
-    "smoothing": ("classify", "segment"),
-    "class_weights": ("classify", "segment"),
-    "dice": ("segment",),
-    "longest": ("detect",),
-    "zoom": ("segment", "detect"),
-}
-"""Options that mean nothing to other tasks."""
-
-
-def check_task(recipe: Recipe, task: str) -> None:
-    """An option that the task cannot heed is an error: nothing is ignored in silence."""
-    for field in fields(Recipe):
-        value = getattr(recipe, field.name)
-        if task not in ONLY_FOR.get(field.name, TASKS) and value != field.default:
-            whose = " and ".join(ONLY_FOR[field.name])
-            raise ConfigError(f"{field.name} = {value!r} is for the task {whose}, not {task}")
-    if task == "detect" and recipe.crop == "shift":
-        raise ConfigError("crop = 'shift' is not for detect: use window, resized or none")
-    if task == "classify" and (recipe.crop == "window" or recipe.resize == "none"):
-        what = "crop = 'window'" if recipe.crop == "window" else "resize = 'none'"
-        raise ConfigError(f"{what} is for tasks over whole images, not classify")
-
-
 MAY_CHANGE = {
     *("epochs", "patience", "workers", "device", "keep", "save_every", "log_every"),
     *("tensorboard", "skip_nonfinite", "accumulate", "compile", "shard", "download", "max_pixels"),

@@ -18,10 +18,10 @@ from vitreous.tasks import task_for
 from vitreous.train import checkpoint
 from vitreous.train.build_model import build, choose_preprocess, find_start
 from vitreous.train.distributed import World, joined, restarts
-from vitreous.train.objective import find_teacher, make_task, sample_weights
 from vitreous.train.open_data import absolute, open_usable, parts, stored_recipe
-from vitreous.train.plan import fill_in, fine_tuning_rate, warn_of_crowded_images
-from vitreous.train.recipe import Recipe, check_task, continued, write_recipe
+from vitreous.train.plan import check_options, fill_in, fine_tuning_lr
+from vitreous.train.recipe import Recipe, continued, write_recipe
+from vitreous.train.teacher import find_teacher, sample_weights
 from vitreous.train.tensorboard import board
 from vitreous.train.trainer import Event, Trainer
 from vitreous.weights.rules.keys import family_of
@@ -103,26 +103,26 @@ def prepare(
     """
     recipe = absolute(recipe)
     source = open_usable(recipe, log)
-    check_task(recipe, _task(source))
+    kind = task_for(source.truth_kind)
+    check_options(recipe, kind)
     learned, measured = parts(recipe, source)
     begun = run.read_config() if checkpoint.newest(run.checkpoints) is not None else None
     if begun is not None:
         _check_same_classes(begun.labels, source)
         model, preprocess = begun.create(), begun.preprocess
     else:
-        recipe = fill_in(recipe, source, len(learned), world, log)
+        recipe = fill_in(recipe, kind, source, len(learned), world, log)
         start = None if recipe.weights is None else find_start(recipe)
         with random_by(recipe.seed, "first weights"):
-            model = build(recipe, source, start, log)
-        if _task(source) == "detect":
-            warn_of_crowded_images(source, model, log)
-        preprocess = choose_preprocess(recipe, model, source, learned, start, log)
+            model = build(recipe, kind, source, start, log)
+        kind.check_model(source, model, log)
+        preprocess = choose_preprocess(recipe, kind, model, source, learned, start, log)
         if recipe.lr is None:
-            recipe = replace(recipe, lr=fine_tuning_rate(model))
+            recipe = replace(recipe, lr=fine_tuning_lr(model))
             log(f"lr: {recipe.lr:g}, to fine-tune a model of this width")
         decided = ("mean", "std", "resize", "longest", "interpolation")
         recipe = replace(recipe, **{name: getattr(preprocess, name) for name in decided})
-    task = make_task(recipe, source, learned)
+    task = kind.for_training(recipe, source, learned)
     config = RunConfig(
         model=model.name,
         family=family_of(model),
@@ -151,8 +151,8 @@ def prepare(
         run,
         model,
         task,
-        TrainSet(source, learned, preprocess, augment, recipe.seed),
-        EvalSet(source, measured, preprocess),
+        TrainSet(source, learned, preprocess, augment, task.truth, recipe.seed),
+        EvalSet(source, measured, preprocess, task.truth),
         world,
         weights=sample_weights(recipe, source, learned),
         teacher=find_teacher(recipe, source, preprocess, world),
@@ -169,7 +169,3 @@ def _check_same_classes(before: LabelMap, source: Source) -> None:
             f"shall go on was begun with {', '.join(before.names)}: start another run, with "
             "--weights to begin from this one"
         )
-
-
-def _task(source: Source) -> str:
-    return task_for(source.truth_kind).name

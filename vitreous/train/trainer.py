@@ -20,8 +20,7 @@ from vitreous.errors import ConfigError, VitreousError
 from vitreous.models.model import Model
 from vitreous.predict import measure
 from vitreous.run_folder import Run
-from vitreous.tasks.detect.matching import NotFiniteError
-from vitreous.tasks.task import Task
+from vitreous.tasks.task import NotFiniteError, Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.train.distributed import World, spread, whole
@@ -291,7 +290,7 @@ class Trainer:
             preprocess = self.val_set.preprocess
             batch = min(2 * self.batch, preprocess.at_once) if preprocess.whole else 2 * self.batch
             batches = eval_batches(self.val_set, batch, 0, rank, size)
-            metrics = measure(self.model, self.task, batches, self.world.device)
+            metrics = measure(self.model, self.task, batches)
             counts = metrics.counts()
             if not all_alike:
                 counts = metrics.merge(self.world.gather(counts))

@@ -1,4 +1,4 @@
-"""What the checks of masks and of boxes have in common: rare classes, films, neighbours alike."""
+"""What checks of ground truth share: rare classes, frames of one film, images that look alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.check.inspect import Seen
+from vitreous.data.check.inspect import Inspected
 from vitreous.data.source import SPLITS, Problem
 from vitreous.labels import natural
 
@@ -22,7 +22,7 @@ FEW_IMAGES = 5  # of train, from which a class is learned
 FEW_OF = 20  # where train has so many, FEW_IMAGES are few
 
 
-def some(name: str, found: list[tuple[Seen, str]], together: str) -> list[Problem]:
+def some(name: str, found: list[tuple[Inspected, str]], together: str) -> list[Problem]:
     """Each with its file, or one for all where there are many."""
     if len(found) > LISTED:
         first = found[0][0].sample.id
@@ -64,7 +64,7 @@ def series_of(id: str) -> str:
     return re.sub(r"\d+$", "", os.path.splitext(os.path.basename(id))[0])
 
 
-def series_problems(name: str, good: Sequence[Seen]) -> Iterable[Problem]:
+def series_problems(name: str, good: Sequence[Inspected]) -> Iterable[Problem]:
     """Frames of one film in several splits: what is tested is nearly what was learned.
 
     Names that all begin alike, or all differently, say nothing.
@@ -96,7 +96,9 @@ def series_problems(name: str, good: Sequence[Seen]) -> Iterable[Problem]:
             yield Problem(name, f"{what}: it shows little of what there is", False)
 
 
-def alike_problems(name: str, good: Sequence[Seen], counts: dict[str, int]) -> Iterable[Problem]:
+def alike_problems(
+    name: str, good: Sequence[Inspected], counts: dict[str, int]
+) -> Iterable[Problem]:
     """Images that look nearly like their neighbour by name; equal ones are told elsewhere.
 
     counts: of each split, and `across` them; filled here.

@@ -1,4 +1,4 @@
-"""Looks at every image, mask and box before training does: what there is, and what is wrong."""
+"""The report of the data check: what there is, and every problem."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from vitreous.data.check.inspect import Seen, look_at_all
+from vitreous.data.check.inspect import Inspected, inspect_all
+from vitreous.data.check.truth import TruthCheck, TruthReport
 from vitreous.data.decode.images import MAX_PIXELS, can_be, other_channels
 from vitreous.data.formats.files import FileSource
 from vitreous.data.source import Problem, Source
 from vitreous.data.split import draw
 from vitreous.labels import External
-from vitreous.tasks.detect.check import QUERIES, check_boxes
-from vitreous.tasks.segment.check import check_masks
 
 STATISTICS_OF = 1000
 
@@ -28,13 +27,11 @@ class CheckReport:
 
     name: str
     kind: str
-    truth: str
-    """Its kind of ground truth."""
+    truth_kind: str
     splits: dict[str, int]
     """Images in each."""
-    classes: dict[str, dict[str, int]]
-    """For each class, in the model's order, its images in each split; with masks or boxes, those
-    that have some of it."""
+    truth: TruthReport
+    """What was counted of the ground truth, by its kind."""
     sizes: dict[str, Any] = field(default_factory=dict)
     """smallest, median and largest (by area) and most_common, as [height, width]."""
     channels: dict[int, int] = field(default_factory=dict)
@@ -48,27 +45,6 @@ class CheckReport:
     std: list[float] = field(default_factory=list)
     duplicates: dict[str, int] = field(default_factory=dict)
     """Superfluous copies within each split, and under `across` pictures in several splits."""
-    pixels: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Of masks: for each class its pixels in each split."""
-    ignored: dict[str, int] = field(default_factory=dict)
-    """Of masks: the pixels in each split that are no class."""
-    lone: dict[str, int] = field(default_factory=dict)
-    """Of masks: the pixels in each split that are unlike all four around them."""
-    alike: dict[str, int] = field(default_factory=dict)
-    """With masks or boxes: images of each split that look nearly like the one before, by name, and
-    under `across` those that look like one of another split."""
-    objects: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Of boxes: for each class its objects in each split, without crowds."""
-    crowd: dict[str, int] = field(default_factory=dict)
-    """Of boxes: those in each split that are neither learned nor counted."""
-    empty: dict[str, int] = field(default_factory=dict)
-    """Of boxes: the images in each split that have none."""
-    object_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Of boxes: for each split how many are small, medium and large, as COCO calls it."""
-    per_image: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Of boxes: for each split the median and the largest number in one image."""
-    cut: dict[str, int] = field(default_factory=dict)
-    """Of boxes: those in each split that reached over the edge of their image."""
     ids: dict[str, External] = field(default_factory=dict)
     """What the data itself calls each class: a number, a colour, or its name."""
     notes: list[str] = field(default_factory=list)
@@ -79,51 +55,48 @@ class CheckReport:
         return [problem for problem in self.problems if problem.fatal]
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """Plain data for JSON; what was counted of the ground truth stands among the rest."""
+        values = dataclasses.asdict(self)
+        truth = values.pop("truth")
+        return {**values, **truth, "problems": values["problems"]}
 
 
 def check(
     source: Source,
+    truth: TruthCheck,
     *,
     workers: int | None = None,
     max_pixels: int = MAX_PIXELS,
-    queries: int = QUERIES,
+    least_classes: int = 2,
 ) -> CheckReport:
-    """Decodes every image and every mask once.
-
-    queries: images with more objects than a model with so many can find are told.
-    """
+    """Reads every image and its ground truth once."""
+    seen = inspect_all(source, truth, workers, max_pixels, _for_statistics(source))
+    good = [one for one in seen if one.problem is None]
+    found = truth.report(source, good)
     report = CheckReport(
         name=source.name,
         kind=source.kind,
-        truth=source.truth_kind,
+        truth_kind=source.truth_kind,
         splits={split: len(samples) for split, samples in source.splits.items()},
-        classes={},
+        truth=found,
         ids=dict(zip(source.labels.names, source.labels.external, strict=True)),
         notes=list(source.notes),
         problems=list(source.problems),
     )
-    seen = look_at_all(source, workers, max_pixels, _for_statistics(source))
-    good = [one for one in seen if one.problem is None]
     report.problems += [one.problem for one in seen if one.problem is not None]
     report.problems += _other_channels(seen, None).values()
     report.problems += [remark for one in seen for remark in one.remarks]
-    if source.truth_kind == "mask":
-        _masks(report, good, source.labels.names)
-    elif source.truth_kind == "boxes":
-        _boxes(report, good, source.labels.names, queries)
-    else:
-        _classes(report, source)
+    report.problems += found.problems
     if not report.splits.get("train"):
         what = "there are no images to train on"
         report.problems.append(Problem(report.name, what, False))
-    if len(report.classes) == 1 and source.truth_kind != "boxes":
+    if len(source.labels) < least_classes:
         what = "there is only one class: nothing to tell apart"
         report.problems.append(Problem(report.name, what))
     if good:
         _describe(report, good)
         _statistics(report, [one for one in good if one.moments is not None])
-        _duplicates(report, good, source.labels.names)
+        _duplicates(report, good, truth, source.labels.names)
     if isinstance(source, FileSource):
         report.bytes = sum(one.bytes for one in seen)
     return report
@@ -131,21 +104,22 @@ def check(
 
 def bad_samples(
     source: Source,
+    truth: TruthCheck,
     *,
     workers: int | None = None,
     max_pixels: int = MAX_PIXELS,
     channels: int | None = None,
 ) -> dict[str, Problem]:
-    """By id, the samples whose images, masks or boxes cannot be used.
+    """By id, the samples whose image or ground truth cannot be used.
 
     channels: what the model takes; what most images can be turned into unless given.
     """
-    seen = look_at_all(source, workers, max_pixels)
+    seen = inspect_all(source, truth, workers, max_pixels)
     unread = {one.sample.id: one.problem for one in seen if one.problem is not None}
     return unread | _other_channels(seen, channels)
 
 
-def _other_channels(seen: Sequence[Seen], channels: int | None) -> dict[str, Problem]:
+def _other_channels(seen: Sequence[Inspected], channels: int | None) -> dict[str, Problem]:
     """By id, the images that cannot be turned into `channels`, or into what most images can."""
     good = [one for one in seen if one.problem is None]
     if not good:
@@ -172,38 +146,7 @@ def _for_statistics(source: Source) -> frozenset[str]:
     return frozenset(sorted(ids, key=lambda id: draw(0, id))[:STATISTICS_OF])
 
 
-def _classes(report: CheckReport, source: Source) -> None:
-    """Images of one class each: how many of which."""
-    counts = {split: Counter(s.target for s in samples) for split, samples in source.splits.items()}
-    for number, name in enumerate(source.labels.names):
-        by_split = {split: counts[split][number] for split in counts}
-        report.classes[name] = by_split
-        if sum(by_split.values()) < 2:
-            what = f"class {name!r} has only one image"
-            report.problems.append(Problem(report.name, what, False))
-        report.problems += [
-            Problem(report.name, f"class {name!r} has no images in {split}", False)
-            for split, count in by_split.items()
-            if not count
-        ]
-
-
-def _masks(report: CheckReport, good: Sequence[Seen], names: Sequence[str]) -> None:
-    masks = check_masks(report.name, list(report.splits), names, good)
-    report.classes, report.pixels = masks.images, masks.pixels
-    report.ignored, report.lone, report.alike = masks.ignored, masks.lone, masks.alike
-    report.problems += masks.problems
-
-
-def _boxes(report: CheckReport, good: Sequence[Seen], names: Sequence[str], queries: int) -> None:
-    boxes = check_boxes(report.name, list(report.splits), names, good, queries)
-    report.classes, report.objects, report.crowd = boxes.images, boxes.objects, boxes.crowd
-    report.empty, report.object_sizes, report.per_image = boxes.empty, boxes.sizes, boxes.per_image
-    report.cut, report.alike = boxes.cut, boxes.alike
-    report.problems += boxes.problems
-
-
-def _describe(report: CheckReport, good: Sequence[Seen]) -> None:
+def _describe(report: CheckReport, good: Sequence[Inspected]) -> None:
     by_area = sorted((one.shape[1:] for one in good), key=lambda size: (size[0] * size[1], size))
     common, count = Counter(by_area).most_common(1)[0]
     report.sizes = {
@@ -220,7 +163,7 @@ def _describe(report: CheckReport, good: Sequence[Seen]) -> None:
         report.notes.append("images differ in channels or depth: see above whether that is meant")
 
 
-def _statistics(report: CheckReport, sampled: Sequence[Seen]) -> None:
+def _statistics(report: CheckReport, sampled: Sequence[Inspected]) -> None:
     """Gray images among coloured ones count as coloured, as they do for a model."""
     counts = Counter(one.shape[0] for one in sampled)
     if not counts:
@@ -236,9 +179,11 @@ def _statistics(report: CheckReport, sampled: Sequence[Seen]) -> None:
     report.std = np.sqrt(np.maximum(square - mean**2, 0)).round(6).tolist()
 
 
-def _duplicates(report: CheckReport, good: Sequence[Seen], names: Sequence[str]) -> None:
+def _duplicates(
+    report: CheckReport, good: Sequence[Inspected], truth: TruthCheck, names: Sequence[str]
+) -> None:
     """Pictures that are equal in every pixel."""
-    groups: dict[bytes, list[Seen]] = defaultdict(list)
+    groups: dict[bytes, list[Inspected]] = defaultdict(list)
     for one in good:
         groups[one.digest].append(one)
     report.duplicates = {**dict.fromkeys(report.splits, 0), "across": 0}
@@ -250,14 +195,9 @@ def _duplicates(report: CheckReport, good: Sequence[Seen], names: Sequence[str])
             report.duplicates[split] += count - 1
         report.duplicates["across"] += len(per_split) > 1
         first = group[0]
-        other = next((one for one in group if _shows(one) != _shows(first)), None)
-        if other is not None and first.mask is not None:
-            what = f"has another mask than the same picture {other.sample.id}"
-        elif other is not None and first.boxes is not None:
-            what = f"has other boxes than the same picture {other.sample.id}"
-        elif other is not None:
-            what = f"is {names[first.sample.target]!r}, but the same picture {other.sample.id} is "
-            what += repr(names[other.sample.target])
+        other = next((one for one in group if one.truth.digest != first.truth.digest), None)
+        if other is not None:
+            what = truth.differs(first, other, names)
         else:
             other = next((one for one in group if one.split != first.split), None)
             if other is None:
@@ -268,10 +208,3 @@ def _duplicates(report: CheckReport, good: Sequence[Seen], names: Sequence[str])
         if len(group) > 2:
             what += f" ({len(group)} copies in all)"
         report.problems.append(Problem(first.sample.id, what, fatal=False))
-
-
-def _shows(one: Seen) -> Any:
-    """What must be the same for the same picture."""
-    if one.boxes is not None:
-        return one.boxes.digest
-    return one.sample.target if one.mask is None else one.mask.digest

@@ -3,27 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.source import Sample, Source
+from vitreous.data.truth import Truth
+from vitreous.errors import DataError
 from vitreous.labels import LabelMap
 from vitreous.layers.head import DistilledOutput
-from vitreous.models.model import Model
 from vitreous.results import Classification
-from vitreous.tasks.task import Metrics, Task, ratio
+from vitreous.tasks.classify.check import ClassCheck
+from vitreous.tasks.task import Engine, Glance, Metrics, ModelChoice, Task, ratio
 
 BINS = 15
 """Of confidence, for calibration (Guo et al. 2017)."""
+
+
+class Mixed(NamedTuple):
+    """A target of two classes: the first with `share`, the second with the rest."""
+
+    first: Any
+    second: Any
+    share: Any
+
+
+class ClassTruth(Truth):
+    """One class, from 0, for the image as a whole."""
+
+    def mix(self, first: int, second: int, share: float) -> Mixed:
+        return Mixed(first, second, share)
 
 
 class Classify(Task):
     """Cross-entropy, with smoothed, mixed and weighted labels; distillation from a teacher."""
 
     name = "classify"
+    purpose = "one class per image"
     primary = "accuracy"
+    truth = ClassTruth()
+    options = frozenset(
+        (
+            *("randaugment", "erase", "mixup", "cutmix", "sampler"),
+            *("teacher", "distill", "smoothing", "class_weights"),
+        )
+    )
+    default_smoothing = 0.1
+    checker = ClassCheck
 
     def __init__(
         self,
@@ -38,6 +66,35 @@ class Classify(Task):
         super().__init__(labels)
         self.smoothing, self.class_weights = smoothing, class_weights
         self.distill, self.temperature, self.share = distill, temperature, distill_share
+
+    @classmethod
+    def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
+        weights = None
+        if recipe.class_weights != "none":
+            # rare classes count more, by the inverse of their number; a sample counts 1 on average
+            counts = class_counts(source, samples).clamp(min=1)
+            weights = (counts.sum() / (len(counts) * counts)).float()
+        return cls(
+            source.labels,
+            smoothing=recipe.smoothing or 0.0,
+            class_weights=weights,
+            distill=recipe.distill or "hard",
+        )
+
+    @classmethod
+    def check_trainable(cls, source: Source) -> None:
+        super().check_trainable(source)
+        counts = class_counts(source, source.splits["train"]).tolist()
+        missing = [name for name, n in zip(source.labels.names, counts, strict=True) if not n]
+        if missing:
+            raise DataError(
+                f"{source.name} has no image in train that can be used of the class "
+                f"{', '.join(missing)}: add some, or remove the class"
+            )
+
+    @classmethod
+    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
+        return classifier_for(glance)
 
     def loss(self, output: Any, targets: Any, teacher: Tensor | None = None) -> dict[str, Tensor]:
         """output (b, classes) or both of DeiT's; targets `Mixed`; teacher (b, classes) logits.
@@ -84,9 +141,8 @@ class Classify(Task):
             return each(targets.first).mean()
         return (share * each(targets.first) + (1 - share) * each(targets.second)).mean()
 
-    @torch.inference_mode()
-    def infer(self, model: Model, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:
-        logits: Tensor = model(images)
+    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:
+        logits: Tensor = engine(images)
         return logits.cpu()
 
     def metrics(self) -> ClassifyMetrics:
@@ -101,6 +157,32 @@ class Classify(Task):
             by_name = {names[i]: scores[i] for i in order}
             results.append(Classification(names[best], scores[best], ids[best], by_name, image))
         return results
+
+
+def class_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
+    """How many samples each class has."""
+    targets = torch.tensor([sample.target for sample in samples])
+    return torch.bincount(targets, minlength=len(source.labels)).double()
+
+
+def classifier_for(glance: Glance) -> ModelChoice:
+    """A model that learns from scratch on little data: positions come from the neighbours (CPVT),
+    and the patches are averaged."""
+    if not glance.small:
+        side = 128 if glance.on_cpu else 224
+        return ModelChoice(
+            "cpvt-ti/16-gap", (side, side), reason=f"cpvt-ti/16-gap at {side} pixels"
+        )
+    side = max(glance.height, glance.width)
+    patch = 2 if side <= 16 else 4 if side <= 40 else 8
+    dim, depth, heads = (64, 6, 4) if side <= 16 else (128, 6, 4)
+    fields = (
+        *(f"patch={patch}", f"dim={dim}", f"depth={depth}", f"heads={heads}"),
+        *(f"mlp_dim={2 * dim}", "position=conditional", "tokens=none", "pool=mean"),
+        "drop_path=0.1",
+    )
+    reason = f"a ViT of {depth} blocks, {dim} wide, with patches of {patch}"
+    return ModelChoice("vit", glance.whole_patches(patch), fields, reason)
 
 
 class ClassifyMetrics(Metrics):

@@ -1,9 +1,8 @@
-"""Boxes, in the two forms that there are here, and how alike two of them are.
+"""Boxes in their two forms, and how much two of them overlap.
 
-What people and files have are pixels: left, top, right, bottom, of the image as it is stored. What
-a model learns and says are parts: x and y of the middle, width and height, each divided by the
-image's width or height. One becomes the other where data comes in and results go out, and nowhere
-between.
+Files and results have left, top, right, bottom in pixels of the image as it is stored (xyxy).
+Models learn and predict normalised cxcywh: x and y of the centre, width and height, divided by the
+image's width or height. One becomes the other where data comes in and results go out.
 """
 
 from __future__ import annotations
@@ -17,36 +16,36 @@ SMALLEST = 1e-12
 """An area that no box has, to divide by instead of zero."""
 
 
-def corners(boxes: Tensor) -> Tensor:
-    """(…, 4): middle x, y, width, height -> left, top, right, bottom, in the same unit."""
-    middle, half = boxes[..., :2], boxes[..., 2:] / 2
-    return torch.cat((middle - half, middle + half), dim=-1)
+def cxcywh_to_xyxy(boxes: Tensor) -> Tensor:
+    """(…, 4), in the same unit."""
+    centre, half = boxes[..., :2], boxes[..., 2:] / 2
+    return torch.cat((centre - half, centre + half), dim=-1)
 
 
-def middles(boxes: Tensor) -> Tensor:
-    """(…, 4): left, top, right, bottom -> middle x, y, width, height, in the same unit."""
+def xyxy_to_cxcywh(boxes: Tensor) -> Tensor:
+    """(…, 4), in the same unit."""
     first, last = boxes[..., :2], boxes[..., 2:]
     return torch.cat(((first + last) / 2, last - first), dim=-1)
 
 
-def to_pixels(parts: Tensor, size: Size) -> Tensor:
-    """(…, 4): a model's boxes -> left, top, right, bottom in pixels of an image of `size`."""
-    return corners(parts) * _sides(parts, size)
+def to_pixels(boxes: Tensor, size: Size) -> Tensor:
+    """(…, 4): normalised cxcywh -> xyxy in pixels of an image of `size`."""
+    return cxcywh_to_xyxy(boxes) * _sides(boxes, size)
 
 
-def to_parts(pixels: Tensor, size: Size) -> Tensor:
-    """(…, 4): left, top, right, bottom in pixels of an image of `size` -> a model's boxes."""
-    return middles(pixels / _sides(pixels, size))
+def normalised(boxes: Tensor, size: Size) -> Tensor:
+    """(…, 4): xyxy in pixels of an image of `size` -> normalised cxcywh."""
+    return xyxy_to_cxcywh(boxes / _sides(boxes, size))
 
 
 def area(boxes: Tensor) -> Tensor:
-    """(…, 4): left, top, right, bottom -> (…); 0 where right is left of left."""
+    """xyxy (…, 4) -> (…); 0 where right is left of left."""
     return _area(boxes[..., :2], boxes[..., 2:])
 
 
 def intersection(a: Tensor, b: Tensor) -> Tensor:
-    """(…, 4), (…, 4): left, top, right, bottom -> (…): the area that they share. The other axes
-    broadcast, so `intersection(a[:, None], b)` has every pair."""
+    """The area that xyxy boxes a and b (…, 4) share. They broadcast: `intersection(a[:, None], b)`
+    has every pair."""
     return _area(torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:]))
 
 
@@ -57,24 +56,19 @@ def iou(a: Tensor, b: Tensor) -> Tensor:
 
 
 def giou(a: Tensor, b: Tensor) -> Tensor:
-    """Generalised intersection over union (Rezatofighi et al. 2019), from -1 to 1.
+    """Generalised IoU (Rezatofighi et al. 2019), from -1 to 1, of boxes like `intersection`'s.
 
-    a and b as `intersection` takes them. It falls as boxes that do not touch move apart, which
-    `iou` does not. Boxes without area that lie on each other have 0.
+    It falls as boxes that do not touch move apart, which IoU does not. Two boxes without area in
+    the same place have 0.
     """
     common = intersection(a, b)
-    around = _area(torch.minimum(a[..., :2], b[..., :2]), torch.maximum(a[..., 2:], b[..., 2:]))
     union = area(a) + area(b) - common
+    around = _area(torch.minimum(a[..., :2], b[..., :2]), torch.maximum(a[..., 2:], b[..., 2:]))
     return common / union.clamp(min=SMALLEST) - (around - union) / around.clamp(min=SMALLEST)
 
 
-def pairwise_giou(a: Tensor, b: Tensor) -> Tensor:
-    """a (…, n, 4), b (m, 4) -> (…, n, m): each of a with each of b."""
-    return giou(a[..., None, :], b)
-
-
 def _area(first: Tensor, last: Tensor) -> Tensor:
-    """(…, 2), (…, 2) -> (…): of the box from left top to right bottom; nothing if they cross."""
+    """(…, 2), (…, 2) -> (…): from top left to bottom right; 0 if they cross."""
     width, height = (last - first).clamp(min=0).unbind(-1)
     return width * height
 

@@ -24,13 +24,15 @@ from vitreous.data.decode.images import shown
 from vitreous.data.formats.coco_json import read_json
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError
+from vitreous.tasks.detect.boxes import normalised
+from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
 
 ImageId = int | str
 KEYS = ("image_id", "category_id", "bbox", "score")
 
 
-class Said(NamedTuple):
-    """What is said to be in one image."""
+class ResultBoxes(NamedTuple):
+    """The boxes that a file of results has for one image."""
 
     boxes: Tensor
     """(n, 4), double precision: left, top, right, bottom in pixels of the image as it is stored"""
@@ -59,7 +61,7 @@ class ResultsWriter:
                 text = json.dumps(row, allow_nan=False)
             except ValueError:
                 raise DataError(
-                    f"image {row['image_id']}: what the model says is not all numbers "
+                    f"image {row['image_id']}: the model's prediction is not finite "
                     f"({_quoted(row)}): were its weights damaged, or has its training failed?"
                 ) from None
             with _named(self.option):
@@ -100,8 +102,8 @@ def _named(option: str) -> Iterator[None]:
         raise ConfigError(f"{option}: cannot be written: {error}") from error
 
 
-def read_results(path: str | Path, source: Source, split: str) -> dict[str, Said]:
-    """By the sample's id what a file says about it; images that it has nothing for are left out.
+def read_results(path: str | Path, source: Source, split: str) -> dict[str, ResultBoxes]:
+    """By the sample's id the boxes of a file; images that it has none for are left out.
 
     An image or a category that the data has not, and a row that is not one, are errors that name
     them.
@@ -123,7 +125,22 @@ def read_results(path: str | Path, source: Source, split: str) -> dict[str, Said
         found[sample].append((box, label, score))
     _refuse(strange["image_id"], path, "image_id", f"{split} of {source.name}", list(images))
     _refuse(strange["category_id"], path, "category_id", source.name, list(classes))
-    return {sample: _said(each) for sample, each in found.items()}
+    return {sample: _joined(each) for sample, each in found.items()}
+
+
+def measure_results(path: str | Path, source: Source, split: str) -> dict[str, Any]:
+    """The metrics of the boxes in a file, of any program. The images are not read."""
+    results = read_results(path, source, split)
+    metrics = DetectMetrics(source.labels)
+    none = ResultBoxes(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
+    for sample in source.splits[split]:
+        found, truth = results.get(sample.id, none), source.truth(sample)
+        # of an image of 1x1, pixels are normalised
+        target = {**truth, "boxes": normalised(truth["boxes"].double(), (1, 1))}
+        order = found.scores.argsort(descending=True, stable=True)
+        boxes, labels, scores = (each[order] for each in found)
+        metrics.update([BoxPrediction(boxes, labels, scores, order, (1, 1))], [target])
+    return metrics.compute(metrics.counts())
 
 
 def _load(path: str | Path) -> list[Any]:
@@ -131,7 +148,7 @@ def _load(path: str | Path) -> list[Any]:
     if not isinstance(values, list):
         has = f"an object with {', '.join(list(values)[:6])}" if isinstance(values, dict) else "not"
         annotations = isinstance(values, dict) and "annotations" in values
-        hint = ": this is the truth, not what a model says" if annotations else ""
+        hint = ": this is the ground truth, not a model's predictions" if annotations else ""
         raise DataError(
             f"{name}: is not a COCO file of results: expected a list of rows with "
             f"{', '.join(KEYS)}; it is {has}{hint}"
@@ -210,9 +227,9 @@ def _refuse(strange: Counter[Any], path: Any, key: str, what: str, known: list[A
     )
 
 
-def _said(rows: list[tuple[list[float], int, float]]) -> Said:
+def _joined(rows: list[tuple[list[float], int, float]]) -> ResultBoxes:
     boxes, labels, scores = zip(*rows, strict=True)
-    return Said(
+    return ResultBoxes(
         torch.tensor(boxes, dtype=torch.float64),
         torch.tensor(labels),
         torch.tensor(scores, dtype=torch.float64),

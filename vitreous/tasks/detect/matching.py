@@ -12,25 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.errors import VitreousError
-from vitreous.tasks.detect.boxes import corners, pairwise_giou
+from vitreous.tasks.detect.boxes import cxcywh_to_xyxy, giou
+from vitreous.tasks.task import NotFiniteError
 
 Target = Mapping[str, Tensor]
-"""labels (n,) int64, and boxes (n, 4) in parts: middle x, y, width, height."""
-
-
-class NotFiniteError(VitreousError):
-    """There is no best matching, because what a model says of an image, or its boxes, is no number.
-
-    `sample` is the image's place in the batch; who knows its name says it.
-    """
-
-    def __init__(self, sample: int, what: str) -> None:
-        self.sample, self.what = sample, what
-        super().__init__(
-            f"image {sample} of the batch cannot be matched: {what} not finite. Look at the image "
-            "and its boxes; a smaller --lr, or --precision float32, often helps"
-        )
+"""labels (n,) int64, and boxes (n, 4), normalised cxcywh."""
 
 
 class Matches(NamedTuple):
@@ -53,7 +39,7 @@ def match(
     box_cost: float = 5.0,
     giou_cost: float = 2.0,
 ) -> Matches:
-    """logits (layers, b, q, classes + 1) and boxes (layers, b, q, 4) in parts, with b targets.
+    """logits (layers, b, q, classes + 1), boxes (layers, b, q, 4), normalised cxcywh; b targets.
 
     Where an image has more objects than there are queries, the dearest ones are left out.
     """
@@ -94,7 +80,7 @@ def costs(
     boxes = boxes.float()
     by_class = -logits.float().softmax(dim=-1)[..., labels]
     by_box = (boxes[..., None, :] - truth).abs().sum(dim=-1)
-    by_giou = -pairwise_giou(corners(boxes), corners(truth))
+    by_giou = -giou(cxcywh_to_xyxy(boxes)[..., None, :], cxcywh_to_xyxy(truth))
     return box_cost * by_box + class_cost * by_class + giou_cost * by_giou
 
 

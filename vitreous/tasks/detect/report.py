@@ -19,7 +19,8 @@ from vitreous.pages.pictures import data_url
 from vitreous.predict import Predictor
 from vitreous.tasks.detect.boxes import SMALLEST, area, intersection, iou, to_pixels
 from vitreous.tasks.detect.draw import Mark, boxed, moved
-from vitreous.tasks.detect.task import Answer, Detect
+from vitreous.tasks.detect.metrics import BoxPrediction as Answer
+from vitreous.tasks.detect.task import Detect
 
 SHOWN = 12
 """Images on the page."""

@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.loader import Batch
+from vitreous.data.source import Source
 from vitreous.labels import LabelMap
 from vitreous.models.model import Model
 from vitreous.results import Detection
-from vitreous.tasks.detect.boxes import corners, giou, to_pixels
+from vitreous.tasks.detect.boxes import cxcywh_to_xyxy, giou, to_pixels
+from vitreous.tasks.detect.check import BoxCheck
+from vitreous.tasks.detect.coco_results import image_ids, measure_results, writing
 from vitreous.tasks.detect.matching import Matches, Target, match
-from vitreous.tasks.task import Metrics, Task
-
-NUMBERS = (
-    "ap",
-    "ap50",
-    "ap75",
-    "ap_small",
-    "ap_medium",
-    "ap_large",
-    "ar1",
-    "ar10",
-    "ar100",
-    "ar_small",
-    "ar_medium",
-    "ar_large",
-)
-"""The twelve of COCO, in its order."""
-
-
-class Answer(NamedTuple):
-    """What a model says of one image: every query with its likeliest class, the surest first."""
-
-    boxes: Tensor
-    """(queries, 4): left, top, right, bottom in pixels of the image as it is stored"""
-    labels: Tensor
-    """(queries,): classes, "no object" not among them"""
-    scores: Tensor
-    """(queries,): their probabilities"""
-    queries: Tensor
-    """(queries,): which query each one is"""
-    size: tuple[int, int]
-    """height and width of the image as it is stored"""
+from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
+from vitreous.tasks.detect.truth import BoxesTruth
+from vitreous.tasks.task import Engine, Glance, Log, ModelChoice, See, Task
 
 
 class Detect(Task):
     """Matching, then cross-entropy for the classes, L1 and GIoU for the boxes of what matches.
 
-    A target is {"labels": (n,), "boxes": (n, 4) in parts}. It may have "crowd" (n,), True for a
-    region of objects that were not told apart, which nothing is learnt from and no metric counts;
-    and "area" (n,) in pixels, where an object's area is not its box's.
+    A target is {"labels": (n,), "boxes": (n, 4), normalised cxcywh}. It may have "crowd" (n,), True
+    for a region of objects that were not told apart: nothing is learned from it, and no metric
+    counts it; and "area" (n,) in pixels, where an object's area is not its box's.
     """
 
     name = "detect"
+    purpose = "a box and a class for each object"
     primary = "ap"
+    truth = BoxesTruth()
+    families = ("detr",)
+    example = "one like 'detr-small', or 'detr' with --set backbone=…"
+    options = frozenset(("longest", "zoom"))
+    crops = ("resized", "window", "none")
+    dense = True
+    least_classes = 1
+    overfit_epochs = 12
+    checker = BoxCheck
 
     def __init__(
         self,
@@ -71,6 +58,45 @@ class Detect(Task):
         super().__init__(labels)
         self.box_weight, self.giou_weight = box_weight, giou_weight
         self.no_object, self.threshold = no_object, threshold
+
+    @classmethod
+    def check_model(cls, source: Source, model: Model, log: Log) -> None:
+        most, queries = most_objects(source), model.config.queries
+        if not most:
+            log("there is no object in the images to train on: nothing can be learned from them")
+        if most > queries:
+            log(
+                f"there are images with {most} objects, and the model has {queries} queries: it "
+                f"cannot find them all; give --set queries={2 * most}"
+            )
+
+    @classmethod
+    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
+        """A DETR that learns from few images; a large one from scratch would take days."""
+        side = 256 if glance.on_cpu else 512
+        size = (glance.height, glance.width) if glance.small else (side, side)
+        most = most_objects(source)
+        # With fewer queries each of them is right more often, and learns sooner: a third of the
+        # steps for 8 instead of 12 where there are up to 4 objects.
+        queries = max(2 * most, 8)
+        stages = ("backbone.stages=[1,1]",) if glance.small else ()
+        reason = f"detr-small, {queries} queries for up to {most} objects"
+        return ModelChoice("detr-small", size, (f"queries={queries}", *stages), reason)
+
+    @classmethod
+    def overfit_batch(cls, images: int) -> int:
+        """A detector learns images by heart in many steps, not in large ones: after 50 passes over
+        eight, AP is 0.040 in batches of two, 0.0015 in batches of eight."""
+        return max(1, images // 4)
+
+    @classmethod
+    def scratch_lr(cls, small: bool) -> float:
+        """Beyond that, a DETR never learns to look at one object with each query."""
+        return 5e-4
+
+    @classmethod
+    def crop_for(cls, small: bool, fits: bool) -> str:
+        return "none" if small else "window"
 
     def count_of(self, targets: Any) -> int:
         return sum(len(target["labels"]) for target in map(learnt, targets))
@@ -92,14 +118,14 @@ class Detect(Task):
         targets = [learnt(target) for target in targets]
         found = match(logits, boxes, targets, box_cost=self.box_weight, giou_cost=self.giou_weight)
         truth = torch.cat([target["boxes"] for target in targets]).float()[found.target]
-        said = boxes[found.layer, found.image, found.query]
+        predicted = boxes[found.layer, found.image, found.query]
         objects = max(self.count_of(targets) if count is None else count, 1.0)
 
         def by_layer(each: Tensor) -> Tensor:
             return each.unflatten(0, (len(logits), -1)).sum(dim=1) / objects
 
-        apart = (said - truth).abs().sum(dim=1)
-        missed = 1 - giou(corners(said), corners(truth))
+        apart = (predicted - truth).abs().sum(dim=1)
+        missed = 1 - giou(cxcywh_to_xyxy(predicted), cxcywh_to_xyxy(truth))
         terms = {
             "class": self._class_loss(logits, targets, found, count),
             "box": self.box_weight * by_layer(apart),
@@ -130,22 +156,24 @@ class Detect(Task):
         return each.sum(dim=(1, 2)) / (count + self.no_object * (queries - count))
 
     @torch.inference_mode()
-    def infer(self, model: Model, images: Any, sizes: Sequence[tuple[int, int]]) -> list[Answer]:
+    def infer(
+        self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]
+    ) -> list[BoxPrediction]:
         """images (b, c, h, w), or a list of (c, h, w) of different sizes.
 
-        Those go one by one: filled up, an image would be said to show something else, as far as the
-        backbone's norms and convolutions see the filling.
+        Those go one by one: padding would change the predictions, as far as the backbone's norms
+        and convolutions see it.
         """
         if not isinstance(images, Tensor):
             pairs = zip(images, sizes, strict=True)
-            return [self.infer(model, image[None], [size])[0] for image, size in pairs]
-        output = model(images)
+            return [self.infer(engine, image[None], [size])[0] for image, size in pairs]
+        output = engine(images)
         chances, labels = output.logits[-1].float().softmax(dim=-1)[..., :-1].max(dim=-1)
         scores, order = chances.sort(dim=1, descending=True, stable=True)
         boxes = output.boxes[-1].float().cpu()
         labels, scores, order = labels.cpu(), scores.cpu(), order.cpu()
         return [
-            Answer(to_pixels(boxes[i], size)[each], labels[i][each], scores[i], each, size)
+            BoxPrediction(to_pixels(boxes[i], size)[each], labels[i][each], scores[i], each, size)
             for i, (each, size) in enumerate(zip(order, sizes, strict=True))
         ]
 
@@ -153,10 +181,32 @@ class Detect(Task):
         classes = torch.tensor(here)
         return [{**target, "labels": classes[target["labels"]]} for target in targets]
 
+    @contextmanager
+    def writing_results(self, path: Path, source: Source, split: str, log: Log) -> Iterator[See]:
+        ids = image_ids(source, split)
+        theirs = dict(zip(source.labels.names, source.labels.external, strict=True))
+        categories = [theirs.get(name) for name in self.labels.names]
+
+        def see(batch: Batch, output: Any, targets: Any) -> None:
+            for result in self.decode(output, batch.ids):
+                file.add(result.to_coco(ids[result.image], categories))
+
+        with writing(path, f"--results {path}") as file:
+            yield see
+        missing = [name for name in self.labels.names if name not in theirs]
+        if missing:
+            what = f"boxes of classes that {source.name} has not are left out"
+            log(f"{path}: {what}: {', '.join(missing)}")
+        log(f"written: {path}, {file.rows:,} boxes")
+
+    @classmethod
+    def measure_results(cls, path: Path, source: Source, split: str) -> dict[str, Any]:
+        return measure_results(path, source, split)
+
     def metrics(self) -> DetectMetrics:
         return DetectMetrics(self.labels)
 
-    def decode(self, output: list[Answer], images: list[str]) -> list[Detection]:
+    def decode(self, output: list[BoxPrediction], images: list[str]) -> list[Detection]:
         return [
             Detection(
                 answer.boxes.numpy(),
@@ -181,132 +231,11 @@ def learnt(target: Target) -> Target:
     return {name: target[name][single] for name in ("labels", "boxes")}
 
 
-IMAGE, OBJECT, FOUND = range(3)
-COLUMNS = ("kind", "image", "class", "score", "left", "top", "width", "height", "area")
-
-
-class DetectMetrics(Metrics):
-    """COCO's average precision and recall, of every query: no threshold has a say in them.
-
-    They need all objects and answers at once. Both are kept as rows of one table: what an image
-    has, what a model has found in it, and the image itself, which may have neither.
-    """
-
-    def __init__(self, labels: LabelMap) -> None:
-        self.names = labels.names
-        self.rows: list[Tensor] = []
-        self.images = 0
-
-    def update(self, output: list[Answer], targets: Any) -> None:
-        for answer, target in zip(output, targets, strict=True):
-            boxes = to_pixels(target["boxes"].double().cpu(), answer.size)
-            crowd = target.get("crowd", torch.zeros(len(boxes)))
-            self._add(IMAGE, torch.zeros(1, 4), torch.zeros(1), torch.zeros(1))
-            self._add(OBJECT, boxes, target["labels"], crowd, target.get("area"))
-            self._add(FOUND, answer.boxes, answer.labels, answer.scores)
-            self.images += 1
-
-    def _add(
-        self, kind: int, boxes: Tensor, labels: Tensor, scores: Tensor, area: Tensor | None = None
-    ) -> None:
-        """`boxes` left, top, right, bottom; `scores` are an object's crowd."""
-        boxes = boxes.double().cpu()
-        sides = boxes[:, 2:] - boxes[:, :2]
-        place = torch.tensor([kind, self.images]).double().expand(len(boxes), 2)
-        columns = (labels, scores, sides.prod(dim=1) if area is None else area)
-        label, score, area = (column.double().cpu()[:, None] for column in columns)
-        self.rows.append(torch.cat((place, label, score, boxes[:, :2], sides, area), dim=1))
-
-    def counts(self) -> Tensor:
-        """(rows, 9), by `COLUMNS`."""
-        empty = torch.zeros(0, len(COLUMNS), dtype=torch.float64)
-        return torch.cat([empty, *self.rows])
-
-    def merge(self, parts: Sequence[Tensor]) -> Tensor:
-        """Tables one below the other; images count on."""
-        merged, images = [], 0
-        for part in parts:
-            part = part.clone()
-            part[:, 1] += images
-            images += int((part[:, 0] == IMAGE).sum())
-            merged.append(part)
-        return torch.cat(merged)
-
-    def compute(self, counts: Tensor | None = None) -> dict[str, Any]:
-        counts = self.counts() if counts is None else counts
-        images, objects, found = (counts[counts[:, 0] == kind] for kind in range(3))
-        stats, precision, recall, steps = coco_numbers(len(self.names), images, objects, found)
-        numbers = {name: _said(value) for name, value in zip(NUMBERS, stats, strict=True)}
-        single = objects[objects[:, 3] == 0]  # no crowd
-        per_class = torch.bincount(single[:, 2].long(), minlength=len(self.names)).tolist()
-        return {
-            **numbers,
-            "ap": numbers["ap"] or 0.0,
-            "samples": len(images),
-            "objects": len(single),
-            "classes": {
-                name: {
-                    "ap": _said(precision[:, :, i].mean()),
-                    "ap50": _said(precision[0, :, i].mean()),
-                    "ap75": _said(precision[5, :, i].mean()),
-                    "ar100": _said(recall[:, i].mean()),
-                    "objects": per_class[i],
-                }
-                for i, name in enumerate(self.names)
-            },
-            "curves": {
-                "recall": steps.tolist(),
-                "precision": {
-                    name: None if precision[0, 0, i] < 0 else precision[0, :, i].tolist()
-                    for i, name in enumerate(self.names)
-                },
-            },
-        }
-
-
-def _said(value: float) -> float | None:
-    """A number of COCO's; -1 says that there was nothing to find."""
-    return None if value < 0 else float(value)
-
-
-def coco_numbers(
-    classes: int, images: Tensor, objects: Tensor, found: Tensor
-) -> tuple[Any, Any, Any, Any]:
-    """The twelve numbers; precision (thresholds of IoU, steps of recall, classes) and recall
-    (thresholds, classes) for all sizes and up to a hundred answers; and the steps of recall."""
-    from faster_coco_eval import COCO, COCOeval_faster  # type: ignore[import-untyped,unused-ignore]
-
-    truth = [
-        {
-            "id": number,
-            "image_id": int(image),
-            "category_id": int(label),
-            "bbox": box,
-            "area": area,
-            "iscrowd": int(crowd),
-        }
-        for number, (_, image, label, crowd, *box, area) in enumerate(objects.tolist(), start=1)
-    ]
-    answers = [
-        {"image_id": int(image), "category_id": int(label), "bbox": box, "score": score}
-        for _, image, label, score, *box, _ in found.tolist()
-    ]
-    everything = COCO(
-        {
-            "images": [{"id": int(image)} for image in images[:, 1].tolist()],
-            "categories": [{"id": number} for number in range(classes)],
-            "annotations": truth,
-        }
-    )
-    measured = COCOeval_faster(everything, everything.loadRes(answers), "bbox")
-    measured.run()
-    precision, recall = measured.eval["precision"], measured.eval["recall"]
-    return (
-        measured.stats[: len(NUMBERS)],
-        precision[..., 0, -1],
-        recall[..., 0, -1],
-        measured.params.recThrs,
-    )
+def most_objects(source: Source, count: int = 2000) -> int:
+    """In one training image, of some that are evenly picked."""
+    samples = source.splits["train"]
+    step = -(-len(samples) // count)
+    return max(int((~source.truth(sample)["crowd"]).sum()) for sample in samples[::step])
 
 
 TASK = Detect

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vitreous.data.check.common import (
     alike_problems,
@@ -14,8 +15,9 @@ from vitreous.data.check.common import (
     series_problems,
     some,
 )
-from vitreous.data.check.inspect import Seen, SeenMask
-from vitreous.data.source import Problem
+from vitreous.data.check.inspect import Inspected, digest_of
+from vitreous.data.check.truth import TruthCheck, TruthReport, copies
+from vitreous.data.source import Problem, Sample, Source
 
 MUCH_IGNORED = 0.2  # of a mask
 OTHER_SHARE = 4  # times as much of a class in one split as in another
@@ -23,52 +25,120 @@ SMALL_SHARE = 0.001  # a class that has less everywhere is not compared
 MANY_LONE = 0.005  # of all pixels
 
 
-@dataclass
-class MaskReport:
+@dataclass(frozen=True, slots=True)
+class InspectedMask:
+    """What reading one mask has shown."""
+
+    digest: bytes
+    pixels: NDArray[np.int64]
+    """Of each class."""
+    ignored: int
+    lone: int
+    """Pixels that differ from all four neighbours."""
+
+
+@dataclass(kw_only=True)
+class MaskReport(TruthReport):
     """By split, what was counted."""
 
-    images: dict[str, dict[str, int]]
-    """For each class, the images that it occurs in."""
     pixels: dict[str, dict[str, int]]
     """For each class, its pixels."""
     ignored: dict[str, int]
     """Pixels without a class."""
     lone: dict[str, int]
-    """Pixels that are unlike all four around them."""
+    """Pixels that differ from all four neighbours."""
     alike: dict[str, int]
     """Images that look nearly like the one before, by the order of their names; under `across`
     those that do so in another split."""
-    problems: list[Problem] = field(default_factory=list)
+
+    def lines(self) -> list[tuple[str, str]]:
+        lone = ", ".join(f"{s} {_share(n, self._all(s))}" for s, n in self.lone.items())
+        return [
+            ("near alike", copies(self.alike)),
+            ("lone", f"{lone} of the pixels differ from all four neighbours"),
+        ]
+
+    def table(self, splits: Sequence[str]) -> tuple[list[str], dict[str, list[str]], str]:
+        headings = [heading for split in splits for heading in (split, "pixels")]
+        rows = {
+            name: [
+                cell
+                for s in splits
+                for cell in (
+                    f"{self.classes[name][s]:,}",
+                    _share(pixels[s], self._all(s) - self.ignored[s]),
+                )
+            ]
+            for name, pixels in self.pixels.items()
+        }
+        if any(self.ignored.values()):
+            shares = [_share(self.ignored[s], self._all(s)) for s in splits]
+            rows["(ignored, of all)"] = [cell for share in shares for cell in ("", share)]
+        what = "In each split: images that have some of it, and its share of the labelled pixels."
+        return headings, rows, what
+
+    def _all(self, split: str) -> int:
+        return self.ignored[split] + sum(pixels[split] for pixels in self.pixels.values())
 
 
-def check_masks(
-    name: str, splits: Sequence[str], names: Sequence[str], good: Sequence[Seen]
-) -> MaskReport:
-    """`name` is the data's, `names` the classes', `good` the images that can be used."""
-    masks: dict[str, list[tuple[Seen, SeenMask]]] = {split: [] for split in splits}
-    for one in good:
-        if one.mask is not None:
-            masks[one.split].append((one, one.mask))
-    pixels = {
-        split: np.stack([mask.pixels for _, mask in seen]) if seen else np.zeros((0, len(names)))
-        for split, seen in masks.items()
-    }
-    report = MaskReport(
-        images=by_class(names, {split: (counts > 0).sum(0) for split, counts in pixels.items()}),
-        pixels=by_class(names, {split: counts.sum(0) for split, counts in pixels.items()}),
-        ignored={split: sum(mask.ignored for _, mask in seen) for split, seen in masks.items()},
-        lone={split: sum(mask.lone for _, mask in seen) for split, seen in masks.items()},
-        alike={**dict.fromkeys(splits, 0), "across": 0},
-    )
-    used = {split: len(seen) for split, seen in masks.items() if seen}
-    report.problems = [
-        *rare_problems(name, report.images, used, "pixels"),
-        *_shares(name, report, used),
-        *(problem for split in used for problem in _of_split(name, split, masks[split], names)),
-        *series_problems(name, good),
-        *alike_problems(name, good, report.alike),
-    ]
-    return report
+class MaskCheck(TruthCheck):
+    """Classes that are rare or nowhere, masks that say little, images that look alike."""
+
+    thumbnails = True
+
+    def inspect(self, source: Source, sample: Sample) -> tuple[InspectedMask, tuple[Problem, ...]]:
+        mask = source.truth(sample)
+        values = mask.numpy()
+        counts = np.bincount(values.ravel() + 1, minlength=len(source.labels) + 1)
+        return InspectedMask(digest_of(mask), counts[1:], int(counts[0]), _lone(values)), ()
+
+    def report(self, source: Source, good: Sequence[Inspected]) -> MaskReport:
+        name, names, splits = source.name, source.labels.names, list(source.splits)
+        masks = {split: [one for one in good if one.split == split] for split in splits}
+        pixels = {
+            split: np.array([one.truth.pixels for one in seen]).reshape(-1, len(names))
+            for split, seen in masks.items()
+        }
+        report = MaskReport(
+            classes=by_class(names, {split: (n > 0).sum(0) for split, n in pixels.items()}),
+            pixels=by_class(names, {split: n.sum(0) for split, n in pixels.items()}),
+            ignored={
+                split: sum(one.truth.ignored for one in seen) for split, seen in masks.items()
+            },
+            lone={split: sum(one.truth.lone for one in seen) for split, seen in masks.items()},
+            alike={**dict.fromkeys(splits, 0), "across": 0},
+        )
+        used = {split: len(seen) for split, seen in masks.items() if seen}
+        report.problems = [
+            *rare_problems(name, report.classes, used, "pixels"),
+            *_shares(name, report, used),
+            *(problem for split in used for problem in _of_split(name, split, masks[split], names)),
+            *series_problems(name, good),
+            *alike_problems(name, good, report.alike),
+        ]
+        return report
+
+    def differs(self, one: Inspected, other: Inspected, names: Sequence[str]) -> str:
+        return f"has another mask than the same picture {other.sample.id}"
+
+
+def _share(count: int, total: int) -> str:
+    """Of very little too it must be seen that it is not nothing."""
+    if not count or not total:
+        return "-"
+    return f"{count / total:.2%}" if count / total >= 0.0001 else "<0.01%"
+
+
+def _lone(mask: NDArray[np.int16]) -> int:
+    """How many pixels differ from all four neighbours; what is outside differs."""
+    lone = np.ones(mask.shape, bool)
+    rows = mask[1:] != mask[:-1]
+    columns = mask[:, 1:] != mask[:, :-1]
+    lone[1:] &= rows
+    lone[:-1] &= rows
+    lone[:, 1:] &= columns
+    lone[:, :-1] &= columns
+    return int(lone.sum())
 
 
 def _shares(name: str, report: MaskReport, used: dict[str, int]) -> Iterable[Problem]:
@@ -87,11 +157,12 @@ def _shares(name: str, report: MaskReport, used: dict[str, int]) -> Iterable[Pro
 
 
 def _of_split(
-    name: str, split: str, seen: Sequence[tuple[Seen, SeenMask]], names: Sequence[str]
+    name: str, split: str, seen: Sequence[Inspected], names: Sequence[str]
 ) -> Iterable[Problem]:
     """Masks that say little."""
     empty, much, single = [], [], []
-    for one, mask in seen:
+    for one in seen:
+        mask = one.truth
         total = mask.ignored + int(mask.pixels.sum())
         if mask.ignored == total:
             empty.append((one, "its mask has no labelled pixel: all are ignored"))
@@ -103,8 +174,8 @@ def _of_split(
     yield from some(name, empty, f"masks of {split} are ignored as a whole")
     yield from some(name, much, f"masks of {split} are ignored by more than {MUCH_IGNORED:.0%}")
     yield from some(name, single, f"masks of {split} have a single class")
-    lone = sum(mask.lone for _, mask in seen)
-    total = sum(mask.ignored + int(mask.pixels.sum()) for _, mask in seen)
+    lone = sum(one.truth.lone for one in seen)
+    total = sum(one.truth.ignored + int(one.truth.pixels.sum()) for one in seen)
     if lone > MANY_LONE * total:
-        what = f"{lone / total:.1%} of the pixels of {split} are unlike all four around them"
+        what = f"{lone / total:.1%} of the pixels of {split} differ from all four neighbours"
         yield Problem(name, f"{what}: were the masks resized or compressed?", False)

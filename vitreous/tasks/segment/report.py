@@ -11,7 +11,6 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.data.loader import Batch
-from vitreous.data.preprocess import resized_mask
 from vitreous.labels import IGNORED
 from vitreous.pages.charts import confusion_table, swatch
 from vitreous.pages.draw import Colour, coloured, colours_of
@@ -19,6 +18,7 @@ from vitreous.pages.findings import Findings
 from vitreous.pages.pictures import as_picture, data_url
 from vitreous.predict import Predictor
 from vitreous.tasks.segment.task import confusion
+from vitreous.tasks.segment.truth import resized_mask
 from vitreous.tasks.task import ratio
 
 SHOWN = 12

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitreous.config import pair
+from vitreous.data.source import Sample, Source
 from vitreous.labels import IGNORED, LabelMap
-from vitreous.models.model import Model
+from vitreous.models import configure
 from vitreous.results import Segmentation
+from vitreous.tasks.segment.check import MaskCheck
+from vitreous.tasks.segment.truth import MaskTruth
 from vitreous.tasks.segment.windows import Grid, bands, enlarged_rows
-from vitreous.tasks.task import Metrics, Task, ratio
+from vitreous.tasks.task import Engine, Glance, Metrics, ModelChoice, Task, ratio
 
 AT_ONCE = 1 << 24
 """Numbers that are computed at a time when scores are brought to an image's own size."""
 
 
-class Answer(NamedTuple):
-    """What a model says of one image, at the image's own size."""
+MASKS_COUNTED = 500
+"""How many masks are read to know how rare classes are."""
+
+
+class MaskPrediction(NamedTuple):
+    """Of one image, at the image's own size."""
 
     classes: Tensor
     """(h, w) of int16"""
@@ -33,7 +39,17 @@ class Segment(Task):
     """Cross-entropy over pixels, weighted if asked, and the Dice loss beside it if asked."""
 
     name = "segment"
+    purpose = "one class per pixel"
     primary = "miou"
+    truth = MaskTruth()
+    families = ("segmenter",)
+    example = "one like 'segmenter-s/16', or 'segmenter' with --set encoder=…"
+    options = frozenset(("smoothing", "class_weights", "dice", "zoom"))
+    crops = ("resized", "window", "shift", "none")
+    resizes = ("shorter", "square", "none")
+    dense = windows = True
+    default_smoothing = 0.0
+    checker = MaskCheck
 
     def __init__(
         self,
@@ -45,6 +61,39 @@ class Segment(Task):
     ) -> None:
         super().__init__(labels)
         self.smoothing, self.class_weights, self.dice = smoothing, class_weights, dice
+
+    @classmethod
+    def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
+        weights = None
+        if recipe.class_weights != "none":
+            # Of pixels the rarest are a thousand times rarer than the commonest, and learning would
+            # see nothing else: so by the root of their number.
+            counts = pixel_counts(source, samples).clamp(min=1)
+            rarity = counts.rsqrt()
+            weights = (rarity * counts.sum() / (rarity * counts).sum()).float()
+        smoothing = recipe.smoothing or 0.0
+        return cls(source.labels, smoothing=smoothing, class_weights=weights, dice=recipe.dice)
+
+    @classmethod
+    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
+        """With convolutions before its blocks a model learns masks several times as fast as with
+        patches alone."""
+        side = 192 if glance.on_cpu else 512
+        size = glance.whole_patches(8) if glance.small else (side, side)
+        if glance.small or glance.on_cpu:
+            return ModelChoice("segmenter-mini/8", size, reason="segmenter-mini/8")
+        fields = ("encoder=cpvt-s/16", "encoder.drop_path=0.1")
+        return ModelChoice("segmenter-s/16", size, fields, "segmenter-s/16 over cpvt-s/16")
+
+    @classmethod
+    def crop_for(cls, small: bool, fits: bool) -> str:
+        return "shift" if small and fits else "window"
+
+    @classmethod
+    def around(cls, model: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        family, found = super().around(model, fields)
+        pyramid = configure(model)[0] in ("swin", "resnet")
+        return family, found | ({"decoder": "pyramid"} if pyramid else {})
 
     def loss(self, output: Any, targets: Any, teacher: Tensor | None = None) -> dict[str, Tensor]:
         """output (b, classes, h, w), targets (b, h, w) with IGNORED.
@@ -68,21 +117,21 @@ class Segment(Task):
         return terms
 
     @torch.inference_mode()
-    def infer(self, model: Model, images: Any, sizes: Sequence[Grid]) -> list[Answer]:
+    def infer(self, engine: Engine, images: Any, sizes: Sequence[Grid]) -> list[MaskPrediction]:
         """images (b, c, h, w) or a list of (c, h, w), of any sizes; windows go over large ones."""
-        window = pair("image_size", model.config.image_size)
+        window = engine.image_size
         if isinstance(images, Tensor) and tuple(images.shape[2:]) == window:
-            outputs = model(images)  # what `bands` would do one by one
+            outputs = engine(images)  # what `bands` would do one by one
             return [at_size([o], window, size) for o, size in zip(outputs, sizes, strict=True)]
         return [
-            at_size(bands(model, image, window), (image.shape[1], image.shape[2]), size)
+            at_size(bands(engine, image, window), (image.shape[1], image.shape[2]), size)
             for image, size in zip(images, sizes, strict=True)
         ]
 
     def metrics(self) -> SegmentMetrics:
         return SegmentMetrics(self.labels)
 
-    def decode(self, output: list[Answer], images: list[str]) -> list[Segmentation]:
+    def decode(self, output: list[MaskPrediction], images: list[str]) -> list[Segmentation]:
         return [
             Segmentation(
                 answer.classes.numpy(),
@@ -95,7 +144,7 @@ class Segment(Task):
         ]
 
 
-def at_size(parts: Iterable[Tensor], working: Grid, size: Grid) -> Answer:
+def at_size(parts: Iterable[Tensor], working: Grid, size: Grid) -> MaskPrediction:
     """Bands of scores (classes, rows, w) that make up `working`, as an answer of `size`.
 
     Where both are the same, each band is done with when the next one comes.
@@ -110,12 +159,12 @@ def at_size(parts: Iterable[Tensor], working: Grid, size: Grid) -> Answer:
             for first in range(0, size[0], rows)
         ]
     classes, confidence = zip(*answers, strict=True)
-    return Answer(torch.cat(classes), torch.cat(confidence))
+    return MaskPrediction(torch.cat(classes), torch.cat(confidence))
 
 
-def _decided(scores: Tensor) -> Answer:
+def _decided(scores: Tensor) -> MaskPrediction:
     confidence, classes = scores.float().softmax(dim=0).max(dim=0)
-    return Answer(classes.to(torch.int16).cpu(), confidence.half().cpu())
+    return MaskPrediction(classes.to(torch.int16).cpu(), confidence.half().cpu())
 
 
 def dice_loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -126,13 +175,23 @@ def dice_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """
     counts = (targets != IGNORED)[:, None]
     truth = F.one_hot(targets.clamp(min=0), logits.shape[1]).permute(0, 3, 1, 2) * counts
-    said = logits.softmax(dim=1) * counts
+    predicted = logits.softmax(dim=1) * counts
     present = truth.sum(dim=(2, 3))  # (b, classes)
-    common = (said * truth).sum(dim=(2, 3))
-    dice = 2 * common / (said.sum(dim=(2, 3)) + present).clamp(min=1e-6)
+    common = (predicted * truth).sum(dim=(2, 3))
+    dice = 2 * common / (predicted.sum(dim=(2, 3)) + present).clamp(min=1e-6)
     there = present > 0
     each = ((1 - dice) * there).sum(dim=1) / there.sum(dim=1).clamp(min=1)
     return each.mean()
+
+
+def pixel_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
+    """How many pixels each class has, in masks that are evenly picked."""
+    step = max(len(samples) // MASKS_COUNTED, 1)
+    counts = torch.zeros(len(source.labels), dtype=torch.float64)
+    for sample in samples[::step][:MASKS_COUNTED]:
+        mask = source.truth(sample)
+        counts += torch.bincount(mask[mask != IGNORED].long(), minlength=len(counts))
+    return counts
 
 
 class SegmentMetrics(Metrics):
@@ -145,7 +204,7 @@ class SegmentMetrics(Metrics):
         """[truth, prediction]; whole numbers, exact up to 2^53 pixels"""
         self.images = 0
 
-    def update(self, output: list[Answer], targets: Any) -> None:
+    def update(self, output: list[MaskPrediction], targets: Any) -> None:
         for answer, mask in zip(output, targets, strict=True):
             self.confusion += confusion(answer.classes, mask, len(self.names))
             self.images += 1
@@ -158,9 +217,9 @@ class SegmentMetrics(Metrics):
         counts = self.counts() if counts is None else counts
         n = len(self.names)
         table = counts[:-1].reshape(n, n)
-        true, truth, said = table.diagonal(), table.sum(dim=1), table.sum(dim=0)
-        iou, recall = ratio(true, truth + said - true), ratio(true, truth)
-        somewhere = truth + said > 0  # a class that nobody has seen says nothing
+        true, truth, predicted = table.diagonal(), table.sum(dim=1), table.sum(dim=0)
+        iou, recall = ratio(true, truth + predicted - true), ratio(true, truth)
+        somewhere = truth + predicted > 0  # a class that is nowhere says nothing
         return {
             "miou": iou[somewhere].mean().item() if somewhere.any() else 0.0,
             "pixel_accuracy": ratio(true.sum(), truth.sum()).item(),
@@ -171,7 +230,7 @@ class SegmentMetrics(Metrics):
                 name: {
                     "iou": iou[i].item() if somewhere[i] else None,
                     "accuracy": recall[i].item() if truth[i] > 0 else None,
-                    "precision": ratio(true, said)[i].item() if said[i] > 0 else None,
+                    "precision": ratio(true, predicted)[i].item() if predicted[i] > 0 else None,
                     "pixels": int(truth[i]),
                 }
                 for i, name in enumerate(self.names)
@@ -180,10 +239,10 @@ class SegmentMetrics(Metrics):
         }
 
 
-def confusion(said: Tensor, mask: Tensor, classes: int) -> Tensor:
+def confusion(predicted: Tensor, mask: Tensor, classes: int) -> Tensor:
     """(classes, classes): pixels by [truth, prediction], without those that are ignored."""
     labelled = mask != IGNORED
-    pairs = mask[labelled].long() * classes + said[labelled].long()
+    pairs = mask[labelled].long() * classes + predicted[labelled].long()
     return torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 
 

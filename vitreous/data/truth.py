@@ -1,0 +1,43 @@
+"""How ground truth moves with its image. Each task has its own kind (`tasks/*/truth.py`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+Size = tuple[int, int]
+"""Height and width."""
+
+
+class Truth:
+    """Ground truth of the image as a whole, a class or several: no crop or flip changes it."""
+
+    any_size = False
+    """Whether images of different sizes can be learned from in one batch."""
+
+    def crop(self, truth: Any, size: Size, top: int, left: int, height: int, width: int) -> Any:
+        """Of an image of `size`, for this part of it."""
+        return truth
+
+    def resize(self, truth: Any, size: Size, new: Size) -> Any:
+        return truth
+
+    def hflip(self, truth: Any, size: Size) -> Any:
+        return truth
+
+    def shift(self, truth: Any, rows: Tensor, columns: Tensor) -> Any:
+        """For an image that was made of these rows and columns of pixels."""
+        return truth
+
+    def pad(self, truth: Any, right: int, bottom: int) -> Any:
+        """For an image that was padded by so many pixels."""
+        return truth
+
+    def target(self, truth: Any, size: Size) -> Any:
+        """As the loss and the metrics take it, of an image of `size`."""
+        return truth
+
+    def mix(self, first: Any, second: Any, share: float) -> Any:
+        """The target of two images that Mixup or CutMix has mixed; the first one has `share`."""
+        return first

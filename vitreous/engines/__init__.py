@@ -1,0 +1,1 @@
+"""Engines run a model on a batch of prepared images and give what the torch model gives."""
