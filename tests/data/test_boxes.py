@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitreous.cli.main import main
-from vitreous.data.check.report import bad_samples, check
 from vitreous.data.formats import open_source
 from vitreous.data.formats.box_records import Box, place, sort_out
 from vitreous.data.formats.builtin import ROOM, _scenes_of
 from vitreous.data.formats.scenes import SHAPES
 from vitreous.errors import DataError
+from vitreous.tasks.data_check import bad_samples, check
 
 RANDOM = np.random.default_rng(0)
 
@@ -139,14 +139,14 @@ def test_the_check_finds_nothing_wrong_with_shapes():
     source.splits = {split: part[:40] for split, part in source.splits.items()}
     report = check(source)
     assert report.problems == []
-    assert (report.truth, report.empty, report.cut) == (
+    assert (report.truth_kind, report.truth.empty, report.truth.cut) == (
         "boxes",
         {"train": 0, "val": 0, "test": 0},
         {"train": 0, "val": 0, "test": 0},
     )
-    assert report.per_image["train"]["largest"] == 4
-    objects = sum(by["train"] for by in report.objects.values())
-    assert sum(report.object_sizes["train"].values()) == objects >= 40
+    assert report.truth.per_image["train"]["largest"] == 4
+    objects = sum(by["train"] for by in report.truth.objects.values())
+    assert sum(report.truth.object_sizes["train"].values()) == objects >= 40
 
 
 # ---- the data check
@@ -201,20 +201,24 @@ def test_what_is_counted(tmp_path):
     )
     coco(tmp_path, [boxed(1, 1, [5, 5, 20, 20], 2)], split="val")
     report = checked(tmp_path)
-    assert (report.kind, report.truth, report.splits) == ("coco", "boxes", {"train": 3, "val": 1})
-    assert report.classes == {"cat": {"train": 2, "val": 0}, "dog": {"train": 1, "val": 1}}
-    assert report.objects == {"cat": {"train": 4, "val": 0}, "dog": {"train": 1, "val": 1}}
-    assert report.crowd == {"train": 1, "val": 0}
-    assert report.empty == {"train": 1, "val": 0}
-    assert report.object_sizes == {
+    assert (report.kind, report.truth_kind, report.splits) == (
+        "coco",
+        "boxes",
+        {"train": 3, "val": 1},
+    )
+    assert report.truth.classes == {"cat": {"train": 2, "val": 0}, "dog": {"train": 1, "val": 1}}
+    assert report.truth.objects == {"cat": {"train": 4, "val": 0}, "dog": {"train": 1, "val": 1}}
+    assert report.truth.crowd == {"train": 1, "val": 0}
+    assert report.truth.empty == {"train": 1, "val": 0}
+    assert report.truth.object_sizes == {
         "train": {"small": 2, "medium": 2, "large": 1},
         "val": {"small": 1, "medium": 0, "large": 0},
     }
-    assert report.per_image == {
+    assert report.truth.per_image == {
         "train": {"median": 2, "largest": 3},
         "val": {"median": 1, "largest": 1},
     }
-    assert report.cut == {"train": 1, "val": 0}
+    assert report.truth.cut == {"train": 1, "val": 0}
     assert whats(report) == ["class 'cat' has no objects in val"]
     assert json.loads(json.dumps(report.to_dict()))["objects"]["cat"] == {"train": 4, "val": 0}
 
@@ -308,7 +312,7 @@ def test_bad_images_and_bad_boxes_are_both_named(tmp_path):
     report = checked(tmp_path)
     assert [problem.file for problem in report.fatal] == ["train/2.png", "train/3.png"]
     assert set(bad_samples(open_source(tmp_path))) == {"train/2.png", "train/3.png"}
-    assert report.objects["cat"] == {"train": 1}
+    assert report.truth.objects["cat"] == {"train": 1}
     assert report.splits == {"train": 3}, "nothing is dropped"
 
 
@@ -335,7 +339,7 @@ def test_the_oddities_of_bccd_are_named():
     assert source.labels.names == ("Platelets", "RBC", "WBC")
     report = check(source)
     assert report.splits == {"train": 205, "val": 87, "test": 72}
-    assert {name: sum(by.values()) for name, by in report.objects.items()} == {
+    assert {name: sum(by.values()) for name, by in report.truth.objects.items()} == {
         "Platelets": 361,
         "RBC": 4153,
         "WBC": 372,

@@ -12,13 +12,14 @@ from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.augment import Augment
-from vitreous.data.check.report import bad_samples, check
 from vitreous.data.formats import open_source
 from vitreous.data.formats.files import FileSource
 from vitreous.data.loader import EvalSet, Order, TrainSet, eval_batches, train_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.statistics import measure_statistics
+from vitreous.data.truth import Truth
 from vitreous.errors import DataError
+from vitreous.tasks.data_check import bad_samples, check
 
 RANDOM = np.random.default_rng(0)
 
@@ -40,9 +41,9 @@ def good(tmp_path):
 
 def test_what_was_understood(good):
     report = check(open_source(good))
-    assert (report.kind, report.truth) == ("folder", "class")
+    assert (report.kind, report.truth_kind) == ("folder", "class")
     assert report.splits == {"train": 8, "val": 4}
-    assert report.classes == {"cat": {"train": 4, "val": 2}, "dog": {"train": 4, "val": 2}}
+    assert report.truth.classes == {"cat": {"train": 4, "val": 2}, "dog": {"train": 4, "val": 2}}
     assert report.sizes["median"] == report.sizes["most_common"] == [8, 6]
     assert (report.channels, report.dtypes) == ({3: 12}, {"uint8": 12})
     assert report.bytes == sum(path.stat().st_size for path in good.rglob("*.png"))
@@ -313,10 +314,10 @@ def test_an_image_of_other_channels_is_named(good, augmented):
     source = open_source(good)
     samples, preprocess = source.splits["train"], Preprocess(image_size=8)
     if augmented:
-        data = TrainSet(source, samples, preprocess, Augment(crop="shift"), seed=0)
+        data = TrainSet(source, samples, preprocess, Augment(crop="shift"), Truth(), seed=0)
         batches = train_batches(data, Order(len(samples), 3, 0, 0, 3), workers=0)
     else:
-        batches = eval_batches(EvalSet(source, samples, preprocess), 3, workers=0)
+        batches = eval_batches(EvalSet(source, samples, preprocess, Truth()), 3, workers=0)
     with pytest.raises(DataError) as error:
         list(batches)
     assert str(error.value).startswith(f"{odd}: has 5 channels where 3 are wanted")
@@ -326,7 +327,7 @@ def test_an_image_of_other_channels_is_named(good, augmented):
 
 def test_samples_without_a_file_are_named_too():
     source = open_source("digits")
-    data = EvalSet(source, source.splits["test"], Preprocess(image_size=8, channels=4))
+    data = EvalSet(source, source.splits["test"], Preprocess(image_size=8, channels=4), Truth())
     with pytest.raises(DataError, match=r"^digits, image \d+: has 1 channels where 4 are wanted"):
         list(eval_batches(data, 4, workers=0))
 

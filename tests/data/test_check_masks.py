@@ -12,8 +12,8 @@ from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.check.common import series_of
-from vitreous.data.check.report import bad_samples, check
 from vitreous.data.formats import open_source
+from vitreous.tasks.data_check import bad_samples, check
 
 RANDOM = np.random.default_rng(1)
 BINARY = {0: "ground", 1: "thing", 255: None}
@@ -48,12 +48,15 @@ def test_what_was_understood(data):
     values[0] = 3
     mask(data / "train" / "masks" / "train0.png", values)
     report = checked(data)
-    assert (report.kind, report.truth) == ("masks", "mask")
+    assert (report.kind, report.truth_kind) == ("masks", "mask")
     assert report.splits == {"train": 3, "val": 2}
-    assert report.classes == {"sky": {"train": 2, "val": 2}, "road": {"train": 3, "val": 2}}
-    assert report.pixels == {"sky": {"train": 48, "val": 48}, "road": {"train": 56, "val": 48}}
-    assert report.ignored == {"train": 40, "val": 0}
-    assert report.lone == {"train": 0, "val": 0}
+    assert report.truth.classes == {"sky": {"train": 2, "val": 2}, "road": {"train": 3, "val": 2}}
+    assert report.truth.pixels == {
+        "sky": {"train": 48, "val": 48},
+        "road": {"train": 56, "val": 48},
+    }
+    assert report.truth.ignored == {"train": 40, "val": 0}
+    assert report.truth.lone == {"train": 0, "val": 0}
     assert report.bytes == sum(path.stat().st_size for path in data.rglob("*.png"))
     assert report.sizes["most_common"] == [6, 8]
     assert told(report) == {("train/images/train0.png", "83% of its mask are ignored")}
@@ -83,7 +86,7 @@ def test_every_bad_mask_is_named_once(data, workers):
     }
     assert {problem.what for problem in bad.values()} == {p.what for p in report.fatal}
     assert report.splits["val"] == 2 + len(expected), "nothing is dropped"
-    assert report.pixels["sky"] == {"train": 48, "val": 48}
+    assert report.truth.pixels["sky"] == {"train": 48, "val": 48}
 
 
 def test_the_limit_of_pixels_is_for_masks_too(data):
@@ -147,11 +150,11 @@ def test_many_of_a_kind_are_one_problem(tmp_path):
 def test_single_pixels_look_like_a_fault(data):
     mask(data / "val" / "masks" / "val0.png", RANDOM.choice(np.array([0, 3], np.uint8), (6, 8)))
     report = checked(data)
-    assert report.lone["train"] == 0
-    assert report.lone["val"] > 0
-    (what,) = [what for what in whats(report) if "unlike all four" in what]
+    assert report.truth.lone["train"] == 0
+    assert report.truth.lone["val"] > 0
+    (what,) = [what for what in whats(report) if "all four neighbours" in what]
     assert what.endswith(
-        "of val are unlike all four around them: were the masks resized or compressed?"
+        "of val differ from all four neighbours: were the masks resized or compressed?"
     )
 
 
@@ -198,7 +201,7 @@ def test_films_in_several_splits(tmp_path):
     film(tmp_path, "test", "three_", [5, 40], three)
     film(tmp_path, "test", "one_", [61], one)
     report = checked(tmp_path, BINARY)
-    assert report.alike == {"train": 0, "val": 3, "test": 0, "across": 2}
+    assert report.truth.alike == {"train": 0, "val": 3, "test": 0, "across": 2}
     assert told(report) == {
         (
             str(tmp_path),
@@ -253,7 +256,7 @@ def test_shapes_are_good():
     assert [
         problem.what for problem in report.problems if "of the labelled" not in problem.what
     ] == []
-    assert set(report.classes["background"].values()) == {40}
+    assert set(report.truth.classes["background"].values()) == {40}
     assert report.duplicates == {"train": 0, "val": 0, "test": 0, "across": 0}
 
 
@@ -272,7 +275,7 @@ def test_outlines_of_coco(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(values))
     source = open_source(tmp_path / "a.json", truth="mask", val_fraction=0)
     report = check(source)
-    assert report.pixels == {"background": {"train": 72}, "thing": {"train": 24}}
+    assert report.truth.pixels == {"background": {"train": 72}, "thing": {"train": 24}}
     assert [(p.file, p.what) for p in report.fatal] == [
         ("2.png", "annotation 2 has no outline (segmentation) that can be drawn")
     ]
@@ -298,7 +301,7 @@ def test_command(data, capsys):
         f"{data}: segment, read as masks",
         "images      train 3, val 2",
         "near alike  none",
-        "lone        train -, val - of the pixels are unlike all four around them",
+        "lone        train -, val - of the pixels differ from all four neighbours",
         "note        train: train/images with train/masks",
         "id  class              train  pixels  val  pixels",
         " 0  sky                    3  50.00%    2  53.33%",

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitreous.data.check.report import bad_samples, check
 from vitreous.data.formats import open_source
 from vitreous.data.formats.coco_json import read_coco
 from vitreous.data.source import IGNORED
 from vitreous.errors import DataError
+from vitreous.tasks.data_check import bad_samples, check
 
 HEIGHT, WIDTH = 20, 30
 CATEGORIES = [{"id": 3, "name": "cat"}, {"id": 7, "name": "dog"}]
@@ -684,7 +684,7 @@ def test_boxes_that_reach_over_the_edge_are_cut_off_and_told(tmp_path):
             [29.5, 19.5, 30, 20],
         ]
         report = check(source)
-        assert report.cut == {"train": 3}
+        assert report.truth.cut == {"train": 3}
         over = "pixels over the edge of the image: cut off there"
         assert {
             (f"{path}, annotation 3", f"its box reaches 92 {over}"),

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from vitreous.data.augment import Augment, random_by
-from vitreous.data.objects import as_parts
-from vitreous.data.preprocess import Preprocess, resized_mask
+from vitreous.data.preprocess import Preprocess
 from vitreous.errors import DataError
 from vitreous.labels import IGNORED
+from vitreous.tasks.detect.truth import BoxesTruth
+from vitreous.tasks.segment.truth import MaskTruth, resized_mask
 
 
 def picture(height=60, width=80, cell=10):
@@ -24,7 +25,7 @@ def gray_of(values, preprocess):
 def augmented(augment, preprocess, number):
     image, mask = picture()
     with random_by(0, 0, str(number)):
-        return augment(image, mask, preprocess)
+        return augment(image, mask, preprocess, MaskTruth())
 
 
 @pytest.mark.parametrize("crop", ["window", "resized"])
@@ -113,7 +114,7 @@ def test_boxes_stay_around_what_they_are_around(crop):
     for number in range(40):
         image, objects = scene_with_boxes()
         with random_by(0, 0, str(number)):
-            values, moved = Augment(crop=crop, scale=0.2)(image, objects, preprocess)
+            values, moved = Augment(crop=crop, scale=0.2)(image, objects, preprocess, BoxesTruth())
         pixels = preprocess.restore(values)[0] * 255
         lost += 3 - len(moved["labels"])
         assert len(moved["boxes"]) == len(moved["labels"]) == len(moved["crowd"])
@@ -131,11 +132,29 @@ def test_boxes_stay_around_what_they_are_around(crop):
     assert (lost > 0) == (crop != "none")
 
 
-def test_targets_are_parts_of_the_image():
+def test_boxes_move_as_torchvisions():
+    """Crop, resize and flip, against its own boxes."""
+    from torchvision import tv_tensors
+    from torchvision.transforms.v2 import functional
+
     _, objects = scene_with_boxes()
-    parts = as_parts(objects, (60, 80))
-    assert parts["labels"].tolist() == [0, 1, 2]
-    assert parts["boxes"][0].tolist() == pytest.approx([12 / 80, 12 / 60, 16 / 80, 12 / 60])
+    size, truth = (60, 80), BoxesTruth()
+    theirs = tv_tensors.BoundingBoxes(objects["boxes"], format="XYXY", canvas_size=size)
+    for ours, wanted in (
+        (truth.resize(objects, size, (31, 97)), functional.resize(theirs, [31, 97])),
+        (truth.hflip(objects, size), functional.horizontal_flip(theirs)),
+        (truth.crop(objects, size, 3, 5, 40, 50), functional.crop(theirs, 3, 5, 40, 50)),
+    ):
+        wide = (wanted[:, 2:] > wanted[:, :2]).all(dim=1)
+        assert torch.equal(ours["boxes"], wanted.as_subclass(torch.Tensor)[wide])
+        assert torch.equal(ours["labels"], objects["labels"][wide])
+
+
+def test_targets_are_normalised():
+    _, objects = scene_with_boxes()
+    target = BoxesTruth().target(objects, (60, 80))
+    assert target["labels"].tolist() == [0, 1, 2]
+    assert target["boxes"][0].tolist() == pytest.approx([12 / 80, 12 / 60, 16 / 80, 12 / 60])
 
 
 def test_an_image_without_objects_moves_too():
@@ -143,5 +162,5 @@ def test_an_image_without_objects_moves_too():
     image, objects = scene_with_boxes()
     nothing = {name: values[:0] for name, values in objects.items()}
     for crop in ("window", "resized", "none"):
-        _, moved = Augment(crop=crop)(image, nothing, preprocess)
+        _, moved = Augment(crop=crop)(image, nothing, preprocess, BoxesTruth())
         assert moved["boxes"].shape == (0, 4)

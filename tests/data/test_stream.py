@@ -8,6 +8,7 @@ from vitreous.data.augment import Augment, random_by
 from vitreous.data.formats import open_source
 from vitreous.data.loader import Order, TrainSet, train_batches
 from vitreous.data.preprocess import Preprocess
+from vitreous.tasks.classify.task import ClassTruth
 
 
 @given(st.integers(8, 200), st.sampled_from([4, 8]), st.integers(0, 5), st.integers(0, 9))
@@ -41,7 +42,7 @@ def stream(workers, **augment):
     source = open_source("digits")
     samples = source.splits["train"][:64]
     preprocess = Preprocess(image_size=8, channels=1)
-    data = TrainSet(source, samples, preprocess, Augment(**augment), seed=1)
+    data = TrainSet(source, samples, preprocess, Augment(**augment), ClassTruth(), seed=1)
     order = Order(64, 16, 1, 0, 8)
     return list(train_batches(data, order, workers))
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitreous.cli.main import main
-from vitreous.data.check.report import bad_samples, check
 from vitreous.data.formats import open_source, same_source
 from vitreous.data.formats.voc_xml import read_voc
 from vitreous.errors import DataError
+from vitreous.tasks.data_check import bad_samples, check
 
 HEIGHT, WIDTH = 20, 30
 
@@ -364,7 +364,7 @@ def test_what_is_odd_is_told_and_the_rest_is_used(tmp_path):
         ),
     } <= told(report)
     assert report.fatal == []
-    assert report.cut == {"train": 2}
+    assert report.truth.cut == {"train": 2}
     assert any("1 boxes begin at 0, though VOC counts from 1" in note for note in source.notes)
     truth = source.truth(source.splits["train"][0])
     assert truth["boxes"].tolist() == [

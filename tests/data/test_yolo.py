@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitreous.cli.main import main
-from vitreous.data.check.report import bad_samples, check
 from vitreous.data.formats import open_source, same_source
 from vitreous.data.formats.yolo_text import read_data
 from vitreous.errors import DataError
+from vitreous.tasks.data_check import bad_samples, check
 
 HEIGHT, WIDTH = 20, 40
 
@@ -353,7 +353,7 @@ def test_what_is_odd_is_told_and_the_rest_is_used(data):
             "its box reaches 8 pixels over the edge of the image: cut off there",
         ),
     } <= told(report)
-    assert report.cut == {"train": 2, "val": 0}
+    assert report.truth.cut == {"train": 2, "val": 0}
     assert any(note.startswith("train: 2 boxes reach over the edge") for note in source.notes)
     assert len(source.truth(source.splits["train"][0])["boxes"]) == 5
     assert report.fatal == []

@@ -275,7 +275,7 @@ def told_by(capsys, *options):
 
 
 def test_results_written_and_read_give_the_same_numbers(run, coco, tmp_path, capsys):
-    from vitreous.tasks.detect.task import NUMBERS
+    from vitreous.tasks.detect.metrics import NUMBERS
 
     path = tmp_path / "new" / "results.json"
     direct = told_by(capsys, run.path, coco)
@@ -435,7 +435,7 @@ def test_what_is_not_a_number_is_not_written(run, coco, tmp_path, capsys, monkey
 
 
 def test_evaluation_is_printed_and_drawn(run, coco, tmp_path, capsys):
-    from vitreous.tasks.detect.task import NUMBERS
+    from vitreous.tasks.detect.metrics import NUMBERS
 
     folder = tmp_path / "figures"
     assert main(["evaluate", str(run.path), str(coco), f"--figures={folder}"]) == 0

@@ -127,7 +127,7 @@ def test_a_view_is_a_part_of_what_is_predicted():
     for size in (WINDOW, (10, 20)):
         image, name = predictor.read(picture(*size))
         view = predictor.view(image, name)
-        (answer,) = predictor.task.infer(predictor.model, [predictor.prepare(image)], [size])
+        (answer,) = predictor.task.infer(predictor.engine, [predictor.prepare(image)], [size])
         with torch.no_grad():
             said = predictor.model(view.values[None])[0].argmax(0)[: size[0], : size[1]]
         assert torch.equal(said, answer.classes.long())

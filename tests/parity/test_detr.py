@@ -10,6 +10,7 @@ from transformers import DetrConfig, DetrForObjectDetection
 from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss, HungarianMatcher
 
 import vitreous
+from vitreous.engines.torch import TorchEngine
 from vitreous.errors import CheckpointError
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
@@ -305,7 +306,9 @@ def test_answers_are_theirs():
         for image, size in zip(images, sizes, strict=True)
     ]
     for got, one in zip(
-        Detect(LabelMap.of_names("abcd")).infer(ours, images, sizes), wanted, strict=True
+        Detect(LabelMap.of_names("abcd")).infer(TorchEngine(ours), images, sizes),
+        wanted,
+        strict=True,
     ):
         assert relative_error(got.scores, one["scores"][got.queries]) < TOLERANCE
         assert torch.equal(got.labels, one["labels"][got.queries])

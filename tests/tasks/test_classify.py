@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from vitreous.data.loader import Mixed
 from vitreous.labels import LabelMap
 from vitreous.layers.head import DistilledOutput
-from vitreous.tasks.classify.task import Classify
+from vitreous.tasks.classify.task import Classify, Mixed
 
 
 def predictions(seed, n=200, classes=7):

@@ -15,11 +15,20 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 import vitreous
+from vitreous.engines.torch import TorchEngine
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
-from vitreous.tasks.detect.boxes import corners, giou, middles, pairwise_giou, to_parts, to_pixels
-from vitreous.tasks.detect.matching import NotFiniteError, costs, match
-from vitreous.tasks.detect.task import NUMBERS, Answer, Detect
+from vitreous.tasks.detect.boxes import (
+    cxcywh_to_xyxy,
+    giou,
+    normalised,
+    to_pixels,
+    xyxy_to_cxcywh,
+)
+from vitreous.tasks.detect.matching import costs, match
+from vitreous.tasks.detect.metrics import NUMBERS, BoxPrediction
+from vitreous.tasks.detect.task import Detect
+from vitreous.tasks.task import NotFiniteError
 
 LABELS = LabelMap.of_names(["cat", "dog", "owl"])
 CLASSES = len(LABELS)
@@ -58,7 +67,7 @@ box = st.tuples(numbers, numbers, numbers, numbers).map(
 def test_giou_is_torchvisions(a, b):
     a, b = torch.tensor(a), torch.tensor(b)
     theirs = torchvision.ops.generalized_box_iou(a, b)
-    torch.testing.assert_close(pairwise_giou(a, b), theirs, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(giou(a[:, None], b), theirs, rtol=1e-5, atol=1e-6)
     n = min(len(a), len(b))
     torch.testing.assert_close(giou(a[:n], b[:n]), theirs.diagonal(), rtol=1e-5, atol=1e-6)
 
@@ -75,17 +84,17 @@ def test_boxes_without_area():
 )
 def test_forms_of_boxes_are_told_apart_and_come_back(boxes, size):
     pixels = torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4)
-    torch.testing.assert_close(corners(middles(pixels)), pixels)
-    torch.testing.assert_close(to_pixels(to_parts(pixels, size), size), pixels)
+    torch.testing.assert_close(cxcywh_to_xyxy(xyxy_to_cxcywh(pixels)), pixels)
+    torch.testing.assert_close(to_pixels(normalised(pixels, size), size), pixels)
     assert torch.equal(
-        torchvision.ops.box_convert(pixels, "xyxy", "cxcywh").isclose(middles(pixels)),
+        torchvision.ops.box_convert(pixels, "xyxy", "cxcywh").isclose(xyxy_to_cxcywh(pixels)),
         torch.ones_like(pixels, dtype=torch.bool),
     )
 
 
 def test_height_and_width_are_not_confused():
     pixels = torch.tensor([[10.0, 20.0, 30.0, 60.0]])  # left, top, right, bottom
-    parts = to_parts(pixels, (80, 40))  # twice as high as wide
+    parts = normalised(pixels, (80, 40))  # twice as high as wide
     torch.testing.assert_close(parts, torch.tensor([[0.5, 0.5, 0.5, 0.5]]))
 
 
@@ -116,7 +125,9 @@ def test_cost_by_hand():
     for query, thing in itertools.product(range(2), range(2)):
         chance = output.logits[0, 0, query].softmax(0)[targets[0]["labels"][thing]]
         a, b = output.boxes[0, 0, query], targets[0]["boxes"][thing]
-        alike = torchvision.ops.generalized_box_iou(corners(a[None]), corners(b[None]))
+        alike = torchvision.ops.generalized_box_iou(
+            cxcywh_to_xyxy(a[None]), cxcywh_to_xyxy(b[None])
+        )
         by_hand = -chance + 5 * (a - b).abs().sum() - 2 * alike
         assert cost[query, thing].item() == pytest.approx(by_hand.item(), rel=1e-5)
 
@@ -177,7 +188,9 @@ def loss_by_hand(logits, boxes, targets, no_object=0.1):
             if number is not None:
                 a, b = boxes[image, query], one["boxes"][number]
                 apart += (a - b).abs().sum().item()
-                alike = torchvision.ops.generalized_box_iou(corners(a[None]), corners(b[None]))
+                alike = torchvision.ops.generalized_box_iou(
+                    cxcywh_to_xyxy(a[None]), cxcywh_to_xyxy(b[None])
+                )
                 missed += 1 - alike.item()
     return weighted / weights, 5 * apart / count, 2 * missed / count
 
@@ -283,12 +296,12 @@ def test_infer_batch_equals_singles_and_speaks_in_pixels_of_the_image():
     model, task = small_detr().eval(), Detect(LABELS)
     images = torch.randn(3, 3, 32, 48)
     sizes = [(32, 48), (320, 480), (100, 30)]
-    together = task.infer(model, images, sizes)
+    together = task.infer(TorchEngine(model), images, sizes)
     with torch.no_grad():
         output = model(images)
     chances = output.logits[-1].softmax(-1)
     for i, size in enumerate(sizes):
-        (alone,) = task.infer(model, [images[i]], [size])
+        (alone,) = task.infer(TorchEngine(model), [images[i]], [size])
         torch.testing.assert_close(alone.boxes, together[i].boxes, rtol=1e-3, atol=1e-3)
         answer = together[i]
         assert answer.size == size
@@ -301,13 +314,15 @@ def test_infer_batch_equals_singles_and_speaks_in_pixels_of_the_image():
             assert box.tolist() == pytest.approx(by_hand, rel=1e-4, abs=1e-4)
             assert score.item() == pytest.approx(chances[i, query, :CLASSES].max().item())
             assert label == chances[i, query, :CLASSES].argmax()
-    mixed = task.infer(model, [images[0], torch.randn(3, 40, 21)], [(32, 48), (40, 21)])
+    mixed = task.infer(
+        TorchEngine(model), [images[0], torch.randn(3, 40, 21)], [(32, 48), (40, 21)]
+    )
     assert [answer.size for answer in mixed] == [(32, 48), (40, 21)]
 
 
 def answer(boxes, labels, scores, size=(100, 200)):
     boxes, scores = torch.tensor(boxes).reshape(-1, 4), torch.tensor(scores)
-    return Answer(boxes, torch.tensor(labels), scores, torch.arange(len(scores)), size)
+    return BoxPrediction(boxes, torch.tensor(labels), scores, torch.arange(len(scores)), size)
 
 
 def test_results():
@@ -396,7 +411,7 @@ def scenes(count=12, seed=0, crowds=True):
         scores = torch.rand(len(labels), generator=random).sort(descending=True).values
         order = torch.randperm(len(labels), generator=random)
         pixels = to_pixels(boxes[order], size)
-        made.append((Answer(pixels, labels[order], scores, order, size), truth))
+        made.append((BoxPrediction(pixels, labels[order], scores, order, size), truth))
     return made
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from torchmetrics.classification import MulticlassJaccardIndex
 
 import vitreous
+from vitreous.engines.torch import TorchEngine
 from vitreous.labels import IGNORED, LabelMap
-from vitreous.tasks.segment.task import Answer, Segment, at_size, dice_loss
+from vitreous.tasks.segment.task import MaskPrediction, Segment, at_size, dice_loss
 from vitreous.tasks.segment.windows import bands, enlarged_rows, ramp, starts, sums
 
 LABELS = LabelMap.of_names(["road", "sky", "tree"])
@@ -25,7 +26,7 @@ def scene(seed, size=(9, 7), ignored=0.2):
     said = torch.randint(0, CLASSES, size, generator=generator)
     mask = torch.randint(0, CLASSES, size, generator=generator)
     mask[torch.rand(size, generator=generator) < ignored] = IGNORED
-    answer = Answer(said.to(torch.int16), torch.full(size, 0.5, dtype=torch.float16))
+    answer = MaskPrediction(said.to(torch.int16), torch.full(size, 0.5, dtype=torch.float16))
     return answer, mask.to(torch.int16)
 
 
@@ -78,19 +79,21 @@ def test_ignored_pixels_count_for_nothing():
     answer, mask = scene(0)
     other = answer.classes.clone()
     other[mask == IGNORED] = 2
-    assert measured([(answer, mask)]) == measured([(Answer(other, answer.confidence), mask)])
+    assert measured([(answer, mask)]) == measured(
+        [(MaskPrediction(other, answer.confidence), mask)]
+    )
 
 
 def test_perfect_masks_give_one():
     _, mask = scene(1)
-    answer = Answer(mask.clamp(min=0), torch.ones(mask.shape, dtype=torch.float16))
+    answer = MaskPrediction(mask.clamp(min=0), torch.ones(mask.shape, dtype=torch.float16))
     result = measured([(answer, mask)])
     assert result["miou"] == result["pixel_accuracy"] == result["mean_accuracy"] == 1.0
 
 
 def test_a_class_that_nobody_has_seen_does_not_lower_the_mean():
     mask = torch.zeros(4, 4, dtype=torch.int16)
-    result = measured([(Answer(mask, torch.ones(4, 4, dtype=torch.float16)), mask)])
+    result = measured([(MaskPrediction(mask, torch.ones(4, 4, dtype=torch.float16)), mask)])
     assert result["miou"] == 1.0
     assert result["classes"]["tree"]["iou"] is None
 
@@ -251,19 +254,21 @@ def test_infer_batch_equals_singles_and_windows():
     task = Segment(LABELS)
     images = torch.randn(3, 3, 16, 16)
     sizes = [(16, 16), (32, 20), (9, 9)]
-    together = task.infer(model, images, sizes)
+    together = task.infer(TorchEngine(model), images, sizes)
     for i, size in enumerate(sizes):
-        (alone,) = task.infer(model, [images[i]], [size])
+        (alone,) = task.infer(TorchEngine(model), [images[i]], [size])
         assert together[i].classes.shape == size
         assert torch.equal(alone.classes, together[i].classes)
-    mixed = task.infer(model, [images[0], torch.randn(3, 40, 21)], [(16, 16), (40, 21)])
+    mixed = task.infer(
+        TorchEngine(model), [images[0], torch.randn(3, 40, 21)], [(16, 16), (40, 21)]
+    )
     assert torch.equal(mixed[0].classes, together[0].classes)
     assert mixed[1].classes.shape == (40, 21)
 
 
 def test_results():
     mask = torch.tensor([[0, 0, 2], [0, 2, 2]], dtype=torch.int16)
-    answer = Answer(mask, torch.full((2, 3), 0.5, dtype=torch.float16))
+    answer = MaskPrediction(mask, torch.full((2, 3), 0.5, dtype=torch.float16))
     labels = LabelMap(("road", "sky", "tree"), (7, 9, 12), ignored=(255,))
     (result,) = Segment(labels).decode([answer], ["a.png"])
     assert result.areas == {"road": 0.5, "tree": 0.5}

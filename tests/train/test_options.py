@@ -17,9 +17,9 @@ from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.run_folder import Run
 from vitreous.tasks.classify.task import Classify
 from vitreous.train.distributed import World
-from vitreous.train.objective import class_weights, sample_weights
 from vitreous.train.recipe import Recipe, find_recipe
 from vitreous.train.run import prepare, train
+from vitreous.train.teacher import sample_weights
 
 SMALL = Recipe(
     model="vit",
@@ -96,10 +96,12 @@ def uneven(tmp_path):
 def test_rare_classes_count_more(uneven):
     source = open_source(uneven)
     names = source.labels.names
-    weights = class_weights(replace(SMALL, class_weights="auto"), source, source.splits["train"])
+    learned = source.splits["train"]
+    task = Classify.for_training(replace(SMALL, class_weights="auto"), source, learned)
+    weights = task.class_weights
     by_name = dict(zip(names, weights.tolist(), strict=True))
     assert by_name == pytest.approx({"few": 40 / (2 * 10), "many": 40 / (2 * 30)})
-    assert class_weights(SMALL, source, source.splits["train"]) is None
+    assert Classify.for_training(SMALL, source, learned).class_weights is None
 
 
 def test_balanced_sampling_draws_classes_equally_often(uneven, tmp_path):

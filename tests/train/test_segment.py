@@ -12,7 +12,7 @@ from train.tiny import mask_folder, train, vitreous_command
 import vitreous
 from vitreous.errors import ConfigError
 from vitreous.run_folder import Run
-from vitreous.train.build_model import task_of
+from vitreous.tasks.segment.task import Segment
 from vitreous.train.distributed import joined
 from vitreous.train.recipe import Recipe
 from vitreous.train.run import prepare
@@ -85,7 +85,7 @@ def test_from_a_classification_run(tmp_path):
     trainer, config, said = prepared(tmp_path, weights=str(first), image_size=(16, 16))
     model = trainer.model
     assert config.task == "segment"
-    assert task_of(model.name) == "segment"
+    assert Segment.takes(model.name)
     assert model.config.encoder == "vit"
     assert model.encoder.config.dim == 16
     state = vitreous.load(first).model.state_dict()
@@ -113,7 +113,7 @@ def test_other_classes_keep_the_decoder(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "vit-ti/16"}, "is made to classify, and .* is data to segment"),
+        ({"model": "vit-ti/16"}, "not made to segment"),
         ({"model": "segmenter-ti/16", "mixup": 0.2}, "mixup = 0.2 is for the task classify"),
         ({"model": "segmenter-ti/16", "randaugment": 5}, "randaugment = 5 is for the task"),
         ({"model": "segmenter-ti/16", "sampler": "balanced"}, "for the task classify"),
@@ -128,9 +128,9 @@ def test_what_does_not_fit_together(tmp_path, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "segmenter-ti/16"}, "is made to segment, and digits is data to classify"),
+        ({"model": "segmenter-ti/16"}, "not made to classify"),
         ({"dice": 1.0}, "dice = 1.0 is for the task segment"),
-        ({"crop": "window"}, "crop = 'window' is for tasks over whole images"),
+        ({"crop": "window"}, "crop = .window. is not for classify"),
     ],
 )
 def test_segmentation_options_for_a_classifier(tmp_path, options, message):

@@ -46,8 +46,8 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.data.check.report import check
     from vitreous.data.formats import open_source
+    from vitreous.tasks.data_check import check
 
     source = open_source(
         arguments.path,
@@ -57,13 +57,8 @@ def run(arguments: Arguments) -> None:
         val_fraction=arguments.val_fraction,
         names=arguments.names,
     )
-    task = task_for(source.truth_kind)
     options = {} if arguments.queries is None else {"queries": arguments.queries}
-    try:
-        truth = task.checker(**options)
-    except TypeError:
-        raise ConfigError(f"--queries {arguments.queries} is not for data to {task.name}") from None
-    report = check(source, truth, max_pixels=arguments.max_pixels, least_classes=task.least_classes)
+    report = check(source, max_pixels=arguments.max_pixels, **options)
     if arguments.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:

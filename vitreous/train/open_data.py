@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vitreous.data.check.report import bad_samples
 from vitreous.data.formats import BUILT_IN, ON_DISK, open_source
 from vitreous.data.formats.files import FileSource
 from vitreous.data.source import Sample, Source
 from vitreous.errors import DataError
 from vitreous.run_folder import Run
 from vitreous.tasks import TASKS, task_for
+from vitreous.tasks.data_check import bad_samples
 from vitreous.train.recipe import Recipe, read_recipe
 
 Log = Callable[[str], None]
@@ -71,8 +71,7 @@ def open_usable(recipe: Recipe, log: Log) -> Source:
     for problem in source.problems:
         log(f"{problem.file}: {problem.what}")
     if recipe.on_bad == "skip":
-        truth = task.checker()
-        bad = bad_samples(source, truth, max_pixels=recipe.max_pixels, channels=recipe.channels)
+        bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
         for problem in bad.values():
             log(f"left out: {problem.file}: {problem.what}")
         source.splits = {

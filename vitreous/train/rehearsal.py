@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vitreous.data.check.report import bad_samples
 from vitreous.data.loader import Batch, train_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem
 from vitreous.labels import LabelMap
 from vitreous.run_folder import Run
-from vitreous.tasks import task_for
+from vitreous.tasks.data_check import bad_samples
 from vitreous.train.distributed import joined
 from vitreous.train.open_data import open_named
 from vitreous.train.recipe import Recipe
@@ -56,8 +55,7 @@ class Rehearsal:
 def dry_run(recipe: Recipe, log: Log) -> Rehearsal:
     """One step of a run that is thrown away, and every image read once."""
     source = open_named(recipe)
-    truth = task_for(source.truth_kind).checker()
-    bad = bad_samples(source, truth, max_pixels=recipe.max_pixels, channels=recipe.channels)
+    bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
     if bad:  # the step is taken with what remains; the run itself would stop, or skip them as well
         recipe = replace(recipe, on_bad="skip")
     images = sum(map(len, source.splits.values()))
