@@ -65,7 +65,6 @@ def run(arguments: Arguments) -> None:
 def _measure(arguments: Arguments, source: Source, split: str) -> dict[str, Any]:
     """Of the model's predictions, or of a file of results."""
     from vitreous.predict import check_split, load
-    from vitreous.tasks import task_for
 
     check_split(source, split)
     if arguments.from_ is not None:
@@ -88,7 +87,6 @@ def _source(arguments: Arguments) -> Source:
     """The run's own data divided as it was for training; other data as it is, nothing held out."""
     from vitreous.data.formats import open_source, same_source
     from vitreous.run_folder import Run
-    from vitreous.tasks import TASKS
     from vitreous.train.open_data import open_usable, stored_recipe
 
     config = Run(arguments.run).read_config()
