@@ -51,18 +51,18 @@ def bad_masks(folder):
         "colour.png": (lambda p: mask(p, colour), r"is in colour, where the number .* is expected"),
         "gray.png": (lambda p: mask(p, gray), "is in colour .of which all are gray: one channel"),
         "clear.png": (lambda p: mask(p, clear), "is transparent in places"),
-        "lossy.png": (lambda p: mask(p, good, format="JPEG"), "is a JPEG, which does not keep the"),
-        "webp.png": (lambda p: mask(p, good, format="WEBP"), "is a WEBP, which does not keep the"),
+        "lossy.png": (lambda p: mask(p, good, format="JPEG"), "is a JPEG, which changes"),
+        "webp.png": (lambda p: mask(p, good, format="WEBP"), "is a WEBP, which changes"),
         "lossy-tiff.png": (
             lambda p: mask(p, colour, format="TIFF", compression="jpeg"),
             "is a TIFF with lossy compression",
         ),
         "part.png": (
             lambda p: tifffile.imwrite(p, np.full((6, 8), 0.5, np.float32)),
-            "has values that are no whole numbers from 0 to 65535",
+            "has values that are not whole numbers from 0 to 65535",
         ),
-        "nan.png": (lambda p: tifffile.imwrite(p, np.full((6, 8), np.nan)), "no whole numbers"),
-        "minus.png": (lambda p: tifffile.imwrite(p, np.full((6, 8), -1, np.int32)), "no whole num"),
+        "nan.png": (lambda p: tifffile.imwrite(p, np.full((6, 8), np.nan)), "not whole numbers"),
+        "minus.png": (lambda p: tifffile.imwrite(p, np.full((6, 8), -1, np.int32)), "not whole num"),
         "channels.png": (
             lambda p: tifffile.imwrite(p, np.zeros((5, 6, 8), np.uint8)),
             "has 5 channels of uint8: a mask has one channel",

@@ -274,7 +274,7 @@ def test_transparent_arrays_are_put_on_white(run, tmp_path):
     expected = predictor(tmp_path / "a.png").scores
     for thing in (array, torch.from_numpy(array).permute(2, 0, 1)):
         assert predictor(thing).scores == pytest.approx(expected, rel=1e-6)
-    with pytest.raises(DataError, match=r"^array: has 5 channels where 3 are wanted"):
+    with pytest.raises(DataError, match=r"^array: has 5 channels, expected 3"):
         predictor(np.zeros((8, 8, 5), np.uint8))
     tifffile.imwrite(tmp_path / "a.tif", np.zeros((5, 8, 8), np.uint8))
     with pytest.raises(DataError, match=rf"^{tmp_path}/a\.tif: has 5 channels"):

@@ -14,9 +14,9 @@ from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
-from vitreous.data.formats.box_records import Box, place, sort_out
-from vitreous.data.formats.builtin import ROOM, _scenes_of
+from vitreous.data.formats.box_source import Box, check_corners, place
 from vitreous.data.formats.scenes import SHAPES
+from vitreous.data.formats.shapes import ROOM, _scenes_of
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
 
@@ -36,9 +36,9 @@ records = st.lists(
 @given(records, st.integers(1, 60), st.integers(1, 60), st.booleans())
 def test_every_box_is_used_told_or_wrong(many, height, width, parts):
     boxes = [Box(f"box {i}", *record) for i, record in enumerate(many)]
-    found = sort_out(boxes, parts=parts)
-    kept, left_out = set(found.kept), {b for b, what in found.told if what.endswith("left out")}
-    wrong = {box for box in boxes if any(w.startswith(f"{box.name}:") for w in found.wrong)}
+    found = check_corners(boxes, normalised=parts)
+    kept, left_out = set(found.kept), {b for b, what in found.remarks if what.endswith("left out")}
+    wrong = {box for box in boxes if any(w.startswith(f"{box.name}:") for w in found.errors)}
     assert kept | left_out | wrong == set(boxes)
     assert len(kept) + len(left_out) + len(wrong) == len(boxes)
     assert len({(b.label, b.corners, b.crowd) for b in kept}) == len(kept)
@@ -47,7 +47,7 @@ def test_every_box_is_used_told_or_wrong(many, height, width, parts):
         usual = all(abs(side) < 1e9 for side in box.corners)
         assert not (usual and left <= right and top <= bottom)
     try:
-        truth, over = place(found.kept, height, width, parts=parts)
+        truth, over = place(found.kept, height, width, normalised=parts)
     except DataError:  # one lies outside
         return
     assert truth["boxes"].shape == (len(found.kept), 4)
@@ -62,7 +62,7 @@ def test_every_box_is_used_told_or_wrong(many, height, width, parts):
 
 def test_boxes_inside_stay_as_they_are():
     boxes = [Box("a", 1, (0, 0, 8, 6)), Box("b", 0, (1.25, 2.5, 3, 4), True)]
-    truth, over = place(sort_out(boxes).kept, 6, 8)
+    truth, over = place(check_corners(boxes).kept, 6, 8)
     assert truth["boxes"].tolist() == [[0, 0, 8, 6], [1.25, 2.5, 3, 4]]
     assert over == [0, 0]
     truth, _ = place([], 6, 8)
@@ -346,7 +346,7 @@ def test_the_oddities_of_bccd_are_named():
     }
     named = {problem.file: problem.what for problem in report.problems}
     for record in ("00338.xml, object 13 (RBC)", "00343.xml, object 4 (RBC)"):  # clicks
-        assert "encloses nothing" in named[f"Annotations/BloodImage_{record}"]
+        assert "has no area" in named[f"Annotations/BloodImage_{record}"]
     for record in ("00113.xml, object 13 (WBC)", "00133.xml, object 10 (Platelets)"):
         assert "are usual for" in named[f"Annotations/BloodImage_{record}"]  # of another class
     for record in ("00020.xml, object 15 (RBC)", "00100.xml, object 3 (RBC)"):  # drawn twice

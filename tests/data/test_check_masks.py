@@ -328,6 +328,6 @@ def test_command_names_bad_masks(data, capsys):
 
 def test_command_takes_the_task(data, capsys):
     assert main(["data", "check", str(data), "--task", "classify"]) == 2
-    assert "ground truth is mask; class is wanted" in capsys.readouterr().err
+    assert "ground truth is mask, not class" in capsys.readouterr().err
     assert main(["data", "check", "digits", "--task", "segment"]) == 2
-    assert "ground truth is class; mask is wanted" in capsys.readouterr().err
+    assert "ground truth is class, not mask" in capsys.readouterr().err

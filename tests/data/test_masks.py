@@ -18,7 +18,7 @@ from mask_files import NAMES, bad_masks, image, mask, pairs
 from PIL import Image
 
 from vitreous.data.decode.masks import read_mask
-from vitreous.data.formats import ON_DISK, PREFIXES, TRUTHS, open_source, same_source
+from vitreous.data.formats import FORMATS, ON_DISK, TRUTHS, open_source, same_source
 from vitreous.data.formats.names import changed_names, mask_labels, with_names
 from vitreous.data.formats.scenes import SHAPES
 from vitreous.data.source import IGNORED, Sample
@@ -111,10 +111,10 @@ def test_images_and_masks_alone_give_some_to_val(tmp_path):
 
 def test_held_out_without_classes_is_one_group():
     samples = [Sample(str(i), f"{i}.png") for i in range(40)]
-    kept, held = hold_out(samples, 0.1, 0, by_class=False)
+    kept, held = hold_out(samples, 0.1, 0, truth_kind="mask")
     assert (len(kept), len(held)) == (36, 4)
     notes = []
-    assert len(with_val({"train": samples}, 0.1, 0, notes, by_class=False)["val"]) == 4
+    assert len(with_val({"train": samples}, 0.1, 0, notes, truth_kind="mask")["val"]) == 4
     assert notes == ["val: 4 images held out from train (10%, seed 0)"]
 
 
@@ -137,7 +137,7 @@ def test_pascal_voc(tmp_path):
     assert told in source.notes
     with pytest.raises(DataError, match=r"nowhere\.jpg: is in val\.txt, but there is no such"):
         source.truth(source.splits["val"][1])
-    assert set(source.unmasked) == {"JPEGImages/nowhere.jpg"}, "the boxes' image is not asked for"
+    assert set(source.unpaired) == {"JPEGImages/nowhere.jpg"}, "the boxes' image is not asked for"
     (lists / "train.txt").unlink()
     (lists / "val.txt").unlink()
     assert (
@@ -158,7 +158,7 @@ def test_cityscapes_has_more_than_masks_among_the_masks(tmp_path):
         mask(tmp_path / "gtFine" / "train" / "x" / f"x_gtFine_{other}.png")
     (tmp_path / "gtFine" / "train" / "x" / "x_gtFine_polygons.json").write_text("{}")
     source = opened(tmp_path, val_fraction=0)
-    assert (len(source.splits["train"]), source.problems, source.unmasked) == (1, [], {})
+    assert (len(source.splits["train"]), source.problems, source.unpaired) == (1, [], {})
     assert any("2 files beside the masks show something else" in note for note in source.notes)
 
 
@@ -177,16 +177,16 @@ def test_what_has_no_partner(data):
     image(train / "images" / "1.png")
     source = opened(data)
     assert [(p.file, p.what, p.fatal) for p in source.problems] == [
-        ("train/masks/orphan.png", "is a mask without an image", False)
+        ("train/masks/orphan.png", "there is no image for this mask", False)
     ]
     assert "4 images have no mask or several: train/images/0.jpg …" in source.notes
     said = {
         "train/images/lost.jpg": "has no mask: looked for train/masks/lost.png and the like",
         "train/images/0.jpg": "has 2 masks, train/masks/0.png and train/masks/0_mask.png: keep one",
-        "train/images/1.jpg": "has the name of train/images/1.png too: whose is the mask?",
-        "train/images/1.png": "has the name of train/images/1.jpg too: whose is the mask?",
+        "train/images/1.jpg": "has the same name as train/images/1.png: whose is the mask?",
+        "train/images/1.png": "has the same name as train/images/1.jpg: whose is the mask?",
     }
-    assert source.unmasked == said
+    assert source.unpaired == said
     for sample in source.splits["train"]:
         with pytest.raises(DataError, match=f"^{data}/{sample.id}: {re.escape(said[sample.id])}"):
             source.truth(sample)
@@ -249,10 +249,10 @@ def test_names_that_are_not_utf8(tmp_path):
 
 def test_the_task_must_fit_the_data(data, tmp_path):
     assert opened(data, truth="mask").truth_kind == "mask"
-    with pytest.raises(DataError, match=r"masks.* ground truth is mask; class"):
+    with pytest.raises(DataError, match=r"masks.* ground truth is mask, not class"):
         opened(data, truth="class")
     for name in ("digits", "torchvision:MNIST"):
-        with pytest.raises(DataError, match="ground truth is class; mask"):
+        with pytest.raises(DataError, match="ground truth is class, not mask"):
             open_source(name, truth="mask")
     with pytest.raises(ConfigError, match=r"'masc'.*did you mean 'mask'"):
         open_source("shapes", truth="masc")
@@ -261,7 +261,7 @@ def test_the_task_must_fit_the_data(data, tmp_path):
         == open_source("digits", truth="class").truth_kind
         == "class"
     )
-    assert set(TRUTHS) == {*PREFIXES, "digits"}
+    assert {truth for format in FORMATS.values() for truth in format.truths} == set(TRUTHS)
 
 
 def test_the_same_data_under_other_names(data):
@@ -399,7 +399,7 @@ def test_an_image_that_is_turned_has_an_upright_mask(tmp_path, end):
     sample = source.splits["train"][0]
     assert source.image(sample).shape[1:] == source.truth(sample).shape == (8, 6)
     mask(tmp_path / "masks" / "1.png", np.zeros((6, 8), np.uint8))
-    said = r"1\.png: is 6x8 .*is 8x6 when it is turned as EXIF says \(orientation 6\)"
+    said = r"1\.png: is 6x8 .*is 8x6 .*orientation 6"
     with pytest.raises(DataError, match=said):
         source.truth(sample)
 
@@ -410,7 +410,7 @@ def test_a_turn_that_sizes_do_not_tell_is_refused(tmp_path, orientation, size):
     values = mask(tmp_path / "masks" / "1.png", np.zeros(size, np.uint8))
     source = opened(tmp_path, val_fraction=0)
     sample = source.splits["train"][0]
-    with pytest.raises(DataError, match=r"masks/1\.png: its image .*1\.jpg is turned by what EXIF"):
+    with pytest.raises(DataError, match=r"masks/1\.png: .*its image .*1\.jpg .*orientation"):
         source.truth(sample)
     values[0, 0] = 3  # a mask that says how it lies is turned as the image is
     mask(tmp_path / "masks" / "1.png", values, **turned(orientation))
@@ -457,14 +457,14 @@ def test_names_of_colours(tmp_path, name, content):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", {"0": "sky", "#000000": "road"}, "has both ids and colours"),
+        ("a.json", {"0": "sky", "#000000": "road"}, "ids and colours"),
         ("a.json", {"sky": "0"}, r"'sky' is neither the value of a pixel, from 0 to 65535, nor a"),
         ("a.json", {"70000": "a"}, "'70000' is neither the value"),
         ("a.json", {"01": "a"}, "'01' is neither the value"),
         ("a.json", {"#fff": "a"}, "'#fff' is neither"),
         ("a.json", {"0": 5}, "expected an object from ids to names"),
         ("a.json", "3", "expected an object from ids to names"),
-        ("a.json", '{"0": "a", "0": "b"}', "'0' is there twice"),
+        ("a.json", '{"0": "a", "0": "b"}', "'0' twice"),
         ("a.json", {"#00000A": "a", "#00000a": "b"}, "same id: #00000a"),
         ("a.json", {"0": "a", "1": "a"}, "two classes have the same name: a"),
         ("a.json", {"0": None}, "there are no classes"),
@@ -557,7 +557,7 @@ def test_without_names_every_value_is_a_class(data):
         mask(path, np.full((6, 8), (7, 0, 12)[i], np.uint8))
     source = open_source(data)
     assert source.labels == LabelMap(("0", "7", "12"), (0, 7, 12))
-    (note,) = [note for note in source.notes if "called by their numbers" in note]
+    (note,) = [note for note in source.notes if "--names FILE" in note]
     assert '{"0": "…", "7": "…", "12": "…"}' in note
     (data / "val" / "masks" / "0.png").write_bytes(b"")
     assert open_source(data).labels.external == (0, 7), "what cannot be read is told when it is"

@@ -9,10 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from problem_facts import assert_problems
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source, same_source
-from vitreous.data.formats.yolo_text import read_data
+from vitreous.data.formats.yolo_text import read_data_yaml
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
 
@@ -47,10 +48,6 @@ def data(tmp_path):
 
 def opened(path, **options):
     return open_source(path, **{"val_fraction": 0, **options})
-
-
-def told(source):
-    return {(problem.file, problem.what) for problem in source.problems}
 
 
 def ids(source):
@@ -196,7 +193,7 @@ def test_names_of_classes(tmp_path):
     ignoring = opened(tmp_path, names={"1": None})
     assert ignoring.labels.names == ("cat",)
     assert ignoring.truth(ignoring.splits["train"][0])["boxes"].shape == (0, 4)
-    assert "1 objects of 1 are not used: the names file says null" in ignoring.notes
+    assert "1 objects of 1 are ignored: the names file has null" in ignoring.notes
     text(tmp_path / "classes.txt", "cow\ndog\n")
     with pytest.raises(DataError, match=r"classes\.txt and .*classes\.txt name the classes diff"):
         opened(tmp_path)
@@ -252,9 +249,9 @@ def test_what_has_no_partner(data):
     text(data / "labels" / "train" / "orphan.txt", "0 0.5 0.5 0.5 0.5")
     Image.new("L", (4, 4)).save(data / "images" / "train" / "a.png")
     source = opened(data)
-    assert told(source) == {("labels/train/orphan.txt", "is a label file without an image")}
+    assert_problems(source.problems, [("labels/train/orphan.txt", "no image")])
     assert set(bad_samples(source)) == {"images/train/a.jpg", "images/train/a.png"}
-    with pytest.raises(DataError, match=r"a\.jpg: has the name of images/train/a\.png too: whose"):
+    with pytest.raises(DataError, match=r"a\.jpg: has the same name as images/train/a\.png"):
         source.truth(source.splits["train"][0])
 
 
@@ -263,20 +260,20 @@ def test_what_has_no_partner(data):
 
 POLYGON = "0 0.1 0.1 0.9 0.1 0.9 0.9"
 BAD_LINES = {
-    "too few": ("0 0.5 0.5 0.5", "line 2: has 4 numbers, where 5 are expected: class, centre x"),
+    "too few": ("0 0.5 0.5 0.5", "line 2: has 4 numbers, expected 5: class, centre x"),
     "a score": ("0 0.5 0.5 0.5 0.5 0.9", "line 2: has 6 numbers.* they are predictions"),
-    "a polygon": (POLYGON, "line 2: has 7 numbers.* They are polygons .segmentation. or turned"),
+    "a polygon": (POLYGON, "line 2: has 7 numbers.* They are polygons .segmentation. or rotated"),
     "a turned box": (f"{POLYGON} 0.1 0.9", "line 2: has 9 numbers.* They are polygons"),
-    "words": ("cat 0.5 0.5 0.5 0.5", "line 2: 'cat' is no number"),
-    "commas": ("0,0.5,0.5,0.5,0.5", "line 2: has 1 numbers, where 5 are expected"),
-    "not a number": ("0 0.5 nan 0.5 0.5", "line 2: 'nan' is no number"),
-    "infinite": ("0 0.5 inf 0.5 0.5", "line 2: 'inf' is no number"),
-    "half a class": ("0.5 0.5 0.5 0.5 0.5", "line 2: the class is 0.5, where a whole number from"),
-    "a class below zero": ("-1 0.5 0.5 0.5 0.5", "line 2: the class is -1, where a whole number"),
+    "words": ("cat 0.5 0.5 0.5 0.5", "line 2: 'cat' is not a number"),
+    "commas": ("0,0.5,0.5,0.5,0.5", "line 2: has 1 numbers, expected 5"),
+    "not a number": ("0 0.5 nan 0.5 0.5", "line 2: 'nan' is not a number"),
+    "infinite": ("0 0.5 inf 0.5 0.5", "line 2: 'inf' is not a number"),
+    "half a class": ("0.5 0.5 0.5 0.5 0.5", "line 2: the class is 0.5, expected"),
+    "a class below zero": ("-1 0.5 0.5 0.5 0.5", "line 2: the class is -1, expected"),
     "an unknown class": ("7 0.5 0.5 0.5 0.5", "line 2: class 7 has no name, the last .* is 1"),
-    "pixels": ("0 20 10 15 12", r"line 2: centre x is 20, not a part .* 1: are these pixels\?"),
-    "beyond 1": ("0 0.5 1.01 0.5 0.5", "line 2: centre y is 1.01, not a part of the image from 0"),
-    "negative": ("0 0.5 0.5 -0.5 0.5", "line 2: width is -0.5, not a part of the image from 0 t"),
+    "pixels": ("0 20 10 15 12", r"line 2: centre x is 20, .* 1.*: are these pixels\?"),
+    "beyond 1": ("0 0.5 1.01 0.5 0.5", "line 2: centre y is 1.01, expected 0 to 1"),
+    "negative": ("0 0.5 0.5 -0.5 0.5", "line 2: width is -0.5, expected 0 to 1"),
 }
 
 
@@ -338,27 +335,20 @@ def test_what_is_odd_is_told_and_the_rest_is_used(data):
     put(data, "a", "\n".join([*lines[:4], *lines[5:]]), "images/train", "labels/train")
     source = opened(data)
     report = check(source)
-    assert {
-        ("labels/train/a.txt, line 2", "has the class and the box of line 1: left out"),
-        (
-            "labels/train/a.txt, line 3",
-            "has the box of line 1, which is of another class: both are used",
-        ),
-        (
-            "labels/train/a.txt, line 4",
-            "its box encloses nothing (left 0.5, top 0.25, right 0.5, bottom 0.75): left out",
-        ),
-        (
-            "labels/train/a.txt, line 6",
-            "its box reaches 8 pixels over the edge of the image: cut off there",
-        ),
-    } <= told(report)
+    facts = {
+        2: "line 1: left out",
+        3: "line 1, .*both are used",
+        4: "no area .*left 0.5, top 0.25.*left out",
+        6: "8 pixels over the edge",
+    }
+    expected = [(f"labels/train/a.txt, line {line}", fact) for line, fact in facts.items()]
+    assert_problems(report.problems, expected, more=True)
     assert report.truth.cut == {"train": 2, "val": 0}
     assert any(note.startswith("train: 2 boxes reach over the edge") for note in source.notes)
     assert len(source.truth(source.splits["train"][0])["boxes"]) == 5
     assert report.fatal == []
     put(data, "a", lines[4], "images/train", "labels/train")
-    with pytest.raises(DataError, match="line 1: nothing of its box is in the image of 20x40"):
+    with pytest.raises(DataError, match="line 1: its box is outside the image of 20x40"):
         opened(data).truth(source.splits["train"][0])
 
 
@@ -367,7 +357,7 @@ def test_images_that_exif_turns_are_refused(data):
     exif[0x0112] = 6
     image(data / "images" / "train" / "a.jpg", exif=exif)
     source = opened(data)
-    said = r"a\.txt: the image is turned by what EXIF says \(orientation 6\), and nothing tells"
+    said = r"a\.txt: EXIF .*\(orientation 6\)"
     with pytest.raises(DataError, match=said):
         source.truth(source.splits["train"][0])
 
@@ -384,25 +374,28 @@ def test_images_that_exif_turns_are_refused(data):
         ("names: [a", "is not YAML"),
         ("\tnames: a", "is not YAML"),
         ("a: \x01", "is not YAML"),
-        ("names: [a]", "says no folder of images for train, val or test"),
-        ("train:\nval:\nnames: [a]", "says no folder of images"),
-        ("train: images/train\ntrain: images/val\nnames: [a]", "line 2: 'train' is there twice"),
+        ("names: [a]", "has no folder of images for train, val or test"),
+        ("train:\nval:\nnames: [a]", "has no folder of images"),
+        ("train: images/train\ntrain: images/val\nnames: [a]", "line 2: 'train' occurs twice"),
         ("train: {a: b}\nnames: [a]", "train: expected a folder of images, or a list of folders"),
         ("train: nowhere\nnames: [a]", r"train: there is no .*/nowhere$"),
         ("path: [a]\ntrain: images/train", "path: expected a folder"),
         ("train: images/train\nnames: cat", "names: expected a list of names"),
         ("train: images/train\nnames: [a, [b]]", "names: no name for class 1"),
         ("train: images/train\nnames: [a, '']", "names: no name for class 1"),
-        ("train: images/train\nnames: {x: a}", "names: 'x' is not a number of a class"),
-        ("train: images/train\nnames: {0: a, 00: b}", "names: '00' is not a number of a class, or"),
+        ("train: images/train\nnames: {x: a}", "names: 'x' is not the number of a class"),
+        (
+            "train: images/train\nnames: {0: a, 00: b}",
+            "names: '00' is not the number of a class, or",
+        ),
         ("train: images/train\nnames: [a, a]", "two classes have the same name: a"),
-        ("train: images/train\nnc: 3\nnames: [a, b]", "nc says 3 classes, but names has 2"),
+        ("train: images/train\nnc: 3\nnames: [a, b]", "nc is 3, but names has 2"),
         ("train: images/train\nnc: many", "nc: expected the number of classes, not 'many'"),
         ("train: images/train\nnc: 99999999999999", "nc: expected the number of classes"),
         ("a: &a [x]\nb: [*a, *a]\ntrain: images/train", r"line 2: has an alias \(\*a\): write the"),
         ("train: &t images/train\nval: *t", r"line 2: has an alias \(\*t\)"),
         ("train: images/train\n? [a, b]\n: c", "line 2: expected a name before the colon"),
-        ("[" * 100_000, "line 1: has values in values, more than 10 deep"),
+        ("[" * 100_000, "line 1: .*nested more than 10 deep"),
         ("a: " + "x" * 1_000_000, "is longer than 1,000,000 characters"),
     ],
 )
@@ -418,7 +411,7 @@ def test_data_yaml_that_cannot_be_used(data, content, message):
 def test_data_yaml_runs_nothing(data):
     content = "train: images/train\nnames: !!python/object/apply:os.system ['touch hacked']\n"
     path = text(data / "data.yaml", content + "download: https://a.b/c.zip\n")
-    assert read_data(str(path)).names == {0: "touch hacked"}, "a list, whatever it asks for"
+    assert read_data_yaml(str(path)).names == {0: "touch hacked"}, "a list, whatever it asks for"
     assert not (data / "hacked").exists()
 
 
@@ -456,10 +449,10 @@ def test_command(data, capsys):
     assert main(["data", "check", str(data / "data.yaml")]) == 2
     out = capsys.readouterr().out
     assert f"{data}/data.yaml: detect, read as yolo" in out
-    assert "  fatal  labels/train/b.txt: line 2: has 3 numbers, where 5 are expected" in out
+    assert "  fatal  labels/train/b.txt: line 2: has 3 numbers, expected 5" in out
     assert "  note   {}: class 'dog' has no objects at all".format(data / "data.yaml") in out
     assert main(["data", "check", str(data), "--task", "segment"]) == 2
-    assert "ground truth is boxes; mask is wanted" in capsys.readouterr().err
+    assert "ground truth is boxes, not mask" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -467,7 +460,7 @@ def test_command(data, capsys):
     [
         ("names: [cat, dog\n", r"data\.yaml: is not YAML"),
         ("!!python/object/apply:os.system [ls]\n", r"data\.yaml: is not YOLO's data"),
-        ("names: [cat, dog]\n", r"data\.yaml: says no folder of images"),
+        ("names: [cat, dog]\n", r"data\.yaml: has no folder of images"),
         (
             "train: images/train\nnames: [cat, cat]\n",
             r"data\.yaml: names: two classes have the same name: cat",

@@ -59,7 +59,7 @@ def paths_of(named: tuple[str, ...], complain: Complain) -> Iterator[str]:
 
 def _inside(folder: str, complain: Complain) -> list[str]:
     """The images that training would see there; a folder in it that cannot be read is told."""
-    from vitreous.data.formats.folder import Scan
+    from vitreous.data.formats.files import Scan
 
     scan = Scan()
     found = _ordered(scan.images(folder))

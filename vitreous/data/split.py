@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
-from vitreous.data.source import Sample
+from vitreous.data.source import SPLITS, Sample
 from vitreous.errors import ConfigError, DataError
 
 VAL_FRACTION = 0.1
-"""What sources hold out unless they are told."""
+"""The part of train that is held out as val by default."""
 
 
 def draw(seed: int, id: str) -> int:
@@ -23,22 +23,26 @@ def draw(seed: int, id: str) -> int:
 
 
 def hold_out(
-    samples: Sequence[Sample], fraction: float, seed: int, *, by_class: bool = True
+    samples: Sequence[Sample], fraction: float, seed: int, *, truth_kind: str = "class"
 ) -> tuple[list[Sample], list[Sample]]:
-    """(kept, held out), both in the order given; each class gives its share.
+    """(kept, held out), both in the order given; each class, or set of labels, gives its share.
 
-    A class of at least two samples gives at least one and keeps at least one. Without `by_class`,
-    where an image is not of one class, all samples are treated as one.
+    class: a class of at least two samples gives at least one and keeps at least one.
+    labels: sets of labels that are too rare to give one are drawn from together.
+    mask, boxes: an image is not of one class; all samples are drawn from together.
     """
     if not 0 <= fraction < 1:
         raise ConfigError(f"val_fraction = {fraction}: expected a part, from 0 to below 1")
     if not fraction:
         return list(samples), []
-    classes: dict[int, list[Sample]] = defaultdict(list)
+    groups: dict[Hashable, list[Sample]] = defaultdict(list)
     for sample in samples:
-        classes[sample.target if by_class else 0].append(sample)
+        groups[sample.target if truth_kind in ("class", "labels") else None].append(sample)
+    if truth_kind == "labels":
+        rare = [target for target, members in groups.items() if fraction * len(members) < 1]
+        groups[None] = [sample for target in rare for sample in groups.pop(target)]
     held: set[str] = set()
-    for members in classes.values():
+    for members in groups.values():
         count = min(max(round(fraction * len(members)), 1), len(members) - 1)
         members.sort(key=lambda sample: (draw(seed, sample.id), sample.id))
         held.update(sample.id for sample in members[:count])
@@ -52,22 +56,23 @@ def with_val(
     seed: int,
     notes: list[str],
     *,
-    by_class: bool = True,
+    truth_kind: str = "class",
 ) -> dict[str, Sequence[Sample]]:
     """The splits in their usual order, with a val of their own or one held out from train."""
     if "val" not in splits and "train" in splits:
-        kept, held = hold_out(splits["train"], fraction, seed, by_class=by_class)
+        kept, held = hold_out(splits["train"], fraction, seed, truth_kind=truth_kind)
         if held:
             splits = {**splits, "train": kept, "val": held}
-            part = f"{fraction:.0%}{' of each class' if by_class else ''}"
+            of_each = {"class": " of each class", "labels": " of each set of labels"}
+            part = f"{fraction:.0%}{of_each.get(truth_kind, '')}"
             notes.append(f"val: {len(held)} images held out from train ({part}, seed {seed})")
     elif "val" in splits and fraction != VAL_FRACTION:
         notes.append(f"val_fraction = {fraction:g} is not used: the data has a val of its own")
-    return {name: splits[name] for name in ("train", "val", "test") if name in splits}
+    return {name: splits[name] for name in SPLITS if name in splits}
 
 
 def check_apart(splits: dict[str, list[Sample]], name: str) -> None:
-    """An image belongs to one split: what is learned must not be what is tested."""
+    """An image belongs to one split: a model must not be tested on what it was trained on."""
     seen: dict[str, str] = {}
     for split, samples in splits.items():
         for sample in samples:

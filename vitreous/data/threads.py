@@ -1,4 +1,4 @@
-"""The same for many files, in threads: decoders leave Python's lock."""
+"""Reads many files in threads: image decoders release Python's lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHUNK = 64
 def in_threads(
     function: Callable[[T], R], items: Sequence[T], what: str, workers: int | None = None
 ) -> list[R]:
-    """What `function` makes of each item, in their order; `what` is said beside the progress."""
+    """`function(item)` for each item, in their order; `what` is shown beside the progress bar."""
     chunks = [items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK)]
 
     def work(chunk: Sequence[T]) -> list[R]:
@@ -27,18 +27,18 @@ def in_threads(
     results: list[R] = []
     pool = ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1))
     with warnings.catch_warnings():
-        # Pillow's remarks name no file; what matters in them is found and said here.
+        # Pillow's warnings name no file; the data check reports what matters in them.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         try:
             for part in _progress(pool.map(work, chunks), len(items), what):
                 results += part
-        finally:  # Ctrl-C does not wait for all that has not begun
+        finally:  # on Ctrl-C, drop what has not started
             pool.shutdown(cancel_futures=True)
     return results
 
 
 def _progress(parts: Iterable[list[R]], total: int, what: str) -> Iterable[list[R]]:
-    """A bar on stderr, where somebody can see it."""
+    """A progress bar on stderr, if it is a terminal."""
     if not sys.stderr.isatty():
         yield from parts
         return

@@ -1,10 +1,10 @@
-"""One image file as a tensor, as it was meant to be seen: (c, h, w), nothing rescaled.
+"""One image file as a tensor, as it is meant to be displayed: (c, h, w), nothing rescaled.
 
-What comes out is uint8, uint16 or float32, as stored. Grayscale has one channel; palettes, CMYK and
+The result is uint8, uint16 or float32, as stored. Grayscale has one channel; palettes, CMYK and
 YCbCr become RGB; EXIF rotation is applied. Of an animation or a file with pages, the first is read,
-unless a TIFF says that its pages are the channels of one image.
+unless a TIFF declares its pages to be the channels of one image.
 Transparent images are put on white: that is what paper, browsers and viewers show behind them,
-while the colour stored under full transparency is arbitrary, often black, and never seen.
+while the colour stored under full transparency is arbitrary, often black, and never displayed.
 
 Files may come from anywhere, so only some formats are tried, and the number of pixels is read from
 the header and limited before anything is decoded.
@@ -37,7 +37,7 @@ EXTENSIONS = (
 )
 MAX_PIXELS = 50_000_000
 
-# What people have in place of an image, by the first bytes.
+# Other files that are often found in place of an image, by their first bytes.
 _KNOWN_OTHERS = (
     (b"<!doctype html", "is an HTML page, not an image: was it a download that failed?"),
     (b"<html", "is an HTML page, not an image: was it a download that failed?"),
@@ -48,6 +48,7 @@ _KNOWN_OTHERS = (
     (b"8bps", "is a Photoshop file: convert it to PNG or TIFF"),
     (b"pk\3\4", "is a ZIP archive: unpack it"),
 )
+_SWAPPED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 _PNG_EXIF = (b"eXIf", b"type exif", b"adobe.xmp")
 _DAMAGED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"II*\0", b"MM\0*", b"RIFF", b"BM")
 
@@ -60,7 +61,7 @@ def read_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Tensor:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to read; whatever is wrong with it is an error that begins with the path."""
+    """A file to read; whatever is wrong with it is a DataError that begins with the path."""
     name = shown(path)
     try:
         if not stat.S_ISREG(mode := os.stat(path).st_mode):
@@ -95,12 +96,12 @@ def decode(file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS) -> Tensor
 
 @contextmanager
 def decoding(file: BinaryIO, name: str, max_pixels: int) -> Iterator[bytes]:
-    """Gives the first bytes of a file; what goes wrong with the others is a DataError."""
+    """Gives the first bytes of a file. Whatever goes wrong inside is a DataError."""
     head = file.read(64)
     file.seek(0)
     if not head:
         raise DataError(f"{name}: the file is empty")
-    # Damaged bytes make decoders fail in ways that nobody can list (struct.error, KeyError,
+    # Damaged bytes make decoders fail in too many ways to list (struct.error, KeyError,
     # SyntaxError, zlib.error …); all of them mean the same to the user.
     try:
         yield head
@@ -176,47 +177,78 @@ def as_channels(image: Tensor, channels: int) -> Tensor:
 
 
 def can_be(have: int, channels: int) -> bool:
-    """Whether `as_channels` can make the one of the other."""
+    """Whether `as_channels` can convert one into the other."""
     return have == channels or {have, channels} == {1, 3}
 
 
 def other_channels(have: int, channels: int) -> str:
-    """What is wrong with an image that `as_channels` cannot use."""
-    return f"has {have} channels where {channels} are wanted: only 1 and 3 can be exchanged"
+    """The error for an image that `as_channels` cannot convert."""
+    return (
+        f"has {have} channels, expected {channels}: only 1 and 3 can be converted into each other"
+    )
 
 
 def without_alpha(image: Tensor) -> Tensor:
-    """(4, h, w) of whole numbers, as seen on white: (3, h, w)."""
+    """(4, h, w) of whole numbers with alpha, as seen on white: (3, h, w)."""
     pixels = over_white(image.permute(1, 2, 0).numpy())
     return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
-def seen_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, int]:
-    """Height and width that `read_image` gives, and the orientation by which it turns the image.
+def displayed_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, int]:
+    """Height and width that `read_image` gives, and the EXIF orientation that it applies.
 
-    Only headers are read, as far as they say it.
+    Only headers are read where they are enough.
     """
     with opened(path) as file, decoding(file, shown(path), max_pixels) as head:
         if tiff.is_tiff(head):
-            turned = tiff.orientation(file)
+            orientation = tiff.orientation(file)
             file.seek(0)
             height, width = decode(file, shown(path), max_pixels=max_pixels).shape[1:]
-            return height, width, turned
+            return height, width, orientation
         # Pillow decodes a whole PNG to find EXIF, which may come last.
         data = file.read() if head.startswith(b"\x89PNG") else b""
         plain = bool(data) and not any(mark in data for mark in _PNG_EXIF)
         file.seek(0)
         with Image.open(file, formats=FORMATS) as image:
             check_size(image, shown(path), max_pixels)
-            turned = 1 if plain else orientation_of(image) or 1
+            orientation = 1 if plain else orientation_of(image) or 1
             width, height = image.size
-            return (width, height, turned) if turned in (5, 6, 7, 8) else (height, width, turned)
+            if orientation in _SWAPPED:
+                height, width = width, height
+            return height, width, orientation
+
+
+def size_mismatch(
+    labelled: tuple[int, int] | None,
+    displayed: tuple[int, int],
+    orientation: int,
+    what: str,
+    image: str = "the image",
+) -> str:
+    """The error where a mask or boxes may be for another image than the one that is read, or "".
+
+    labelled: the height and width that they are for, where known. displayed, orientation: as
+    `displayed_size` gives them. what: `the mask is`, `the boxes are for`.
+    """
+    height, width = displayed
+    if labelled is not None and labelled != displayed:
+        rotated = f" after EXIF's rotation (orientation {orientation})" if orientation != 1 else ""
+        return (
+            f"{what} {labelled[0]}x{labelled[1]} (height x width), but {image} is "
+            f"{height}x{width}{rotated}"
+        )
+    if orientation == 1 or (labelled and orientation in _SWAPPED and height != width):
+        return ""
+    return (
+        f"EXIF rotates {image} (orientation {orientation}), and nothing tells whether the labels "
+        "are for the image as stored or as displayed: save it upright, without EXIF"
+    )
 
 
 def unread_pages(path: str) -> int:
     """How many pages or frames a file has of which only the first is read; 0 where all is read.
 
-    JPEGs are not asked: what cameras put behind the first picture is a preview of it.
+    JPEGs are left out: what cameras store behind the first picture is a preview of it.
     """
     try:
         with open(path, "rb") as file:
@@ -229,7 +261,7 @@ def unread_pages(path: str) -> int:
             with Image.open(file, formats=("GIF", "WEBP", "PNG")) as image:
                 frames: int = getattr(image, "n_frames", 1)
                 return frames if frames > 1 else 0
-    except Exception:  # what is damaged behind the first page is not read anyway
+    except Exception:  # later pages may be damaged, but they are not read
         return 0
 
 
@@ -264,7 +296,7 @@ def _pixels(
     """(h, w, c), upright and without transparency."""
     check_size(image, name, max_pixels)
     image.load()
-    orientation = orientation_of(image) or 1  # only now: loading a TIFF turns it, and says so
+    orientation = orientation_of(image) or 1  # only now: loading a TIFF rotates it and resets EXIF
     if deep_png is not None:
         deep_png.seek(0)
         pixels = png16.read(deep_png)
@@ -304,16 +336,16 @@ def check_size(image: Image.Image, name: str, max_pixels: int) -> None:
 
 
 def orientation_of(image: Image.Image) -> int | None:
-    """How EXIF says that an image is turned, 1 to 8; None where it says nothing."""
+    """The EXIF orientation, 1 to 8; None where there is none."""
     try:
         value = image.getexif().get(0x0112)
-    except Exception:  # damaged EXIF says nothing about the pixels, which may be whole
+    except Exception:  # with damaged EXIF the pixels may still be fine
         return None
     return value if isinstance(value, int) else None
 
 
 def _too_many(name: str, size: str, max_pixels: int) -> str:
-    return f"{name}: too many pixels: {size}, where at most {max_pixels:,} are allowed"
+    return f"{name}: too many pixels: {size}, at most {max_pixels:,} are allowed"
 
 
 def _not_an_image(head: bytes) -> str:

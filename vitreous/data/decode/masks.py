@@ -1,8 +1,8 @@
 """One mask file as the class of every pixel.
 
-`images.py` shows pictures as they are meant to be seen; a mask is meant to be counted. So the index
-into a palette is the value and never its colour, few bits are not stretched to bytes, and nothing
-is blended. Formats that change values on the way, as JPEG does, are refused.
+`images.py` reads pictures as they are displayed; in a mask the stored values count. So the index
+into a palette is the value, not its colour; values of few bits are not stretched to bytes; nothing
+is blended. Formats with lossy compression, such as JPEG, are refused.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ from vitreous.data.decode.images import (
     MAX_PIXELS,
     check_size,
     decoding,
+    displayed_size,
     opened,
     orientation_of,
-    seen_size,
     shown,
+    size_mismatch,
 )
 from vitreous.data.decode.pixels import upright
-from vitreous.data.formats.names import LARGEST_ID
 from vitreous.data.source import IGNORED
 from vitreous.errors import DataError
 from vitreous.labels import External, LabelMap
+
+LARGEST_ID = 65535
+"""The largest value of a pixel that can be a class: masks have 8 or 16 bits."""
 
 _EXACT = ("PNG", "TIFF", "BMP", "GIF")
 _LOSSY_TIFF = ("jpeg", "tiff_jpeg", "webp")
 _STRETCHED = {"L;2": 85, "L;4": 17}  # what Pillow multiplies values of 2 and 4 bits with
 _UNKNOWN = -2  # neither a class nor ignored
-_TOLD = 6  # values that an error lists
+_LISTED = 6  # values in an error
 
 
 class Mask(NamedTuple):
@@ -46,7 +49,7 @@ class Mask(NamedTuple):
     values: NDArray[Any]
     """(h, w) of uint8 or uint16, or (h, w, 3) of uint8: colours."""
     orientation: int | None
-    """How EXIF says that it was turned, which has been done; None where it says nothing."""
+    """That EXIF gives, and that has been applied; None where there is none."""
 
 
 def read_classes(
@@ -54,7 +57,16 @@ def read_classes(
 ) -> Tensor:
     """(h, w) of int16: the class of every pixel of the file `image`, or IGNORED."""
     mask = read_mask(path, max_pixels=max_pixels)
-    _check_fits(mask, shown(path), image, max_pixels)
+    height, width, orientation = displayed_size(image, max_pixels=max_pixels)
+    mismatch = size_mismatch(
+        (mask.values.shape[0], mask.values.shape[1]),
+        (height, width),
+        orientation if mask.orientation is None else 1,
+        "is",
+        f"its image {shown(image)}",
+    )
+    if mismatch:
+        raise DataError(f"{shown(path)}: {mismatch}")
     return to_classes(mask.values, labels, shown(path))
 
 
@@ -62,10 +74,10 @@ def read_mask(path: str, *, max_pixels: int = MAX_PIXELS) -> Mask:
     """The values as stored. An error begins with the path."""
     name = shown(path)
     with opened(path) as file, decoding(file, name, max_pixels) as head:
-        said = tiff.orientation(file) if tiff.is_tiff(head) else None
+        of_tiff = tiff.orientation(file) if tiff.is_tiff(head) else None
         if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
             values = tiff.read(file, name, max_pixels)
-            return Mask(_plain(values[:, :, 0] if values.shape[2] == 1 else values, name), said)
+            return Mask(_plain(values[:, :, 0] if values.shape[2] == 1 else values, name), of_tiff)
         file.seek(0)
         with Image.open(file, formats=FORMATS) as image:
             check_size(image, name, max_pixels)
@@ -74,18 +86,16 @@ def read_mask(path: str, *, max_pixels: int = MAX_PIXELS) -> Mask:
                 raise DataError(f"{name}: has 16 bits for each colour: save masks with 8")
             factor = _STRETCHED.get(_packing(image)[:3], 1)
             image.load()
-            turned = orientation_of(image)  # only now: loading a TIFF turns it, and says so
+            orientation = orientation_of(image)  # only now: loading a TIFF rotates it, resets EXIF
             values = _plain(np.asarray(image), name) // factor
-            return Mask(upright(values, turned or 1), said or turned)
+            return Mask(upright(values, orientation or 1), of_tiff or orientation)
 
 
 def _check_exact(image: Image.Image, name: str) -> None:
     lossy = image.info.get("compression") in _LOSSY_TIFF
     if image.format not in _EXACT or lossy:
         kind = f"a {image.format}{' with lossy compression' if lossy else ''}"
-        raise DataError(
-            f"{name}: is {kind}, which does not keep the values of pixels: save masks as PNG"
-        )
+        raise DataError(f"{name}: is {kind}, which changes the values of pixels: save masks as PNG")
 
 
 def _packing(image: Image.Image) -> str:
@@ -96,7 +106,7 @@ def _packing(image: Image.Image) -> str:
 
 
 def _plain(values: NDArray[Any], name: str) -> NDArray[Any]:
-    """(h, w) of uint8 or uint16, or (h, w, 3) of uint8. What would have to be guessed is refused.
+    """(h, w) of uint8 or uint16, or (h, w, 3) of uint8. Ambiguous values are refused.
 
     Alpha is dropped where it hides nothing; whole numbers may be stored as any type.
     """
@@ -116,33 +126,8 @@ def _plain(values: NDArray[Any], name: str) -> NDArray[Any]:
     with np.errstate(invalid="ignore"):  # NaN
         whole = values.astype(np.uint16)
     if (whole != values).any():
-        raise DataError(f"{name}: has values that are no whole numbers from 0 to {LARGEST_ID}")
+        raise DataError(f"{name}: has values that are not whole numbers from 0 to {LARGEST_ID}")
     return whole
-
-
-def _check_fits(mask: Mask, name: str, image: str, max_pixels: int) -> None:
-    """A mask lies on its image pixel by pixel, or it is not its mask."""
-    height, width, turned = seen_size(image, max_pixels=max_pixels)
-    have = mask.values.shape[:2]
-    if have != (height, width):
-        turn = f" when it is turned as EXIF says (orientation {turned})" if turned != 1 else ""
-        raise DataError(
-            f"{name}: is {have[0]}x{have[1]} (height x width), but its image {shown(image)} is "
-            f"{height}x{width}{turn}"
-        )
-    if mask.orientation is None and (unclear := unclear_turn(turned, height, width)):
-        raise DataError(f"{name}: its image {shown(image)} {unclear}")
-
-
-def unclear_turn(turned: int, height: int, width: int) -> str:
-    """What is wrong where an image is turned by EXIF, and a mask that says nothing of it would fit
-    the image as it is stored and as it is seen; nothing where only one is possible."""
-    if turned == 1 or (turned in (5, 6, 7, 8) and height != width):
-        return ""
-    return (
-        f"is turned by what EXIF says (orientation {turned}), and nothing tells whether the mask "
-        "is for the image as stored or as seen: save the image upright, without EXIF"
-    )
 
 
 def to_classes(values: NDArray[Any], labels: LabelMap, name: str) -> Tensor:
@@ -171,12 +156,12 @@ def to_classes(values: NDArray[Any], labels: LabelMap, name: str) -> Tensor:
 
 
 def has_colours(labels: LabelMap) -> bool:
-    """Whether the classes are known by colour: then masks are in colour too."""
+    """Whether the names file has colours: then masks are in colour too."""
     return isinstance(labels.external[0], str)
 
 
 def in_colour(values: NDArray[Any]) -> str:
-    """What is wrong with a mask (h, w, 3) where numbers are expected."""
+    """The error for a mask (h, w, 3) where numbers are expected."""
     same = (values[..., :1] == values).all()
     gray = " (of which all are gray: one channel would do)" if same else ""
     return (
@@ -193,7 +178,7 @@ def colour_codes(values: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def external_of(number: int, by_colour: bool) -> External:
-    """What the names file calls a value of a mask."""
+    """A value of a mask as the names file has it."""
     return f"#{number:06x}" if by_colour else number
 
 
@@ -211,9 +196,9 @@ def _unknown(numbers: NDArray[Any], by_colour: bool) -> str:
     values, counts = np.unique(numbers, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     ids = [external_of(int(values[i]), by_colour) for i in order]
-    told = [f"{id} ({counts[i]:,} pixels)" for id, i in zip(ids, order, strict=True)]
-    more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+    found = [f"{id} ({counts[i]:,} pixels)" for id, i in zip(ids, order, strict=True)]
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return (
-        f"has values that are neither a class nor ignored: {', '.join(told[:_TOLD])}{more}: name "
-        f'them in the names file, {{"{ids[0]}": "…"}}, or ignore them, {{"{ids[0]}": null}}'
+        f"has values that are neither a class nor ignored: {', '.join(found[:_LISTED])}{more}: "
+        f'name them in the names file, {{"{ids[0]}": "…"}}, or ignore them, {{"{ids[0]}": null}}'
     )

@@ -1,4 +1,4 @@
-"""What both readers of image files do to pixels, (h, w, c), before they are shown."""
+"""Transparency and rotation of pixels (h, w, c): what Pillow's and tifffile's readers share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def over_white(pixels: NDArray[Any], *, multiplied: bool = False) -> NDArray[Any
 
 
 def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """(h, w, c) turned as EXIF's orientation (1 to 8) says."""
+    """(h, w, c) rotated by EXIF's orientation (1 to 8)."""
     if orientation in (5, 6, 7, 8):
         pixels = pixels.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):

@@ -14,7 +14,7 @@ from PIL import Image, ImageFile
 
 
 def is_deep(head: bytes) -> bool:
-    """From the first bytes of a PNG. Gray without alpha is not meant: Pillow gives it in full."""
+    """By the first bytes of a PNG. Not for gray without alpha, which Pillow reads in full."""
     depth, channels = head[24:25], head[25:26]  # the channels: colour, gray + alpha, colour + alpha
     return depth == b"\x10" and channels in (b"\2", b"\4", b"\6")
 

@@ -1,11 +1,11 @@
 """TIFF files with more channels, pages or bits than Pillow can hold, read by tifffile.
 
-Pillow opens many of them and silently gives less: the first channel of two, three channels of five,
-8 bits of 16. So the header is looked at first, and Pillow (which knows every compression) is used
-only where it gives everything that is stored.
+Pillow opens many of them and silently loses data: it reads the first channel of two, three channels
+of five, 8 bits of 16. So the header is read first, and Pillow (which knows every compression) is
+used only where it returns everything that is stored.
 
 Pages may be anything: documents, slices, moments in time, smaller copies. They are channels only
-where the file itself says that it holds one array, or ImageJ's channels; else the first is read.
+where the file declares one array, or ImageJ's channels; else the first page is read.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def is_tiff(head: bytes) -> bool:
 
 
 def pillow_suffices(file: BinaryIO) -> bool:
-    """Whether Pillow gives all that is to be read. Leaves the file anywhere."""
+    """Whether Pillow reads everything that is stored. The file's position changes."""
     tags = _tags(file)
     samples = tags.get(_SAMPLES, 1)
-    if tags.next and samples == 1 and channels_said(str(tags.get(_DESCRIPTION, ""))):
+    if tags.next and samples == 1 and described_channels(str(tags.get(_DESCRIPTION, ""))):
         return False
     bits = max(tags.get(_BITS, (1,)))
     kind = max(tags.get(_KIND, (1,)))
@@ -49,7 +49,7 @@ def pillow_suffices(file: BinaryIO) -> bool:
 
 
 def orientation(file: BinaryIO) -> int:
-    """How the image is stored turned, 1 to 8. Leaves the file anywhere."""
+    """The orientation tag, 1 to 8. The file's position changes."""
     value = _tags(file).get(_ORIENTATION, 1)
     return value if isinstance(value, int) else 1
 
@@ -65,8 +65,8 @@ def _tags(file: BinaryIO) -> ImageFileDirectory_v2:
     return tags
 
 
-def channels_said(description: str) -> int:
-    """How many pages a description calls the channels of one image; 0 where it does not.
+def described_channels(description: str) -> int:
+    """How many pages are the channels of one image by its description; 0 where it has no such.
 
     tifffile describes an array as {"shape": [5, 64, 64]}, with "axes" where they were given;
     ImageJ has lines like channels=5, and slices= or frames= where pages are something else.
@@ -76,12 +76,12 @@ def channels_said(description: str) -> int:
         channels = int(counts.get("channels", 0))
         return channels if channels == int(counts.get("images", 0)) else 0
     try:
-        said = json.loads(description)
+        values = json.loads(description)
     except ValueError:
         return 0
-    if not isinstance(said, dict) or said.get("axes", "CYX") not in ("CYX", "SYX", "QYX"):
+    if not isinstance(values, dict) or values.get("axes", "CYX") not in ("CYX", "SYX", "QYX"):
         return 0
-    shape = said.get("shape")
+    shape = values.get("shape")
     if not isinstance(shape, list) or len(shape) != 3:
         return 0
     return shape[0] if type(shape[0]) is int else 0
@@ -100,7 +100,7 @@ def unread_pages(file: BinaryIO) -> int:
 def _stacked(pages: Any) -> int:
     """How many pages are the channels of one image: 1, or all of them, which are then alike."""
     first = pages.pages[0]
-    count = channels_said(first.description)
+    count = described_channels(first.description)
     if count < 2 or first.samplesperpixel > 1 or len(pages.pages) != count:
         return 1
     like = (first.shape, first.dtype)
@@ -121,7 +121,7 @@ def read(file: BinaryIO, name: str, max_pixels: int) -> NDArray[Any]:
         height, width = page.imagelength, page.imagewidth
         stacked = _stacked(pages)
         channels = page.samplesperpixel * stacked
-        # tifffile stores an array (h, w, 5) as h pages too: long, and as narrow as no image is
+        # tifffile stores an array (h, w, 5) as h pages too: long, and too narrow for an image
         last = 2 * width < min(stacked, height)
         if last:
             height, width, channels = stacked, height, width
@@ -129,7 +129,7 @@ def read(file: BinaryIO, name: str, max_pixels: int) -> NDArray[Any]:
         if height * width * max(1, channels / 4) > max_pixels or page.imagedepth > 1:
             raise DataError(
                 f"{name}: too many pixels: {width}x{height}x{page.imagedepth} with {channels} "
-                f"channels, where at most {max_pixels:,} are allowed"
+                f"channels, at most {max_pixels:,} are allowed"
             )
         pixels: NDArray[Any] = pages.asarray(key=range(stacked)) if stacked > 1 else page.asarray()
         planar = (stacked > 1 and not last) or (page.samplesperpixel > 1 and page.planarconfig == 2)
@@ -141,7 +141,7 @@ def read(file: BinaryIO, name: str, max_pixels: int) -> NDArray[Any]:
         else (pixels.reshape(height, width, channels))
     )
     if np.iscomplexobj(pixels):
-        raise DataError(f"{name}: has complex numbers, which are no colours")
+        raise DataError(f"{name}: has complex numbers, which are not colours")
     if pixels.dtype == np.bool_:
         pixels = pixels.astype(np.uint8) * np.uint8(255)
     elif pixels.dtype.kind == "u" and pixels.dtype.itemsize <= 2:

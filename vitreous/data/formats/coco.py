@@ -1,6 +1,11 @@
-"""COCO's JSON of objects, `instances_train2017.json`, and its images.
+"""COCO: a JSON file of objects for each split, `instances_train2017.json`, and its images.
 
-Their boxes are data to detect (`coco_boxes.py`), their outlines data to segment (`coco_masks.py`).
+The ground truth is their boxes or, drawn from their outlines, masks. The classes are all categories
+of the file, in the order of their ids, also those without an object.
+
+In masks the smaller object lies on the larger where objects overlap: a cup on a table is a cup.
+Pixels of no object are the class `background`, unless the names file has `{"background": null}`.
+Crowds, regions in which COCO did not separate the objects, are neither learned nor counted.
 """
 
 from __future__ import annotations
@@ -8,26 +13,23 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from dataclasses import dataclass, field
 
-from vitreous.data.decode.images import shown
-from vitreous.data.formats.coco_boxes import CocoBoxSource, check_boxes_there, put_boxes
-from vitreous.data.formats.coco_json import Coco, read_coco
-from vitreous.data.formats.coco_masks import (
-    BACKGROUND,
-    CocoMaskSource,
-    check_outlines_there,
-    mask_notes,
-    put_outlines,
-)
-from vitreous.data.formats.folder import SPLIT_FOLDERS
-from vitreous.data.formats.names import Names, changed_names
-from vitreous.data.formats.pairing import below
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitreous.data.decode.images import displayed_size, shown, size_mismatch
+from vitreous.data.formats.box_source import Box, BoxSource, joined
+from vitreous.data.formats.builder import SourceBuilder
+from vitreous.data.formats.coco_json import Coco, CocoObject, draw, read_coco
+from vitreous.data.formats.files import SPLIT_FOLDERS, FileSource, below
+from vitreous.data.formats.names import changed_names
 from vitreous.data.source import IGNORED, Sample
-from vitreous.data.split import VAL_FRACTION, check_apart, with_val
 from vitreous.errors import DataError
-from vitreous.labels import External, LabelMap, natural
+from vitreous.labels import External, LabelMap
 
-CocoSource = CocoBoxSource | CocoMaskSource
+BACKGROUND = "background"
 
 _SPLIT = "|".join(sorted(SPLIT_FOLDERS, key=len, reverse=True))
 _FILES = {
@@ -37,7 +39,7 @@ _FILES = {
 """In these folders, JSON files of these names are COCO's, one for each split."""
 _BEGINNING = re.compile(r'\s*\{\s*"(info|licenses|images|annotations|categories|type)"\s*:')
 _BESIDE = "_annotations.coco.json"
-"""What Roboflow calls the file that lies among the images of each split."""
+"""Roboflow's name for the file that lies among the images of each split."""
 
 _PLACES = (
     *(".", "images", "{0}", "images/{0}", "data"),
@@ -46,7 +48,119 @@ _PLACES = (
 """Where images may be, seen from their JSON file; {0} is the end of its name, as train2017."""
 
 
-def find_coco(folder: str) -> dict[str, str]:
+# ---- the sources
+
+
+@dataclass
+class CocoBoxSource(BoxSource):
+    """A sample's target is its file and number there: `annotations/instances_val.json#17`.
+
+    `image_ids` has the numbers alone, and `labels.external` the ids of the categories.
+    """
+
+    def annotation(self, sample: Sample) -> str:
+        return _json_of(sample)
+
+    def record(self, sample: Sample, name: str) -> str:
+        path = os.path.normpath(os.path.join(self.root, _json_of(sample)))
+        return f"{shown(path)}, {name}"
+
+    def files(self, sample: Sample) -> dict[str, str]:
+        return FileSource.files(self, sample)
+
+    def _begin(self, sample: Sample) -> str:
+        return self.where(sample)
+
+    def _boxes_are(self, sample: Sample) -> str:
+        return f"its boxes in {_json_of(sample)} are for"
+
+    def add(self, part: Coco, samples: dict[int, Sample], classes: dict[int, int]) -> None:
+        """The objects of a file. samples: by the image's id; classes: by the category's."""
+        for id, sample in samples.items():
+            if (size := part.images[id].size) is not None:
+                self.sizes[sample.id] = size
+            errors, boxes = list(part.unusable.get(id, ())), []
+            for thing in part.objects[id]:
+                label = classes[thing.category]
+                if label == IGNORED:
+                    self.ignored[part.categories[thing.category]] += 1
+                elif thing.box is None:
+                    errors.append(f"{thing.name} has no usable box (bbox)")
+                else:
+                    left, top, width, height = thing.box
+                    corners = (left, top, left + width, top + height)
+                    boxes.append(Box(thing.name, label, corners, thing.crowd, thing.area))
+            self.put(sample, boxes, errors)
+            self.image_ids[sample.id] = id
+
+
+@dataclass
+class CocoMaskSource(FileSource):
+    """A sample's target is as that of `CocoBoxSource`. The dictionaries are by the sample's id."""
+
+    objects: dict[str, list[tuple[CocoObject, int]]] = field(
+        default_factory=dict, kw_only=True, repr=False
+    )
+    """Each with its class, or IGNORED."""
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict, kw_only=True, repr=False)
+    """The height and width that the JSON gives."""
+    unusable: dict[str, str] = field(default_factory=dict, kw_only=True)
+    """Why it is unknown what the image shows."""
+    background: int = field(default=IGNORED, kw_only=True)
+    """The class of pixels that belong to no object."""
+
+    def truth(self, sample: Sample) -> Tensor:
+        if sample.id in self.unusable:
+            raise DataError(f"{self.where(sample)}: {self.unusable[sample.id]}")
+        height, width, orientation = displayed_size(self.file(sample), max_pixels=self.max_pixels)
+        with self.naming(sample):
+            size = self.sizes.get(sample.id)
+            what = f"its outlines in {_json_of(sample)} are for"
+            if mismatch := size_mismatch(size, (height, width), orientation, what):
+                raise DataError(mismatch)
+            drawn = [(draw(thing, height, width), thing, c) for thing, c in self.objects[sample.id]]
+        drawn.sort(key=lambda each: -int(each[0].sum()))
+        mask = np.full((height, width), self.background, np.int16)
+        for where, thing, class_ in drawn:
+            mask[where] = IGNORED if thing.crowd else class_
+        return torch.from_numpy(mask)
+
+    def add(self, part: Coco, samples: dict[int, Sample], classes: dict[int, int]) -> None:
+        for id, sample in samples.items():
+            self.objects[sample.id] = [(each, classes[each.category]) for each in part.objects[id]]
+            if (size := part.images[id].size) is not None:
+                self.sizes[sample.id] = size
+            if errors := part.unusable.get(id):
+                self.unusable[sample.id] = joined(errors)
+
+    def add_notes(self) -> None:
+        if self.background == IGNORED:
+            self.notes.append("pixels of no object are ignored")
+        else:
+            name, id = (of[self.background] for of in (self.labels.names, self.labels.external))
+            null = f'{{"{id}": null}}'
+            what = (
+                f"pixels of no object are the class {name!r}; {null} in a names file ignores them"
+            )
+            self.notes.append(what)
+        self.notes.append("smaller objects lie on larger ones in masks; crowds are ignored")
+        for split, samples in self.splits.items():
+            if empty := sum(not self.objects[sample.id] for sample in samples):
+                self.notes.append(f"{split}: {empty} images have no objects")
+
+
+def _json_of(sample: Sample) -> str:
+    return str(sample.target).rpartition("#")[0]
+
+
+# ---- reading
+
+
+def recognise(folder: str) -> bool:
+    return bool(_find(folder))
+
+
+def _find(folder: str) -> dict[str, str]:
     """The JSON file of each split in a folder laid out as COCO's, or as Roboflow's."""
     found: dict[str, str] = {}
 
@@ -70,7 +184,8 @@ def find_coco(folder: str) -> dict[str, str]:
 
 
 def _begins_as_coco(path: str) -> bool:
-    """Other JSON files may be called train.json too; large ones are not read to find out."""
+    """Other JSON files may be called train.json too; they may be large, so only the beginning is
+    read."""
     try:
         with open(path, encoding="utf-8-sig", errors="replace") as file:
             return _BEGINNING.match(file.read(200)) is not None
@@ -78,109 +193,84 @@ def _begins_as_coco(path: str) -> bool:
         return False
 
 
-def open_coco(
-    path: str,
-    *,
-    truth: str = "boxes",
-    seed: int = 0,
-    val_fraction: float = VAL_FRACTION,
-    names: Names | None = None,
-) -> CocoSource:
+def read(builder: SourceBuilder) -> CocoBoxSource | CocoMaskSource:
     """A JSON file, all of whose images are to train on, or a folder with one for each split."""
-    given = os.path.normpath(os.path.expanduser(path))
-    is_folder = os.path.isdir(given)
-    files = find_coco(given) if is_folder else {"train": given}
+    is_folder = os.path.isdir(builder.root)
+    files = _find(builder.root) if is_folder else {"train": builder.root}
     if not files:
         raise DataError(
-            f"{shown(path)}: no COCO files: looked for annotations/instances_train.json (…val, "
+            f"{builder.name}: no COCO files: looked for annotations/instances_train.json (…val, "
             f"…test; digits behind them), instances_train.json and train/{_BESIDE}"
         )
-    outlines = truth == "mask"
-    parts = {split: read_coco(file, outlines=outlines) for split, file in files.items()}
+    masks = builder.truth_kind == "mask"
+    parts = {split: read_coco(file, outlines=masks) for split, file in files.items()}
     folders = {split: _image_folder(part) for split, part in parts.items()}
     first = next(iter(parts.values()))
-    ids = _ids(first, outlines)
-    kind: type[CocoSource] = CocoMaskSource if outlines else CocoBoxSource
-    source = kind(
-        name=shown(path),
-        kind="coco",
-        truth_kind=truth,
-        labels=changed_names(LabelMap(tuple(ids), tuple(ids.values())), names),
-        splits={},
-        notes=[f"{split}: images in {shown(folder)}" for split, folder in folders.items()],
-        problems=[problem for part in parts.values() for problem in part.problems],
-        root=given if is_folder else folders["train"],
-    )
-    if isinstance(source, CocoMaskSource):
-        check_outlines_there(first)
-        source.ground = _class_of(BACKGROUND, ids, source.labels)
-        source.notes += mask_notes(source, parts, ids[BACKGROUND])
-    else:
-        check_boxes_there(first)
-    splits = {
-        split: _fill(source, part, folders[split], ids, split) for split, part in parts.items()
+    _check_objects(first, masks)
+    ids = _category_ids(first, masks)
+    labels = changed_names(LabelMap(tuple(ids), tuple(ids.values())), builder.names)
+    classes = {
+        name: IGNORED if id in labels.ignored else labels.internal(id) for name, id in ids.items()
     }
-    check_apart(splits, source.name)
-    source.splits = with_val(splits, val_fraction, seed, source.notes, by_class=False)
-    if isinstance(source, CocoBoxSource):
-        source.count()
+    builder.root = builder.root if is_folder else folders["train"]
+    samples = {}
+    for split, part in parts.items():
+        builder.notes.append(f"{split}: images in {shown(folders[split])}")
+        builder.problems += part.problems
+        _check_categories(part, ids, split, builder.notes)
+        file = below(part.path, builder.root)
+        samples[split] = {
+            id: Sample(builder.id(os.path.join(folders[split], image.file)), f"{file}#{id}")
+            for id, image in part.images.items()
+        }
+        builder.splits[split] = list(samples[split].values())
+    source: CocoBoxSource | CocoMaskSource
+    if masks:
+        source = builder.build(CocoMaskSource, labels, background=classes[BACKGROUND])
+    else:
+        source = builder.build(CocoBoxSource, labels)
+    for split, part in parts.items():
+        by_id = {id: classes[name] for id, name in part.categories.items()}
+        source.add(part, samples[split], by_id)
+    source.add_notes()
     return source
 
 
-def _fill(
-    source: CocoSource, part: Coco, folder: str, ids: dict[str, External], split: str
-) -> list[Sample]:
-    """Puts what a file says into the source, and gives its samples."""
-    unknown = [name for name in part.categories.values() if name not in ids]
-    if unknown:
-        raise DataError(
-            f"{shown(part.path)}: has categories that the file of train has not: "
-            f"{', '.join(unknown)}"
-        )
-    if any(ids[name] != id for id, name in part.categories.items()):
-        what = "its categories have other ids than those of train; they are the same by name"
-        source.notes.append(f"{split}: {what}, and the ids of train are used")
-    file = below(part.path, source.root)
-    samples = {
-        id: Sample(_sample_id(source, os.path.join(folder, image.file)), f"{file}#{id}")
-        for id, image in part.images.items()
-    }
-    classes = {id: _class_of(name, ids, source.labels) for id, name in part.categories.items()}
-    if isinstance(source, CocoMaskSource):
-        put_outlines(source, part, samples, classes)
-    else:
-        put_boxes(source, part, samples, classes)
-    return sorted(samples.values(), key=lambda sample: natural(sample.id))
+def _check_objects(part: Coco, masks: bool) -> None:
+    things = [thing for things in part.objects.values() for thing in things]
+    if masks and not any(thing.outline for thing in things):
+        what = "none of its objects has an outline (segmentation) to draw a mask from"
+        raise DataError(f"{shown(part.path)}: {what}")
+    if things and not masks and not any(thing.box for thing in things):
+        what = "none of its objects has a box (bbox); masks can be drawn from their outlines"
+        raise DataError(f"{shown(part.path)}: {what}")
 
 
-def _sample_id(source: CocoSource, path: str) -> str:
-    """A path below the root as text; the real one is kept where that is not the same."""
-    real = os.path.relpath(path, source.root)
-    if (id := shown(real).replace(os.sep, "/")) != real:
-        source.odd_names[id] = real
-    return id
-
-
-def _ids(part: Coco, outlines: bool) -> dict[str, External]:
-    """What the data calls each category, by name; of outlines, the background too."""
+def _category_ids(part: Coco, masks: bool) -> dict[str, External]:
+    """The id of each category, by name; in masks, of the background too."""
     counts = Counter(part.categories.values())
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise DataError(f"{shown(part.path)}: two categories are called {', '.join(twice)}")
     ids: dict[str, External] = {name: id for id, name in sorted(part.categories.items())}
-    if not outlines or BACKGROUND in ids:
-        return ids
-    return {BACKGROUND: BACKGROUND, **ids}
+    return {BACKGROUND: BACKGROUND, **ids} if masks and BACKGROUND not in ids else ids
 
 
-def _class_of(name: str, ids: dict[str, External], labels: LabelMap) -> int:
-    return IGNORED if ids[name] in labels.ignored else labels.internal(ids[name])
+def _check_categories(part: Coco, ids: dict[str, External], split: str, notes: list[str]) -> None:
+    """Categories of all files are the same by name."""
+    unknown = [name for name in part.categories.values() if name not in ids]
+    if unknown:
+        what = f"has categories that are not in the file of train: {', '.join(unknown)}"
+        raise DataError(f"{shown(part.path)}: {what}")
+    if any(ids[name] != id for id, name in part.categories.items()):
+        what = "its categories have the same names as those of train, but other ids"
+        notes.append(f"{split}: {what}; the ids of train are used")
 
 
 def _image_folder(part: Coco) -> str:
-    """Where the images of a file are: the folder, of those that are usual, that has most of them.
+    """Where the images of a file are: of the usual folders, the one that has most of them.
 
-    Only some of the images are asked for; one that is missing is found when it is read.
+    Only some of the images are looked for; one that is missing is an error when it is read.
     """
     beside = os.path.dirname(part.path)
     word = os.path.splitext(os.path.basename(part.path))[0].removeprefix("instances_")

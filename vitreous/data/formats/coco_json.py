@@ -1,8 +1,8 @@
 """COCO's JSON: images, categories, and objects with a box and an outline, as plain records.
 
-Many programs write it and few write it well. Records are looked at one by one: what cannot be used
-is a `Problem` that names the record, or spoils the image that it belongs to. Nothing is lost in
-silence, and nothing that is merely odd stops the reading.
+Many programs write it and few write it well. Records are checked one by one: a bad one is a
+`Problem` that names the record, or makes the image that it belongs to unusable. Nothing is dropped
+silently, and an odd record does not stop the reading.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.decode.images import shown
+from vitreous.data.formats.files import read_text
 from vitreous.data.source import Problem
 from vitreous.errors import DataError
 
@@ -26,7 +27,7 @@ Runs = dict[str, Any]  # {"size": [height, width], "counts": …}
 Outline = tuple[Polygon, ...] | Runs
 
 FARTHEST = 10
-"""So many times its size may an outline reach out of an image; drawing takes time by length."""
+"""Times its size that an outline may reach out of an image; long lines take long to draw."""
 
 _LARGEST = 2**53  # whole numbers beyond are not exact in floating point
 
@@ -37,22 +38,22 @@ class CocoImage:
     file: str
     """As the JSON has it."""
     size: tuple[int, int] | None
-    """Height and width, where they are said."""
+    """Height and width, where the JSON has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CocoObject:
     name: str
-    """What errors call it: `annotation 17`."""
+    """What messages call it: `annotation 17`."""
     category: int
     crowd: bool
-    """A region of many objects that were not told apart."""
+    """A region of many objects that were not separated."""
     box: tuple[float, float, float, float] | None
-    """left, top, width, height, where there is one that can be."""
+    """left, top, width, height, where there is a valid one."""
     outline: Outline | None
-    """Polygons, or runs of pixels (RLE) as they are; None where there is neither."""
+    """Polygons, or runs of pixels (RLE) as in the JSON; None where there is neither."""
     area: float | None = None
-    """Of what is inside the outline, in pixels, where it is said."""
+    """Inside the outline, in pixels, where the JSON has it."""
 
 
 @dataclass
@@ -64,15 +65,15 @@ class Coco:
     images: dict[int, CocoImage] = field(default_factory=dict)
     objects: dict[int, list[CocoObject]] = field(default_factory=dict)
     """By the image's id; every image has a list."""
-    spoiled: dict[int, list[str]] = field(default_factory=dict)
-    """By the image's id: why it is not known what the image shows."""
+    unusable: dict[int, list[str]] = field(default_factory=dict)
+    """By the image's id: why it is unknown what the image shows."""
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, record: str, what: str, *, fatal: bool = False) -> None:
         self.problems.append(Problem(f"{shown(self.path)}, {record}", what, fatal))
 
-    def spoil(self, image: int, what: str) -> None:
-        self.spoiled.setdefault(image, []).append(what)
+    def reject(self, image: int, what: str) -> None:
+        self.unusable.setdefault(image, []).append(what)
 
 
 def read_coco(path: str, *, outlines: bool = True) -> Coco:
@@ -89,28 +90,23 @@ def read_coco(path: str, *, outlines: bool = True) -> Coco:
     for number, record in enumerate(values["annotations"]):
         reader.object(number, record)
     for what, count in reader.text_ids.items():
-        reader.coco.problem(what, f"{count} times text where a number is usual: read as a number")
+        reader.coco.problem(what, f"{count} ids are text instead of numbers: read as numbers")
     if twice := [id for id, count in reader.annotations.items() if count > 1]:
-        what = f"{len(twice)} ids are those of several annotations, {twice[0]} first: all are used"
+        what = f"{len(twice)} ids are used by several annotations, {twice[0]} first: all are used"
         reader.coco.problem("annotations", what)
     for part in ("categories", "images"):
         if not getattr(reader.coco, part):
             why = f": {reader.coco.problems[0].what}" if values[part] else ": the list is empty"
-            raise DataError(f"{shown(path)}: has no {part} that can be used{why}")
+            raise DataError(f"{shown(path)}: has no usable {part}{why}")
     return reader.coco
 
 
 def read_json(path: str | Path) -> Any:
-    name = shown(path)
+    text = read_text(path)
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            return json.load(file)
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: is not text in UTF-8 ({error.reason})") from None
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{name}: is not JSON: {error}") from None
+        raise DataError(f"{shown(path)}: is not JSON: {error}") from None
 
 
 def _load(path: str) -> dict[str, list[Any]]:
@@ -127,7 +123,7 @@ def _load(path: str) -> dict[str, list[Any]]:
 
 @dataclass
 class _Reader:
-    """Puts one record after the other into `coco`."""
+    """Adds one record after the other to `coco`."""
 
     coco: Coco
     outlines: bool
@@ -156,13 +152,13 @@ class _Reader:
         first = self.coco.images.setdefault(id, image)
         if first.file != file:
             self.coco.problem(f"image {id}", f"is {first.file} and {file}: the second is not used")
-            self.coco.spoil(id, f"its id {id} is also that of {file}: whose are the objects?")
+            self.coco.reject(id, f"its id {id} is also that of {file}: whose are the objects?")
         elif self.files.setdefault(os.path.normpath(file), id) != id:
-            # One sample for each file; what it shows is in two places, and perhaps twice.
+            # One sample per file; its objects are in two places, and perhaps twice.
             del self.coco.images[id]
             other = self.files[os.path.normpath(file)]
             self.coco.problem(f"image {id}", f"has the same file as image {other}: not used")
-            self.coco.spoil(other, f"is there twice, as image {other} and {id}: keep one")
+            self.coco.reject(other, f"occurs twice, as image {other} and {id}: keep one")
         self.coco.objects.setdefault(id, [])
 
     def _size(self, record: str, values: Any) -> tuple[int, int] | None:
@@ -191,7 +187,7 @@ class _Reader:
             what = f"has the unknown category {category}"
             if category is None:
                 what = _no_number(values, "category_id", "has no category_id")
-            self.coco.spoil(image, f"{record} of {shown(self.coco.path)} {what}")
+            self.coco.reject(image, f"{record} of {shown(self.coco.path)} {what}")
             return
         crowd = self._crowd(record, values)
         box = self._box(record, values)
@@ -206,7 +202,7 @@ class _Reader:
             return None
         numbers = [_finite(value) for value in box] if isinstance(box, list) else []
         if len(numbers) != 4 or None in numbers:
-            text = f"bbox is {str(box)[:40]}, where left, top, width and height are expected"
+            text = f"bbox is {str(box)[:40]}, expected left, top, width and height"
             self.coco.problem(record, f"{text}: not used")
             return None
         left, top, width, height = (float(number or 0) for number in numbers)
@@ -216,7 +212,7 @@ class _Reader:
         crowd = _get(values, "iscrowd")
         if crowd in (None, 0, 1, "0", "1"):  # and False and True
             return crowd in (1, "1")
-        self.coco.problem(record, f"iscrowd is {str(crowd)[:40]!r}, not 0 or 1: taken for 0")
+        self.coco.problem(record, f"iscrowd is {str(crowd)[:40]!r}, expected 0 or 1: read as 0")
         return False
 
     def _area(self, record: str, values: Any) -> float | None:
@@ -267,15 +263,15 @@ def _is_id(value: Any) -> bool:
 
 
 def _no_number(values: Any, key: str, missing: str) -> str:
-    """What is wrong with an id that is not there, or is no whole number."""
+    """The error for an id that is missing, or is not a whole number."""
     value = _get(values, key)
     if value is None or _is_id(value):
         return missing
-    return f"has the {key} {str(value)[:40]!r}, where a whole number is expected"
+    return f"has the {key} {str(value)[:40]!r}, expected a whole number"
 
 
 def _finite(value: Any) -> float | int | None:
-    """A number that can be counted with: neither true nor NaN nor beyond all size."""
+    """A usable number: not a bool, NaN or too large."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if -_LARGEST < value < _LARGEST else None
@@ -292,7 +288,7 @@ def _numbers(values: Any) -> Polygon | None:
 
 
 def draw(thing: CocoObject, height: int, width: int) -> NDArray[np.bool_]:
-    """(h, w): where an object is. An error says what is wrong with its outline."""
+    """(h, w): the pixels of an object. An error names the object."""
     from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
 
     if thing.outline is None:
@@ -300,8 +296,8 @@ def draw(thing: CocoObject, height: int, width: int) -> NDArray[np.bool_]:
     try:
         if isinstance(thing.outline, dict):
             if list(thing.outline["size"]) != [height, width]:
-                said = thing.outline["size"]
-                raise DataError(f"{thing.name}: its RLE is for {said}, not for {[height, width]}")
+                size = thing.outline["size"]
+                raise DataError(f"{thing.name}: its RLE is for {size}, not for {[height, width]}")
             encoded = thing.outline
             if isinstance(encoded["counts"], list):
                 encoded = runs.frPyObjects(encoded, height, width)
@@ -310,7 +306,7 @@ def draw(thing: CocoObject, height: int, width: int) -> NDArray[np.bool_]:
         else:
             far = FARTHEST * max(height, width)
             if any(np.abs(polygon).max() > far for polygon in thing.outline):
-                raise DataError(f"{thing.name}: its outline lies far outside of the image")
+                raise DataError(f"{thing.name}: its outline lies far outside the image")
             polygons = [polygon.tolist() for polygon in thing.outline]
             encoded = runs.merge(runs.frPyObjects(polygons, height, width))
         return np.asarray(runs.decode(encoded), dtype=bool)

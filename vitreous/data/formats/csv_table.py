@@ -1,142 +1,296 @@
-"""A table with a header: `path,label` and optionally `split`. Paths start at the table's folder.
+"""Tables with a header: the column `path`, the labels of each image, and optionally `split`.
 
-Labels are names, or whole numbers where all of them are. Commas, semicolons and tabs are
-understood.
+One class per image is a column `label`. Several labels per image are a column `labels` or `tags`
+(or `label`) with "cat;dog", "cat|dog", "cat, dog" or ["cat", "dog"], or one column of 0 and 1 for
+each label; an image may have none. Labels are names, or whole numbers where all of them are.
+
+Paths start at the table's folder. Columns may be separated by commas, semicolons or tabs.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import zip_longest
 
-from vitreous.data.decode.images import shown
-from vitreous.data.formats.files import FileSource
-from vitreous.data.formats.folder import SPLIT_FOLDERS
-from vitreous.data.formats.names import Names, with_names
+from torch import Tensor
+
+from vitreous.data.formats.builder import SourceBuilder, multi_hot
+from vitreous.data.formats.files import SPLIT_FOLDERS, FileSource, read_text
+from vitreous.data.formats.names import spelling_problems, with_names
 from vitreous.data.source import Problem, Sample
-from vitreous.data.split import VAL_FRACTION, with_val
-from vitreous.errors import DataError, did_you_mean
-from vitreous.labels import LabelMap, natural
+from vitreous.errors import DataError
+from vitreous.labels import LabelMap
 
-Row = tuple[str, str, str, int]  # path, label, split, line
+_COLUMNS = ("path", "split", "label", "labels", "tags")
+_FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
+_SHOWN = 8  # labels in a note
 
 
-def open_csv(
-    path: str,
-    *,
-    root: str | None = None,
-    seed: int = 0,
-    val_fraction: float = VAL_FRACTION,
-    names: Names | None = None,
-) -> FileSource:
-    file = os.path.expanduser(path)
-    rows = list(_rows(file, shown(path)))
-    if not rows:
-        raise DataError(f"{shown(path)}: the table has no rows below its header")
-    problems: list[Problem] = []
-    rows = _once(rows, shown(path), problems)
-    all_numbers = all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", label) for _, label, _, _ in rows)
-    labels = (
-        LabelMap.of_ids(int(label) for _, label, _, _ in rows)
-        if all_numbers
-        else LabelMap.of_names(label for _, label, _, _ in rows)
-    )
+@dataclass
+class LabelSetSource(FileSource):
+    """A sample's target is the tuple of the image's classes, from 0."""
+
+    def truth(self, sample: Sample) -> Tensor:
+        return multi_hot(sample.target, len(self.labels))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    line: int
+    path: str
+    split: str
+    cells: dict[str, str]
+    """By column."""
+
+
+Labelled = list[tuple[Row, tuple[str, ...]]]
+"""Rows with their labels."""
+
+
+def read(builder: SourceBuilder) -> FileSource:
+    table = _Table(builder, *_read_rows(builder))
+    builder.root = os.path.dirname(builder.root)
+    if not builder.asked and table.has_several():
+        builder.truth_kind = "labels"
+    single = builder.truth_kind == "class"
+    labelled = table.single() if single else table.several()
+    labels = _label_map(table.names)
     classes = {str(external): number for number, external in enumerate(labels.external)}
-    splits: dict[str, list[Sample]] = {}
-    for image, label, split, _ in rows:
-        splits.setdefault(split, []).append(Sample(image, classes[label]))
-    if "train" in splits:
-        learned = {label for _, label, split, _ in rows if split == "train"}
-        for _, label, split, line in rows:
-            if label not in learned:
-                hint = did_you_mean(label, learned)
-                raise DataError(
-                    f"{shown(path)}, line {line}: class {label!r} is in {split} but not in "
-                    f"train{hint}"
-                )
-    for samples in splits.values():
-        samples.sort(key=lambda sample: natural(sample.id))
-    notes: list[str] = []
-    return FileSource(
-        name=shown(path),
-        kind="csv",
-        labels=with_names(labels, names),
-        splits=with_val(splits, val_fraction, seed, notes),
-        notes=notes,
-        problems=problems,
-        root=root if root is not None else os.path.dirname(file),
-    )
+    for row, found in table.without_repeats(labelled):
+        target = tuple(sorted(classes[label] for label in found))
+        sample = Sample(row.path, target[0] if single else target)
+        builder.splits.setdefault(row.split, []).append(sample)
+        builder.lines[row.path] = row.line
+    labels = with_names(labels, builder.names)
+    return builder.build(FileSource if single else LabelSetSource, labels)
 
 
-def _rows(file: str, name: str) -> Iterator[Row]:
-    line = 1
+def _label_map(names: Iterable[str]) -> LabelMap:
+    names = set(names)
+    if all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", name) for name in names):
+        return LabelMap.of_ids(map(int, names))
+    return LabelMap.of_names(names)
+
+
+# ---- rows
+
+
+def _read_rows(builder: SourceBuilder) -> tuple[list[str], list[Row]]:
+    """The columns and the rows below them."""
+    name, text = builder.name, read_text(builder.root)
+    separator = max(",;\t", key=text.partition("\n")[0].count)
+    # strict: a quote that is never closed would make all rows behind it one label
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows, line = [], 1
     try:
-        with open(file, encoding="utf-8-sig", newline="") as opened:
-            first = opened.readline()
-            opened.seek(0)
-            separator = max(",;\t", key=first.count)
-            # strict: a quote that nobody closes would make all rows behind it one label
-            reader = csv.reader(opened, delimiter=separator, strict=True)
-            header = _header(next(reader, []), name)
+        columns = _columns(next(reader, []), name)
+        line = reader.line_num + 1
+        for cells in reader:
+            if cells:
+                rows.append(_row(columns, cells, name, line))
             line = reader.line_num + 1
-            for cells in reader:
-                if cells:
-                    yield _row(header, cells, name, line)
-                line = reader.line_num + 1
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: is not text in UTF-8 ({error.reason})") from None
     except csv.Error as error:
         what = "a quote is opened here and never closed" if "end of data" in str(error) else error
         raise DataError(f"{name}, line {line}: cannot be understood: {what}") from None
+    if not rows:
+        raise DataError(f"{name}: the table has no rows below its header")
+    return columns, rows
 
 
-def _header(cells: list[str], name: str) -> list[str]:
-    header = [column.strip().lower() for column in cells]
-    missing = [column for column in ("path", "label") if column not in header]
-    if missing:
-        found = f"it has {', '.join(header)}" if any(header) else "it is empty"
-        raise DataError(
-            f"{name}: the header has no column {missing[0]!r}: {found}. "
-            "The first line must name the columns path, label and perhaps split"
-        )
-    return header
+def _columns(cells: list[str], name: str) -> list[str]:
+    """The header; our own columns in lower case, labels as they are."""
+    stripped = [cell.strip() for cell in cells]
+    columns = [cell.lower() if cell.lower() in _COLUMNS else cell for cell in stripped]
+    if "path" not in columns:
+        raise _missing("path", columns, name)
+    if twice := [column for column in columns if column and columns.count(column) > 1]:
+        raise DataError(f"{name}: two columns of the header are called {twice[0]!r}: keep one")
+    return columns
 
 
-def _row(header: list[str], cells: list[str], name: str, line: int) -> Row:
+def _missing(column: str, columns: list[str], name: str) -> DataError:
+    found = f"it has {', '.join(columns)}" if any(columns) else "it is empty"
+    return DataError(
+        f"{name}: the header has no column {column!r}: {found}. The first line must name the "
+        "columns path, label and perhaps split; for several labels per image, path and labels, or "
+        "path and a column of 0 and 1 for each label"
+    )
+
+
+def _row(columns: list[str], cells: list[str], name: str, line: int) -> Row:
     where = f"{name}, line {line}"
-    if len(cells) > len(header):
+    if len(cells) > len(columns):
         raise DataError(f"{where}: has more values than the header has columns")
-    values = dict(zip_longest(header, cells, fillvalue=""))
-    for column in ("path", "label"):
-        if "\n" in values[column] or "\r" in values[column]:
-            raise DataError(
-                f"{where}: the {column} has a line break in it: is a quote missing at its end?"
-            )
-    path, label = values["path"].strip(), values["label"].strip()
-    if not path or not label:
-        raise DataError(f"{where}: has no {'path' if not path else 'label'}")
-    text = values.get("split", "").strip().lower() or "train"
-    if text not in SPLIT_FOLDERS:
-        raise DataError(f"{where}: split {text!r} is not known: use train, val or test")
-    return os.path.normpath(path).replace(os.sep, "/"), label, SPLIT_FOLDERS[text], line
+    values = dict(zip_longest(columns, map(str.strip, cells), fillvalue=""))
+    for column in _COLUMNS:
+        if "\n" in values.get(column, "") or "\r" in values.get(column, ""):
+            what = f"the {column} has a line break in it: is a quote missing at its end?"
+            raise DataError(f"{where}: {what}")
+    if not values["path"]:
+        raise DataError(f"{where}: has no path")
+    split = values.get("split", "").lower() or "train"
+    if split not in SPLIT_FOLDERS:
+        raise DataError(f"{where}: split {split!r} is not known: use train, val or test")
+    path = os.path.normpath(values["path"]).replace(os.sep, "/")
+    return Row(line, path, SPLIT_FOLDERS[split], values)
 
 
-def _once(rows: list[Row], name: str, problems: list[Problem]) -> list[Row]:
-    """Each image once; the same line twice does not matter, two answers for one image do."""
-    seen: dict[str, Row] = {}
-    for row in rows:
-        first = seen.setdefault(row[0], row)
-        if first[1:3] != row[1:3]:
-            raise DataError(
-                f"{name}, line {row[3]}: {row[0]} is {row[1]!r} in {row[2]}, but line {first[3]} "
-                f"says {first[1]!r} in {first[2]}"
-            )
-        if first is not row:
-            what = f"line {row[3]} of {name} repeats line {first[3]}"
-            problems.append(Problem(row[0], what, fatal=False))
-    return list(seen.values())
+# ---- labels
+
+
+@dataclass
+class _Table:
+    builder: SourceBuilder
+    columns: list[str]
+    rows: list[Row]
+
+    def __post_init__(self) -> None:
+        self.names: set[str] = set()
+        """Of all labels, once they are read."""
+        self.flags = [column for column in self.columns if self._is_flags(column)]
+        self.lists = [column for column in ("labels", "tags") if column in self.columns]
+
+    def _is_flags(self, column: str) -> bool:
+        """A column of 0 and 1. Half of its values are enough, so that a typing error is found."""
+        if not column or column in _COLUMNS:
+            return False
+        return 2 * sum(row.cells[column].lower() in _FLAGS for row in self.rows) >= len(self.rows)
+
+    def has_several(self) -> bool:
+        """Whether images have several labels, if the user does not decide."""
+        if "label" in self.columns:
+            return any(";" in row.cells["label"] or "|" in row.cells["label"] for row in self.rows)
+        return bool(self.lists) or len(self.flags) > 1
+
+    def single(self) -> Labelled:
+        """One class per image."""
+        if "label" not in self.columns:
+            raise _missing("label", self.columns, self.builder.name)
+        for row in self.rows:
+            if not row.cells["label"]:
+                raise DataError(f"{self._line(row)}: has no label")
+        if others := self.lists or (self.flags if len(self.flags) > 1 else []):
+            what = f'truth="labels" reads several from {", ".join(others[:_SHOWN])}'
+            self.builder.notes.append(f"one class per image, from the column 'label'; {what}")
+        self.names = {row.cells["label"] for row in self.rows}
+        return [(row, (row.cells["label"],)) for row in self.rows]
+
+    def several(self) -> Labelled:
+        """Any number of labels per image."""
+        if self.lists:
+            labelled = self._from_lists(self.lists[0])
+        elif "label" in self.columns and (self.has_several() or not self.flags):
+            labelled = self._from_lists("label")
+        elif self.flags:
+            labelled = self._from_flags()
+        else:
+            raise _missing("labels", self.columns, self.builder.name)
+        self.builder.problems += spelling_problems(self.builder.name, self.names)
+        if empty := sum(not labels for _, labels in labelled):
+            self.builder.notes.append(f"{empty} images have no label")
+        return labelled
+
+    def _from_flags(self) -> Labelled:
+        """From one column of 0 and 1 for each label."""
+        for row in self.rows:
+            for column in self.flags:
+                if (value := row.cells[column]).lower() not in _FLAGS:
+                    what = f"the column {column!r} is {value or 'empty'}, expected 0 or 1"
+                    raise DataError(f"{self._line(row)}: {what}")
+        self.names = set(self.flags)
+        names = f"{', '.join(self.flags[:_SHOWN])}{' …' if len(self.flags) > _SHOWN else ''}"
+        self.builder.notes.append(f"several labels per image, from columns of 0 and 1: {names}")
+        unused = {*self.columns} - {*self.flags, "path", "split", ""}
+        if unused:
+            self.builder.notes.append(f"columns that are not used: {', '.join(sorted(unused))}")
+        return [
+            (row, tuple(name for name in self.flags if _FLAGS[row.cells[name].lower()]))
+            for row in self.rows
+        ]
+
+    def _from_lists(self, column: str) -> Labelled:
+        """From one column with all labels of an image."""
+        separator = self._separator(column)
+        labelled = [(row, self._split(row, row.cells[column], separator)) for row in self.rows]
+        self.names = {label for _, labels in labelled for label in labels}
+        if not self.names:
+            raise DataError(f"{self.builder.name}: no image has a label")
+        how = f"separated by {separator!r}" if separator else "each one label, or a list in [ ]"
+        other = '; truth="class" reads a cell as one class' if column == "label" else ""
+        what = f"several labels per image, from the column {column!r}, {how}{other}"
+        self.builder.notes.append(what)
+        self._report_spaces(labelled, separator)
+        return labelled
+
+    def _separator(self, column: str) -> str:
+        """What separates labels: ; or |, or else a comma; "" where there is none of them."""
+        found: dict[str, int] = {}
+        for row in self.rows:
+            for separator in "" if _is_list(row.cells[column]) else ";|,":
+                if separator in row.cells[column]:
+                    found.setdefault(separator, row.line)
+        if ";" in found and "|" in found:
+            first, second = sorted(";|", key=found.__getitem__)
+            what = f"separates labels by {second!r}, but line {found[first]} by {first!r}: use one"
+            raise DataError(f"{self.builder.name}, line {found[second]}: {what}")
+        return next((separator for separator in ";|," if separator in found), "")
+
+    def _split(self, row: Row, cell: str, separator: str) -> tuple[str, ...]:
+        if _is_list(cell):
+            quote = '"' if '"' in cell else "'"
+            parts = next(csv.reader([cell[1:-1]], quotechar=quote, skipinitialspace=True), [])
+        else:
+            parts = cell.split(separator) if cell and separator else [cell] if cell else []
+        labels = [part.strip() for part in parts]
+        for what, wrong in (
+            ("an empty label", "" in labels),
+            ("a label twice", len(set(labels)) < len(labels)),
+        ):
+            if wrong:
+                problem = Problem(self._line(row), f"has {what}: {cell!r}", fatal=False)
+                self.builder.problems.append(problem)
+        return tuple(dict.fromkeys(filter(None, labels)))
+
+    def _report_spaces(self, labelled: Labelled, separator: str) -> None:
+        """Labels that are perhaps several, separated by spaces."""
+        doubtful = {
+            label
+            for label in self.names
+            if len(words := label.split()) > 1 and (not separator or self.names.issuperset(words))
+        }
+        for row, labels in labelled:
+            for label in labels:
+                if label in doubtful:
+                    doubtful.discard(label)  # once is enough
+                    what = f"{label!r} is read as one label: spaces do not separate labels"
+                    self.builder.problems.append(Problem(self._line(row), what, fatal=False))
+
+    def without_repeats(self, labelled: Labelled) -> Iterator[tuple[Row, tuple[str, ...]]]:
+        """Each image once. The same row twice does not matter; other labels for an image do."""
+        seen: dict[str, tuple[Row, tuple[str, ...]]] = {}
+        for row, labels in labelled:
+            first, before = seen.setdefault(row.path, (row, labels))
+            if first is row:
+                yield row, labels
+            elif (row.split, set(labels)) == (first.split, set(before)):
+                what = f"line {row.line} of {self.builder.name} repeats line {first.line}"
+                self.builder.problems.append(Problem(row.path, what, fatal=False))
+            else:
+                here, there = (
+                    f"{', '.join(map(repr, found)) or 'no label'} in {where.split}"
+                    for where, found in ((row, labels), (first, before))
+                )
+                what = f"{row.path} is {here}, but in line {first.line} it is {there}"
+                raise DataError(f"{self._line(row)}: {what}")
+
+    def _line(self, row: Row) -> str:
+        return f"{self.builder.name}, line {row.line}"
+
+
+def _is_list(cell: str) -> bool:
+    return cell.startswith("[") and cell.endswith("]")

@@ -1,14 +1,24 @@
-"""What sources that are made of image files have in common."""
+"""Image files in folders: how folders are walked, and the Source whose images are files."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from torch import Tensor
 
-from vitreous.data.decode.images import MAX_PIXELS, read_image, shown
-from vitreous.data.source import Sample, Source
+from vitreous.data.decode.images import EXTENSIONS, MAX_PIXELS, read_image, shown
+from vitreous.data.source import Problem, Sample, Source
+from vitreous.errors import DataError
+
+SPLIT_FOLDERS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""The split that each word means, in the names of folders and files and in tables."""
 
 
 @dataclass
@@ -17,12 +27,16 @@ class FileSource(Source):
 
     root: str = field(default="", kw_only=True)
     max_pixels: int = field(default=MAX_PIXELS, kw_only=True)
-    """A file of more is an error, and is not decoded."""
+    """A file with more pixels is an error, and is not decoded."""
     odd_names: dict[str, str] = field(default_factory=dict, kw_only=True)
-    """The real path of a sample whose name is no valid text."""
+    """The real path of a file whose name is not valid text, by the path as text."""
 
     def file(self, sample: Sample) -> str:
-        return os.path.join(self.root, self.odd_names.get(sample.id, sample.id))
+        return self.path(sample.id)
+
+    def path(self, id: str) -> str:
+        """The file of a path below `root`."""
+        return os.path.join(self.root, self.odd_names.get(id, id))
 
     def files(self, sample: Sample) -> dict[str, str]:
         """Every file that a sample is read from, by its path below `root`."""
@@ -33,3 +47,78 @@ class FileSource(Source):
 
     def image(self, sample: Sample) -> Tensor:
         return read_image(self.file(sample), max_pixels=self.max_pixels)
+
+
+@dataclass
+class Scan:
+    """Walks through folders and keeps account of everything that is not an image."""
+
+    skipped: Counter[str] = field(default_factory=Counter)
+    problems: list[Problem] = field(default_factory=list)
+    extensions: tuple[str, ...] = EXTENSIONS
+    """Of the files that are looked for."""
+
+    def images(self, folder: str, seen: frozenset[tuple[int, int]] = frozenset()) -> list[str]:
+        """The paths of all images below a folder; links are followed, loops are not."""
+        status = os.stat(folder)
+        here = (status.st_dev, status.st_ino)
+        if here in seen:
+            self.problems.append(Problem(shown(folder), "is a link that leads into a loop", False))
+            return []
+        found, folders = self.look(folder)
+        for inner in folders:
+            found += self.images(inner, seen | {here})
+        return found
+
+    def look(self, folder: str) -> tuple[list[str], list[str]]:
+        """(images, folders) directly in a folder."""
+        images, folders = [], []
+        try:
+            entries = list(os.scandir(folder))
+        except OSError as error:
+            what = f"the folder cannot be read: {error.strerror}"
+            self.problems.append(Problem(shown(folder), what))
+            return [], []
+        for entry in entries:
+            extension = os.path.splitext(entry.name)[1].lower()
+            hidden = entry.name.startswith(".") or entry.name == "__MACOSX"
+            if _is_folder(entry) and not hidden:
+                folders.append(entry.path)
+            elif extension in self.extensions and not hidden:
+                images.append(entry.path)
+            else:
+                self.skipped["hidden" if hidden else extension or "without extension"] += 1
+        return images, folders
+
+    def notes(self) -> list[str]:
+        if not self.skipped:
+            return []
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.skipped.items()))
+        return [f"skipped {self.skipped.total()} files or folders that are not images: {kinds}"]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
+
+
+def read_text(path: str | Path, max_bytes: int | None = None) -> str:
+    """A file of text in UTF-8. An error begins with the path."""
+    name = shown(path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read() if max_bytes is None else file.read(max_bytes + 1)
+        if max_bytes is not None and len(data) > max_bytes:
+            raise DataError(f"{name}: is larger than {max_bytes:,} bytes")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: is not text in UTF-8 ({error.reason})") from None
+
+
+def below(path: str, root: str) -> str:
+    """A path seen from `root`, as text."""
+    return shown(os.path.relpath(path, root)).replace(os.sep, "/")

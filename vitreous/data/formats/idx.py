@@ -1,6 +1,6 @@
-"""IDX files, as MNIST and Fashion-MNIST come: a folder with the four well-known names, .gz or not.
+"""IDX files, as MNIST and Fashion-MNIST have: a folder with four well-known names, .gz or not.
 
-Classes are called by their numbers; a names file says more. The images stay in memory, and a copy
+Classes are named by their numbers, unless a names file is given. The images stay in memory; a copy
 of the source in another process reads them again.
 """
 
@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.names import Names, with_names
+from vitreous.data.formats.builder import SourceBuilder
+from vitreous.data.formats.names import with_names
 from vitreous.data.source import Sample, Source
-from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
 
@@ -33,48 +33,50 @@ _SPLITS = {"train": "train", "t10k": "test"}
 
 @dataclass
 class IdxSource(Source):
-    """A sample's id is the file it came from and its place there: `train/17`."""
+    """A sample's id is its file and its place there: `train/17`."""
 
     files: dict[str, str] = field(default_factory=dict, kw_only=True)
     _images: dict[str, NDArray[np.uint8]] = field(default_factory=dict, kw_only=True, repr=False)
 
     def image(self, sample: Sample) -> Tensor:
-        part, _, place = sample.id.partition("/")
-        if part not in self._images:
-            self._images[part] = read_idx(self.files[part], dimensions=3)
-        return torch.from_numpy(self._images[part][int(place)].copy())[None]
+        split, _, place = sample.id.partition("/")
+        if split not in self._images:
+            self._images[split] = read_idx(self.files[split], dimensions=3)
+        return torch.from_numpy(self._images[split][int(place)].copy())[None]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_images": {}}
 
 
-def find_idx(folder: str) -> dict[tuple[str, str], str]:
+def recognise(folder: str) -> bool:
+    return bool(_find(folder))
+
+
+def _find(folder: str) -> dict[tuple[str, str], str]:
     """(train or test, images or labels) -> file."""
     found: dict[tuple[str, str], str] = {}
-    for name in sorted(os.listdir(folder), reverse=True):  # so that one unpacked comes last, wins
+    for name in sorted(
+        os.listdir(folder), reverse=True
+    ):  # so that an unpacked one comes last, wins
         match = _FILE.fullmatch(name)
         if match and os.path.isfile(path := os.path.join(folder, name)):
             found[_SPLITS[match[1].lower()], match[2].lower()] = path
     return found
 
 
-def open_idx(
-    path: str, *, seed: int = 0, val_fraction: float = VAL_FRACTION, names: Names | None = None
-) -> IdxSource:
-    folder = os.path.expanduser(path)
-    if not os.path.isdir(folder):
-        raise DataError(f"{shown(path)}: there is no such folder")
-    found = find_idx(folder)
+def read(builder: SourceBuilder) -> IdxSource:
+    builder.check_folder()
+    found = _find(builder.root)
     if not found:
         raise DataError(
-            f"{shown(path)}: no IDX files: looked for train-images-idx3-ubyte, "
+            f"{builder.name}: no IDX files: looked for train-images-idx3-ubyte, "
             "train-labels-idx1-ubyte, t10k-… , each also with .gz"
         )
     images, targets = {}, {}
     for split in sorted({split for split, _ in found}):
         for what in ("images", "labels"):
             if (split, what) not in found:
-                raise DataError(f"{shown(path)}: the {what} of {split} are missing")
+                raise DataError(f"{builder.name}: the {what} of {split} are missing")
         images[split] = read_idx(found[split, "images"], dimensions=3)
         targets[split] = read_idx(found[split, "labels"], dimensions=1)
         if len(images[split]) != len(targets[split]):
@@ -83,25 +85,9 @@ def open_idx(
                 f"{len(images[split])} images"
             )
     labels = LabelMap.of_ids(id for ids in targets.values() for id in np.unique(ids).tolist())
-    for split, ids in targets.items():
-        extra = set(np.unique(ids)) - set(np.unique(targets.get("train", ids)))
-        if extra:
-            raise DataError(f"{shown(path)}: class {min(extra)} is in {split} but not in train")
-    inside = {external: number for number, external in enumerate(labels.external)}
-    splits = {
-        split: [Sample(f"{split}/{i}", inside[id]) for i, id in enumerate(ids.tolist())]
-        for split, ids in targets.items()
-    }
-    notes: list[str] = []
-    return IdxSource(
-        name=shown(path),
-        kind="idx",
-        labels=with_names(labels, names),
-        splits=with_val(splits, val_fraction, seed, notes),
-        notes=notes,
-        files={split: found[split, "images"] for split in images},
-        _images=images,
-    )
+    builder.number({split: ids.tolist() for split, ids in targets.items()}, labels)
+    files = {split: found[split, "images"] for split in images}
+    return builder.build(IdxSource, with_names(labels, builder.names), files=files, _images=images)
 
 
 def read_idx(path: str, *, dimensions: int) -> NDArray[np.uint8]:

@@ -1,9 +1,9 @@
 """Names for classes that the data knows by number, by a code, or by a colour.
 
-For masks the names file also says which classes there are, and which values are not labelled:
-`{"0": "sky", "1": "road", "255": null}`. Colours are keys too, `{"#808080": "sky"}`, and so are the
-tables that data sets with coloured masks bring along: `128 128 128 sky` on each line, or a CSV with
-the columns name, r, g and b.
+For masks the names file also defines which classes there are, and which values are ignored:
+`{"0": "sky", "1": "road", "255": null}`. Colours can be keys, `{"#808080": "sky"}`. The tables that
+come with data sets of coloured masks are understood: lines of `128 128 128 sky`, or a CSV with the
+columns name, r, g and b.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from vitreous.data.decode.masks import LARGEST_ID
+from vitreous.data.formats.files import read_text
+from vitreous.data.source import Problem
 from vitreous.errors import DataError
 from vitreous.labels import External, LabelMap
 
 Names = str | Path | Mapping[str, str | None] | Mapping[int, str | None] | Sequence[str]
 Entry = tuple[str, str | None]  # an id or colour as text; its name, or None: ignored
 
-LARGEST_ID = 65535
 _ID = re.compile(r"0|[1-9]\d{0,4}")
 _COLOUR = re.compile(r"#[0-9a-f]{6}")
 _COLOUR_LINE = re.compile(r"(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\S.*)")
@@ -29,9 +32,9 @@ _COLOUR_LINE = re.compile(r"(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\S.*)"
 def with_names(labels: LabelMap, names: Names | None) -> LabelMap:
     """The same classes under the given names: a file, a mapping from ids, or a list for 0, 1, 2 ….
 
-    A file is JSON (an object from id to name, or a list), or text with one name a line.
+    A file is JSON (an object from id to name, or a list), or text with one name per line.
     A list is refused unless the ids of the data are 0, 1, 2 …: with ids from 1, or with gaps,
-    every name would silently be the next one's.
+    every class would silently get its neighbour's name.
     """
     if names is None:
         return labels
@@ -55,7 +58,7 @@ def with_names(labels: LabelMap, names: Names | None) -> LabelMap:
 
 
 def changed_names(labels: LabelMap, names: Names | None) -> LabelMap:
-    """The same classes, those that are named under other names; null ignores a class."""
+    """The same classes, some of them renamed; null ignores a class."""
     if names is None:
         return labels
     where, entries, is_list = _given(names)
@@ -94,9 +97,9 @@ def numbered_labels(names: Names) -> LabelMap:
 
 
 def mask_labels(names: Names) -> LabelMap:
-    """The classes of masks and what is ignored in them, all of which the names say.
+    """The classes of masks and the values that are ignored, all defined by the names.
 
-    Ids are put in their order; colours, which have none, stay in that of the file.
+    Ids are sorted; colours, which have no order, stay in that of the file.
     """
     where, entries, _ = _given(names, tables=True)
     for id, name in entries:
@@ -104,7 +107,7 @@ def mask_labels(names: Names) -> LabelMap:
             raise DataError(f"{where}: {id!r} has the name {name!r}, where words are expected")
     keys = [_key(id, where) for id, _ in entries]
     if len({type(key) for key in keys}) > 1:
-        raise DataError(f"{where}: has both ids and colours: a mask has one or the other")
+        raise DataError(f"{where}: mixes ids and colours: a mask has one or the other")
     pairs = list(zip(keys, (name for _, name in entries), strict=True))
     if all(isinstance(key, int) for key in keys):
         pairs.sort(key=lambda pair: int(pair[0]))
@@ -152,12 +155,10 @@ def _given(names: Names, *, tables: bool = False) -> tuple[str, list[Entry], boo
 
 def _read(path: Path, tables: bool) -> tuple[list[Entry], bool]:
     """The entries of a file, and whether it is a list. `tables`: of colours, as text or CSV."""
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() == ".json":
             return _of_json(json.loads(text, object_pairs_hook=_Pairs), path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be understood: {error}") from None
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -181,7 +182,7 @@ def _of_json(values: object, path: Path) -> tuple[list[Entry], bool]:
     entries: dict[str, str | None] = {}
     for id, name in pairs:
         if id in entries:
-            raise DataError(f"{path}: {id!r} is there twice")
+            raise DataError(f"{path}: has {id!r} twice")
         entries[id] = name if isinstance(name, str) else None
     return list(entries.items()), not isinstance(values, _Pairs)
 
@@ -216,3 +217,17 @@ def _numbered(names: Iterable[str]) -> list[Entry]:
 def _some(labels: LabelMap) -> str:
     shown = ", ".join(str(id) for id in labels.external[:5])
     return f"{len(labels)} classes: {shown}{' …' if len(labels) > 5 else ''}"
+
+
+def spelling_problems(name: str, labels: Iterable[str]) -> list[Problem]:
+    """Classes whose names differ only in upper case or spaces are probably one class."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for label in sorted(set(labels)):
+        alike[" ".join(label.casefold().split())].append(label)
+    return [
+        Problem(
+            name, f"the classes {' and '.join(map(repr, group))} differ only in spelling", False
+        )
+        for group in alike.values()
+        if len(group) > 1
+    ]

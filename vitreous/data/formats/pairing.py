@@ -1,7 +1,7 @@
-"""Which folders have images and which their masks, and which mask belongs to which image.
+"""Images with one more file each: which folders have which, and which files belong together.
 
-All by names: nothing is opened but Pascal VOC's lists. The tables say which names are understood.
-Files of boxes, one for each image, are found in the same way.
+The files are masks, Pascal VOC's XML or YOLO's text. They are found by names; only Pascal VOC's
+lists of splits are opened. The tables show which names are understood.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TypeVar
 
 from vitreous.data.decode.images import EXTENSIONS, shown
-from vitreous.data.formats.folder import SPLIT_FOLDERS, Scan
+from vitreous.data.formats.builder import SourceBuilder
+from vitreous.data.formats.files import SPLIT_FOLDERS, Scan, below, read_text
 from vitreous.data.source import SPLITS, Problem, Sample
+from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
 from vitreous.labels import natural
+
+T = TypeVar("T")
 
 IMAGE_FOLDERS = (
     *("images", "image", "imgs", "img", "photos", "pictures", "rgb"),
@@ -35,26 +39,26 @@ MASK_ENDS = (
     *("_mask", "_masks", "-mask", "_label", "_labels", "_segmentation", "_seg", "_gt", "_annot"),
     "_l",
 )
-"""What a file's name may have besides the name that an image and its mask share."""
+"""What a file's name may have behind the name that an image and its mask share."""
 
 OTHER_ENDS = ("_color", "_instanceids", "_instancetrainids")
-"""Files among the masks that show something else: Cityscapes has three of each image."""
+"""Other files among the masks: Cityscapes has three for each image."""
 
 
 @dataclass(frozen=True)
 class Partner:
-    """What each image has besides: a file of one kind."""
+    """The kind of file that each image has besides."""
 
     word: str
     words: str
-    """One of them, and many."""
+    """Singular and plural, in messages."""
     extensions: tuple[str, ...]
     usual: str
-    """The extension that is proposed."""
+    """The extension in messages."""
     ends: tuple[str, ...] = ()
-    """What its name may have besides that of the image."""
+    """What its name may have behind that of the image."""
     image_ends: tuple[str, ...] = ()
-    """What the image's name may have besides."""
+    """What the image's name may have behind the common one."""
     apart: bool = True
     """Never in the folder of the images itself."""
     needed: bool = True
@@ -72,10 +76,10 @@ MASKS = Partner("mask", "masks", EXTENSIONS, ".png", MASK_ENDS, IMAGE_ENDS)
 # ---- folders
 
 
-def find_pairs(root: str, notes: list[str], kind: Partner = MASKS) -> dict[str, tuple[str, str]]:
+def find_pairs(root: str, kind: Partner, notes: list[str]) -> dict[str, tuple[str, str]]:
     """For each split the folder of images and that of masks; for "" where there are no splits.
 
-    Nothing where no folder of images has one of masks beside it, with image files in it.
+    Empty where no folder of images has a folder of masks beside it with files in it.
     """
     places = _places(root)
     pairs: dict[str, tuple[str, str]] = {}
@@ -106,12 +110,12 @@ def find_pairs(root: str, notes: list[str], kind: Partner = MASKS) -> dict[str, 
     return pairs
 
 
-def has_pairs(root: str, kind: Partner, looks_so: Callable[[str], bool]) -> bool:
-    """Whether an image has a partner that looks as it should: many things lie beside images."""
-    for images, others in find_pairs(root, [], kind).values():
+def has_pairs(root: str, kind: Partner, looks_right: Callable[[str], bool]) -> bool:
+    """Whether an image has a partner that looks right: other files may lie beside images too."""
+    for images, others in find_pairs(root, kind, []).values():
         stems = _by_stem(images, Scan()).keys()
         found = _by_stem(others, kind.scan())
-        if any(looks_so(file) for stem in sorted(found.keys() & stems) for file in found[stem]):
+        if any(looks_right(file) for stem in sorted(found.keys() & stems) for file in found[stem]):
             return True
     return False
 
@@ -138,7 +142,7 @@ def _places(root: str) -> dict[tuple[str, str], list[str]]:
 
 
 def _meaning(folder: str) -> tuple[str, str]:
-    """The split that a folder's name says and what it has, images or masks; "" if not said."""
+    """The split that a folder is named after and what it has, images or masks; "" if neither."""
     name = os.path.basename(folder).lower()
     if name in SPLIT_FOLDERS:
         return SPLIT_FOLDERS[name], ""
@@ -155,81 +159,140 @@ def _role(word: str) -> str:
     return "images" if word in IMAGE_FOLDERS else "masks" if word in MASK_FOLDERS else ""
 
 
-def below(path: str, root: str) -> str:
-    return shown(os.path.relpath(path, root)).replace(os.sep, "/")
-
-
 # ---- files
 
 
 @dataclass
 class Pairing:
-    """Finds the mask of each image, by name."""
+    """Finds the partner of each image by name, and fills the builder with samples.
 
-    root: str
-    kind: Partner = MASKS
-    problems: list[Problem] = field(default_factory=list)
-    odd_names: dict[str, str] = field(default_factory=dict)
-    unmasked: dict[str, str] = field(default_factory=dict)
+    A sample's target is the path of its partner below the root, or "" where it has none.
+    """
+
+    builder: SourceBuilder
+    kind: Partner
+    unpaired: dict[str, str] = field(default_factory=dict)
+    """By id, what is wrong with images that have no partner, or more than one."""
     others: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    """Of partners."""
 
-    def pair(self, image_folder: str, mask_folder: str, scan: Scan) -> list[Sample]:
-        """A sample for each image; what has no mask, or no image, is remembered."""
-        kind = self.kind
-        images = _by_stem(image_folder, scan)
-        masks = _by_stem(mask_folder, scan if kind is MASKS else kind.scan())
-        found = {stem: masks.pop(stem, []) for stem in images}
+    def read_folders(self, lists: str, looked_for: str) -> None:
+        """Samples of all folders that are laid out as images with partners.
+
+        lists: where Pascal VOC keeps its lists of splits, below the root. looked_for: the layouts,
+        for an error.
+        """
+        builder = self.builder
+        builder.check_folder()
+        pairs = find_pairs(builder.root, self.kind, builder.notes)
+        if not pairs:
+            what = f"no images with {self.kind.words}: looked for {looked_for}"
+            raise DataError(f"{builder.name}: {what}")
+        for split, (images, partners) in pairs.items():
+            self.pair(split, images, partners)
+        builder.check_images()
+        folder = os.path.join(builder.root, lists)
+        if lists and os.path.isdir(folder) and "" in pairs:
+            self._split_by_lists(folder)
+
+    def pair(self, split: str, images: str, partners: str) -> None:
+        """Adds the images of a folder, whose partners are in another, to a split."""
+        both = " with ".join(below(folder, self.builder.root) for folder in (images, partners))
+        self.builder.notes.append(f"{split}: {both}" if split else both)
+        self.builder.splits.setdefault(split or "train", []).extend(self.samples(images, partners))
+
+    def samples(self, image_folder: str, partner_folder: str) -> list[Sample]:
+        """A sample for each image; images and partners that are alone are remembered."""
+        builder, kind = self.builder, self.kind
+        self.folders.append(partner_folder)
+        images = _by_stem(image_folder, builder.scan)
+        partners = _by_stem(partner_folder, builder.scan if kind is MASKS else kind.scan())
+        found = {stem: partners.pop(stem, []) for stem in images}
         owners = {_without(stem, kind.image_ends): stem for stem in images}
         owners |= {stem: stem for stem in images}
-        for stem, files in masks.items():
+        for stem, files in partners.items():
             owner = owners.get(stem) or owners.get(_without(stem, kind.ends))
             if owner is not None:
                 found[owner] += files
             elif kind is MASKS and stem.lower().endswith(OTHER_ENDS):
                 self.others += files
             else:
-                article = "an" if kind.word[0] in "aeiou" else "a"
-                self.problems += [
-                    Problem(self.id(file), f"is {article} {kind.word} without an image", False)
+                builder.problems += [
+                    Problem(builder.id(file), f"there is no image for this {kind.word}", False)
                     for file in files
                     if os.path.basename(file).lower() not in kind.others
                 ]
         samples = []
         for stem, files in images.items():
-            wanted = f"{below(mask_folder, self.root)}/{shown(stem)}{kind.usual}"
-            ids = sorted((self.id(file) for file in found[stem]), key=natural)
-            samples += [self._sample(self.id(file), files, ids, wanted) for file in files]
-        return sorted(samples, key=lambda sample: natural(sample.id))
+            wanted = f"{below(partner_folder, builder.root)}/{shown(stem)}{kind.usual}"
+            ids = sorted((builder.id(file) for file in found[stem]), key=natural)
+            samples += [self._sample(builder.id(file), files, ids, wanted) for file in files]
+        return samples
 
-    def _sample(self, id: str, namesakes: list[str], masks: list[str], wanted: str) -> Sample:
+    def _sample(self, id: str, namesakes: list[str], partners: list[str], wanted: str) -> Sample:
         word, words = self.kind.word, self.kind.words
         if len(namesakes) > 1:
-            others = [other for other in map(self.id, namesakes) if other != id]
-            self.unmasked[id] = f"has the name of {', '.join(others)} too: whose is the {word}?"
-        elif not masks and self.kind.needed:
+            others = [other for other in map(self.builder.id, namesakes) if other != id]
+            self.unpaired[id] = f"has the same name as {', '.join(others)}: whose is the {word}?"
+        elif not partners and self.kind.needed:
             like = " and the like" if self.kind.ends else ""
-            self.unmasked[id] = f"has no {word}: looked for {wanted}{like}"
-        elif len(masks) > 1:
-            self.unmasked[id] = f"has {len(masks)} {words}, {' and '.join(masks)}: keep one"
-        return Sample(id, "" if id in self.unmasked or not masks else masks[0])
+            self.unpaired[id] = f"has no {word}: looked for {wanted}{like}"
+        elif len(partners) > 1:
+            self.unpaired[id] = f"has {len(partners)} {words}, {' and '.join(partners)}: keep one"
+        return Sample(id, "" if id in self.unpaired or not partners else partners[0])
 
-    def id(self, file: str) -> str:
-        """The path below the root as text; the real one is kept where that is not the same."""
-        real = os.path.relpath(file, self.root)
-        if (id := shown(real).replace(os.sep, "/")) != real:
-            self.odd_names[id] = real
-        return id
+    def _split_by_lists(self, folder: str) -> None:
+        """Pascal VOC: text files with the names of the images of each split."""
+        lists = {
+            SPLIT_FOLDERS[stem]: name
+            for name in sorted(os.listdir(folder))
+            if (stem := os.path.splitext(name)[0].lower()) in SPLIT_FOLDERS
+        }
+        if "train" not in lists and os.path.exists(os.path.join(folder, "trainval.txt")):
+            lists["train"] = "trainval.txt"
+        if not lists:
+            raise DataError(f"{shown(folder)}: has no train.txt, val.txt or test.txt")
+        samples = self.builder.splits["train"]
+        by_stem = {os.path.splitext(os.path.basename(sample.id))[0]: sample for sample in samples}
+        splits: dict[str, list[Sample]] = {}
+        used: dict[str, str] = {}
+        for split, name in lists.items():
+            splits[split] = []
+            for stem in _lines(os.path.join(folder, name)):
+                if used.setdefault(stem, name) != name:
+                    where = shown(os.path.join(folder, name))
+                    what = f"{stem} is in {used[stem]} too: keep it in one split"
+                    raise DataError(f"{where}: {what}")
+                sample = by_stem.get(stem)
+                if sample is None:
+                    sample = Sample(f"{os.path.dirname(samples[0].id)}/{stem}.jpg", "")
+                    self.unpaired[sample.id] = f"is in {name}, but there is no such image"
+                splits[split].append(sample)
+        left = len(by_stem.keys() - used.keys())
+        counts = ", ".join(f"{name} ({len(splits[split])})" for split, name in lists.items())
+        what = f"splits as listed: {counts}; {left} images are in none of them and not used"
+        self.builder.notes.append(what)
+        self.builder.splits = splits
 
-    def file(self, id: str) -> str:
-        return os.path.join(self.root, self.odd_names.get(id, id))
+    def read_partners(self, read: Callable[[str], T], what: str) -> dict[str, T | str | None]:
+        """What `read` returns for the partner of each sample, by the sample's id; or its error as
+        text; None where an image needs no partner. `what` is shown beside the progress bar."""
 
-    def notes(self) -> list[str]:
-        if not self.others:
-            return []
-        return [
-            f"{len(self.others)} files beside the masks show something else and are not used: "
-            f"{self.id(min(self.others))}{' …' if len(self.others) > 1 else ''}"
-        ]
+        def attempt(sample: Sample) -> T | str | None:
+            if sample.id in self.unpaired or not sample.target:
+                return self.unpaired.get(sample.id)
+            path = self.builder.file(sample.target)
+            try:
+                return read(path)
+            except DataError as error:
+                return str(error).removeprefix(f"{shown(path)}: ")
+
+        for extension in self.kind.extensions:  # beside the images
+            self.builder.scan.skipped.pop(extension, None)
+        samples = self.builder.samples()
+        found = in_threads(attempt, samples, what)
+        return {sample.id: each for sample, each in zip(samples, found, strict=True)}
 
 
 def _by_stem(folder: str, scan: Scan) -> dict[str, list[str]]:
@@ -247,48 +310,9 @@ def _without(stem: str, ends: tuple[str, ...]) -> str:
     return stem
 
 
-def listed(
-    folder: str, samples: list[Sample], pairing: Pairing, notes: list[str]
-) -> dict[str, list[Sample]]:
-    """Pascal VOC: text files with the names of the images of each split."""
-    lists = {
-        SPLIT_FOLDERS[stem]: name
-        for name in sorted(os.listdir(folder))
-        if (stem := os.path.splitext(name)[0].lower()) in SPLIT_FOLDERS
-    }
-    if "train" not in lists and os.path.exists(os.path.join(folder, "trainval.txt")):
-        lists["train"] = "trainval.txt"
-    if not lists:
-        raise DataError(f"{shown(folder)}: has no train.txt, val.txt or test.txt")
-    by_stem = {os.path.splitext(os.path.basename(sample.id))[0]: sample for sample in samples}
-    splits: dict[str, list[Sample]] = {}
-    used: dict[str, str] = {}
-    for split, name in lists.items():
-        splits[split] = []
-        for stem in _lines(os.path.join(folder, name)):
-            if used.setdefault(stem, name) != name:
-                where = shown(os.path.join(folder, name))
-                raise DataError(f"{where}: {stem} is in {used[stem]} too: an image is in one split")
-            sample = by_stem.get(stem)
-            if sample is None:
-                beside = os.path.dirname(samples[0].id)
-                sample = Sample(f"{beside}/{stem}.jpg", "")
-                pairing.unmasked[sample.id] = f"is in {name}, but there is no such image"
-            splits[split].append(sample)
-        splits[split].sort(key=lambda sample: natural(sample.id))
-    left = len(by_stem.keys() - used.keys())
-    told = ", ".join(f"{name} ({len(splits[split])})" for split, name in lists.items())
-    notes.append(f"splits as listed: {told}; {left} images are in none of them and not used")
-    return splits
-
-
 def _lines(path: str) -> list[str]:
-    """The names in a list, each once: a line may have a path, an extension and more columns."""
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{shown(path)}: cannot be read: {error}") from None
-    first = [line.split()[0] for line in text.splitlines() if line.strip()]
+    """The names in a list, each once. A line may have a path, an extension and more columns."""
+    first = [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
     return list(dict.fromkeys(_stem(word) for word in first))
 
 

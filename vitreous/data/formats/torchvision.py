@@ -1,4 +1,4 @@
-"""Public data sets through torchvision: `torchvision:CIFAR10`. They are fetched only when asked."""
+"""Public data sets of torchvision: `torchvision:CIFAR10`. They are downloaded only on request."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.data.decode.images import from_any
-from vitreous.data.formats.names import Names, with_names
+from vitreous.data.formats.builder import SourceBuilder
+from vitreous.data.formats.names import with_names
 from vitreous.data.source import Sample, Source
-from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.errors import DataError, did_you_mean
 from vitreous.labels import LabelMap
 
@@ -43,7 +43,7 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
     "SVHN": _TRAIN_TEST,
     "USPS": _TRAIN_FLAG,
 }
-"""What torchvision's class of this name is called with for each split."""
+"""The arguments of torchvision's class of this name, for each split."""
 
 
 @dataclass
@@ -68,63 +68,50 @@ def folder_of(name: str) -> Path:
     return Path(root).expanduser() / name
 
 
-def open_public(
-    name: str,
-    *,
-    download: bool = False,
-    seed: int = 0,
-    val_fraction: float = VAL_FRACTION,
-    names: Names | None = None,
-) -> PublicSource:
+def read(builder: SourceBuilder) -> PublicSource:
     spelled = {known.lower(): known for known in DATASETS}
-    if name.lower() not in spelled:
-        hint = did_you_mean(name, spelled) or f": there are {', '.join(DATASETS)}"
-        raise DataError(f"torchvision:{name} is not known{hint}")
-    name = spelled[name.lower()]
+    given = builder.path
+    if given.lower() not in spelled:
+        hint = did_you_mean(given, spelled) or f": there are {', '.join(DATASETS)}"
+        raise DataError(f"torchvision:{given} is not known{hint}")
+    name = spelled[given.lower()]
+    builder.name = f"torchvision:{name}"
     parts = {
-        split: _fetched(name, arguments, download) for split, arguments in DATASETS[name].items()
+        split: _loaded(name, arguments, builder.download)
+        for split, arguments in DATASETS[name].items()
     }
     targets = {split: _targets(part, name) for split, part in parts.items()}
     labels = LabelMap.of_ids(id for ids in targets.values() for id in ids)
-    classes = getattr(parts["train"], "classes", None)
+    names, classes = builder.names, getattr(parts["train"], "classes", None)
     if names is None and classes and len(classes) > max(map(max, targets.values())):
         names = {i: _text(title) for i, title in enumerate(classes)}
-        if len(set(names.values())) < len(names):  # some data sets have namesakes
+        if len(set(names.values())) < len(names):  # in some data sets two classes share a name
             names = None
-    inside = {external: number for number, external in enumerate(labels.external)}
-    notes = [f"kept in {folder_of(name)}"]
-    splits = {
-        split: [Sample(f"{split}/{i}", inside[id]) for i, id in enumerate(ids)]
-        for split, ids in targets.items()
-    }
-    return PublicSource(
-        name=f"torchvision:{name}",
-        kind="torchvision",
-        labels=with_names(labels, names),
-        splits=with_val(splits, val_fraction, seed, notes),
-        notes=notes,
-        parts=parts,
-    )
+    builder.notes.append(f"kept in {folder_of(name)}")
+    builder.number(targets, labels)
+    return builder.build(PublicSource, with_names(labels, names), parts=parts)
 
 
-def _fetched(name: str, arguments: dict[str, Any], download: bool) -> Any:
+def _loaded(name: str, arguments: dict[str, Any], download: bool) -> Any:
     from torchvision import datasets
 
     root = folder_of(name)
     make = getattr(datasets, name)
     try:
         return make(root, download=False, **arguments)
-    except (RuntimeError, OSError):  # torchvision's way to say that it is not there
+    except (RuntimeError, OSError):  # how torchvision reports that it is not there
         if not download:
             raise DataError(
                 f"torchvision:{name} is not in {root}: with --download (download=True) it is "
-                "fetched from the internet"
+                "downloaded"
             ) from None
     try:
         root.mkdir(parents=True, exist_ok=True)
         return make(root, download=True, **arguments)
     except (RuntimeError, OSError) as error:
-        raise DataError(f"torchvision:{name} could not be fetched into {root}: {error}") from None
+        raise DataError(
+            f"torchvision:{name} could not be downloaded into {root}: {error}"
+        ) from None
 
 
 def _targets(part: Any, name: str) -> list[int]:

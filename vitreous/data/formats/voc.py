@@ -1,36 +1,46 @@
-"""Pascal VOC's folders: an XML file for each image, lists of the splits in `ImageSets/Main`.
+"""Pascal VOC: an XML file with boxes for each image, lists of the splits in `ImageSets/Main`.
 
     Annotations/1.xml  JPEGImages/1.jpg  ImageSets/Main/train.txt
 
 Other usual names of the two folders are understood, as are `train/`, `val/` and `test/` above them,
-and XML files beside their images. The classes are the names that objects have, in natural order.
+and XML files beside their images. The classes are the names of the objects, in natural order.
+
+VOC counts pixels from 1 and gives the first and the last that belong to an object, so a box from
+xmin 1 to xmax 10 is 10 wide and begins at the left edge. Most programs that write VOC follow it.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections import defaultdict
+from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 
-from vitreous.data.decode.images import EXTENSIONS, shown
-from vitreous.data.formats.box_records import Box
-from vitreous.data.formats.box_source import BoxSource
-from vitreous.data.formats.folder import Scan
-from vitreous.data.formats.names import Names, changed_names
-from vitreous.data.formats.pairing import Pairing, Partner, below, find_pairs, has_pairs, listed
-from vitreous.data.formats.voc_xml import Voc, read_voc
+from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped,unused-ignore]
+from defusedxml.ElementTree import DefusedXMLParser  # type: ignore[import-untyped,unused-ignore]
+
+from vitreous.data.decode.images import shown
+from vitreous.data.formats.box_source import Box, BoxSource, Corners
+from vitreous.data.formats.builder import SourceBuilder
+from vitreous.data.formats.names import changed_names, spelling_problems
+from vitreous.data.formats.pairing import Pairing, Partner, has_pairs
 from vitreous.data.source import Problem, Sample
-from vitreous.data.split import VAL_FRACTION, with_val
-from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
 
 XML = Partner("annotation", "annotations", (".xml",), ".xml", apart=False)
-
+MAX_BYTES = 10_000_000
+_DEEPEST = 32
 _LISTS = os.path.join("ImageSets", "Main")
+_LAYOUTS = (
+    "JPEGImages + Annotations, train/images + train/annotations (other usual names too), and XML "
+    "files beside images"
+)
+_SIDES = ("xmin", "ymin", "xmax", "ymax")
+_YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "", "unspecified")
 
 
-def find_voc(folder: str) -> bool:
-    """Whether a folder is laid out as VOC's, or nearly so."""
+def recognise(folder: str) -> bool:
     return has_pairs(folder, XML, _is_annotation)
 
 
@@ -42,118 +52,202 @@ def _is_annotation(path: str) -> bool:
         return False
 
 
-def open_voc(
-    path: str,
-    *,
-    seed: int = 0,
-    val_fraction: float = VAL_FRACTION,
-    names: Names | None = None,
-) -> BoxSource:
-    root = os.path.normpath(os.path.expanduser(path))
-    if not os.path.isdir(root):
-        raise DataError(f"{shown(path)}: there is no such folder")
-    notes: list[str] = []
-    pairs = find_pairs(root, notes, XML)
-    if not pairs:
+def read(builder: SourceBuilder) -> BoxSource:
+    pairing = Pairing(builder, XML)
+    pairing.read_folders(_LISTS, _LAYOUTS)
+    found = pairing.read_partners(read_xml, "reading annotations")
+    read_well = [voc for voc in found.values() if isinstance(voc, VocAnnotation)]
+    categories = {thing.category for voc in read_well for thing in voc.objects}
+    if not categories:
+        bad = next((error for error in found.values() if isinstance(error, str)), "")
+        why = f": a file {bad}" if bad else ""
         raise DataError(
-            f"{shown(path)}: no images with annotations: looked for JPEGImages + Annotations, "
-            "train/images + train/annotations (other usual names too), and XML files beside images"
+            f"{builder.name}: no annotation has an object, so there are no classes{why}"
         )
-    scan, pairing = Scan(), Pairing(root, XML)
-    splits: dict[str, list[Sample]] = {}
-    for split, (images, files) in pairs.items():
-        both = f"{below(images, root)} with {below(files, root)}"
-        notes.append(f"{split}: {both}" if split else both)
-        splits[split or "train"] = pairing.pair(images, files, scan)
-    if not any(splits.values()):
-        raise DataError(f"{shown(path)}: no images in its folders ({' '.join(EXTENSIONS)})")
-    lists = os.path.join(root, _LISTS)
-    if os.path.isdir(lists) and "" in pairs:
-        splits = listed(lists, splits["train"], pairing, notes)
-    scan.skipped.pop(".xml", None)  # beside the images
-    samples = [sample for part in splits.values() for sample in part]
-    targets = [sample.target and pairing.file(sample.target) for sample in samples]
-    read = in_threads(_try, targets, "reading annotations")
-    found = {sample.id: voc for sample, voc in zip(samples, read, strict=True)}
-    problems = scan.problems + pairing.problems
-    source = BoxSource(
-        name=shown(path),
-        kind="voc",
-        truth_kind="boxes",
-        labels=changed_names(_labels(shown(path), list(found.values()), problems), names),
-        splits=with_val(splits, val_fraction, seed, notes, by_class=False),
-        notes=notes + scan.notes(),
-        problems=problems,
-        root=root,
-        odd_names=pairing.odd_names,
-    )
-    for sample in samples:
-        _put(source, sample, pairing.unmasked.get(sample.id) or found[sample.id])
-    _count_flags(source, [voc for voc in found.values() if isinstance(voc, Voc)])
-    source.count()
+    builder.problems += spelling_problems(builder.name, categories)
+    source = builder.build(BoxSource, changed_names(LabelMap.of_names(categories), builder.names))
+    for sample in builder.samples():
+        _put(source, sample, found[sample.id])
+    _add_notes(source, [thing for voc in read_well for thing in voc.objects])
+    source.add_notes()
     return source
 
 
-def _try(path: str) -> Voc | str:
-    """What a file has, or what is wrong with it; nothing where there is none."""
-    if not path:
-        return ""
-    try:
-        return read_voc(path)
-    except DataError as error:
-        return str(error).removeprefix(f"{shown(path)}: ")
-
-
-def _labels(name: str, found: list[Voc | str], problems: list[Problem]) -> LabelMap:
-    categories = {thing.category for voc in found if isinstance(voc, Voc) for thing in voc.objects}
-    if not categories:
-        bad = next((voc for voc in found if isinstance(voc, str) and voc), "")
-        why = f": a file {bad}" if bad else ""
-        raise DataError(f"{name}: no annotation has an object, so there are no classes{why}")
-    alike: dict[str, list[str]] = defaultdict(list)
-    for category in sorted(categories):
-        alike[" ".join(category.casefold().split())].append(category)
-    for group in alike.values():
-        if len(group) > 1:
-            what = (
-                f"the classes {' and '.join(map(repr, group))} differ only in how they are written"
-            )
-            problems.append(Problem(name, what, fatal=False))
-    return LabelMap.of_names(categories)
-
-
-def _put(source: BoxSource, sample: Sample, voc: Voc | str) -> None:
-    """What the file of a sample says, or why there is nothing to be known from it."""
-    if isinstance(voc, str):
-        source.put(sample, (), [voc])
+def _put(source: BoxSource, sample: Sample, voc: VocAnnotation | str | None) -> None:
+    if not isinstance(voc, VocAnnotation):
+        source.put(sample, (), [voc or "has no annotation"])
         return
     if voc.size is not None:
         source.sizes[sample.id] = voc.size
-    odd = list(voc.odd)
+    remarks = list(voc.remarks)
     if voc.file and voc.file != os.path.basename(sample.id):
-        odd.append(f"says that it is for {voc.file}; by its name it is used for {sample.id}")
-    source.problems += [Problem(sample.target, what, fatal=False) for what in odd]
+        remarks.append(f"names the image {voc.file}; by its own name it is used for {sample.id}")
+    source.problems += [Problem(sample.target, what, fatal=False) for what in remarks]
     boxes = []
     for thing in voc.objects:
         if thing.category in source.labels.ignored:
-            source.unused[thing.category] += 1
+            source.ignored[thing.category] += 1
         else:
             label = source.labels.internal(thing.category)
             boxes.append(Box(thing.name, label, thing.corners, crowd=thing.difficult))
-    source.put(sample, boxes, voc.wrong)
+    source.put(sample, boxes, voc.errors)
 
 
-def _count_flags(source: BoxSource, found: list[Voc]) -> None:
-    """What holds for many objects is said once."""
-    things = [thing for voc in found for thing in voc.objects]
-    difficult = sum(thing.difficult for thing in things)
-    if difficult:
+def _add_notes(source: BoxSource, things: list[VocObject]) -> None:
+    if difficult := sum(thing.difficult for thing in things):
         source.notes.append(
             f"{difficult} objects are marked as difficult: they are neither learned nor counted"
         )
-    from_0 = sum(-1 in thing.corners[:2] for thing in things)
-    if from_0:
+    if from_0 := sum(-1 in thing.corners[:2] for thing in things):
         source.notes.append(
-            f"{from_0} boxes begin at 0, though VOC counts from 1: perhaps all were written with "
-            "counting from 0, and lie one pixel too far to the left and to the top"
+            f"{from_0} boxes begin at 0, though VOC counts from 1: if the whole file counts from "
+            "0, its boxes lie one pixel too far to the left and to the top"
         )
+
+
+# ---- one file
+
+
+@dataclass(frozen=True, slots=True)
+class VocObject:
+    name: str
+    """What messages call it: `object 3 (cat)`."""
+    category: str
+    corners: Corners
+    """left, top, right, bottom, from 0; right and bottom are just outside."""
+    difficult: bool
+    """Hard to see: VOC does not count whether it is found."""
+
+
+@dataclass
+class VocAnnotation:
+    """What a file has."""
+
+    file: str = ""
+    """The image's name in the XML."""
+    size: tuple[int, int] | None = None
+    """Height and width, if the file gives them."""
+    objects: list[VocObject] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    """Objects of which it is unknown what or where they are."""
+    remarks: list[str] = field(default_factory=list)
+    """Oddities that do not matter for the rest."""
+
+
+def read_xml(path: str) -> VocAnnotation:
+    """A file that is not VOC's at all is a DataError that begins with the path."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise DataError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+    try:
+        if len(data) > MAX_BYTES:
+            raise DataError(f"is larger than {MAX_BYTES:,} bytes")
+        return _annotation(_parse(data))
+    except DataError as error:
+        raise DataError(f"{shown(path)}: {error}") from None
+
+
+class _ShallowTree(TreeBuilder):
+    """Refuses elements nested deeper than any annotation, which would take memory and time."""
+
+    depth = 0
+
+    def start(self, tag: str, attributes: dict[str, str]) -> Element:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise DataError(f"has elements nested more than {_DEEPEST} deep")
+        return super().start(tag, attributes)
+
+    def end(self, tag: str) -> Element:
+        self.depth -= 1
+        return super().end(tag)
+
+
+def _parse(data: bytes) -> Element:
+    """The root element. XML may come from anywhere, so nothing in it may grow or reach out."""
+    parser = DefusedXMLParser(target=_ShallowTree(), forbid_dtd=True)
+    try:
+        parser.feed(data)
+        root: Element = parser.close()
+    except DefusedXmlException:
+        what = "has a DOCTYPE or entities, which no annotation needs and which may hide an attack"
+        raise DataError(what) from None
+    except (ParseError, ValueError, LookupError) as error:  # also an unknown encoding
+        raise DataError(f"is not XML: {error}") from None
+    return root
+
+
+def _annotation(root: Element) -> VocAnnotation:
+    if root.tag != "annotation":
+        what = f"expected <annotation>, not <{root.tag}>"
+        raise DataError(f"is not an annotation of Pascal VOC: {what}")
+    voc = VocAnnotation()
+    voc.file = (root.findtext("filename") or "").strip()
+    voc.size = _size(root, voc.remarks)
+    for number, element in enumerate(root.findall("object"), 1):
+        category = ""
+        try:
+            category = _text(element, "name")
+            voc.objects.append(_object(f"object {number} ({category})", category, element))
+        except DataError as error:
+            voc.errors.append(f"object {number}{f' ({category})' if category else ''} {error}")
+    return voc
+
+
+def _size(root: Element, remarks: list[str]) -> tuple[int, int] | None:
+    size = root.find("size")
+    if size is None:
+        return None
+    try:
+        height, width = (int(_text(size, side)) for side in ("height", "width"))
+        if height > 0 and width > 0:
+            return height, width
+        remarks.append(f"gives {height}x{width} as the image's height and width: not used")
+    except (DataError, ValueError):
+        remarks.append("has a <size> without a whole number of <height> and <width>: not used")
+    return None
+
+
+def _object(name: str, category: str, element: Element) -> VocObject:
+    if not category:
+        raise DataError("has an empty <name>")
+    box = _only(element, "bndbox")
+    left, top, right, bottom = (_number(box, side) for side in _SIDES)
+    (left, right), (top, bottom) = _from_0(left, right), _from_0(top, bottom)
+    difficult = (element.findtext("difficult") or "").strip().lower()
+    if difficult not in (*_YES, *_NO):
+        raise DataError(f"<difficult> is {difficult[:40]!r}, expected 0 or 1")
+    return VocObject(name, category, (left, top, right, bottom), difficult in _YES)
+
+
+def _from_0(first: float, last: float) -> tuple[float, float]:
+    """Where pixels `first` to `last`, counted from 1, begin and end.
+
+    The same number twice would be one pixel, which nobody draws: it is a click that made no box.
+    """
+    return (first, last) if first == last else (first - 1, last)
+
+
+def _number(box: Element, side: str) -> float:
+    text = _text(box, side)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise DataError(f"has a <{side}> that is not a number: {text[:40]!r}")
+    return value
+
+
+def _only(element: Element, tag: str) -> Element:
+    """The only element of this tag directly inside: the parts of a person have boxes too."""
+    found = element.findall(tag)
+    if len(found) != 1:
+        raise DataError(f"has {f'{len(found)} times' if found else 'no'} <{tag}>")
+    return found[0]
+
+
+def _text(element: Element, tag: str) -> str:
+    return (_only(element, tag).text or "").strip()

@@ -1,28 +1,27 @@
-"""YOLO's files: `data.yaml`, and for each image a text with a line for each object.
+"""YOLO's files: `data.yaml`, and for each image a text with one line per object.
 
-    class centre-x centre-y width height
+    class cx cy width height
 
-All but the class, a number from 0, are parts of the image's width and height.
+The class is a number from 0; the box is normalised by the image's width and height.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.box_records import Corners
+from vitreous.data.formats.box_source import Corners
+from vitreous.data.formats.files import SPLIT_FOLDERS, read_text
 from vitreous.errors import DataError
 
 MAX_BYTES = 10_000_000
 MAX_YAML = 1_000_000
 MOST_CLASSES = 100_000
-_SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-_SLACK = 1e-6  # of what six decimals round
+_SLACK = 1e-6  # the rounding of six decimals
 _DEEPEST = 10
 
 
@@ -32,29 +31,29 @@ _DEEPEST = 10
 @dataclass(frozen=True, slots=True)
 class YoloObject:
     name: str
-    """What errors call it: `line 3`."""
+    """What messages call it: `line 3`."""
     number: int
     """Of its class."""
     corners: Corners
-    """left, top, right, bottom in parts of the image."""
+    """left, top, right, bottom, normalised."""
 
 
 @dataclass
 class YoloLabels:
     objects: list[YoloObject] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    """Lines of which it is not known what they mean."""
+    errors: list[str] = field(default_factory=list)
+    """Lines that cannot be understood."""
 
 
 def read_labels(path: str) -> YoloLabels:
     """A file that cannot be read, or is no text, is a DataError that begins with the path."""
     labels = YoloLabels()
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path, MAX_BYTES).splitlines(), 1):
         if line.strip():
             try:
                 labels.objects.append(_object(f"line {number}", line.split()))
             except DataError as error:
-                labels.wrong.append(f"line {number}: {error}")
+                labels.errors.append(f"line {number}: {error}")
     return labels
 
 
@@ -63,22 +62,22 @@ def _object(name: str, words: list[str]) -> YoloObject:
         raise DataError(_other_columns(len(words)))
     values = [_number(word) for word in words]
     if values[0] < 0 or values[0] != int(values[0]):
-        raise DataError(f"the class is {words[0]}, where a whole number from 0 is expected")
+        raise DataError(f"the class is {words[0]}, expected a whole number from 0")
     for what, value in zip(("centre x", "centre y", "width", "height"), values[1:], strict=True):
         if not -_SLACK <= value <= 1 + _SLACK:
             pixels = ": are these pixels?" if value > 2 else ""
-            raise DataError(f"{what} is {value:g}, not a part of the image from 0 to 1{pixels}")
+            raise DataError(f"{what} is {value:g}, expected 0 to 1 (normalised){pixels}")
     x, y, width, height = values[1:]
     corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
     return YoloObject(name, int(values[0]), corners)
 
 
 def _other_columns(count: int) -> str:
-    what = f"has {count} numbers, where 5 are expected: class, centre x, centre y, width, height"
+    what = f"has {count} numbers, expected 5: class, centre x, centre y, width, height"
     if count == 6:
-        return f"{what}. With a sixth, the score, they are predictions and no labels"
+        return f"{what}. With a sixth, the score, they are predictions, not labels"
     if count >= 7 and count % 2:
-        return f"{what}. They are polygons (segmentation) or turned boxes: convert them to boxes"
+        return f"{what}. They are polygons (segmentation) or rotated boxes: convert them to boxes"
     return what
 
 
@@ -86,24 +85,20 @@ def _number(word: str) -> float:
     try:
         value = float(word)
     except ValueError:
-        raise DataError(f"{word[:40]!r} is no number") from None
+        value = math.nan
     if not math.isfinite(value):
-        raise DataError(f"{word[:40]!r} is no number")
+        raise DataError(f"{word[:40]!r} is not a number")
     return value
 
 
-def _text(path: str) -> str:
-    name = shown(path)
+def begins_with_labels(path: str) -> bool:
+    """Whether a text looks like labels; captions lie beside images too."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise DataError(f"{name}: is larger than {MAX_BYTES:,} bytes")
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: is not text in UTF-8 ({error.reason})") from None
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            words = file.readline(1000).split()
+        return len(words) >= 5 and all(math.isfinite(float(word)) for word in words)
+    except (OSError, ValueError):
+        return False
 
 
 # ---- data.yaml
@@ -111,34 +106,34 @@ def _text(path: str) -> str:
 
 @dataclass
 class YoloData:
-    """What `data.yaml` says."""
+    """What `data.yaml` has."""
 
     path: str
-    """Where folders are meant from, or nothing."""
+    """What folders are relative to, or nothing."""
     splits: dict[str, list[str]]
     """Folders of images, or lists of images in text files."""
     names: dict[int, str] | None
     """By the number of the class."""
 
 
-def read_data(path: str) -> YoloData:
+def read_data_yaml(path: str) -> YoloData:
     """What is in `data.yaml`; a DataError begins with the path.
 
-    Every value is read as text, so that a class may be called `no` or `1e3`. Nothing that the file
-    proposes to download is downloaded.
+    Every value is read as text, so that a class may be called `no` or `1e3`. What the file gives to
+    download is not downloaded.
     """
-    text = _text(path)
+    text = read_text(path, MAX_BYTES)
     try:
         if len(text) > MAX_YAML:
             raise DataError(f"is longer than {MAX_YAML:,} characters")
         values = _values(text)
         splits = {
-            _SPLITS[key]: [part for part in _list(key, value) if part]
+            SPLIT_FOLDERS[key]: [part for part in _list(key, value) if part]
             for key, value in values.items()
-            if key in _SPLITS
+            if key in SPLIT_FOLDERS
         }
         if not any(splits.values()):
-            raise DataError("says no folder of images for train, val or test")
+            raise DataError("has no folder of images for train, val or test")
         root = values.get("path", "")
         if not isinstance(root, str):
             raise DataError("path: expected a folder")
@@ -153,8 +148,8 @@ def read_data(path: str) -> YoloData:
 
 def _values(text: str) -> dict[str, Any]:
     """A YAML file of mappings, lists and text."""
-    # An alias is the same value again, and aliases of aliases can make a small file enormous;
-    # and the time to read lists in lists grows with the square of their depth.
+    # Aliases of aliases can make a small file enormous, and the time to read nested lists grows
+    # with the square of their depth.
     depth = 0
     for event in yaml.parse(text, Loader=yaml.BaseLoader):
         line = event.start_mark.line + 1
@@ -163,10 +158,10 @@ def _values(text: str) -> dict[str, Any]:
         if isinstance(event, yaml.AliasEvent):
             raise DataError(f"line {line}: has an alias (*{event.anchor}): write the value out")
         if depth > _DEEPEST:
-            raise DataError(f"line {line}: has values in values, more than {_DEEPEST} deep")
+            raise DataError(f"line {line}: has values nested more than {_DEEPEST} deep")
     node = yaml.compose(text, Loader=yaml.BaseLoader)
     if not isinstance(node, yaml.MappingNode):
-        raise DataError("is not YOLO's data: expected train, val and names, each with a colon")
+        raise DataError("is not YOLO's data.yaml: expected train, val and names, each with a colon")
     values: dict[str, Any] = _plain(node)
     return values
 
@@ -182,7 +177,7 @@ def _plain(node: yaml.Node) -> Any:
         if not isinstance(key, yaml.ScalarNode):
             raise DataError(f"line {line}: expected a name before the colon")
         if key.value in values:
-            raise DataError(f"line {line}: {key.value!r} is there twice")
+            raise DataError(f"line {line}: {key.value!r} occurs twice")
         values[key.value] = _plain(value)
     return values
 
@@ -207,14 +202,14 @@ def _names(values: dict[str, Any]) -> dict[int, str] | None:
     names: dict[int, str] = {}
     for key, name in pairs:
         if not _is_number(str(key)) or int(key) in names:
-            raise DataError(f"names: {key!r} is not a number of a class, or there twice")
+            raise DataError(f"names: {key!r} is not the number of a class, or occurs twice")
         if not isinstance(name, str) or not name:
             raise DataError(f"names: no name for class {key}")
         if name in names.values():
             raise DataError(f"names: two classes have the same name: {name}")
         names[int(key)] = name
     if count is not None and int(count) != len(names):
-        raise DataError(f"nc says {count} classes, but names has {len(names)}")
+        raise DataError(f"nc is {count}, but names has {len(names)} classes")
     return names
 
 
@@ -223,15 +218,11 @@ def _is_number(text: Any) -> bool:
     return plain and int(text) <= MOST_CLASSES
 
 
-def is_data(path: str) -> bool:
-    """Whether a YAML file looks like YOLO's; nothing of it is understood yet."""
+def is_data_yaml(path: str) -> bool:
+    """Whether a YAML file looks like YOLO's, by its keys."""
     try:
-        lines = _text(path).splitlines()
+        lines = read_text(path, MAX_BYTES).splitlines()
     except DataError:
         return False
     keys = {line.partition(":")[0].strip().lower() for line in lines if ":" in line}
-    return bool(keys & {"names", "nc"}) and bool(keys & _SPLITS.keys())
-
-
-def is_yaml(path: str) -> bool:
-    return Path(path).suffix.lower() in (".yaml", ".yml")
+    return bool(keys & {"names", "nc"}) and bool(keys & SPLIT_FOLDERS.keys())

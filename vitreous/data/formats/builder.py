@@ -1,0 +1,132 @@
+"""What all formats do alike on the way from files on disk to a `Source`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from vitreous.data.decode.images import EXTENSIONS, shown
+from vitreous.data.formats.files import FileSource, Scan
+from vitreous.data.formats.names import Names
+from vitreous.data.source import Problem, Sample, Source
+from vitreous.data.split import VAL_FRACTION, check_apart, with_val
+from vitreous.errors import DataError, did_you_mean
+from vitreous.labels import LabelMap, natural
+
+S = TypeVar("S", bound=Source)
+
+
+@dataclass
+class SourceBuilder:
+    """A Source in the making: what the user asked for, then what a format's `read` has found.
+
+    `read` fills `splits`, and what it notices into `notes` and `problems`; `build` does the rest.
+    """
+
+    path: str
+    """As the user gave it, without the format's name before it."""
+    kind: str
+    """The format's name."""
+    truth_kind: str
+    asked: bool = False
+    """Whether the user asked for this kind of ground truth, or it is the format's usual one."""
+    download: bool = False
+    seed: int = 0
+    val_fraction: float = VAL_FRACTION
+    names: Names | None = None
+
+    splits: dict[str, list[Sample]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    scan: Scan = field(default_factory=Scan)
+    odd_names: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    """By id, the line of the table that has the sample; errors name it."""
+
+    def __post_init__(self) -> None:
+        self.name = shown(self.path)
+        self.root = os.path.normpath(os.path.expanduser(self.path))
+
+    def check_folder(self) -> None:
+        if not os.path.isdir(self.root):
+            raise DataError(f"{self.name}: there is no such folder")
+
+    def check_images(self) -> None:
+        if not any(self.splits.values()):
+            raise DataError(f"{self.name}: no images in its folders ({' '.join(EXTENSIONS)})")
+
+    def id(self, file: str) -> str:
+        """The path below the root as text; the real path is kept where that differs."""
+        inside = file.startswith(self.root + os.sep)  # relpath is slow, and images are many
+        real = file[len(self.root) + 1 :] if inside else os.path.relpath(file, self.root)
+        if (id := shown(real).replace(os.sep, "/")) != real:
+            self.odd_names[id] = real
+        return id
+
+    def file(self, id: str) -> str:
+        return os.path.join(self.root, self.odd_names.get(id, id))
+
+    def samples(self) -> list[Sample]:
+        return [sample for samples in self.splits.values() for sample in samples]
+
+    def number(self, targets: dict[str, list[int]], labels: LabelMap) -> None:
+        """Fills the splits with images that have no names, `train/0`, `train/1` …, from the class
+        ids of each split."""
+        classes = {external: number for number, external in enumerate(labels.external)}
+        self.splits = {
+            split: [Sample(f"{split}/{i}", classes[id]) for i, id in enumerate(ids)]
+            for split, ids in targets.items()
+        }
+
+    def build(self, source: type[S], labels: LabelMap, **fields: Any) -> S:
+        """The Source, with a val split held out from train if the data has none."""
+        if issubclass(source, FileSource):
+            for samples in self.splits.values():
+                samples.sort(key=lambda sample: natural(sample.id))
+            check_apart(self.splits, self.name)
+            fields |= {"root": self.root, "odd_names": self.odd_names}
+        self._check_trained(labels)
+        return source(
+            name=self.name,
+            kind=self.kind,
+            truth_kind=self.truth_kind,
+            labels=labels,
+            splits=with_val(
+                *(self.splits, self.val_fraction, self.seed, self.notes), truth_kind=self.truth_kind
+            ),
+            notes=self.notes + self.scan.notes(),
+            problems=list(dict.fromkeys(self.scan.problems + self.problems)),
+            **fields,
+        )
+
+    def _check_trained(self, labels: LabelMap) -> None:
+        """Classes that only other splits have could not be learned."""
+        trained = {class_ for s in self.splits.get("train", ()) for class_ in self._classes(s)}
+        if not trained:
+            return
+        for split, samples in self.splits.items():
+            for sample in samples:
+                for class_ in self._classes(sample):
+                    if class_ not in trained:
+                        line = self.lines.get(sample.id)
+                        where = f"{self.name}, line {line}" if line else self.name
+                        name = str(labels.external[class_])
+                        hint = did_you_mean(name, (str(labels.external[i]) for i in trained))
+                        what = f"class {name!r} is in {split} but not in train"
+                        raise DataError(f"{where}: {what}{hint}")
+
+    def _classes(self, sample: Sample) -> Iterable[int]:
+        if self.truth_kind == "class":
+            return (sample.target,)
+        return sample.target if self.truth_kind == "labels" else ()
+
+
+def multi_hot(classes: Iterable[int], count: int) -> Tensor:
+    """(count,): 1 for each of the classes, 0 for the others."""
+    chosen = set(classes)
+    return torch.tensor([float(number in chosen) for number in range(count)])

@@ -1,0 +1,106 @@
+"""Class folders: `cat/1.jpg`, `dog/2.jpg`, with `train/ val/ test/` above them or without.
+
+All images anywhere below a class folder belong to it. Images and classes are found by names alone;
+no file is opened.
+"""
+
+from __future__ import annotations
+
+import os
+
+from vitreous.data.decode.images import EXTENSIONS, shown
+from vitreous.data.formats.builder import SourceBuilder
+from vitreous.data.formats.files import SPLIT_FOLDERS, FileSource, Scan
+from vitreous.data.formats.names import with_names
+from vitreous.data.source import Problem, Sample
+from vitreous.errors import DataError
+from vitreous.labels import LabelMap, natural
+
+
+def recognise(folder: str) -> bool:
+    return bool(Scan().look(folder)[1])
+
+
+def read(builder: SourceBuilder) -> FileSource:
+    builder.check_folder()
+    loose, folders = builder.scan.look(builder.root)
+    split_folders = _split_folders(builder, folders)
+    found: dict[str, dict[str, list[str]]] = {}  # split -> class -> files
+    for split, folder in split_folders.items():
+        beside, folders = builder.scan.look(folder)
+        loose += beside
+        found[split] = {_base(inner): builder.scan.images(inner) for inner in folders}
+    if not split_folders:
+        found["train"] = {_base(inner): builder.scan.images(inner) for inner in folders}
+    labels = _labels(builder, found)
+    for split, by_class in found.items():
+        builder.splits[split] = [
+            Sample(builder.id(file), labels.internal(name))
+            for name, files in by_class.items()
+            for file in files
+        ]
+    if loose:
+        builder.notes.append(
+            f"{len(loose)} images lie beside the class folders and belong to no class: "
+            f"{shown(min(loose))}{' …' if len(loose) > 1 else ''}"
+        )
+    return builder.build(FileSource, with_names(labels, builder.names))
+
+
+def _split_folders(builder: SourceBuilder, folders: list[str]) -> dict[str, str]:
+    """The folder of each split, or nothing where class folders lie directly in the root.
+
+    `train` can also be the name of a class (bus, car, train): it is one when images lie directly in
+    it and other folders have images.
+    """
+    named: dict[str, str] = {}
+    others = []
+    for folder in sorted(folders):
+        split = SPLIT_FOLDERS.get(_base(folder).lower())
+        if split is None:
+            others.append(folder)
+        elif split in named:
+            both = f"{_base(named[split])} and {_base(folder)}"
+            raise DataError(f"{builder.name}: the folders {both} both mean {split}: keep one")
+        else:
+            named[split] = folder
+    if not named:
+        return {}
+    with_classes = {split for split, folder in named.items() if recognise(folder)}
+    classes = [folder for folder in others if Scan().images(folder)]
+    if classes and with_classes:
+        raise DataError(
+            f"{builder.name}: {_base(named[min(with_classes)])} looks like a split, but "
+            f"{_base(classes[0])} beside it has images too: is it a class or a split?"
+        )
+    if classes:
+        return {}
+    for split, folder in list(named.items()):
+        if split in with_classes:
+            continue
+        count = len(Scan().look(folder)[0])
+        what = f"{_base(folder)} has {count} images but no class folders"
+        if split == "train":
+            raise DataError(f"{builder.name}: {what}: put the images of each class into a folder")
+        builder.notes.append(f"{what}: it is not used")
+        del named[split]
+    if others:
+        builder.notes.append(f"not used, without images: {', '.join(map(_base, others))}")
+    return named
+
+
+def _labels(builder: SourceBuilder, found: dict[str, dict[str, list[str]]]) -> LabelMap:
+    """The classes of all splits together."""
+    known = {name for by_class in found.values() for name, files in by_class.items() if files}
+    empty = {name for by_class in found.values() for name in by_class} - known
+    builder.problems += [
+        Problem(f"{builder.name}/…/{name}", "the class folder has no images", fatal=False)
+        for name in sorted(empty, key=natural)
+    ]
+    if not known:
+        raise DataError(f"{builder.name}: no images in its folders ({' '.join(EXTENSIONS)})")
+    return LabelMap.of_names(known)
+
+
+def _base(path: str) -> str:
+    return shown(os.path.basename(path))

@@ -1,0 +1,141 @@
+"""Images and their masks in two folders: `train/images/1.jpg` and `train/masks/1.png`.
+
+Data sets lay the folders out in several ways, see `pairing.py`. A names file (`names.py`), given or
+found in the folder, defines what a value of a mask means. Without one, every mask is read to
+collect its values; none of them is taken for background or for unlabelled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vitreous.data.decode.images import shown
+from vitreous.data.decode.masks import in_colour, read_classes, read_mask
+from vitreous.data.formats.builder import SourceBuilder
+from vitreous.data.formats.files import FileSource
+from vitreous.data.formats.names import mask_labels
+from vitreous.data.formats.pairing import MASKS, Pairing, find_pairs
+from vitreous.data.source import Sample
+from vitreous.data.threads import in_threads
+from vitreous.errors import DataError
+from vitreous.labels import LabelMap
+
+NAMES_FILES = (
+    *("classes.json", "names.json", "labels.json"),
+    *("classes.txt", "label_colors.txt", "class_dict.csv"),
+)
+UNLABELLED = (255, 65535)
+"""Values that most data sets use for unlabelled pixels, and some for a class."""
+
+MOST_CLASSES = 32767
+"""That fit into the 16 bits of a mask in memory."""
+
+_SHOWN = 4  # values in an example
+_LISTS = os.path.join("ImageSets", "Segmentation")
+_LAYOUTS = (
+    "train/images + train/masks, images/train + masks/train, images + masks, train + trainannot, "
+    "or JPEGImages + SegmentationClass (other usual names too)"
+)
+
+
+@dataclass
+class MaskSource(FileSource):
+    """A sample's target is the path of its mask below `root`."""
+
+    unpaired: dict[str, str] = field(default_factory=dict, kw_only=True)
+    """By id, what is wrong with images that have no mask or more than one."""
+
+    def truth(self, sample: Sample) -> Tensor:
+        if sample.id in self.unpaired:
+            raise DataError(f"{self.where(sample)}: {self.unpaired[sample.id]}")
+        mask, image = self.path(sample.target), self.file(sample)
+        return read_classes(mask, image, self.labels, max_pixels=self.max_pixels)
+
+    def files(self, sample: Sample) -> dict[str, str]:
+        files = super().files(sample)
+        return files | {sample.target: self.path(sample.target)} if sample.target else files
+
+
+def recognise(folder: str) -> bool:
+    return bool(find_pairs(folder, MASKS, []))
+
+
+def read(builder: SourceBuilder) -> MaskSource:
+    pairing = Pairing(builder, MASKS)
+    pairing.read_folders(_LISTS, _LAYOUTS)
+    samples = builder.samples()
+    files = [builder.file(sample.target) for sample in samples if sample.target]
+    unpaired = {s.id: pairing.unpaired[s.id] for s in samples if s.id in pairing.unpaired}
+    if not files:
+        first = min(unpaired)
+        what = f"no image has a mask of its own: {first} {unpaired[first]}"
+        raise DataError(f"{builder.name}: {what}")
+    if unpaired:
+        builder.notes.append(f"{len(unpaired)} images have no mask or several: {min(unpaired)} …")
+    if others := sorted(map(builder.id, pairing.others)):
+        builder.notes.append(
+            f"{len(others)} files beside the masks show something else and are not used: "
+            f"{others[0]}{' …' if len(others) > 1 else ''}"
+        )
+    return builder.build(MaskSource, _labels(builder, files), unpaired=unpaired)
+
+
+def _labels(builder: SourceBuilder, files: Sequence[str]) -> LabelMap:
+    names = builder.names
+    if names is None:
+        found = [name for name in NAMES_FILES if os.path.isfile(os.path.join(builder.root, name))]
+        if found:
+            names = Path(builder.root, found[0])
+            besides = f"; {', '.join(found[1:])} not used" if found[1:] else ""
+            builder.notes.append(f"names of the classes: {found[0]}{besides}")
+    labels = mask_labels(names) if names is not None else _values(files, builder.notes)
+    if len(labels) > MOST_CLASSES:
+        raise DataError(
+            f"{builder.name}: {len(labels)} classes, but masks can have at most {MOST_CLASSES}"
+        )
+    return labels
+
+
+def _values(files: Sequence[str], notes: list[str]) -> LabelMap:
+    """Every value that occurs is a class, named by its number."""
+
+    def look(file: str) -> NDArray[np.int64] | DataError:
+        try:
+            values = read_mask(file).values
+        except DataError as error:
+            return error
+        if values.ndim == 3:
+            raise DataError(f"{shown(file)}: {in_colour(values)}")
+        return np.flatnonzero(np.bincount(values.ravel()))
+
+    seen = in_threads(look, files, "collecting the values of masks")
+    where: dict[int, str] = {}
+    for file, values in zip(files, seen, strict=True):
+        if not isinstance(values, DataError):
+            for value in values.tolist():
+                where.setdefault(value, file)
+    if not where:
+        raise next(error for error in seen if isinstance(error, DataError))
+    some = [f'"{value}": "…"' for value in sorted(where)]
+    example = f"{{{', '.join(some[:_SHOWN])}{', …' if len(some) > _SHOWN else ''}}}"
+    for value in UNLABELLED:
+        if value in where:
+            raise DataError(
+                f"{shown(where[value])}: has the value {value}, which is a class in some data sets "
+                "and unlabelled in others: define it in a names file (--names FILE), "
+                f'{{"0": "…", "{value}": "…"}}, with null instead of a name to ignore it'
+            )
+    labels = LabelMap.of_ids(where)
+    notes.append(
+        f"the classes are all values that occur in masks, named by their numbers: "
+        f"{', '.join(labels.names)}. A names file (--names FILE) names them: {example}; null "
+        "instead of a name ignores the pixels"
+    )
+    return labels

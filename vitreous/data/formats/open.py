@@ -1,0 +1,141 @@
+"""Opens data by its name: recognises the format, and has the format's module read it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from vitreous.config import choice
+from vitreous.data.decode.images import EXTENSIONS, shown
+from vitreous.data.formats.builder import SourceBuilder
+from vitreous.data.formats.files import Scan
+from vitreous.data.formats.names import Names
+from vitreous.data.formats.table import BUILT_IN, FORMATS, ON_DISK, TRUTHS, module_of
+from vitreous.data.source import Source
+from vitreous.data.split import VAL_FRACTION
+from vitreous.errors import DataError, did_you_mean
+
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz")
+
+
+def open_source(
+    name: str | Path,
+    *,
+    truth: str | None = None,
+    download: bool = False,
+    seed: int = 0,
+    val_fraction: float = VAL_FRACTION,
+    names: Names | None = None,
+) -> Source:
+    """The images that `name` means.
+
+    A path is recognised by its content: a folder with IDX files, COCO's .json or its folder, YOLO's
+    data.yaml or its folder, a folder as Pascal VOC's, folders of images and masks, a folder of
+    class folders, a .csv or .tsv table. The format's name before it, as in `voc:PATH`, decides.
+    `digits` and `shapes` are built in (`shapes:5000` has so many to train on);
+    `torchvision:CIFAR10` is a public data set, which is downloaded only with `download`.
+
+    truth: the kind of ground truth, class, labels, mask or boxes; the usual one of the data unless
+        given. Data that has another is an error.
+    seed, val_fraction: where the data has no val, this part of each class of train becomes one.
+    names: the names of the classes, see `vitreous.data.formats.names`.
+    """
+    text = os.fspath(name)
+    prefix, _, path = text.partition(":")
+    if isinstance(name, str) and text in BUILT_IN:
+        formats, path = [text], ""
+    elif isinstance(name, str) and path and prefix in FORMATS:
+        formats = [prefix]
+    else:
+        formats, path = _recognise(text), text
+    format = _choose(formats, truth, shown(text))
+    truth_kind = truth or FORMATS[format].truths[0]
+    builder = SourceBuilder(
+        path, format, truth_kind, truth is not None, download, seed, val_fraction, names
+    )
+    source: Source = module_of(format).read(builder)
+    source.notes += [
+        f"was read as {format}; {other}:PATH reads it as {other}"
+        for other in formats
+        if other != format
+    ]
+    return source
+
+
+def _choose(formats: list[str], truth: str | None, name: str) -> str:
+    """Of the formats that data may have, the first with the ground truth that is asked for."""
+    if truth is None:
+        return formats[0]
+    choice("truth", truth, TRUTHS)
+    for format in formats:
+        if truth in FORMATS[format].truths:
+            return format
+    has = " or ".join(dict.fromkeys(each for format in formats for each in FORMATS[format].truths))
+    raise DataError(
+        f"{name}: was read as {' or '.join(formats)}, whose ground truth is {has}, not {truth}: "
+        f"use {TRUTHS[truth]}"
+    )
+
+
+def same_source(one: str, other: str) -> bool:
+    """Whether two names mean the same data, however its path is written."""
+    return _place(one) == _place(other)
+
+
+def _place(name: str) -> str:
+    """The real path of data on disk, or the name of built-in data."""
+    format, _, rest = name.partition(":")
+    path = os.path.expanduser(rest if format in ON_DISK and rest else name)
+    return os.path.realpath(path) if name not in BUILT_IN and os.path.exists(path) else name
+
+
+def _recognise(text: str) -> list[str]:
+    """The formats that a path may have, the most likely first."""
+    path, name = os.path.expanduser(text), shown(text)
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        raise DataError(
+            f"{name}: there is no such file or folder, and it is not built in "
+            f"({', '.join(BUILT_IN)}) or torchvision:NAME{did_you_mean(text, BUILT_IN)}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{name}: cannot be read: {error}") from None
+    if stat.S_ISREG(mode):
+        extension = os.path.splitext(path)[1].lower()
+        for format, row in FORMATS.items():
+            if extension in row.extensions:
+                return [format]
+        raise DataError(
+            f"{name}: is not a .csv or .tsv table, COCO's .json or YOLO's .yaml"
+            f"{': unpack the archive' if extension in _ARCHIVES else ''}"
+        )
+    if not stat.S_ISDIR(mode):
+        raise DataError(f"{name}: is neither a file nor a folder")
+    return _recognise_folder(path, name)
+
+
+def _recognise_folder(path: str, name: str) -> list[str]:
+    formats: list[str] = []
+    for format in ON_DISK:
+        if not FORMATS[format].folder or (format == "folder" and formats):
+            continue
+        try:
+            if module_of(format).recognise(path):
+                formats.append(format)
+        except OSError as error:
+            raise DataError(f"{name}: cannot be read: {error.strerror}") from None
+        except DataError:  # an unclear case of another format does not matter
+            if not formats:
+                raise
+    if formats:
+        return formats
+    images = Scan().look(path)[0]
+    tables = [file for file in sorted(os.listdir(path)) if file.lower().endswith((".csv", ".tsv"))]
+    found = f"{len(images)} images" if images else f"no images ({' '.join(EXTENSIONS)})"
+    hint = f": perhaps you mean {os.path.join(name, tables[0])}" if tables else ""
+    raise DataError(
+        f"{name}: has no folder for each class, IDX files (train-images-idx3-ubyte …), masks or "
+        f"boxes, but {found}{hint}"
+    )

@@ -1,0 +1,54 @@
+"""The table of formats. Adding a format is a row here and a module beside this one.
+
+A format's module has two functions; it is imported when it is needed.
+
+    recognise(folder) -> bool    whether a folder is laid out in this way; if the format has folders
+    read(builder) -> Source      fills the `SourceBuilder` and calls its `build`
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class Format(NamedTuple):
+    module: str
+    truths: tuple[str, ...]
+    """The kinds of ground truth that it can have, the usual one first."""
+    on_disk: bool = True
+    folder: bool = True
+    """On disk it is a folder, or may be one."""
+    extensions: tuple[str, ...] = ()
+    """Of files that are read as this."""
+
+
+FORMATS = {
+    "idx": Format("idx", ("class",)),
+    "coco": Format("coco", ("boxes", "mask"), extensions=(".json",)),
+    "yolo": Format("yolo", ("boxes",), extensions=(".yaml", ".yml")),
+    "voc": Format("voc", ("boxes",)),
+    "masks": Format("mask_folders", ("mask",)),
+    "folder": Format("class_folders", ("class",)),
+    "csv": Format("csv_table", ("class", "labels"), folder=False, extensions=(".csv", ".tsv")),
+    "digits": Format("digits", ("class",), on_disk=False),
+    "shapes": Format("shapes", ("class", "labels", "mask", "boxes"), on_disk=False),
+    "torchvision": Format("torchvision", ("class",), on_disk=False),
+}
+"""By the name that may stand before a path, as in `folder:PATH`. A folder that looks like several
+formats is read as the first of them; class folders are only what looks like nothing else."""
+
+TRUTHS = {
+    "class": "a folder for each class, or a table of paths and labels",
+    "labels": "a table of paths with several labels for each",
+    "mask": "folders of images and of masks, as train/images and train/masks",
+    "boxes": "COCO's .json, or a folder as Pascal VOC's or YOLO's",
+}
+"""The kinds of ground truth, and what is read as each."""
+
+BUILT_IN = ("digits", "shapes")
+ON_DISK = tuple(name for name, format in FORMATS.items() if format.on_disk)
+
+
+def module_of(name: str) -> Any:
+    return import_module(f"vitreous.data.formats.{FORMATS[name].module}")
