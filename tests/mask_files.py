@@ -62,7 +62,10 @@ def bad_masks(folder):
             "has values that are not whole numbers from 0 to 65535",
         ),
         "nan.png": (lambda p: tifffile.imwrite(p, np.full((6, 8), np.nan)), "not whole numbers"),
-        "minus.png": (lambda p: tifffile.imwrite(p, np.full((6, 8), -1, np.int32)), "not whole num"),
+        "minus.png": (
+            lambda p: tifffile.imwrite(p, np.full((6, 8), -1, np.int32)),
+            "not whole num",
+        ),
         "channels.png": (
             lambda p: tifffile.imwrite(p, np.zeros((5, 6, 8), np.uint8)),
             "has 5 channels of uint8: a mask has one channel",
