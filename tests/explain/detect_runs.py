@@ -11,7 +11,7 @@ import vitreous
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.labels import LabelMap
-from vitreous.layers.tap import tapping
+from vitreous.layers.tap import tap
 from vitreous.run_folder import Run, RunConfig, versions
 
 NAMES = ("cat", "dog", "emu", "fox")
@@ -37,7 +37,7 @@ def make_model(backbone="resnet", classes=4, **fields):
     with torch.no_grad():
         for layer in model.decoder:
             layer.cross_attention.qkv.weight[:32].mul_(8)  # queries and keys
-        with tapping(model, lambda name, tensor: seen.update({name: tensor})):
+        with tap(dict(model.named_modules()), lambda name, tensor: seen.update({name: tensor})):
             model(image[None] / 127.5 - 1)
         mean, spread = seen["norm"].mean((0, 1)), seen["norm"].std((0, 1)).mean()
         for head, strength in ((model.class_head, 2), (model.box_head.layers[0], 2)):

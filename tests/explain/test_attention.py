@@ -11,20 +11,13 @@ from compare import perturb
 
 import vitreous
 from vitreous.errors import ConfigError
-from vitreous.explain.attention import (
-    Distances,
-    Layer,
-    Rollout,
-    Wanted,
-    class_maps,
-    coordinates,
-    head_reader,
-    look,
-    mean_distances,
-)
+from vitreous.explain.attention import Layer, head_reader, look
+from vitreous.explain.class_maps import Wanted, class_maps
+from vitreous.explain.distances import Distances, coordinates, mean_distances
 from vitreous.explain.parameters import filters, position_similarity
+from vitreous.explain.rollout import Rollout
 from vitreous.layers.attention import Attention
-from vitreous.layers.tap import tapping
+from vitreous.layers.tap import is_tapped, tap
 from vitreous.models.model import Places
 
 
@@ -61,7 +54,7 @@ def images(model):
 
 def test_captured_attention_is_that_of_the_queries_and_keys(model, images):
     seen = {}
-    with torch.no_grad(), tapping(model, seen.__setitem__):
+    with torch.no_grad(), tap(dict(model.named_modules()), seen.__setitem__):
         model.features(images)
     layers = []
     with torch.no_grad():
@@ -69,8 +62,8 @@ def test_captured_attention_is_that_of_the_queries_and_keys(model, images):
     assert [layer.number for layer in layers] == [0, 1, 2]
     places = layers[0].places
     tokens = layers[0].tokens
-    biases = list(zip(range(3), model.position.biases(places.prefix, places.grid), strict=False))
-    for (_, bias), layer in zip(biases, layers, strict=True):
+    for layer in layers:
+        bias = model.position.score_bias(layer.number, places.prefix, places.grid)
         q, k = seen[f"{layer.name}.q"], seen[f"{layer.name}.k"]
         scores = torch.einsum("bhqe,bhke->bhqk", q, k) / math.sqrt(q.shape[-1])
         scores = scores if bias is None else scores + bias
@@ -84,7 +77,7 @@ def test_looking_changes_nothing_and_leaves_nothing(model, images, monkeypatch):
         before = model(images)
         looked = look(model, images, lambda layer: None)
         torch.testing.assert_close(looked, before, rtol=1e-5, atol=1e-6)
-        assert all(m.tap is None for m in model.modules() if hasattr(m, "tap"))
+        assert not any(is_tapped(m) or m._forward_hooks for m in model.modules())
         fused = []
         real = F.scaled_dot_product_attention
         monkeypatch.setattr(
@@ -100,7 +93,7 @@ def test_nothing_is_left_hooked_after_an_error(model, images):
 
     with pytest.raises(ZeroDivisionError):
         look(model, images, fail)
-    assert all(m.tap is None for m in model.modules() if hasattr(m, "tap"))
+    assert not any(is_tapped(m) or m._forward_hooks for m in model.modules())
 
 
 def test_layers_are_not_hoarded(model, images):
@@ -149,7 +142,7 @@ def test_mean_attention_distance_by_brute_force(model, images):
     with torch.no_grad():
         look(model, images, lambda layer: layers.append(layer.weights))
     found = mean_distances(model, [images[:1], images[1:]]).result()
-    places = model.places("", tuple(images.shape[2:]))
+    places = model.attentions(tuple(images.shape[2:]))[0].columns
     (gh, gw), p = places.grid, places.prefix
     tall, wide = (4, 4) if model.config.__class__.__name__ != "HybridConfig" else (12 / gh, 20 / gw)
     for number, weights in enumerate(layers):
@@ -259,7 +252,10 @@ def test_attention_layers_of_the_future_are_found_by_name():
     """Whatever holds the one attention is seen: windows and cross-attention will come this way."""
     attention = Attention(8, 2, 4)
     seen = []
-    with tapping(attention, lambda name, tensor: seen.append((name, tuple(tensor.shape)))):
+    with tap(
+        dict(attention.named_modules()),
+        lambda name, tensor: seen.append((name, tuple(tensor.shape))),
+    ):
         attention(torch.zeros(6, 9, 8))  # six windows of nine tokens
     assert ("weights", (6, 2, 9, 9)) in seen
 

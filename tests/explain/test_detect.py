@@ -28,7 +28,7 @@ from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import has_attention, look
-from vitreous.layers.tap import tapping
+from vitreous.layers.tap import tap
 from vitreous.pages import figures, viewer
 from vitreous.pages.inside import map_figure, model_figures
 from vitreous.pages.pictures import data_url
@@ -478,7 +478,10 @@ def test_figures_of_classes_that_are_nowhere(tmp_path):
 def weights_of(model, values):
     """What all attention of encoder and decoder is, by name."""
     found = {}
-    with torch.no_grad(), tapping(model, lambda name, tensor: found.update({name: tensor})):
+    with (
+        torch.no_grad(),
+        tap(dict(model.named_modules()), lambda name, tensor: found.update({name: tensor})),
+    ):
         model(values[None])
     return {
         name.removesuffix(".weights"): tensor[0]

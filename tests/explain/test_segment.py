@@ -14,8 +14,9 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
-from vitreous.explain.attention import Rollout, look, pixel_reader
+from vitreous.explain.attention import look, pixel_reader
 from vitreous.explain.parameters import filters, position_similarity
+from vitreous.explain.rollout import Rollout
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
 from vitreous.pages import viewer
@@ -86,7 +87,7 @@ def test_pixels_count_in_their_patches():
 def test_the_decoder_s_layers_are_left_out():
     model = make_model("mask, class token")
     layers = layers_of(model, torch.randn(1, 3, *WINDOW))
-    assert [layer.name for layer in layers] == ["blocks.0.attention", "blocks.1.attention"]
+    assert [layer.name for layer in layers] == [f"encoder.blocks.{i}.attention" for i in range(2)]
     assert all(layer.places == Places(1, (4, 6), (4, 4)) for layer in layers)
     assert position_similarity(model).shape == (4, 6, 4, 6)
     assert filters(model).shape[1:] == (3, 4, 4)

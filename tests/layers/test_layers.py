@@ -18,8 +18,8 @@ from vitreous.layers.position import (
     Sines1d,
     Sines2d,
     relative_index,
-    resample_grid,
 )
+from vitreous.layers.resample import resample_grid
 from vitreous.weights.rules.fit import adapt_channels
 
 
@@ -52,7 +52,7 @@ def test_padded_patches_see_zeros_at_the_bottom_and_right():
 
 def test_sines_2d_by_the_formula():
     dim, (gh, gw) = 16, (3, 5)
-    ours = Sines2d().add(torch.zeros(1, gh * gw, dim), 0, (gh, gw))[0]
+    ours = Sines2d()(torch.zeros(1, gh * gw, dim), 0, (gh, gw))[0]
     for y in range(gh):
         for x in range(gw):
             angles = [[at / 10_000 ** (k / 3) for k in range(4)] for at in (x, y)]
@@ -61,7 +61,7 @@ def test_sines_2d_by_the_formula():
 
 
 def test_sines_1d_by_the_formula():
-    ours = Sines1d().add(torch.zeros(1, 2 + 6, 8), 2, (2, 3))[0]
+    ours = Sines1d()(torch.zeros(1, 2 + 6, 8), 2, (2, 3))[0]
     assert ours[:2].eq(0).all(), "tokens before the patches have no place"
     for place in range(6):
         angles = [place / 10_000 ** (k / 4) for k in range(4)]
@@ -85,7 +85,8 @@ def test_relative_bias_by_brute_force():
     module = Relative(2, heads, grid, prefix)
     module.prefix_bias.copy_(random(2, heads, 3))
     places = [None] * prefix + [(y, x) for y in range(2) for x in range(3)]
-    for block, bias in enumerate(module.biases(prefix, grid)):
+    for block in range(2):
+        bias = module.score_bias(block, prefix, grid)
         assert bias.shape == (heads, len(places), len(places))
         for i, query in enumerate(places):
             for j, key in enumerate(places):
@@ -101,7 +102,7 @@ def test_relative_bias_by_brute_force():
 @torch.no_grad()
 def test_learned_2d_is_the_column_beside_the_row():
     module = Learned2d(6, (2, 3))
-    added = module.add(torch.zeros(1, 1 + 6, 6), 1, (2, 3))[0]
+    added = module(torch.zeros(1, 1 + 6, 6), 1, (2, 3))[0]
     assert added[0].eq(0).all()
     for y in range(2):
         for x in range(3):

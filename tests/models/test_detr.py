@@ -13,7 +13,7 @@ import vitreous
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.features import Features
 from vitreous.layers.position import image_sines
-from vitreous.layers.tap import tapping
+from vitreous.layers.tap import tap
 from vitreous.models import configure
 from vitreous.models.detr import DETR, DETRConfig, nearest
 from vitreous.models.model import Level, Model
@@ -54,6 +54,8 @@ def pictures(*sizes):
 class Cells(Model):
     """A backbone that knows no neighbours: each cell of 8x8 pixels by itself."""
 
+    depth = 1
+
     def __init__(self, channels=12):
         super().__init__()
         self.input_weight, self.conv = "conv.weight", nn.Conv2d(3, channels, 8, stride=8)
@@ -77,17 +79,18 @@ def on_cells():
 def test_filling_is_never_looked_at():
     """Exactly: not a weight of the encoder, nor of a query, lies on it."""
     model, images = detr(), pictures((64, 40), (33, 64), (9, 8))
-    seen = {}
-    with torch.no_grad(), tapping(model, lambda name, tensor: seen.setdefault(name, tensor)):
+    seen, layers = {}, {layer.name: layer for layer in model.attentions((64, 64))}
+    with torch.no_grad(), tap(dict(model.named_modules()), seen.setdefault):
         model(images)
     looks = {name: w for name, w in seen.items() if name.endswith("weights")}
     assert len(looks) == 2 + 2 * 3
     for name, weights in looks.items():
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
-        if "self_attention" in name:
+        layer = layers[name.removesuffix(".weights")]
+        if layer.part == "decoder":
             assert weights.shape == (3, 4, 6, 6)
             continue
-        grid = model.places(name.removesuffix(".weights"), (64, 64)).grid
+        grid = layer.columns.grid
         assert grid == (8, 8)
         on_map = weights.unflatten(-1, grid)
         for image, (rows, columns) in enumerate(((8, 5), (5, 8), (2, 1))):
@@ -182,7 +185,9 @@ def test_every_backbone(name):
                 alone.logits[:, 0], output.logits[:, i], rtol=1e-4, atol=1e-5
             )
             torch.testing.assert_close(alone.boxes[:, 0], output.boxes[:, i], rtol=1e-4, atol=1e-5)
-        with tapping(model, lambda name, tensor: None):  # looked into, it says the same
+        with tap(
+            dict(model.named_modules()), lambda name, tensor: None
+        ):  # looked into, it says the same
             explicit = model(images)
         torch.testing.assert_close(explicit.logits, output.logits, rtol=1e-4, atol=1e-5)
         filled = model(pictures((64, 64), (64, 64))), model(pictures((64, 40), (48, 64)))
@@ -193,7 +198,7 @@ def test_explicit_equals_fused_with_filling():
     model, images = detr(), pictures((64, 40), (33, 64))
     with torch.no_grad():
         fused = model(images)
-        with tapping(model, lambda name, tensor: None):
+        with tap(dict(model.named_modules()), lambda name, tensor: None):
             explicit = model(images)
     assert relative_error(explicit.logits, fused.logits) < 1e-5
     assert relative_error(explicit.boxes, fused.boxes) < 1e-5
@@ -248,8 +253,10 @@ def test_features_are_the_backbones():
         level.grid for level in model.levels((64, 48))
     ]
     assert model.core is model.backbone
-    assert model.places("decoder.0.cross_attention", (64, 48)).grid == (8, 6)
-    assert model.places("decoder.0.self_attention", (64, 48)).prefix == 6
+    layers = {layer.name: layer for layer in model.attentions((64, 48))}
+    assert layers["decoder.0.cross_attention"].columns.grid == (8, 6)
+    assert layers["decoder.0.cross_attention"].rows.prefix == 6
+    assert layers["decoder.0.self_attention"].columns.prefix == 6
     assert model.width == 32
 
 
@@ -289,7 +296,7 @@ def test_a_map_that_is_told_where_things_are():
         told = {}
         for placed in (False, True):
             model.config = dataclasses.replace(model.config, placed=placed)
-            with tapping(model, lambda name, tensor: told.setdefault(name, tensor), inner=False):
+            with tap(model.steps(), lambda name, tensor: told.setdefault(name, tensor)):
                 model(image)
             alike = (told.pop("encoder.0") - told["tokens"]).std(dim=1).max() < 1e-5
             assert alike == (not placed)

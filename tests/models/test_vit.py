@@ -15,7 +15,7 @@ import vitreous
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.block import DropPath
 from vitreous.layers.head import DistilledOutput
-from vitreous.layers.tap import tapping
+from vitreous.layers.tap import tap
 from vitreous.models.vit import POSITIONS
 
 SIZE = (24, 32)  # 3 x 4 patches: height and width cannot be taken for one another
@@ -71,7 +71,7 @@ def both_tensors(output):
 def test_fused_attention_equals_explicit(fields):
     model, seen = vit(**fields), {}
     fused = model(images())
-    with tapping(model, seen.__setitem__):
+    with tap(dict(model.named_modules()), seen.__setitem__):
         explicit = model(images())
     assert relative_error(explicit, fused) < 1e-6
     weights = [value for name, value in seen.items() if name.endswith("attention.weights")]
@@ -89,9 +89,9 @@ def test_fused_attention_equals_explicit(fields):
 def test_attention_by_the_equation():
     """One block's attention, written out from what it shows."""
     model, seen = vit(position="relative", qk_scale=0.4, pool="none", registers=1), {}
-    with tapping(model, seen.__setitem__):
+    with tap(dict(model.named_modules()), seen.__setitem__):
         model(images())
-    bias = next(iter(model.position.biases(2, (3, 4))))
+    bias = model.position.score_bias(0, 2, (3, 4))
     q, k, v = (seen[f"blocks.0.attention.{name}"] for name in "qkv")
     scores = torch.einsum("bhqe,bhke->bhqk", q, k) * 0.4 + bias
     torch.testing.assert_close(seen["blocks.0.attention.weights"], scores.softmax(-1))
@@ -165,7 +165,7 @@ def test_models_that_read_all_tokens_take_no_shortcut():
     seen = {}
     for fields in (GAP, {"pool": "mean"}, {"pool": "none"}):
         model = vit(**fields)
-        with tapping(model, seen.__setitem__, inner=False):
+        with tap(model.steps(), seen.__setitem__):
             model(images())
         assert seen["blocks.2"].shape == (2, 12 + model.config.prefix, 32)
 
@@ -235,10 +235,12 @@ def test_features_are_what_the_blocks_give(fields):
 @torch.no_grad()
 def test_features_of_cpvt():
     model, seen = vit(position="conditional"), {}
-    with tapping(model, seen.__setitem__, inner=False):
+    with tap(model.steps(), seen.__setitem__):
         features = model.features(images(), blocks=[0, 1, 2])
     for i, tokens in enumerate(features.tokens):
-        assert torch.equal(tokens, seen[f"blocks.{i}"])
+        behind = model.position.after(i, seen[f"blocks.{i}"], 1, (3, 4))
+        assert torch.equal(tokens, behind)
+        assert torch.equal(tokens, seen[f"blocks.{i}"]) == (i > 0), "behind the first block alone"
 
 
 @torch.no_grad()
@@ -336,9 +338,8 @@ def test_attention_dropout_keeps_the_expectation_when_looked_into():
     model, seen = vit(attention_dropout=0.4).train(), {}
     attention, x = model.blocks[0].attention, picture(1, 13, 32, 1).squeeze(3)
     torch.manual_seed(0)
-    attention.tap = seen.__setitem__
-    mean = torch.stack([attention(x) for _ in range(1500)]).mean(0)
-    attention.tap = None
+    with tap({"": attention}, seen.__setitem__):
+        mean = torch.stack([attention(x) for _ in range(1500)]).mean(0)
     assert relative_error(mean, attention.eval()(x)) < 0.1
     torch.testing.assert_close(seen["weights"].sum(-1), torch.ones(1, 4, 13))
 
@@ -546,7 +547,7 @@ def test_bfloat16(make):
     assert half.dtype == torch.bfloat16
     assert relative_error(half.float(), exact) < 0.05
     with torch.autocast("cpu", torch.bfloat16):
-        with tapping(model, lambda name, value: None), torch.no_grad():
+        with tap(dict(model.named_modules()), lambda name, value: None), torch.no_grad():
             explicit = both_tensors(model(batch))
         both_tensors(model.train()(batch)).float().sum().backward()
     assert relative_error(explicit.float(), exact) < 0.05
@@ -577,7 +578,7 @@ def test_distilled_outputs():
 def test_heads_by_their_definition():
     for head, pool in itertools.product(("linear", "tanh", "mlp"), ("class", "mean", "none")):
         model, seen = vit(head=head, pool=pool), {}
-        with tapping(model, seen.__setitem__, inner=False):
+        with tap(model.steps(), seen.__setitem__):
             out = model(images())
         x = seen["pooled_norm"]
         if head == "tanh":

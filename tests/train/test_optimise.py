@@ -7,7 +7,6 @@ import vitreous
 from vitreous.errors import ConfigError
 from vitreous.train.optimizer import (
     Average,
-    depths_of,
     freeze,
     parameter_groups,
     rate_at,
@@ -47,10 +46,6 @@ def test_rates_know_about_stages():
     assert found["stages.1.merge.reduction.weight"] == found[names[2]]
     assert found["patch.weight"] == found["patch_norm.weight"] == 0.5**6
     assert found["head.out.weight"] == found["norm.weight"] == 1.0
-    resnet = depths_of(["root.conv.weight", "stages.0.1.conv1.weight", "stages.2.0.conv1.weight"])
-    assert list(resnet.values()) == [0, 1, 2]
-    hybrid = depths_of(["stem.stages.0.0.conv1.weight", "blocks.0.norm1.weight"])
-    assert list(hybrid.values()) == [0, 1]
 
 
 @pytest.mark.parametrize(

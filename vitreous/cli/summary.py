@@ -25,7 +25,7 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.models.summary import Stage, summarise_name
+    from vitreous.models.summary import SummaryRow, summarise_name
 
     stages = summarise_name(arguments.model, **arguments.options.changes())
     parameters, flops = sum(s.parameters for s in stages), sum(s.flops for s in stages)
@@ -39,10 +39,10 @@ def run(arguments: Arguments) -> None:
         print(json.dumps(result, indent=2))
         return
 
-    def merged() -> list[Stage]:
+    def merged() -> list[SummaryRow]:
         """Blocks in a row that are alike become one line with their sums."""
-        lines: list[Stage] = []
-        alike: list[Stage] = []
+        lines: list[SummaryRow] = []
+        alike: list[SummaryRow] = []
         for stage in stages:
             same = alike and (
                 (stage.shape, stage.parameters, stage.flops)

@@ -10,16 +10,11 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.explain.attention import (
-    Layer,
-    Rollout,
-    class_maps,
-    has_attention,
-    look,
-    no_attention,
-)
+from vitreous.explain.attention import Layer, has_attention, look, no_attention
+from vitreous.explain.class_maps import class_maps
 from vitreous.explain.patched import Seen
 from vitreous.explain.query import Asked, Pixel, ask
+from vitreous.explain.rollout import Rollout
 from vitreous.models.model import Places
 from vitreous.predict import Predictor
 from vitreous.results import Classification, Segmentation

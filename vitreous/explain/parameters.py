@@ -25,11 +25,11 @@ def position_similarity(model: Model) -> Tensor | None:
     grid: tuple[int, int] = config.grid
     n, p = grid[0] * grid[1], config.prefix
     if isinstance(position, Relative):
-        biases = torch.stack([b for b in position.biases(p, grid) if b is not None])
+        biases = torch.stack([position.score_bias(i, p, grid) for i in range(model.depth)])
         similar = biases.mean(dim=(0, 1))[p:, p:]
     else:
         device = next(model.parameters()).device
-        table = position.add(torch.zeros(1, p + n, config.dim, device=device), p, grid)[0, p:]
+        table = position(torch.zeros(1, p + n, config.dim, device=device), p, grid)[0, p:]
         if not table.any():
             return None
         table = torch.nn.functional.normalize(table, dim=1)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import ConfigError
-from vitreous.explain.attention import Reader, Wanted, head_reader, pixel_reader
+from vitreous.explain.attention import Reader, head_reader, pixel_reader
+from vitreous.explain.class_maps import Wanted
 from vitreous.predict import Predictor, Prepared, View
 
 Pixel = tuple[int, int]

@@ -1,24 +1,28 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2; ViT appendix A).
 
-The one attention of Vitreous. It runs fused; while it is looked into (`tap.py`), it computes the
-same thing step by step and shows its queries, keys, values and weights.
+The one attention of Vitreous. It runs fused; while somebody looks (`tap.py`), it computes the same
+thing step by step and shows its queries, keys, values and weights.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.layers.tap import Tapped
+from vitreous.layers.tap import is_tapped, show
+
+Rotate = Callable[[Tensor], Tensor]
+"""A positional encoding on queries and on keys, (b, heads, n, e) -> the same shape."""
 
 
-class Heads(Tapped):
+class Heads(nn.Module):
     """softmax(q kᵀ · scale + bias) v for each head, then a projection back to `dim`.
 
-    `head_dim` is free of `dim / heads`; `scale` is head_dim^-0.5 unless given (`qk_scale`). What
-    queries, keys and values are made from, the classes below say; the rows of `qkv` that make them
-    are in this order.
+    `head_dim` need not be `dim / heads`; `scale` is head_dim^-0.5 unless given (`qk_scale`). The
+    rows of `qkv` make queries, keys and values, in this order; the subclasses say from what.
     """
 
     def __init__(
@@ -45,20 +49,25 @@ class Heads(Tapped):
         self.projection = nn.Linear(heads * head_dim, dim, bias=projection_bias)
         self.dropout = nn.Dropout(dropout)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, rotate: Rotate | None = None
+    ) -> Tensor:
         """q (b, heads, m, e), k and v (b, heads, n, e), bias (heads, m, n) or (b, heads, m, n), of
         which b, heads and m may be 1 -> (b, m, d)."""
         q, k = self.q_norm(q), self.k_norm(k)
+        if rotate is not None:
+            # Fewer queries than keys are leading tokens, which have no place: nothing to rotate.
+            q, k = (rotate(q) if q.shape[2] == k.shape[2] else q), rotate(k)
         if bias is not None:
             # With four axes torch takes its fused kernel, with three it does not.
             bias = (bias if bias.ndim == 4 else bias[None]).to(q.dtype)
         dropout = self.attention_dropout if self.training else 0.0
-        if self.tap is None:
+        if is_tapped(self):
+            out = self._explicit(q, k, v, bias, dropout)
+        else:
             out = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale
             )
-        else:
-            out = self._explicit(q, k, v, bias, dropout)
         return self.dropout(self.projection(out.transpose(1, 2).flatten(2)))
 
     def make(self, x: Tensor, first: int, last: int) -> Tensor:
@@ -73,20 +82,26 @@ class Heads(Tapped):
     def _explicit(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float
     ) -> Tensor:
-        self.show("q", q)
-        self.show("k", k)
-        self.show("v", v)
-        scores = (q * self.scale) @ k.transpose(-2, -1)  # (b, heads, queries, n)
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            show(self, name, tensor)
+        scores = (q * self.scale) @ k.transpose(-2, -1)  # (b, heads, m, n)
         if bias is not None:
             scores = scores + bias
-        weights = self.show("weights", torch.softmax(scores, dim=-1))
+        weights = show(self, "weights", torch.softmax(scores, dim=-1))
         return F.dropout(weights, dropout, training=dropout > 0) @ v
 
 
 class Attention(Heads):
     """Self-attention: queries, keys and values of the same tokens."""
 
-    def forward(self, x: Tensor, bias: Tensor | None = None, queries: int | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        bias: Tensor | None = None,
+        rotate: Rotate | None = None,
+        queries: int | None = None,
+    ) -> Tensor:
         """x (b, n, d), bias (heads, n, n) or (b, heads, n, n) -> (b, n, d).
 
         With `queries=q`, only the first q tokens ask (all tokens answer): -> (b, q, d).
@@ -94,16 +109,16 @@ class Attention(Heads):
         if queries is None:
             made = self.qkv(x).unflatten(2, (3, self.heads, self.head_dim))
             q, k, v = made.permute(2, 0, 3, 1, 4)
-            return self.attend(q, k, v, bias)
+            return self.attend(q, k, v, bias, rotate)
         (q,), (k, v) = self.make(x[:, :queries], 0, 1), self.make(x, 1, 3)
-        return self.attend(q, k, v, None if bias is None else bias[..., :queries, :])
+        return self.attend(q, k, v, None if bias is None else bias[..., :queries, :], rotate)
 
 
 class CrossAttention(Heads):
     """Attention whose queries, keys and values are made from different things.
 
-    Other tokens may answer than those that ask, and a position may be added to queries and keys
-    alone (DETR, appendix A.1).
+    Other tokens may answer than those that ask, and a positional encoding may be added to queries
+    and keys alone (DETR, appendix A.1).
     """
 
     def forward(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from vitreous.layers.attention import Attention
 from vitreous.layers.mlp import Mlp
 
 
 class DropPath(nn.Module):
     """Stochastic depth (Huang et al. 2016): in training, a sample skips the branch with `rate`.
 
-    What is kept is scaled by 1 / (1 - rate), so that the expectation stays what it is in eval.
+    What is kept is scaled by 1 / (1 - rate), so that the expectation is the same as in eval mode.
     """
 
     def __init__(self, rate: float = 0.0) -> None:
@@ -47,7 +48,7 @@ class Block(nn.Module):
     def __init__(
         self,
         dim: int,
-        attention: Attention,
+        attention: nn.Module,
         mlp: Mlp,
         *,
         norm: str = "pre",
@@ -65,14 +66,17 @@ class Block(nn.Module):
         self.scale2 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, bias: Tensor | None = None, queries: int | None = None) -> Tensor:
-        """x (b, n, d) -> (b, n, d), or (b, queries, d): exact, for the first `queries` tokens."""
-        asked = x[:, :queries]
+    def forward(self, x: Tensor, **options: Any) -> Tensor:
+        """x (b, n, d) -> (b, n, d). `options` are for the attention: bias, rotate, queries.
+
+        With `queries=q` -> (b, q, d): exactly what the first q tokens would be.
+        """
+        kept = x[:, : options.get("queries")]
         if self.post:
-            x = self.norm1(asked + self._attend(x, bias, queries))
+            x = self.norm1(kept + self._attend(x, options))
             return self.norm2(x + self.drop_path(self.scale2(self.mlp(x))))
-        x = asked + self._attend(self.norm1(x), bias, queries)
+        x = kept + self._attend(self.norm1(x), options)
         return x + self.drop_path(self.scale2(self.mlp(self.norm2(x))))
 
-    def _attend(self, x: Tensor, bias: Tensor | None, queries: int | None) -> Tensor:
-        return self.drop_path(self.scale1(self.attention(x, bias, queries)))
+    def _attend(self, x: Tensor, options: dict[str, Any]) -> Tensor:
+        return self.drop_path(self.scale1(self.attention(x, **options)))

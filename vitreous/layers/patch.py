@@ -9,14 +9,32 @@ from torch import Tensor, nn
 from vitreous.errors import ConfigError
 
 
+class Stem(nn.Module):
+    """What stands before the patch embedding: nothing, or the network of a hybrid."""
+
+    out_channels: int
+    """Of the map that it gives: what a patch is cut from."""
+    input_weight: str | None = None
+    """Its parameter that sees the image's channels."""
+
+    def __init__(self, out_channels: int) -> None:
+        super().__init__()
+        self.out_channels = out_channels
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images
+
+
 class PatchEmbedding(nn.Module):
     """Cuts (b, c, h, w) into patches and maps each one linearly: -> (b, h/ph, w/pw, dim).
 
     This is the convolution whose stride is its kernel, computed as one matrix product; the weight
     keeps the convolution's layout (dim, c, ph, pw), which is how most checkpoints store it and how
     one looks at the filters. `norm` puts a LayerNorm before and after the map (vit-pytorch).
-    `pad` fills the image with zeros at the bottom and right up to whole patches.
+    `pad` pads the image with zeros at the bottom and right up to whole patches.
     """
+
+    channels_last = True
 
     def __init__(
         self,
@@ -55,7 +73,8 @@ class PatchEmbedding(nn.Module):
 class PrefixTokens(nn.Module):
     """The learned tokens before the patches: class, distillation (DeiT), registers, in this order.
 
-    Registers (Darcet et al. 2023) are room to think in: nothing reads their output.
+    Registers (Darcet et al. 2023) give attention a place to store things: nothing reads their
+    output.
     """
 
     def __init__(

@@ -1,45 +1,58 @@
-"""Where a patch is: every position encoding of the ViT paper (appendix D.4), of CPVT and of DETR.
+"""Positional encodings: those of the ViT paper (appendix D.4), of CPVT and of DETR.
 
-An encoding may act at three places, and each one here uses one of them: `add` changes the tokens
-before the first block, `biases` gives each block something to add to its attention scores, `after`
-changes the tokens behind a block. Grids are (height, width) in patches. Class, distillation and
-register tokens have no place in the image; what each encoding does with them is said there.
+An encoding acts at one of four places: `forward` on the tokens before the first block, `score_bias`
+on the attention scores of a block, `rotation` on queries and keys (rotary), `after` on the tokens
+behind a block. Grids are (height, width) in patches. Class, distillation and register tokens have
+no place in the image; each encoding says what it does with them.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-Grid = tuple[int, int]
+from vitreous.layers.attention import Rotate
+from vitreous.layers.resample import Grid, resample_grid
 
 
 class Position(nn.Module):
-    """No position encoding: tokens are a set. The base of the others."""
+    """No positional encoding: tokens are a set. The base of the others."""
 
     any_size = True
-    """Whether a grid other than the one it was made for can be given."""
+    """Whether it takes other grids than the one it was made for."""
+    on_grid: tuple[str, ...] = ()
+    """Its parameters that depend on the grid,"""
+    grid: Grid
+    """and the grid that they are for."""
 
-    def add(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+    def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
         """x (b, prefix + gh·gw, d), before the first block."""
         return x
 
-    def biases(self, prefix: int, grid: Grid) -> Iterable[Tensor | None]:
-        """For each block, (heads, n, n) for all tokens, prefix included; or None."""
-        return itertools.repeat(None)
+    def score_bias(self, block: int, prefix: int, grid: Grid) -> Tensor | None:
+        """(heads, n, n) over all tokens, prefix included: added to the scores of block `block`."""
+        return None
+
+    def rotation(self, prefix: int, grid: Grid) -> Rotate | None:
+        """What is done to queries and to keys, (b, heads, prefix + gh·gw, e), in every block.
+
+        It must leave the prefix alone: its tokens have no place.
+        """
+        return None
 
     def after(self, block: int, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        """x (b, prefix + gh·gw, d), behind block number `block`."""
+        """x (b, prefix + gh·gw, d), behind block `block`; the prefix must be left alone."""
         return x
+
+    def made_for(self, name: str, value: Tensor) -> Grid:
+        """The grid that a value of the parameter `name` was made for, by its shape."""
+        raise NotImplementedError
 
     def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
         """The parameter `name`, made for the grid `source`, for the grid of this module."""
-        raise KeyError(f"{type(self).__name__} has no parameter {name!r} that depends on the grid")
+        raise NotImplementedError
 
 
 class Learned1d(Position):
@@ -49,7 +62,7 @@ class Learned1d(Position):
     registers have none: they are learned vectors already).
     """
 
-    any_size = False
+    any_size, on_grid = False, ("table",)
 
     def __init__(self, dim: int, grid: Grid, rows: int) -> None:
         super().__init__()
@@ -57,7 +70,7 @@ class Learned1d(Position):
         self.table = nn.Parameter(torch.empty(rows + grid[0] * grid[1], dim))
         nn.init.trunc_normal_(self.table, std=0.02)
 
-    def add(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+    def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
         table = self.table.to(x.dtype)
         if prefix == self.rows:
             return x + table
@@ -78,7 +91,7 @@ class Learned2d(Position):
     Tokens before the patches get nothing: they are learned vectors already.
     """
 
-    any_size = False
+    any_size, on_grid = False, ("y", "x")
 
     def __init__(self, dim: int, grid: Grid) -> None:
         super().__init__()
@@ -88,12 +101,16 @@ class Learned2d(Position):
         nn.init.trunc_normal_(self.y, std=0.02)
         nn.init.trunc_normal_(self.x, std=0.02)
 
-    def add(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+    def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
         gh, gw = grid
         table = torch.cat(
             (self.x[None].expand(gh, -1, -1), self.y[:, None].expand(-1, gw, -1)), dim=-1
         )
         return _add_to_patches(x, prefix, table.flatten(0, 1))
+
+    def made_for(self, name: str, value: Tensor) -> Grid:
+        gh, gw = self.grid
+        return (len(value), gw) if name == "y" else (gh, len(value))
 
     def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
         size = (self.grid[0], 1) if name == "y" else (self.grid[1], 1)
@@ -103,7 +120,7 @@ class Learned2d(Position):
 class Sines1d(Position):
     """Fixed sines over the raster order (Vaswani et al. 2017, section 3.5). Prefix: nothing."""
 
-    def add(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+    def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
         places = torch.arange(grid[0] * grid[1], device=x.device, dtype=torch.float32)
         half = x.shape[-1] // 2
         frequencies = 10_000.0 ** -(torch.arange(half, device=x.device) / half)
@@ -117,7 +134,7 @@ class Sines2d(Position):
     1/10,000 with both ends included.
     """
 
-    def add(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+    def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
         quarter = x.shape[-1] // 4
         steps = torch.arange(quarter, device=x.device) / max(quarter - 1, 1)
         frequencies = 10_000.0**-steps
@@ -134,7 +151,7 @@ class Relative(Position):
     (depth, heads, 3) serves prefix to patch, patch to prefix and prefix to prefix, as in BEiT.
     """
 
-    any_size = False
+    any_size, on_grid = False, ("bias",)
 
     def __init__(self, depth: int, heads: int, grid: Grid, prefix: int) -> None:
         super().__init__()
@@ -143,18 +160,19 @@ class Relative(Position):
         nn.init.trunc_normal_(self.bias, std=0.02)
         self.prefix_bias = nn.Parameter(torch.zeros(depth, heads, 3)) if prefix else None
 
-    def biases(self, prefix: int, grid: Grid) -> Iterable[Tensor | None]:
+    def score_bias(self, block: int, prefix: int, grid: Grid) -> Tensor:
         index = relative_index(grid, self.bias.device)
-        for block, table in enumerate(self.bias):
-            between = table.flatten(1)[:, index]  # (heads, n, n)
-            if self.prefix_bias is None:
-                yield between
-                continue
-            to_patch, to_prefix, among = self.prefix_bias[block][:, :, None, None].unbind(1)
-            n = index.shape[0]
-            top = torch.cat((among.expand(-1, prefix, prefix), to_patch.expand(-1, prefix, n)), 2)
-            bottom = torch.cat((to_prefix.expand(-1, n, prefix), between), 2)
-            yield torch.cat((top, bottom), 1)
+        between = self.bias[block].flatten(1)[:, index]  # (heads, n, n)
+        if self.prefix_bias is None:
+            return between
+        to_patch, to_prefix, among = self.prefix_bias[block][:, :, None, None].unbind(1)
+        n = index.shape[0]
+        top = torch.cat((among.expand(-1, prefix, prefix), to_patch.expand(-1, prefix, n)), 2)
+        bottom = torch.cat((to_prefix.expand(-1, n, prefix), between), 2)
+        return torch.cat((top, bottom), 1)
+
+    def made_for(self, name: str, value: Tensor) -> Grid:
+        return (value.shape[-2] + 1) // 2, (value.shape[-1] + 1) // 2
 
     def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
         size = (2 * self.grid[0] - 1, 2 * self.grid[1] - 1)
@@ -164,11 +182,11 @@ class Relative(Position):
 
 
 class Conditional(Position):
-    """The position encoding generator of CPVT (Chu et al. 2021, section 3.2).
+    """The positional encoding generator of CPVT (Chu et al. 2021, section 3.2).
 
     A depthwise 3x3 convolution over the grid, added to the patches behind the first block: a patch
-    knows its place from its neighbours and from the zeros around the image. Any grid will do.
-    Tokens before the patches pass by.
+    learns its place from its neighbours and from the zeros around the image. It takes any grid.
+    Tokens before the patches are left alone.
     """
 
     def __init__(self, dim: int, kernel: int = 3) -> None:
@@ -184,15 +202,6 @@ class Conditional(Position):
         on_grid = patches.transpose(1, 2).unflatten(2, grid)
         patches = patches + self.generator(on_grid).flatten(2).transpose(1, 2)
         return torch.cat((before, patches), dim=1)
-
-
-def resample_grid(values: Tensor, size: Grid, mode: str) -> Tensor:
-    """(h, w, d) -> (*size, d), antialiased, in float32; the same size gives the same values."""
-    if values.shape[:2] == size:
-        return values
-    on_grid = values.permute(2, 0, 1)[None].float()
-    resized = F.interpolate(on_grid, size=size, mode=mode, antialias=True)
-    return resized[0].permute(1, 2, 0).to(values.dtype)
 
 
 def relative_index(grid: Grid, device: torch.device | None = None) -> Tensor:
@@ -211,10 +220,10 @@ def image_sines(
     """Fixed sines over the height and width of each image (DETR section 3.2 and its code).
 
     rows, columns (b,): how many positions of the grid, from the top and the left, are image; the
-    others are filling -> (b, gh·gw, dim): half of the channels for y, half for x, in each of them
-    a sine and a cosine in turn. Places are counted from 1 and divided by the image's own height and
-    width, so that they run to 2π whatever its size and whatever was filled up. The frequencies run
-    from 1 down to 1/temperature.
+    others are padding -> (b, gh·gw, dim): half of the channels for y, half for x, in each half
+    sines and cosines in turn. Positions are counted from 1 and divided by the image's own height
+    and width, so that they run to 2π whatever its size and padding. The frequencies run from 1 down
+    to 1/temperature.
     """
     half = dim // 2
     steps = torch.arange(half // 2, device=rows.device) / (half // 2)

@@ -1,48 +1,79 @@
-"""Looking inside a model while it runs, without a second forward.
+"""Looking inside a model while it runs: no second forward, no change to the equations.
 
-A `Tapped` module calls `self.show(name, tensor)` at the places worth looking at. Normally that is
-one comparison with None; inside `tapping(model, see)` every tapped module reports to `see`.
+    with tap(model.steps(), see):
+        model(images)
+
+calls `see(name, tensor)` for the output of each of these modules, and for what a module shows
+besides its output (`show`; attention shows its weights). Who looks is a context variable: other
+threads may compute with the same modules meanwhile, and to them nobody looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 See = Callable[[str, Tensor], None]
 
 
-class Tapped(nn.Module):
-    """A module with places that can be looked at."""
+class _Tap:
+    """One `with tap(…)`: what its modules are called, and who is told."""
 
-    tap: See | None = None
+    def __init__(self, modules: Mapping[str, nn.Module], see: See) -> None:
+        self.names = {module: name for name, module in modules.items()}
+        self.see = see
 
-    def show(self, name: str, tensor: Tensor) -> Tensor:
-        """Report `tensor` under `name` when somebody looks; always return it unchanged."""
-        if self.tap is not None:
-            self.tap(name, tensor)
-        return tensor
+    def hook(self, module: nn.Module, _: Any, output: Any) -> None:
+        name = self.names[module]
+        if name and isinstance(output, Tensor) and self in _TAPS.get():
+            self.see(name, _as_map(module, output))
+
+
+_TAPS: ContextVar[tuple[_Tap, ...]] = ContextVar("taps", default=())
 
 
 @contextmanager
-def tapping(model: nn.Module, see: See, *, inner: bool = True) -> Iterator[None]:
-    """Call `see(qualified_name, tensor)` for what the tapped modules of `model` show.
+def tap(modules: Mapping[str, nn.Module], see: See) -> Iterator[None]:
+    """Inside, and in this thread alone, `see` is shown what these modules compute, by their names.
 
-    With `inner=False` only `model` itself is tapped, so that its parts compute as they always do
-    (a tapped attention computes its weights explicitly). What was there before is restored.
+    The name "" stands for the caller's own module: of it only what it shows is reported. Maps come
+    with channels first, (b, d, h, w). A tapped attention computes its weights explicitly; all
+    others stay fused.
     """
-    tapped = [
-        (f"{name}." if name else "", module)
-        for name, module in model.named_modules()
-        if isinstance(module, Tapped) and (inner or module is model)
-    ]
-    before = [module.tap for _, module in tapped]
+    added = _Tap(modules, see)
+    token = _TAPS.set((*_TAPS.get(), added))
+    hooks = [module.register_forward_hook(added.hook) for module in modules.values()]
     try:
-        for prefix, module in tapped:
-            module.tap = lambda name, tensor, prefix=prefix: see(prefix + name, tensor)
         yield
     finally:
-        for (_, module), tap in zip(tapped, before, strict=True):
-            module.tap = tap
+        for hook in hooks:
+            hook.remove()
+        _TAPS.reset(token)
+
+
+def is_tapped(module: nn.Module) -> bool:
+    """Whether anybody in this thread looks at `module`; never in a compiled program."""
+    if torch.compiler.is_compiling():
+        return False
+    return any(module in each.names for each in _TAPS.get())
+
+
+def show(module: nn.Module, name: str, tensor: Tensor) -> Tensor:
+    """Report a tensor that is no module's output, if anybody looks at `module`; return it."""
+    if is_tapped(module):
+        for each in _TAPS.get():
+            if module in each.names:
+                owner = each.names[module]
+                each.see(f"{owner}.{name}" if owner else name, tensor)
+    return tensor
+
+
+def _as_map(module: nn.Module, output: Tensor) -> Tensor:
+    """Channels first: norms have them last, and so do modules that say `channels_last`."""
+    last = getattr(module, "channels_last", isinstance(module, nn.LayerNorm))
+    return output.movedim(-1, 1) if last and output.ndim == 4 else output

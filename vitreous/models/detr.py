@@ -1,12 +1,12 @@
 """DETR: End-to-End Object Detection with Transformers (Carion et al. 2020).
 
-A backbone turns the image into a map of features; a transformer encoder lets its positions see each
-other; a decoder is given a fixed number of object queries, which look at the map and at each other;
-and what becomes of each query is read as one box with one class, or as no object. The set is
-predicted at once: there are no anchors, and nothing is suppressed afterwards.
+A backbone turns the image into a map of features; in a transformer encoder its positions attend to
+each other; in a decoder a fixed number of object queries attend to the map and to each other; each
+query ends as one box with one class, or as no object. The set is predicted at once: there are no
+anchors, and no non-maximum suppression.
 
-Images of different sizes share a batch: they are filled up at the bottom and right, and what is
-filling is seen by nobody.
+Images of different sizes share a batch: they are padded at the bottom and right, and the padding is
+masked out of attention.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from vitreous.layers.attention import CrossAttention
 from vitreous.layers.features import Features
 from vitreous.layers.mlp import ACTIVATIONS, Mlp
 from vitreous.layers.position import image_sines
-from vitreous.models.model import Level, Model, Places
+from vitreous.layers.resample import Grid, Resampling, State
+from vitreous.layers.tap import show
+from vitreous.models.model import AttentionLayer, Level, Model, Places
 
 Images = Tensor | Sequence[Tensor]
 """(b, c, h, w), or (c, h, w) each, of any sizes."""
@@ -37,12 +39,12 @@ class DETRConfig:
     """What a DETR is made of. The defaults are DETR-R50 for COCO, but for its frozen norm."""
 
     image_size: Size = 800
-    """Height and width that it is made for; any size can be given, if the backbone takes it."""
+    """Height and width that it is made for; it takes any size that its backbone takes."""
     channels: int = 3
     classes: int = 91
     """Without "no object", for which there is one more output. COCO's ids, with gaps, end at 90."""
     backbone: str = "resnet-50"
-    """The name of any model with feature maps; the last one is looked at."""
+    """The name of any model with feature maps; the last map is used."""
     backbone_fields: dict[str, Any] = field(default_factory=dict)
     """Changes to the backbone's config; on the command line `--set backbone.norm=group`."""
     dim: int = 256
@@ -55,17 +57,18 @@ class DETRConfig:
     queries: int = 100
     """How many objects can be found in an image."""
     placed: bool = False
-    """Position is added to the map itself too, not only where attention looks. A deep backbone
-    tells places from how far the borders are; a shallow one does not, and boxes cannot be said."""
+    """Whether the positional encoding is added to the feature map itself too, not only to queries
+    and keys. A deep backbone learns positions from its zero padding; a shallow one does not, and
+    without this its boxes stay poor."""
     temperature: float = 10_000.0
-    """Of the sines: the lowest frequency is so many times lower than the highest, which turns once
-    over the image. Most of 10,000's are the same at every place; 20 leaves more to tell by."""
+    """Of the sines: the highest frequency has one period over the image, the lowest is this many
+    times lower. At 10,000 most channels are nearly constant; at 20 more of them vary."""
     activation: str = "relu"
     """gelu, gelu-tanh, quick-gelu, relu or silu-gated."""
     norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    """On the weights of attention, where the paper's code has it too."""
+    """On the attention weights, as in the paper's code."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
@@ -97,67 +100,67 @@ class DETRConfig:
 
 
 class DETROutput(NamedTuple):
-    """What each query has found, by the last decoder layer, or by every one while training."""
+    """The prediction of each query, by the last decoder layer, or by every one while training."""
 
     logits: Tensor
     """(layers, b, queries, classes + 1); the last class is "no object"."""
     boxes: Tensor
-    """(layers, b, queries, 4): x and y of the middle, width and height, in parts of the image as it
-    is without filling."""
+    """(layers, b, queries, 4): normalised cxcywh, relative to the image without its padding."""
 
 
-class Joined(NamedTuple):
+class PaddedBatch(NamedTuple):
     """Images of different sizes in one batch."""
 
     images: Tensor
-    """(b, c, h, w), filled with zeros at the bottom and right."""
+    """(b, c, h, w), padded with zeros at the bottom and right."""
     rows: Tensor | None
-    """(b, h): which rows of each are image; None where nothing is filling."""
+    """(b, h): which rows of each are image; None without padding."""
     columns: Tensor | None
     """(b, w)"""
 
 
 class EncoderLayer(nn.Module):
-    """Positions of the map see each other (appendix A.3, figure 10 left).
+    """Positions of the map attend to each other (appendix A.3, figure 10 left).
 
-    Where a position stands is added to queries and keys, in every layer, and never to what is
-    passed on.
+    The positional encoding is added to queries and keys, in every layer, and never to the values.
     """
 
-    def __init__(self, config: DETRConfig) -> None:
+    def __init__(self, dim: int, attention: CrossAttention, mlp: Mlp, norm_eps: float) -> None:
         super().__init__()
-        self.attention = _attention(config)
-        self.norm1 = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.mlp = _mlp(config)
-        self.norm2 = nn.LayerNorm(config.dim, eps=config.norm_eps)
+        self.attention, self.norm1 = attention, nn.LayerNorm(dim, eps=norm_eps)
+        self.mlp, self.norm2 = mlp, nn.LayerNorm(dim, eps=norm_eps)
 
-    def forward(self, x: Tensor, position: Tensor, bias: Tensor | None) -> Tensor:
-        """x (b, n, d), position (b or 1, n, d), bias (b, 1, 1, n) -> (b, n, d)."""
-        placed = x + position
-        x = self.norm1(x + self.attention(placed, placed, x, bias))
+    def forward(self, x: Tensor, position: Tensor, mask: Tensor | None) -> Tensor:
+        """x (b, n, d), position (b or 1, n, d), mask (b, 1, 1, n) -> (b, n, d)."""
+        at = x + position
+        x = self.norm1(x + self.attention(at, at, x, mask))
         return self.norm2(x + self.mlp(x))
 
 
 class DecoderLayer(nn.Module):
-    """Queries see each other, then the map (appendix A.3, figure 10 right)."""
+    """Queries attend to each other, then to the map (appendix A.3, figure 10 right)."""
 
-    def __init__(self, config: DETRConfig) -> None:
+    def __init__(
+        self,
+        dim: int,
+        self_attention: CrossAttention,
+        cross_attention: CrossAttention,
+        mlp: Mlp,
+        norm_eps: float,
+    ) -> None:
         super().__init__()
-        self.self_attention = _attention(config)
-        self.norm1 = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.cross_attention = _attention(config)
-        self.norm2 = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.mlp = _mlp(config)
-        self.norm3 = nn.LayerNorm(config.dim, eps=config.norm_eps)
+        self.self_attention, self.norm1 = self_attention, nn.LayerNorm(dim, eps=norm_eps)
+        self.cross_attention, self.norm2 = cross_attention, nn.LayerNorm(dim, eps=norm_eps)
+        self.mlp, self.norm3 = mlp, nn.LayerNorm(dim, eps=norm_eps)
 
     def forward(
-        self, x: Tensor, queries: Tensor, placed: Tensor, memory: Tensor, bias: Tensor | None
+        self, x: Tensor, queries: Tensor, keys: Tensor, memory: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """x (b, q, d), what has been found so far; queries (q, d), which tell the slots apart;
-        memory (b, n, d), with its position in `placed`; bias (b, 1, 1, n) -> (b, q, d)."""
-        asking = x + queries
-        x = self.norm1(x + self.self_attention(asking, asking, x))
-        x = self.norm2(x + self.cross_attention(x + queries, placed, memory, bias))
+        """x (b, q, d), what the queries have found so far; queries (q, d), their own encoding;
+        memory (b, n, d), with positions in `keys`; mask (b, 1, 1, n) -> (b, q, d)."""
+        at = x + queries
+        x = self.norm1(x + self.self_attention(at, at, x))
+        x = self.norm2(x + self.cross_attention(x + queries, keys, memory, mask))
         return self.norm3(x + self.mlp(x))
 
 
@@ -171,7 +174,7 @@ class BoxHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         first, second, last = self.layers
         x = last(F.relu(second(F.relu(first(x)))))
-        # near 1, bfloat16 cannot tell places apart that lie three pixels from each other
+        # near 1, a step of bfloat16 is three pixels of 800
         return x.to(torch.promote_types(x.dtype, torch.float32)).sigmoid()
 
 
@@ -185,13 +188,21 @@ class DETR(Model):
 
     def __init__(self, config: DETRConfig, backbone: Model) -> None:
         super().__init__()
-        self.config, self.backbone = config, backbone
+        self.config, self.backbone, self.depth = config, backbone, backbone.depth
         self.input_weight = f"backbone.{backbone.input_weight}"
-        channels = self.levels(pair("image_size", config.image_size))[-1].channels
+        self.input_norms = tuple(f"backbone.{name}" for name in backbone.input_norms)
+        channels = self.levels(self.own_size())[-1].channels
         self.projection = nn.Conv2d(channels, config.dim, 1)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_depth))
-        self.queries = nn.Embedding(config.queries, config.dim)
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
+        dim, eps = config.dim, config.norm_eps
+        self.encoder = nn.ModuleList(
+            EncoderLayer(dim, _attention(config), _mlp(config), eps)
+            for _ in range(config.encoder_depth)
+        )
+        self.queries = nn.Embedding(config.queries, dim)
+        self.decoder = nn.ModuleList(
+            DecoderLayer(dim, _attention(config), _attention(config), _mlp(config), eps)
+            for _ in range(config.decoder_depth)
+        )
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
         self.class_head = nn.Linear(config.dim, config.classes + 1)
         self.box_head = BoxHead(config.dim)
@@ -213,99 +224,132 @@ class DETR(Model):
 
     def forward(self, images: Images, every_layer: bool = False) -> DETROutput:
         """The output of the last decoder layer; of all of them while training, or if asked."""
-        return self._run(images, every_layer)[0]
+        batch = self._join(images)
+        maps = self.backbone.features(batch.images, norm=self.backbone.ends_with_norm).maps
+        return self.detect(maps[-1], batch, every_layer or self.training)
 
     def features(
         self, images: Images, blocks: Iterable[int] | None = None, *, norm: bool = True
     ) -> Features:
         """The backbone's features, as the encoder gets them, with the detector's output."""
-        output, found = self._run(images, False, blocks)
-        return found._replace(output=output)
+        batch = self._join(images)
+        asked = [-1] if blocks is None else [*blocks, -1]
+        found = self.backbone.features(batch.images, asked, norm=self.backbone.ends_with_norm)
+        output = self.detect(found.maps[-1], batch, self.training)
+        if blocks is None:
+            return found._replace(output=output)
+        return Features(found.tokens[:-1], found.maps[:-1], output, found.prefix)
 
-    def places(self, attention: str, size: tuple[int, int]) -> Places:
-        """Where those stand that are looked at: the map's positions, or, between queries, none."""
-        if attention.startswith("backbone."):
-            return self.backbone.places(attention.removeprefix("backbone."), size)
-        _, grid, pixels = self.levels(size)[-1]
-        if attention.endswith("self_attention"):
-            return Places(self.config.queries, (0, 0), pixels)
-        return Places(0, grid, pixels)
-
-    def _run(
-        self, images: Images, every_layer: bool, blocks: Iterable[int] | None = None
-    ) -> tuple[DETROutput, Features]:
-        """The one forward: the output, and the backbone's features."""
-        joined = self._join(images)
-        asked = [-1, *(() if blocks is None else blocks)]
-        found = self.backbone.features(joined.images, asked, norm=self.backbone.ends_with_norm)
-        self.show("backbone", found.maps[0])
-        x = self.show("projection", self.projection(found.maps[0]))
-        position, bias = self._places_of(joined, (x.shape[2], x.shape[3]))
+    def detect(self, backbone_map: Tensor, batch: PaddedBatch, every_layer: bool) -> DETROutput:
+        """Section 3.2 behind the backbone: (b, c, gh, gw) -> classes and boxes."""
+        x = self.projection(show(self, "backbone", backbone_map))
+        position, mask = self._positions(batch, (x.shape[2], x.shape[3]))
         position = position.to(x.dtype)
-        memory = self.show("tokens", x.flatten(2).transpose(1, 2))  # (b, n, d)
-        memory = memory + position if self.config.placed else memory
-        for i, layer in enumerate(self.encoder):
-            memory = self.show(f"encoder.{i}", layer(memory, position, bias))
-        hidden = self._decode(memory, memory + position, bias, every_layer or self.training)
+        memory = self.encode_map(x.flatten(2).transpose(1, 2), position, mask)  # (b, n, d)
+        hidden = self.decode(memory, memory + position, mask, every_layer)  # (layers, b, q, d)
         logits = self.class_head(hidden)
-        self.show("class_head", logits[-1])
+        show(self, "class_head", logits[-1])
         boxes = self.box_head(hidden)
-        self.show("box_head", boxes[-1])
-        if blocks is not None:
-            found = found._replace(tokens=found.tokens[1:], maps=found.maps[1:])
-        return DETROutput(logits, boxes), found
+        show(self, "box_head", boxes[-1])
+        return DETROutput(logits, boxes)
 
-    def _decode(
-        self, memory: Tensor, placed: Tensor, bias: Tensor | None, every_layer: bool
+    def encode_map(self, x: Tensor, position: Tensor, mask: Tensor | None) -> Tensor:
+        """Section 3.2, encoder: (b, n, d) -> (b, n, d)."""
+        x = show(self, "tokens", x)
+        x = x + position if self.config.placed else x
+        for layer in self.encoder:
+            x = layer(x, position, mask)
+        return x
+
+    def decode(
+        self, memory: Tensor, keys: Tensor, mask: Tensor | None, every_layer: bool
     ) -> Tensor:
-        """What has become of the queries, (layers, b, q, d), behind the last layer or each one."""
+        """Section 3.2, decoder: queries behind the last layer, or each one: (layers, b, q, d)."""
         queries = self.queries.weight.to(memory.dtype)
-        # nothing is found yet: what the queries are is added as their position
-        x = self.show("queries", torch.zeros_like(queries).expand(len(memory), -1, -1))
+        # Queries start at zero; what tells them apart is added like a positional encoding.
+        x = show(self, "queries", torch.zeros_like(queries).expand(len(memory), -1, -1))
         kept = []
         for i, layer in enumerate(self.decoder):
-            x = self.show(f"decoder.{i}", layer(x, queries, placed, memory, bias))
+            x = layer(x, queries, keys, memory, mask)
             if every_layer or i == len(self.decoder) - 1:
                 kept.append(self.norm(x))
-        self.show("norm", kept[-1])
         return torch.stack(kept)
 
-    def _join(self, images: Images) -> Joined:
-        """Images in one batch; those of different sizes filled up to the largest sides."""
+    def steps(self) -> dict[str, nn.Module]:
+        """Without the heads, which give every layer's output at once: their last is shown."""
+        heads = ("class_head", "box_head")
+        return {name: part for name, part in super().steps().items() if name not in heads}
+
+    def layers(self) -> list[list[nn.Module]]:
+        """The backbone's; encoder, queries and decoder learn like the heads."""
+        *before, behind = self.backbone.layers()
+        own = [part for part in self.children() if part is not self.backbone]
+        return [*before, [*behind, *own]]
+
+    def undecayed(self) -> list[nn.Parameter]:
+        return [*self.backbone.undecayed(), *self.queries.parameters()]
+
+    def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
+        size = size or self.own_size()
+        _, grid, pixels = self.levels(size)[-1]
+        queries, on_map = Places(self.config.queries, (0, 0), pixels), Places(0, grid, pixels)
+        found = [each.inside("backbone", "backbone") for each in self.backbone.attentions(size)]
+        found += [
+            AttentionLayer(f"encoder.{i}.attention", "encoder", on_map, on_map)
+            for i in range(self.config.encoder_depth)
+        ]
+        for i in range(self.config.decoder_depth):
+            found += [
+                AttentionLayer(f"decoder.{i}.self_attention", "decoder", queries, queries),
+                AttentionLayer(f"decoder.{i}.cross_attention", "cross", queries, on_map),
+            ]
+        return found
+
+    def resample(
+        self,
+        state: State,
+        mode: str | None = None,
+        source: Grid | None = None,
+        owner: str = "",
+    ) -> Resampling:
+        return self.backbone.resample(state, mode, source, f"{owner}backbone.")
+
+    def _join(self, images: Images) -> PaddedBatch:
+        """Images in one batch; those of different sizes padded to the largest sides."""
         if isinstance(images, Tensor):
             self.check_images(images)
-            return Joined(images, None, None)
+            return PaddedBatch(images, None, None)
         if not len(images):
             raise InputError("an empty list was given; this model takes at least one image")
         for image in images:
             self.check_images(image[None])
         sizes = [(image.shape[1], image.shape[2]) for image in images]
         if len(set(sizes)) == 1:
-            return Joined(torch.stack(list(images)), None, None)
+            return PaddedBatch(torch.stack(list(images)), None, None)
         height, width = (max(sides) for sides in zip(*sizes, strict=True))
-        filled = [
+        padded = [
             F.pad(image, (0, width - w, 0, height - h))
             for image, (h, w) in zip(images, sizes, strict=True)
         ]
-        device = filled[0].device
+        device = padded[0].device
         heights, widths = torch.tensor(sizes, device=device).unbind(1)
         rows = torch.arange(height, device=device) < heights[:, None]
         columns = torch.arange(width, device=device) < widths[:, None]
-        return Joined(torch.stack(filled), rows, columns)
+        return PaddedBatch(torch.stack(padded), rows, columns)
 
-    def _places_of(self, joined: Joined, grid: tuple[int, int]) -> tuple[Tensor, Tensor | None]:
-        """Positions (b or 1, n, d), and what is added to attention: (b, 1, 1, n), 0 and for filling
-        -inf, so that its weight is exactly zero."""
-        if joined.rows is None or joined.columns is None:
-            whole = torch.tensor([grid], device=joined.images.device)
+    def _positions(self, batch: PaddedBatch, grid: Grid) -> tuple[Tensor, Tensor | None]:
+        """Positional encodings (b or 1, n, d), and the mask that is added to attention scores,
+        (b, 1, 1, n): 0, and -inf on padding, so that its weight is exactly zero."""
+        if batch.rows is None or batch.columns is None:
+            whole = torch.tensor([grid], device=batch.images.device)
             return self._sines(whole[:, 0], whole[:, 1], grid), None
-        rows, columns = nearest(joined.rows, grid[0]), nearest(joined.columns, grid[1])
+        rows, columns = nearest(batch.rows, grid[0]), nearest(batch.columns, grid[1])
         position = self._sines(rows.sum(1), columns.sum(1), grid)
         inside = (rows[:, :, None] & columns[:, None]).flatten(1)
-        bias = torch.zeros(inside.shape, device=inside.device).masked_fill(~inside, -torch.inf)
-        return position, bias[:, None, None]
+        mask = torch.zeros(inside.shape, device=inside.device).masked_fill(~inside, -torch.inf)
+        return position, mask[:, None, None]
 
-    def _sines(self, rows: Tensor, columns: Tensor, grid: tuple[int, int]) -> Tensor:
+    def _sines(self, rows: Tensor, columns: Tensor, grid: Grid) -> Tensor:
         return image_sines(rows, columns, grid, self.config.dim, self.config.temperature)
 
 

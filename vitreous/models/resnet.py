@@ -8,7 +8,7 @@ trains it today ("v1.5").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from vitreous.config import Size, choice, pair, positive
 from vitreous.errors import ConfigError
-from vitreous.layers.features import Features, block_indices
 from vitreous.layers.head import LinearHead
-from vitreous.layers.tap import Tapped
+from vitreous.layers.patch import Stem
+from vitreous.layers.resample import Grid
+from vitreous.layers.tap import show
 from vitreous.models.model import Level, Model
 
 
@@ -40,9 +41,10 @@ class ResNetConfig:
     """Channels behind the first convolution; they double with each stage."""
     norm: str = "batch"
     """batch; frozen (batch norm with the statistics that came with the weights, for fine-tuning
-    with few images at a time); or group (which knows no batch, for learning from scratch so)."""
+    with small batches); or group (independent of the batch, for training from scratch with small
+    batches)."""
     dilated: bool = False
-    """The last stage keeps the size of the one before and looks further instead (DETR's DC5)."""
+    """The last stage keeps the size of the one before, with dilated convolutions (DETR's DC5)."""
     head: str = "linear"
     """linear or none."""
     norm_eps: float = 1e-5
@@ -74,8 +76,8 @@ class Parts(NamedTuple):
 class FrozenBatchNorm(nn.Module):
     """Batch norm as it came with the weights: nothing in it learns, and no batch changes it.
 
-    What is left is a factor and a summand for each channel, which go into the convolution before
-    it (`normed`): one operation instead of two, while training too.
+    What is left is a factor and a summand for each channel, which are folded into the convolution
+    before it (`normed`): one operation instead of two, while training too.
     """
 
     weight: Tensor
@@ -199,11 +201,13 @@ class Bottleneck(nn.Module):
 BLOCKS: dict[str, type[Basic] | type[Bottleneck]] = {"basic": Basic, "bottleneck": Bottleneck}
 
 
-class Trunk(Tapped):
+class Trunk(Stem):
     """Root and stages: (b, c, h, w) -> (b, out_channels, h/stride, w/stride).
 
     The first stage keeps the size, each further one halves it.
     """
+
+    input_weight = "root.conv.weight"
 
     def __init__(
         self,
@@ -213,10 +217,10 @@ class Trunk(Tapped):
         block: type[Basic] | type[Bottleneck],
         parts: Parts,
     ) -> None:
-        super().__init__()
+        super().__init__(width)
         self.root = Root(channels, width, parts)
         self.stages = nn.ModuleList()
-        self.out_channels, self.stride = width, 4
+        self.stride = 4
         self.widths: list[int] = []
         for stage, count in enumerate(stages):
             blocks = nn.Sequential()
@@ -228,27 +232,21 @@ class Trunk(Tapped):
             self.widths.append(self.out_channels)
             self.stride *= 2 if stage > 0 else 1
 
-    def pyramid(self, images: Tensor) -> list[Tensor]:
-        """The root's map, then each stage's: strides 4, 4, 8, 16, 32."""
-        maps = [self.show("root", self.root(images))]
-        for i, stage in enumerate(self.stages):
-            maps.append(self.show(f"stages.{i}", stage(maps[-1])))
-        return maps
-
     def forward(self, images: Tensor) -> Tensor:
-        return self.pyramid(images)[-1]
+        x = self.root(images)
+        for stage in self.stages:
+            x = stage(x)
+        return x
 
 
 class ResNet(Trunk, Model):
-    """(b, c, h, w) -> logits (b, classes)."""
-
-    input_weight = "root.conv.weight"
+    """(b, c, h, w) -> logits (b, classes). Its tokens are the positions of its map."""
 
     def __init__(self, config: ResNetConfig) -> None:
         block = BLOCKS[config.block]
         parts = plain_parts(config.norm_eps, config.norm)
         super().__init__(config.channels, config.width, config.stages, block, parts)
-        self.config = config
+        self.config, self.depth = config, len(config.stages)
         if config.dilated:
             dilate(self.stages[-1])
             self.stride //= 2
@@ -259,18 +257,25 @@ class ResNet(Trunk, Model):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        return self._run(images)[0]
+        x, grid = self.embed(images)
+        x = self.encode(x, grid)
+        return self.head(self.pool(x))
 
-    def features(
-        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
-    ) -> Features:
-        """The maps behind the chosen stages (None: the last), and the output, in one pass."""
-        if norm:
-            raise ConfigError("norm=True was asked for; a ResNet has no norm behind its stages")
-        asked = block_indices(blocks, len(self.stages))
-        output, maps = self._run(images)
-        chosen = [maps[i] for i in asked]
-        return Features([m.flatten(2).transpose(1, 2) for m in chosen], chosen, output, 0)
+    def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
+        self.check_images(images)
+        if images.device.type == "cpu":  # whose convolutions are faster so
+            images = images.contiguous(memory_format=torch.channels_last)
+        x = self.root(images)
+        return x.flatten(2).transpose(1, 2), (x.shape[2], x.shape[3])
+
+    def encode(self, x: Tensor, grid: Grid, first: int = 0, last: int | None = None) -> Tensor:
+        x = x.transpose(1, 2).unflatten(2, grid)  # (b, d, gh, gw)
+        for i in range(self.depth)[first:last]:
+            x = self.stages[i](x)
+        return x.flatten(2).transpose(1, 2)
+
+    def pool(self, x: Tensor) -> Tensor:
+        return show(self, "pool", x.mean(dim=1))
 
     def levels(self, size: tuple[int, int]) -> list[Level]:
         found = []
@@ -280,18 +285,13 @@ class ResNet(Trunk, Model):
             found.append(Level(width, grid, (stride, stride)))
         return found
 
-    def _run(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-        self.check_images(images)
-        if images.device.type == "cpu":  # whose convolutions are faster so
-            images = images.contiguous(memory_format=torch.channels_last)
-        maps = self.pyramid(images)
-        pooled = self.show("pool", maps[-1].mean(dim=(2, 3)))
-        return self.show("head", self.head(pooled)), maps[1:]
+    def layers(self) -> list[list[nn.Module]]:
+        return [[self.root], *([stage] for stage in self.stages), [self.head]]
 
 
 def dilate(stage: nn.Module) -> None:
-    """Let a stage keep the size: its stride is taken away, and what stands behind sees as far as
-    before, because the 3x3 kernels there leave out every second position (DETR section 4, DC5)."""
+    """Let a stage keep the size: its stride becomes 1, and the 3x3 kernels behind it are dilated by
+    2, so that they see as far as before (DETR section 4, DC5)."""
     for conv in stage.modules():
         if not isinstance(conv, nn.Conv2d):
             continue

@@ -1,9 +1,9 @@
 """Segmenter: Transformer for Semantic Segmentation (Strudel et al. 2021).
 
-An encoder's patch tokens go back to their places, and a decoder turns them into a map of scores for
-each class, which is enlarged to the image's size. The paper's decoders are one linear layer and the
-mask transformer; progressive up-sampling is SETR's (Zheng et al. 2021), and encoders that give maps
-of several sizes (Swin, ResNet) get a simple feature pyramid (Lin et al. 2017).
+An encoder's patch tokens are put back on their grid, and a decoder turns them into a map of scores
+for each class, which is enlarged to the image's size. The paper's decoders are one linear layer and
+the mask transformer; progressive up-sampling is SETR's (Zheng et al. 2021), and encoders that give
+maps of several sizes (Swin, ResNet) get a simple feature pyramid (Lin et al. 2017).
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from vitreous.layers.block import Block
 from vitreous.layers.features import Features
 from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
-from vitreous.models.model import Level, Model, Places
+from vitreous.layers.resample import Grid, Resampling, State
+from vitreous.layers.tap import show
+from vitreous.models.model import AttentionLayer, Level, Model, Places
 
 DECODERS = ("mask", "linear", "progressive", "pyramid")
 CONV_WIDTH = 256
@@ -35,7 +37,7 @@ class SegmenterConfig:
     """What a Segmenter is made of. The defaults are Seg-S-Mask/16 for ADE20K."""
 
     image_size: Size = 512
-    """Height and width of what it sees at once; larger images are gone over in such windows."""
+    """Height and width of what it sees at once; larger images are covered by sliding windows."""
     channels: int = 3
     classes: int = 150
     encoder: str = "vit-s/16"
@@ -106,30 +108,38 @@ class MaskTransformer(nn.Module):
     (b, d, gh, gw) -> (b, classes, gh, gw).
     """
 
-    def __init__(self, width: int, config: SegmenterConfig) -> None:
+    def __init__(
+        self,
+        width: int,
+        classes: int,
+        *,
+        dim: int | None,
+        depth: int,
+        heads: int | None,
+        dropout: float,
+        norm_eps: float,
+    ) -> None:
         super().__init__()
-        dim = config.dim or width
-        heads = config.heads or max(dim // 64, 1)
+        dim = dim or width
+        heads = heads or max(dim // 64, 1)
         if dim % heads:
             raise ConfigError(f"a decoder of width {dim} does not divide into {heads} heads")
         self.project = nn.Linear(width, dim)
-        self.classes = nn.Parameter(torch.empty(config.classes, dim))
+        self.classes = nn.Parameter(torch.empty(classes, dim))
         self.blocks = nn.ModuleList(
             Block(
                 dim,
-                Attention(dim, heads, dim // heads, dropout=config.dropout),
-                Mlp(dim, 4 * dim, dropout=config.dropout),
-                norm_eps=config.norm_eps,
+                Attention(dim, heads, dim // heads, dropout=dropout),
+                Mlp(dim, 4 * dim, dropout=dropout),
+                norm_eps=norm_eps,
             )
-            for _ in range(config.depth)
+            for _ in range(depth)
         )
-        self.norm = nn.LayerNorm(dim, eps=config.norm_eps)
+        self.norm = nn.LayerNorm(dim, eps=norm_eps)
         self.patch_out = nn.Linear(dim, dim, bias=False)
         self.class_out = nn.Linear(dim, dim, bias=False)
-        # Of two numbers a LayerNorm leaves only which one is larger, and nothing to learn by.
-        few = config.classes < 3
-        norm = Affine(config.classes) if few else nn.LayerNorm(config.classes, config.norm_eps)
-        self.mask_norm = norm
+        # Of two scores a LayerNorm leaves only which one is larger: no gradient to learn from.
+        self.mask_norm = Affine(classes) if classes < 3 else nn.LayerNorm(classes, norm_eps)
         initialise(self, "trunc-normal")
         nn.init.trunc_normal_(self.classes, std=0.02)
         for module in (self.patch_out, self.class_out):
@@ -138,7 +148,7 @@ class MaskTransformer(nn.Module):
     def forward(self, maps: list[Tensor]) -> Tensor:
         patches = self.project(maps[-1].flatten(2).transpose(1, 2))  # (b, n, d)
         classes = self.classes.to(patches.dtype).expand(len(patches), -1, -1)
-        # Without positions the order of tokens says nothing: classes stand first, as a ViT's do.
+        # Without positions the order of tokens does not matter: classes first, as in a ViT.
         x = torch.cat((classes, patches), dim=1)
         for block in self.blocks:
             x = block(x)
@@ -213,18 +223,28 @@ class Segmenter(Model):
 
     def __init__(self, config: SegmenterConfig, encoder: Model) -> None:
         super().__init__()
-        self.config, self.encoder = config, encoder
+        self.config, self.encoder, self.depth = config, encoder, encoder.depth
         self.input_weight = f"encoder.{encoder.input_weight}"
+        self.input_norms = tuple(f"encoder.{name}" for name in encoder.input_norms)
         is_mask = config.decoder == "mask"
         self.classwise = (
             ("decoder.classes", "decoder.mask_norm.*") if is_mask else ("decoder.out.*",)
         )
-        self.looks_at = self._stages() if config.decoder == "pyramid" else [-1]
-        levels = self._decoded(pair("image_size", config.image_size))
+        self.decoded = self._stages() if config.decoder == "pyramid" else [-1]
+        """The blocks or stages of the encoder whose maps are decoded."""
+        levels = self._decoded(self.own_size())
         width, _, (stride, _) = levels[-1]
         match config.decoder:
             case "mask":
-                self.decoder: nn.Module = MaskTransformer(width, config)
+                self.decoder: nn.Module = MaskTransformer(
+                    width,
+                    config.classes,
+                    dim=config.dim,
+                    depth=config.depth,
+                    heads=config.heads,
+                    dropout=config.dropout,
+                    norm_eps=config.norm_eps,
+                )
             case "linear":
                 self.decoder = LinearDecoder(width, config.classes)
                 initialise(self.decoder, "trunc-normal")
@@ -244,52 +264,75 @@ class Segmenter(Model):
         return self.encoder.width
 
     def forward(self, images: Tensor) -> Tensor:
-        return self._run(images)[0]
+        maps = self.encoder.features(images, self.decoded, norm=self.encoder.ends_with_norm).maps
+        return self.decode(maps, (images.shape[2], images.shape[3]))
 
     def features(
         self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
     ) -> Features:
         """The encoder's features, as they are decoded, with the segmenter's output."""
-        output, found = self._run(images, blocks)
-        return found._replace(output=output)
-
-    def places(self, attention: str, size: tuple[int, int]) -> Places:
-        if attention.startswith("encoder."):
-            return self.encoder.places(attention.removeprefix("encoder."), size)
-        _, grid, pixels = self._decoded(size)[-1]
-        return Places(self.config.classes, grid, pixels)
-
-    def _run(self, images: Tensor, blocks: Iterable[int] | None = None) -> tuple[Tensor, Features]:
-        """The one forward: logits as large as the images, and the encoder's features."""
-        asked = self.looks_at if blocks is None else [*self.looks_at, *blocks]
+        asked = self.decoded if blocks is None else [*blocks, *self.decoded]
         found = self.encoder.features(images, asked, norm=self.encoder.ends_with_norm)
-        for i, each in enumerate(found.maps[: len(self.looks_at)]):
-            self.show(f"encoder.{i}" if len(self.looks_at) > 1 else "encoder", each)
-        masks = self.show("decoder", self.decoder(found.maps[: len(self.looks_at)]))
-        logits = self.show("upsample", self._at_size(masks, (images.shape[2], images.shape[3])))
+        count = len(self.decoded)
+        logits = self.decode(found.maps[-count:], (images.shape[2], images.shape[3]))
         if blocks is None:
-            return logits, found
-        skip = len(self.looks_at)
-        return logits, found._replace(tokens=found.tokens[skip:], maps=found.maps[skip:])
+            return found._replace(output=logits)
+        return Features(found.tokens[:-count], found.maps[:-count], logits, found.prefix)
 
-    def _at_size(self, masks: Tensor, size: tuple[int, int]) -> Tensor:
-        """The masks enlarged to what their map covers; what reaches over the image is cut off."""
+    def decode(self, maps: list[Tensor], size: tuple[int, int]) -> Tensor:
+        """The encoder's maps, (b, d, gh, gw) each -> (b, classes, *size)."""
+        for i, each in enumerate(maps):
+            show(self, f"encoder.{i}" if len(maps) > 1 else "encoder", each)
+        masks = self.decoder(maps)  # (b, classes, gh, gw)
+        # The masks cover whole patches; what reaches over the image is cut off.
         _, (gh, gw), (ph, pw) = self._decoded(size)[0]
-        return enlarged(masks, (gh * ph, gw * pw))[:, :, : size[0], : size[1]]
+        masks = enlarged(masks, (gh * ph, gw * pw))[:, :, : size[0], : size[1]]
+        return show(self, "upsample", masks)
+
+    def levels(self, size: tuple[int, int]) -> list[Level]:
+        return self.encoder.levels(size)
+
+    def _decoded(self, size: tuple[int, int]) -> list[Level]:
+        """The encoder's maps that are decoded, for images of this size."""
+        levels = self.levels(size)
+        return [levels[block] for block in self.decoded]
+
+    def layers(self) -> list[list[nn.Module]]:
+        """The encoder's; the decoder learns like the head."""
+        *before, behind = self.encoder.layers()
+        return [*before, [*behind, self.decoder]]
+
+    def undecayed(self) -> list[nn.Parameter]:
+        own = [self.decoder.classes] if isinstance(self.decoder, MaskTransformer) else []
+        return [*self.encoder.undecayed(), *own]
+
+    def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
+        size = size or self.own_size()
+        found = [each.inside("encoder", "encoder") for each in self.encoder.attentions(size)]
+        if isinstance(self.decoder, MaskTransformer):
+            _, grid, pixels = self._decoded(size)[-1]
+            places = Places(self.config.classes, grid, pixels)
+            for i in range(self.config.depth):
+                name = f"decoder.blocks.{i}.attention"
+                found.append(AttentionLayer(name, "decoder", places, places))
+        return found
+
+    def resample(
+        self,
+        state: State,
+        mode: str | None = None,
+        source: Grid | None = None,
+        owner: str = "",
+    ) -> Resampling:
+        return self.encoder.resample(state, mode, source, f"{owner}encoder.")
 
     def _stages(self) -> list[int]:
-        stages = getattr(self.encoder, "stages", None)
-        if stages is None or len(stages) < 2:
+        if len(set(self.levels(self.own_size()))) < 2:
             raise ConfigError(
                 f"decoder = 'pyramid' needs an encoder with maps of several sizes (swin, resnet), "
                 f"not {self.config.encoder!r}: use decoder = 'mask', 'linear' or 'progressive'"
             )
-        return list(range(len(stages)))
-
-    def _decoded(self, size: tuple[int, int]) -> list[Level]:
-        """The encoder's maps that are decoded, for images of this size."""
-        levels = self.encoder.levels(size)
-        return [levels[block] for block in self.looks_at]
+        return list(range(self.encoder.depth))
 
 
 def _variant(size: str, patch: int, decoder: str = "mask") -> SegmenterConfig:

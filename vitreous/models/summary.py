@@ -11,14 +11,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitreous.config import pair
-from vitreous.layers.tap import tapping
+from vitreous.layers.tap import tap
 from vitreous.models import create
 from vitreous.models.model import Model
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What one part of a model does to one image."""
+class SummaryRow:
+    """What one stage of a model does to one image."""
 
     name: str
     shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class Stage:
     """Two for each multiplication with its addition, by torch's counter; attention included."""
 
 
-def summarise(model: Model) -> list[Stage]:
+def summarise(model: Model) -> list[SummaryRow]:
     """Every stage of `model` for one image. On the meta device it costs no memory and little time.
 
     The sums over all stages are the model's parameters and what torch's counter says of a forward.
@@ -36,7 +36,7 @@ def summarise(model: Model) -> list[Stage]:
     config = model.config
     device = next(model.parameters()).device
     image = torch.zeros(1, config.channels, *pair("image_size", config.image_size), device=device)
-    stages = [Stage("image", spelled("image", image), 0, 0)]
+    rows = [SummaryRow("image", spelled(image), 0, 0)]
     counter = FlopCounterMode(display=False)
     counted = 0
     modules = {name for name, _ in model.named_modules()}
@@ -50,9 +50,9 @@ def summarise(model: Model) -> list[Stage]:
         parameters = sum(
             p.numel() for key, p in model.named_parameters() if key.startswith(f"{inside}.")
         )
-        shape = spelled(name, tensor)
-        if parameters or total > counted or shape != stages[-1].shape:
-            stages.append(Stage(name, shape, parameters, total - counted))
+        shape = spelled(tensor)
+        if parameters or total > counted or shape != rows[-1].shape:
+            rows.append(SummaryRow(name, shape, parameters, total - counted))
         counted = total
 
     training = model.training
@@ -60,22 +60,20 @@ def summarise(model: Model) -> list[Stage]:
     try:
         # Torch's counter does not see the fused attention of every device; this form it does.
         plain = sdpa_kernel(SDPBackend.MATH)
-        with torch.no_grad(), plain, counter, tapping(model, see, inner=False):
+        with torch.no_grad(), plain, counter, tap(model.steps(), see):
             model(image)
     finally:
         model.train(training)
-    return stages
+    return rows
 
 
-def summarise_name(name: str, **changes: Any) -> list[Stage]:
+def summarise_name(name: str, **changes: Any) -> list[SummaryRow]:
     """The walk through a model that is never given memory."""
     with torch.device("meta"):
         return summarise(create(name, **changes))
 
 
-def spelled(name: str, tensor: Tensor) -> tuple[int, ...]:
-    """A shape as the papers write it, without the batch."""
+def spelled(tensor: Tensor) -> tuple[int, ...]:
+    """A shape as the papers write it, without the batch; of maps, channels last."""
     shape = tuple(tensor.shape[1:])
-    if len(shape) == 3 and name != "patch":  # a map: channels first in torch, last in the papers
-        return (*shape[1:], shape[0])
-    return shape
+    return (*shape[1:], shape[0]) if len(shape) == 3 else shape

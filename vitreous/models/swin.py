@@ -1,15 +1,15 @@
 """Swin Transformer: Hierarchical Vision Transformer using Shifted Windows (Liu et al. 2021).
 
-Tokens stay on their map, (b, h, w, d). Attention looks only inside windows, every second block
-with windows shifted by half their size, so that what is said goes round; between stages, patches
-are merged two by two. So cost grows with the number of patches and not with its square, and there
-are maps of four sizes, as dense tasks like them.
+Blocks work on a map of tokens, (b, h, w, d). Attention is computed inside windows, which every
+second block shifts by half their size, so that information passes between them. Between stages,
+patches are merged two by two. So the cost grows with the number of patches and not with its square,
+and there are maps of four sizes, as dense tasks need them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,15 +21,14 @@ from vitreous.config import Size, choice, fraction, pair, positive
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
-from vitreous.layers.features import Features, block_indices
 from vitreous.layers.head import LinearHead
 from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.patch import PatchEmbedding
-from vitreous.layers.position import relative_index, resample_grid
-from vitreous.models.model import Level, Model, Places
-
-Grid = tuple[int, int]
+from vitreous.layers.position import relative_index
+from vitreous.layers.resample import Grid, Resampling, State, resample_grid
+from vitreous.layers.tap import show
+from vitreous.models.model import AttentionLayer, Level, Model, Places
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class SwinConfig:
     """What a Swin is made of. The defaults are Swin-T."""
 
     image_size: Size = 224
-    """Height and width in pixels; any size can be given, this is the one it is made for."""
+    """Height and width in pixels that it is made for; it takes any size."""
     patch: Size = 4
     channels: int = 3
     classes: int = 1000
@@ -120,21 +119,22 @@ _MADE: dict[tuple[object, ...], Windows] = {}
 
 
 def windows_of(size: Grid, window: Grid, shift: Grid, device: torch.device) -> Windows:
-    """For a map of whole windows; made once, or, for the compiler, as part of the program."""
+    """For a map of whole windows; cached, except for the compiler, which traces it."""
     if torch.compiler.is_compiling():
         return _make_windows(size, window, shift, device)
     key = (size, window, shift, device)
-    if key not in _MADE:
-        if len(_MADE) >= 64:  # images of every size: begin anew
+    made = _MADE.get(key)
+    if made is None:
+        if len(_MADE) >= 64:  # images of every size: start over
             _MADE.clear()
         with torch.inference_mode(False):
-            _MADE[key] = _make_windows(size, window, shift, device)
-    return _MADE[key]
+            made = _MADE[key] = _make_windows(size, window, shift, device)
+    return made
 
 
 def _make_windows(size: Grid, window: Grid, shift: Grid, device: torch.device) -> Windows:
-    """A cyclic shift puts strips from opposite edges of the map into one window, which must not
-    see each other: 0 where two tokens were neighbours before, -inf where they were not.
+    """A cyclic shift puts strips from opposite edges of the map into one window. The mask keeps
+    them apart: 0 between tokens that were neighbours before, -inf between those that were not.
     """
 
     def taken_apart(on_map: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ def _make_windows(size: Grid, window: Grid, shift: Grid, device: torch.device) -
 class WindowAttention(Attention):
     """Attention inside windows of a map: (b, h, w, d) -> (b, h, w, d) (section 3.2).
 
-    A map that is not made of whole windows is filled with zeros at the bottom and right, as in the
+    A map that is not made of whole windows is padded with zeros at the bottom and right, as in the
     paper's detection code. `bias_table` ((2·wh-1)·(2·ww-1), heads) has a bias for each offset
     between query and key (equation 4).
     """
@@ -171,26 +171,32 @@ class WindowAttention(Attention):
         self.bias_table = nn.Parameter(torch.empty(offsets, heads))
         nn.init.trunc_normal_(self.bias_table, std=0.02)
 
-    def forward(self, x: Tensor, bias: Tensor | None = None, queries: int | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         b, h, w, d = x.shape
-        below, right = -h % self.window[0], -w % self.window[1]
-        if below or right:
-            x = F.pad(x, (0, 0, 0, right, 0, below))
-        size = (h + below, w + right)
-        windows = windows_of(size, self.window, self.shift(size), x.device)
+        size = self.padded((h, w))
+        if size != (h, w):
+            x = F.pad(x, (0, 0, 0, size[1] - w, 0, size[0] - h))
+        windows = self.windows(size, x.device)
         # Shifting and cutting are one gathering of rows, which is faster than rolling the map.
         tokens = x.flatten(1, 2).index_select(1, windows.order)
         tokens = tokens.view(-1, self.window[0] * self.window[1], d)
-        out = super().forward(tokens, self._bias(b, windows))
+        out = super().forward(tokens, bias=self._bias(b, windows))
         x = out.reshape(b, -1, d).index_select(1, windows.inverse).view(b, *size, d)
-        return x[:, :h, :w] if below or right else x
+        return x if size == (h, w) else x[:, :h, :w]
+
+    def padded(self, size: Grid) -> Grid:
+        """The size of a map that is padded to whole windows."""
+        (h, w), (wh, ww) = size, self.window
+        return h + -h % wh, w + -w % ww
 
     def shift(self, size: Grid) -> Grid:
-        """How far windows move on a map of this size: not at all where there is only one."""
-        if not self.shifted:
-            return 0, 0
-        y, x = (w // 2 if s > w else 0 for s, w in zip(size, self.window, strict=True))
-        return y, x
+        """How far windows are shifted on a map of this size: not at all if there is only one."""
+        (h, w), (wh, ww) = size, self.window
+        return (wh // 2 * (self.shifted and h > wh), ww // 2 * (self.shifted and w > ww))
+
+    def windows(self, size: Grid, device: torch.device) -> Windows:
+        """How a map of whole windows is cut."""
+        return windows_of(size, self.window, self.shift(size), device)
 
     def _bias(self, batch: int, windows: Windows) -> Tensor:
         """(heads, n, n), or (b · windows, heads, n, n) where windows are shifted."""
@@ -200,17 +206,24 @@ class WindowAttention(Attention):
         return (bias + windows.mask[:, None].to(bias.dtype)).repeat(batch, 1, 1, 1)
 
     def places(self, size: Grid) -> Tensor:
-        """(windows, n): which token of a map each token of a window is; -1 for filling."""
+        """(windows, n): which token of a map each token of a window is; -1 for padding."""
         (h, w), (wh, ww) = size, self.window
-        whole = (h + -h % wh, w + -w % ww)
-        numbers = torch.full(whole, -1)
+        numbers = torch.full(self.padded(size), -1)
         numbers[:h, :w] = torch.arange(h * w).view(h, w)
-        order = windows_of(whole, self.window, self.shift(whole), numbers.device).order
+        order = self.windows(self.padded(size), numbers.device).order
         return numbers.flatten()[order].view(-1, wh * ww)
+
+    def made_for(self, table: Tensor, source: Grid | None) -> Grid | None:
+        """The window that a bias table was made for: `source`, else ours or a square one."""
+        half = (math.isqrt(len(table)) + 1) // 2
+        for window in (source,) if source is not None else (self.window, (half, half)):
+            if len(table) == (2 * window[0] - 1) * (2 * window[1] - 1):
+                return window
+        return None
 
     def resample(self, table: Tensor, source: Grid, mode: str) -> Tensor:
         """A bias table that was made for windows of `source`, for ours."""
-        before, after = ((2 * w - 1, 2 * h - 1) for w, h in (source, self.window))
+        before, after = ((2 * h - 1, 2 * w - 1) for h, w in (source, self.window))
         return resample_grid(table.unflatten(0, before), after, mode).flatten(0, 1)
 
 
@@ -233,30 +246,14 @@ class PatchMerging(nn.Module):
 
 
 class Stage(nn.Module):
-    """Patch merging, but for the first stage; then blocks, windows at rest and shifted in turn."""
+    """Patch merging, if any; then blocks with regular and shifted windows in turn."""
 
-    def __init__(self, config: SwinConfig, number: int, drop_path: list[float]) -> None:
+    channels_last = True
+
+    def __init__(self, merge: nn.Module, blocks: Iterable[Block]) -> None:
         super().__init__()
-        dim, heads = config.dim << number, config.heads[number]
-        self.merge = PatchMerging(dim // 2, config.norm_eps) if number else nn.Identity()
-        self.blocks = nn.ModuleList(
-            Block(
-                dim,
-                WindowAttention(
-                    dim,
-                    heads,
-                    pair("window", config.window),
-                    shifted=i % 2 == 1,
-                    qkv_bias=config.qkv_bias,
-                    attention_dropout=config.attention_dropout,
-                    dropout=config.dropout,
-                ),
-                Mlp(dim, int(config.mlp_ratio * dim), dropout=config.dropout),
-                norm_eps=config.norm_eps,
-                drop_path=rate,
-            )
-            for i, rate in enumerate(drop_path)
-        )
+        self.merge = merge
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.merge(x)
@@ -269,10 +266,11 @@ class Swin(Model):
     """(b, c, h, w) -> logits (b, classes). See `SwinConfig`."""
 
     input_weight = "patch.weight"
+    ends_with_norm = True
 
     def __init__(self, config: SwinConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.depth = config, len(config.depths)
         self.patch = PatchEmbedding(
             config.channels, pair("patch", config.patch), config.dim, pad=True
         )
@@ -282,93 +280,125 @@ class Swin(Model):
             list(config.depths)
         )
         self.stages = nn.ModuleList(
-            Stage(config, number, part.tolist()) for number, part in enumerate(rates)
+            _stage(config, number, part.tolist()) for number, part in enumerate(rates)
         )
-        dim = config.dim << (len(config.depths) - 1)
+        dim = config.dim << (self.depth - 1)
         self.norm = nn.LayerNorm(dim, eps=config.norm_eps)
         self.head = LinearHead(dim, config.classes) if config.head == "linear" else nn.Identity()
         initialise(self, "trunc-normal")
 
     def forward(self, images: Tensor) -> Tensor:
-        return self._run(images)[0]
+        x, grid = self.embed(images)
+        x = self.encode(x, grid)
+        return self.head(self.pool(x))
 
-    @property
-    def ends_with_norm(self) -> bool:
-        return True
+    def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
+        self.check_images(images)
+        x = self.dropout(self.patch_norm(self.patch(images)))  # (b, gh, gw, d)
+        return x.flatten(1, 2), (x.shape[1], x.shape[2])
 
-    def features(
-        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
-    ) -> Features:
-        """The maps behind the chosen stages (None: the last), and the output, in one pass.
+    def encode(self, x: Tensor, grid: Grid, first: int = 0, last: int | None = None) -> Tensor:
+        """Section 3.1, figure 3: the stages from `first` to before `last`, on the map."""
+        x = x.unflatten(1, grid)
+        for i in range(self.depth)[first:last]:
+            x = self.stages[i](x)
+        return x.flatten(1, 2)
 
-        All four are a pyramid of strides 4, 8, 16 and 32. `norm` puts the final LayerNorm on the
-        last one, which is the one that it is made for.
-        """
-        asked = block_indices(blocks, len(self.stages))
-        output, maps = self._run(images)
-        if norm:
-            maps[-1] = self.norm(maps[-1])
-        chosen = [maps[i] for i in asked]
-        return Features(
-            [m.flatten(1, 2) for m in chosen],
-            [m.permute(0, 3, 1, 2) for m in chosen],
-            output,
-            prefix=0,
-        )
+    def pool(self, x: Tensor) -> Tensor:
+        return show(self, "pool", self.norm(x).mean(dim=1))
+
+    def final_norm(self, x: Tensor, block: int) -> Tensor:
+        return self.norm(x) if block == self.depth - 1 else x
 
     def levels(self, size: tuple[int, int]) -> list[Level]:
-        ph, pw = pair("patch", self.config.patch)
-        return [
-            Level(self.config.dim << stage, grid, (ph << stage, pw << stage))
-            for stage, grid in enumerate(self.grids(size))
-        ]
+        """A pyramid: strides 4, 8, 16 and 32."""
+        found = []
+        for i in range(self.depth):
+            ph, pw = (side << i for side in pair("patch", self.config.patch))
+            grid = (-(-size[0] // ph), -(-size[1] // pw))
+            found.append(Level(self.config.dim << i, grid, (ph, pw)))
+        return found
 
-    def places(self, attention: str, size: tuple[int, int]) -> Places:
-        _, grid, pixels = self.levels(size)[int(attention.split(".")[1])]
-        module = self.get_submodule(attention)
-        assert isinstance(module, WindowAttention)
-        return Places(0, grid, pixels, module.places(grid))
+    def layers(self) -> list[list[nn.Module]]:
+        """Patch merging belongs to the first block of its stage."""
+        blocks: list[list[nn.Module]] = []
+        for stage in self.stages:
+            merge, inner = stage.children()
+            first, *others = inner.children()
+            blocks += [[merge, first], *([block] for block in others)]
+        return [[self.patch, self.patch_norm], *blocks, [self.norm, self.head]]
 
-    def grids(self, size: tuple[int, int]) -> list[Grid]:
-        """The map's height and width in each stage, for images of this size."""
-        patch = pair("patch", self.config.patch)
-        grids = [(-(-size[0] // patch[0]), -(-size[1] // patch[1]))]
-        for _ in self.config.depths[1:]:
-            h, w = grids[-1]
-            grids.append((-(-h // 2), -(-w // 2)))
-        return grids
+    def undecayed(self) -> list[nn.Parameter]:
+        return [attention.bias_table for _, _, attention in self._attentions()]
+
+    def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
+        levels, found = self.levels(size or self.own_size()), []
+        for stage, name, attention in self._attentions():
+            _, grid, pixels = levels[stage]
+            places = Places(0, grid, pixels, attention.places(grid))
+            found.append(AttentionLayer(name, "encoder", places, places))
+        return found
+
+    def _attentions(self) -> Iterator[tuple[int, str, WindowAttention]]:
+        for number, stage in enumerate(self.stages):
+            for name, module in stage.named_modules(prefix=f"stages.{number}"):
+                if isinstance(module, WindowAttention):
+                    yield number, name, module
+
+    def resample(
+        self,
+        state: State,
+        mode: str | None = None,
+        source: Grid | None = None,
+        owner: str = "",
+    ) -> Resampling:
+        done = Resampling()
+        for _, name, attention in self._attentions():
+            key = f"{owner}{name}.bias_table"
+            if key not in state or state[key].ndim != 2:
+                continue  # import refuses it for its shape
+            window = attention.made_for(state[key], source)
+            if window is None:
+                done.refused[key] = f"{len(state[key])} offsets " + (
+                    "are not those of a square window: pass source_grid=(height, width)"
+                    if source is None
+                    else f"are not those of a window of {source[0]}x{source[1]}"
+                )
+                continue
+            windows = (window, attention.window)
+            done.resize(state, key, "windows", windows, mode, attention.resample)
+        return done
 
     def derived(self) -> dict[str, Tensor]:
         """The index of offsets of each attention, and the mask of each shifted one."""
-        found = {}
-        grids = self.grids(pair("image_size", self.config.image_size))
-        for name, module in self.named_modules():
-            if isinstance(module, WindowAttention):
-                h, w = grids[int(name.split(".")[1])]
-                found[f"{name}.index"] = relative_index(module.window)
-                size = (h + -h % module.window[0], w + -w % module.window[1])
-                cpu = torch.device("cpu")
-                mask = windows_of(size, module.window, module.shift(size), cpu).mask
-                if mask is not None:
-                    found[f"{name}.mask"] = mask.nan_to_num(neginf=-100.0)
+        levels, found = self.levels(self.own_size()), {}
+        for stage, name, attention in self._attentions():
+            found[f"{name}.index"] = relative_index(attention.window)
+            size = attention.padded(levels[stage].grid)
+            mask = attention.windows(size, torch.device("cpu")).mask
+            if mask is not None:
+                found[f"{name}.mask"] = mask.nan_to_num(neginf=-100.0)
         return found
 
-    def _run(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The one forward: the output, and the map behind each stage, (b, h, w, d)."""
-        self.check_images(images)
-        x = self.show("patch", self.patch(images))
-        x = self.patch_norm(x)
-        self.show("patch_norm", x.permute(0, 3, 1, 2))
-        x = self.dropout(x)
-        maps = []
-        for i, stage in enumerate(self.stages):
-            x = stage(x)
-            self.show(f"stages.{i}", x.permute(0, 3, 1, 2))
-            maps.append(x)
-        x = self.norm(x)
-        self.show("norm", x.permute(0, 3, 1, 2))
-        x = self.show("pool", x.mean(dim=(1, 2)))
-        return self.show("head", self.head(x)), maps
+
+def _stage(config: SwinConfig, number: int, drop_path: list[float]) -> Stage:
+    dim = config.dim << number
+
+    def block(i: int, rate: float) -> Block:
+        attention = WindowAttention(
+            dim,
+            config.heads[number],
+            pair("window", config.window),
+            shifted=i % 2 == 1,
+            qkv_bias=config.qkv_bias,
+            attention_dropout=config.attention_dropout,
+            dropout=config.dropout,
+        )
+        mlp = Mlp(dim, int(config.mlp_ratio * dim), dropout=config.dropout)
+        return Block(dim, attention, mlp, norm_eps=config.norm_eps, drop_path=rate)
+
+    merge = PatchMerging(dim // 2, config.norm_eps) if number else nn.Identity()
+    return Stage(merge, (block(i, rate) for i, rate in enumerate(drop_path)))
 
 
 SIZES: dict[str, dict[str, Any]] = {  # section 3.3

@@ -1,15 +1,15 @@
 """ViT: An Image is Worth 16x16 Words (Dosovitskiy et al. 2021).
 
-An image is cut into patches, each patch becomes a token, a class token is put in front, position
-is added, and a plain transformer encoder does the rest. Every choice that the paper and its
-successors make is a field of `ViTConfig`.
+An image is cut into patches, each patch becomes a token, a class token is put in front, positions
+are added, and a plain transformer encoder does the rest. Every choice of the paper and of its
+successors is a field of `ViTConfig`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,11 +19,10 @@ from vitreous.config import Size, choice, fraction, pair, positive
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
-from vitreous.layers.features import Features, block_indices
 from vitreous.layers.head import DistilledHead, DistilledOutput, LinearHead, MlpHead, TanhHead
 from vitreous.layers.init import initialise
 from vitreous.layers.mlp import ACTIVATIONS, Mlp
-from vitreous.layers.patch import PatchEmbedding, PrefixTokens, patch_grid
+from vitreous.layers.patch import PatchEmbedding, PrefixTokens, Stem, patch_grid
 from vitreous.layers.position import (
     Conditional,
     Learned1d,
@@ -33,7 +32,9 @@ from vitreous.layers.position import (
     Sines1d,
     Sines2d,
 )
-from vitreous.models.model import Level, Model, Places
+from vitreous.layers.resample import Grid, Resampling, State, divide_rows
+from vitreous.layers.tap import show
+from vitreous.models.model import AttentionLayer, Level, Model, Places
 
 POSITIONS = (
     "none",
@@ -55,7 +56,7 @@ class ViTConfig:
     patch: Size = 16
     """Height and width of a patch."""
     pad: bool = False
-    """Fill images with zeros at the bottom and right up to whole patches."""
+    """Pad images with zeros at the bottom and right up to whole patches."""
     channels: int = 3
     classes: int = 1000
     dim: int = 768
@@ -96,13 +97,13 @@ class ViTConfig:
     qk_norm: bool = False
     """LayerNorm on queries and keys."""
     layer_scale: float | None = None
-    """First value of a learned factor per channel on each branch; no factor unless given."""
+    """Initial value of a learned factor per channel on each branch; no factor unless given."""
     dropout: float = 0.0
     attention_dropout: float = 0.0
     drop_path: float = 0.0
     """Chance to skip a branch of the last block; grows linearly from 0 at the first."""
     init: str = "trunc-normal"
-    """First weights: trunc-normal (std 0.02) or jax (the paper's code)."""
+    """Initial weights: trunc-normal (std 0.02) or jax (the paper's code)."""
 
     def __post_init__(self) -> None:
         spelled: dict[str, object] = {
@@ -188,14 +189,13 @@ class ViT(Model):
     `stem` turns images into a feature map that is cut into patches instead (hybrid).
     """
 
-    def __init__(self, config: ViTConfig, stem: nn.Module | None = None) -> None:
+    def __init__(self, config: ViTConfig, stem: Stem | None = None) -> None:
         super().__init__()
         self.config = config
-        dim = config.dim
-        self.stem = nn.Identity() if stem is None else stem
-        self.input_weight = "patch.weight" if stem is None else "stem.root.conv.weight"
+        dim, self.depth, self.prefix_length = config.dim, config.depth, config.prefix
+        self.stem = stem = Stem(config.channels) if stem is None else stem
         self.patch = PatchEmbedding(
-            config.channels if stem is None else stem.out_channels,  # type: ignore[arg-type]
+            stem.out_channels,
             pair("patch", config.patch),
             dim,
             pad=config.pad,
@@ -215,31 +215,72 @@ class ViT(Model):
         norms = {config.final_norm: nn.LayerNorm(dim, eps=config.norm_eps)}
         self.norm = norms.get("tokens", nn.Identity())
         self.pooled_norm = norms.get("pooled", nn.Identity())
+        self.ends_with_norm = config.final_norm != "none"
         self.head = _head(config)
         initialise(self, config.init)
+        if config.init == "jax":  # the paper's code: the last layer starts at zero
+            for name in ("out", "distillation"):
+                if hasattr(self.head, name):
+                    nn.init.zeros_(getattr(self.head, name).weight)
+        if stem.input_weight is not None:
+            self.input_weight = f"stem.{stem.input_weight}"
+        else:
+            self.input_weight = "patch.weight"
+            if config.patch_norm:
+                self.input_norms = ("patch.norm_in.weight", "patch.norm_in.bias")
 
     def forward(self, images: Tensor) -> Tensor | DistilledOutput:
-        return self._run(images, frozenset())[0]
+        x, grid = self.embed(images)
+        # Where the head reads only leading tokens, the last block computes no others: exact.
+        x = self.encode(x, grid, reads={"class": 1, "both": 2}.get(self.config.pool))
+        return self.head(self.pool(x))
 
-    def features(
-        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
-    ) -> Features:
-        """Tokens and maps behind the chosen blocks (None: the last), and the output, in one pass.
+    def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
+        """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos."""
+        self._check(images)
+        patches = self.patch(self.stem(images))  # (b, gh, gw, d)
+        grid = (patches.shape[1], patches.shape[2])
+        x = self.prefix(show(self, "tokens", patches.flatten(1, 2)))  # (b, p + n, d)
+        return self.dropout(self.position(x, self.prefix_length, grid)), grid
 
-        `norm` puts the final LayerNorm on them, which the head sees but the blocks do not.
+    def encode(
+        self,
+        x: Tensor,
+        grid: Grid,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        reads: int | None = None,
+    ) -> Tensor:
+        """Equations 2 and 3, for the blocks from `first` to before `last`: z_l of z_(l-1).
+
+        If positions act on the tokens alone, some of the patches may be left out: masked
+        pre-training encodes the visible ones. With `reads=r`, only the first r tokens leave the
+        last block.
         """
-        asked = block_indices(blocks, self.config.depth)
-        if norm and not self.ends_with_norm:
-            raise ConfigError("norm=True was asked for; this model has final_norm = 'none'")
-        output, kept, grid = self._run(images, frozenset(asked))
-        tokens = [self.pooled_norm(self.norm(kept[i])) if norm else kept[i] for i in asked]
-        prefix = self.config.prefix
-        maps = [x[:, prefix:].transpose(1, 2).unflatten(2, grid) for x in tokens]
-        return Features(tokens, maps, output, prefix)
+        position, p = self.position, self.prefix_length
+        rotate = position.rotation(p, grid)
+        for i in range(self.depth)[first:last]:
+            options = {"bias": position.score_bias(i, p, grid), "rotate": rotate}
+            if reads is not None and i == self.depth - 1:
+                return self.blocks[i](x, **options, queries=reads)
+            x = position.after(i, self.blocks[i](x, **options), p, grid)
+        return x
 
-    @property
-    def ends_with_norm(self) -> bool:
-        return self.config.final_norm != "none"
+    def pool(self, x: Tensor) -> Tensor:
+        """Equation 4: y = LN(z_L⁰), or another reading of the tokens."""
+        x = self.norm(x)
+        match self.config.pool:
+            case "class":
+                x = x[:, 0]
+            case "both":
+                x = x[:, :2]
+            case "mean":
+                x = x[:, self.prefix_length :].mean(dim=1)
+        return self.pooled_norm(show(self, "pool", x))
+
+    def final_norm(self, x: Tensor, block: int) -> Tensor:
+        return self.pooled_norm(self.norm(x))
 
     @property
     def width(self) -> int:
@@ -251,54 +292,81 @@ class ViT(Model):
             pixels = pair("patch", self.config.patch)
         else:
             pixels = (-(-size[0] // grid[0]), -(-size[1] // grid[1]))
-        return [Level(self.config.dim, grid, pixels)] * self.config.depth
+        return [Level(self.config.dim, grid, pixels)] * self.depth
 
-    def places(self, attention: str, size: tuple[int, int]) -> Places:
-        level = self.levels(size)[-1]
-        return Places(self.config.prefix, level.grid, level.pixels)
+    def layers(self) -> list[list[nn.Module]]:
+        before = [self.stem, self.patch, self.prefix, self.position]
+        return [before, *([b] for b in self.blocks), [self.norm, self.pooled_norm, self.head]]
 
-    @property
-    def reads(self) -> int | None:
-        """How many leading tokens the head reads; None when it reads them all."""
-        return {"class": 1, "both": 2}.get(self.config.pool)
+    def undecayed(self) -> list[nn.Parameter]:
+        return [*self.prefix.parameters(), *self.position.parameters()]
 
-    def _run(
-        self, images: Tensor, keep: frozenset[int]
-    ) -> tuple[Tensor | DistilledOutput, dict[int, Tensor], tuple[int, int]]:
-        """The one forward: the output, the tokens behind the blocks in `keep`, and the grid."""
-        self._check(images)
-        config, prefix, last = self.config, self.config.prefix, self.config.depth - 1
-        x = self.show("stem", self.stem(images))
-        x = self.show("patch", self.patch(x))  # (b, gh, gw, d)
-        grid = (x.shape[1], x.shape[2])
-        x = self.show("tokens", x.flatten(1, 2))
-        x = self.show("prefix", self.prefix(x))  # (b, p + n, d)
-        x = self.show("position", self.dropout(self.position.add(x, prefix, grid)))
-        kept = {}
-        biases = self.position.biases(prefix, grid)
-        for i, (block, bias) in enumerate(zip(self.blocks, biases, strict=False)):
-            # Where only leading tokens are read, the last block computes nothing for the others.
-            queries = self.reads if i == last and i not in keep else None
-            x = block(x, bias, queries)
-            if queries is None:
-                x = self.position.after(i, x, prefix, grid)
-            self.show(f"blocks.{i}", x)
-            if i in keep:
-                kept[i] = x
-        x = self.show("norm", self.norm(x))
-        if config.pool == "mean":
-            x = x[:, prefix:].mean(dim=1)
-        elif config.pool != "none":
-            x = x[:, 0] if config.pool == "class" else x[:, :2]
-        x = self.show("pooled_norm", self.pooled_norm(self.show("pool", x)))
-        output = self.head(x)
-        if isinstance(output, Tensor):
-            self.show("head", output)
-        return output, kept, grid
+    def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
+        _, grid, pixels = self.levels(size or self.own_size())[-1]
+        places = Places(self.prefix_length, grid, pixels)
+        return [
+            AttentionLayer(f"blocks.{i}.attention", "encoder", places, places)
+            for i in range(self.depth)
+        ]
+
+    def resample(
+        self,
+        state: State,
+        mode: str | None = None,
+        source: Grid | None = None,
+        owner: str = "",
+    ) -> Resampling:
+        done, position = Resampling(), self.position
+        for name in position.on_grid:
+            key = f"{owner}position.{name}"
+            if key not in state or state[key].ndim != position.get_parameter(name).ndim:
+                continue  # import refuses it for its shape
+            if isinstance(position, Learned1d):
+                grid = self._fit_rows(position, state, key, source, done)
+            else:
+                grid = position.made_for(name, state[key])
+            if grid is not None:
+                resample = partial(position.resample, name)
+                done.resize(state, key, "positions", (grid, position.grid), mode, resample)
+        return done
+
+    def _fit_rows(
+        self, position: Learned1d, state: State, key: str, source: Grid | None, done: Resampling
+    ) -> Grid | None:
+        """Give a table as many rows before the patches as ours has; return the grid of the rest."""
+        table, ours = state[key], position.rows
+        rows = divide_rows(
+            len(table),
+            tokens=ours,
+            registers=self.config.registers,
+            target=position.grid,
+            source=source,
+        )
+        if rows is None:
+            done.refused[key] = (
+                f"{len(table)} rows, {ours} of them for tokens before the patches, "
+                + (
+                    "can be read in no way or in several: pass source_grid=(height, width)"
+                    if source is None
+                    else f"do not make a grid of {source[0]}x{source[1]}"
+                )
+            )
+            return None
+        if rows.prefix < ours:
+            state[key] = torch.cat((table.new_zeros(ours, table.shape[1]), table))
+            done.notes.append(f"{key}: without rows for tokens before the patches; they are zero")
+        elif rows.prefix > ours:
+            # Rows for registers: a register plus its row is a register.
+            registers = key.removesuffix("position.table") + "prefix.registers"
+            state[key] = torch.cat((table[:ours], table[rows.prefix :]))
+            if registers in state:
+                state[registers] = state[registers] + table[ours : rows.prefix]
+                done.notes.append(f"{key}: the registers' rows were added to {registers}")
+        return rows.grid
 
     def _check(self, images: Tensor) -> None:
         self.check_images(images)
-        expected, (height, width) = pair("image_size", self.config.image_size), images.shape[2:]
+        expected, (height, width) = self.own_size(), images.shape[2:]
         if (height, width) == expected:
             return
         if not self.position.any_size:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from vitreous.data.source import Sample, Source
-from vitreous.explain.attention import has_attention, has_distances, mean_distances
+from vitreous.explain.attention import has_attention, has_distances
+from vitreous.explain.distances import mean_distances
 from vitreous.explain.explanation import Explanation, explain
 from vitreous.explain.parameters import filters, position_similarity
 from vitreous.pages import figures

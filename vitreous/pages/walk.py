@@ -7,7 +7,6 @@ drawing of the model says.
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vitreous.explain.attention import Layer
-from vitreous.layers.tap import tapping
+from vitreous.layers.tap import tap
 from vitreous.models.model import Places
 from vitreous.models.summary import spelled
 from vitreous.pages.charts import swatch
@@ -78,50 +77,57 @@ def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
     places: list[Places] = []
     attended: dict[str, Tensor] = {}
     before: list[Tensor] = [batch]
-    own = next(name for name, module in model.named_modules() if module is model.core)
-    inner = f"{own}." if own else ""
+    core = model.core
+    inner = next(f"{name}." for name, module in model.named_modules() if module is core).lstrip(".")
+    inside = {f"{inner}{name}".rstrip("."): part for name, part in core.steps().items()}
+    layers = {a.name: a for a in model.attentions((batch.shape[2], batch.shape[3]))}
+    layers = {name: layer for name, layer in layers.items() if layer.part == "encoder"}
 
     def see(full: str, tensor: Tensor) -> None:
+        owner, _, what = full.rpartition(".")
+        if owner in layers or full in layers:
+            if what == "weights":
+                layer = Layer(0, owner, tensor, layers[owner].columns)
+                places.append(layer.places)
+                asking = torch.full((1, layer.tokens), 1 / layer.tokens, device=tensor.device)
+                seen = layer.on_grid(layer.attended(tensor.mean(dim=1), asking))[0].cpu()
+                block = max((n for n in inside if owner.startswith(f"{n}.")), key=len)
+                attended[block] = seen
+            return
         name = full.removeprefix(inner)
-        part = re.match(r"(blocks|stages)\.\d+", name)
-        if name.endswith(".weights") and part:
-            size = (batch.shape[2], batch.shape[3])
-            layer = Layer(0, name, tensor, model.core.places(name.removesuffix(".weights"), size))
-            places.append(layer.places)
-            asking = torch.full((1, layer.tokens), 1 / layer.tokens, device=tensor.device)
-            attended[part[0]] = layer.on_grid(layer.attended(tensor.mean(dim=1), asking))[0].cpu()
         unchanged = tensor.shape == before[-1].shape and torch.equal(tensor, before[-1])
-        if (part and name != part[0]) or unchanged or _is_aside(full, inner):
-            return  # the inside of a block, or a stage that this model does not have
+        if unchanged or (inner and _is_aside(full, inner)):
+            return  # a stage that this model does not have
         before[:] = [tensor]
         if full in ("decoder", "upsample"):
             pictures = [_best(tensor[0].cpu(), predictor)]
         else:
             pictures = _pictures(tensor.detach()[0].cpu(), name)
-        if name in attended:
-            pictures.append(stretched(attended[name])[None])
-        stops.append(Stop(full, spelled(name, tensor), _words(name), pictures))
+        if full in attended:
+            pictures.append(stretched(attended[full])[None])
+        stops.append(Stop(full, spelled(tensor), _words(name), pictures))
 
-    with tapping(model, see):
+    modules = {name: model.get_submodule(name) for name in layers}
+    with tap({**model.steps(), **inside, **modules}, see):
         output = model.features(batch).output
     for number, stop in enumerate(stops):  # a list of tokens is shown on the grid it comes from
         if stop.pictures[0].ndim == 2:
-            grid = places[0].grid
-            patches = stop.pictures[0][-grid[0] * grid[1] :]
+            tokens = stop.pictures[0]
+            grids = (places[0].grid, places[-1].grid)  # patches may have been merged
+            grid = next(each for each in grids if each[0] * each[1] <= len(tokens))
+            patches = tokens[-grid[0] * grid[1] :]
             drawn = [principal_colours(patches, grid), *stop.pictures[1:]]
             stops[number] = replace(stop, pictures=drawn)
     image = cut_up(predictor.preprocess.restore(values), places[0])
-    first = Stop("image", spelled("image", batch), WORDS["image"], [image])
+    first = Stop("image", spelled(batch), WORDS["image"], [image])
     return [first, *stops], output[0].cpu()
 
 
 def _is_aside(name: str, inner: str) -> bool:
-    """Whether a stage is none of its own: the inside of a stem or a decoder; and of a core that is
-    decoded, the maps again that were shown as stages, and what is for a head that is not there."""
-    if name.startswith(("decoder.", f"{inner}stem.")):
-        return True
+    """Of a core that is decoded: its maps again that were shown as stages, and what is for a head
+    that it does not have."""
     rest = name.removeprefix(inner)
-    return bool(inner) and (rest in ("pool", "pooled_norm", "head") or rest.isdecimal())
+    return name != rest and (rest in ("pool", "pooled_norm", "head") or rest.isdecimal())
 
 
 def _best(scores: Tensor, predictor: Predictor) -> Tensor:
@@ -154,8 +160,7 @@ def cut_up(image: Tensor, places: Places) -> Tensor:
 def _pictures(tensor: Tensor, name: str) -> list[Tensor]:
     """What can be drawn of one stage: a map, a vector, or tokens as they are, (tokens, d)."""
     if tensor.ndim == 3:
-        on_map = tensor if name == "patch" else tensor.permute(1, 2, 0)
-        return [principal_colours(on_map.flatten(0, 1), (on_map.shape[0], on_map.shape[1]))]
+        return [principal_colours(tensor.flatten(1).T, (tensor.shape[1], tensor.shape[2]))]
     if tensor.ndim == 2 and name not in ("pool", "pooled_norm", "head"):
         return [tensor]
     return [stretched(tensor.reshape(1, 1, -1))]

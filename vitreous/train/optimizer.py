@@ -4,69 +4,45 @@ from __future__ import annotations
 
 import fnmatch
 import math
-import re
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitreous.errors import ConfigError
+from vitreous.models.model import Model
 
 
 def parameter_groups(
-    model: nn.Module, *, lr: float, weight_decay: float, layer_decay: float
+    model: Model, *, lr: float, weight_decay: float, layer_decay: float
 ) -> list[dict[str, object]]:
     """Groups by weight decay and by depth, those with the same numbers together.
 
-    Biases, norms, tokens, queries and positions (everything of one dimension, and what is called
-    so) do not decay. With `layer_decay` a block's rate is that factor to the power of its distance
-    from the head (Bao et al. 2021); Swin's blocks count through all stages, and a stage of a ResNet
-    counts as one block. Where a model looks at images through another one, only that one's blocks
-    count: what decodes masks or finds boxes learns at the full rate.
+    Biases and norms (everything of one axis) do not decay, nor what the model says
+    (`Model.undecayed`: tokens, positions, queries). With `layer_decay` a block's learning rate is
+    scaled by that factor to the power of its distance from the head (Bao et al. 2021), where
+    `Model.layers` says what a block is.
     """
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    trained = [p for p in model.parameters() if p.requires_grad]
     if not trained:
         raise ConfigError("freeze leaves nothing to learn")
-    core = core_of(model)
-    depths = depths_of([name for name, _ in model.named_parameters()], core)
-    behind = max(depths.values(), default=0) + 1
+    layers = model.layers()
+    depths = {
+        parameter: depth
+        for depth, modules in enumerate(layers)
+        for module in modules
+        for parameter in module.parameters()
+    }
+    undecayed = set(model.undecayed())
     groups: dict[tuple[float, float], dict[str, object]] = {}
-    for name, parameter in trained:
-        decay = 0.0 if is_exempt(name.removeprefix(core), parameter) else weight_decay
-        scale = layer_decay ** (behind - depths.get(name, behind))
+    for parameter in trained:
+        decay = 0.0 if parameter.ndim <= 1 or parameter in undecayed else weight_decay
+        scale = layer_decay ** (len(layers) - 1 - depths[parameter])
         group = groups.setdefault(
             (decay, scale), {"params": [], "weight_decay": decay, "lr": lr * scale, "scale": scale}
         )
         group["params"].append(parameter)  # type: ignore[attr-defined]
     return list(groups.values())
-
-
-def core_of(model: nn.Module) -> str:
-    """What the names begin with of the parameters that look at the image: "", "encoder." …"""
-    core = getattr(model, "core", model)
-    return next((f"{name}." for name, part in model.named_children() if part is core), "")
-
-
-def is_exempt(name: str, parameter: Tensor) -> bool:
-    """Whether a parameter is left out of weight decay."""
-    placed = name.startswith(("prefix.", "position.", "queries.")) or name.endswith(".bias_table")
-    return parameter.ndim <= 1 or placed or name == "decoder.classes"
-
-
-def depths_of(names: Iterable[str], core: str = "") -> dict[str, int]:
-    """0 for what comes before the blocks, 1 for the first block …; without what comes behind."""
-    layers: dict[str, tuple[int, int]] = {}
-    for name in names:
-        inner = name.removeprefix(core)
-        block = re.match(r"(?:blocks|stages)\.(\d+)\.(?:blocks\.(\d+))?", inner)
-        if not name.startswith(core):
-            continue
-        if block:  # what merges patches belongs to the first block of its stage
-            layers[name] = int(block[1]), int(block[2] or 0)
-        elif not inner.startswith(("norm.", "pooled_norm.", "head.")):
-            layers[name] = -1, 0
-    numbers = {layer: i for i, layer in enumerate(sorted({(-1, 0), *layers.values()}))}
-    return {name: numbers[layer] for name, layer in layers.items()}
 
 
 def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:

@@ -17,11 +17,11 @@ from torch import Tensor
 from vitreous.config import to_dict
 from vitreous.errors import CheckpointError
 from vitreous.layers.position import Learned1d
+from vitreous.layers.resample import divide_rows
 from vitreous.models import FAMILIES, create
 from vitreous.models.model import Model
 from vitreous.weights.catalog import CatalogPreprocessing, catalog
 from vitreous.weights.io.files import FOLDER_FILES
-from vitreous.weights.rules.fit import divide_rows
 from vitreous.weights.rules.keys import axes_of, family_of, find_keys, strip_prefix
 from vitreous.weights.rules.language import Format, to_ours
 from vitreous.weights.transformers_files import PREPROCESSOR_FILE, read_config, read_preprocessor

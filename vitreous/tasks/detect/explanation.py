@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.explain.attention import Layer, pixel_reader, showing
+from vitreous.explain.attention import Layer, map_places, pixel_reader, showing
 from vitreous.explain.patched import Seen
 from vitreous.explain.query import Pixel, check_inside
 from vitreous.pages.draw import colours_of
@@ -134,18 +134,17 @@ def explain_objects(
     queries = [each.query for each in found]
 
     def see_decoder(layer: Layer) -> None:
-        if layer.name.endswith("cross_attention"):
-            looks.append(layer.on_grid(layer.weights[0, :, queries]).cpu())
+        looks.append(layer.on_grid(layer.weights[0, :, queries]).cpu())
 
     batch, model = view.values[None].to(predictor.device), predictor.model
     with (
         torch.no_grad(),
-        showing(model, "encoder", batch, see_encoder),
-        showing(model, "decoder", batch, see_decoder),
+        showing(model, batch, see_encoder),
+        showing(model, batch, see_decoder, "cross"),
     ):
         model(batch)
     of_queries = torch.stack(looks).permute(2, 0, 1, 3, 4)  # (objects, layers, heads, gh, gw)
-    places = model.places("decoder.0.cross_attention", (batch.shape[2], batch.shape[3]))
+    places = map_places(model, batch)
     return DetectionExplanation(
         result=result,
         image=predictor.preprocess.restore(view.values),

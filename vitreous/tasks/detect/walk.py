@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.explain.attention import Layer, showing
-from vitreous.layers.tap import tapping
+from vitreous.explain.attention import Layer, map_places, showing
+from vitreous.layers.tap import tap
 from vitreous.models.summary import spelled
 from vitreous.pages.charts import swatch
 from vitreous.pages.draw import colours_of
@@ -52,16 +52,16 @@ def walk(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:
     batch = view.values[None].to(predictor.device)
     size = (round(view.region[2]), round(view.region[3]))
     (result,) = predictor.answer([Prepared(view.values, "image", size)])
-    places = model.places("decoder.0.cross_attention", (batch.shape[2], batch.shape[3]))
-    first = Stop("image", spelled("image", batch), WORDS["image"], [cut_up(image, places)])
+    places = map_places(model, batch)
+    first = Stop("image", spelled(batch), WORDS["image"], [cut_up(image, places)])
     stops, looked = [first], dict[str, list[Tensor]]()
 
     def see_attention(layer: Layer) -> None:
-        stage, _, kind = layer.name.rpartition(".")
+        stage = layer.name.rpartition(".")[0]
         rows = layer.weights[0].mean(dim=0).cpu()  # (askers, n)
-        if kind == "attention":
+        if layer.part == "encoder":
             looked[stage] = [layer.on_grid(rows.mean(dim=0))]
-        elif kind == "cross_attention":
+        else:
             each = (rows.mean(dim=0), rows[result.queries[0]])
             looked[stage] = [layer.on_grid(values) for values in each]
 
@@ -79,12 +79,12 @@ def walk(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:
             pictures = [_found(image, result)]
         text = WORDS["placed" if kind == "tokens" and model.config.placed else kind]
         words = text.format(number=int(number or 0) + 1)
-        stops.append(Stop(name, spelled(name, tensor), words, pictures, kind == "box_head"))
+        stops.append(Stop(name, spelled(tensor), words, pictures, kind == "box_head"))
 
     with (
-        tapping(model, see, inner=False),
-        showing(model, "encoder", batch, see_attention),
-        showing(model, "decoder", batch, see_attention),
+        tap(model.steps(), see),
+        showing(model, batch, see_attention),
+        showing(model, batch, see_attention, "cross"),
     ):
         model(batch)
     return stops, result

@@ -18,7 +18,7 @@ from vitreous.models.model import Model
 from vitreous.weights.hub import resolve
 from vitreous.weights.io.files import Checkpoint, read_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, stated_fields
-from vitreous.weights.rules.fit import fit_input, fit_positions, fit_windows
+from vitreous.weights.rules.fit import fit_grid, fit_input
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.keys import (
     axes_of,
@@ -80,8 +80,7 @@ def import_weights(
     values, used = _gather(model, rules, tensors, reinit, report, misfit)
     _sort_other_keys(model, rules, tensors, used, reinit, report, misfit)
     grid = None if source_grid is None else pair("source_grid", source_grid)
-    fit_positions(model, values, grid, resample, report, misfit)
-    fit_windows(model, values, grid, resample, report, misfit)
+    fit_grid(model, values, grid, resample, report, misfit)
     fit_input(model, values, adapt_channels, report, misfit)
     _check_shapes(model, values, misfit)
     _compare_fields(model, stated, keep, report, misfit)

@@ -1,0 +1,84 @@
+"""Parameters that were made for one grid, brought to another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor
+
+Grid = tuple[int, int]
+State = dict[str, Tensor]
+
+
+def resample_grid(values: Tensor, size: Grid, mode: str) -> Tensor:
+    """(h, w, d) -> (*size, d), antialiased, in float32; the same size gives the same values."""
+    if values.shape[:2] == size:
+        return values
+    on_grid = values.permute(2, 0, 1)[None].float()
+    resized = F.interpolate(on_grid, size=size, mode=mode, antialias=True)
+    return resized[0].permute(1, 2, 0).to(values.dtype)
+
+
+class Resampling:
+    """What `Model.resample` did to a state dict, each by the parameter's name."""
+
+    def __init__(self) -> None:
+        self.changed: dict[str, str] = {}
+        """From which grid to which, and how."""
+        self.refused: dict[str, str] = {}
+        """Why it does not fit, and what to do."""
+        self.notes: list[str] = []
+
+    def resize(
+        self,
+        state: State,
+        name: str,
+        what: str,
+        grids: tuple[Grid, Grid],
+        mode: str | None,
+        resample: Callable[[Tensor, Grid, str], Tensor],
+    ) -> None:
+        """Bring `state[name]` from the first grid to the second, if `mode` says how."""
+        source, target = grids
+        sizes = f"{source[0]}x{source[1]} to {target[0]}x{target[1]}"
+        if source == target:
+            return
+        if mode is None:
+            self.refused[name] = (
+                f"{what} change from {sizes}: pass resample='bicubic' (--resample bicubic)"
+            )
+            return
+        state[name] = resample(state[name], source, mode)
+        self.changed[name] = f"{sizes}, {mode}"
+
+
+class Rows(NamedTuple):
+    """How the rows of a position table are divided."""
+
+    prefix: int
+    grid: Grid
+
+
+def divide_rows(
+    count: int, *, tokens: int, registers: int, target: Grid, source: Grid | None
+) -> Rows | None:
+    """Which of `count` rows belong to tokens before the patches, and what grid the others form.
+
+    Libraries give a row to the class and distillation token, or also to registers, or to none of
+    them. Without a `source` grid the rest must be as many as the target's, or a square. None when
+    there is no such division, or more than one.
+    """
+    readings: set[Rows] = set()
+    for prefix in {tokens, tokens + registers, 0}:
+        rest = count - prefix
+        side = math.isqrt(max(rest, 0))
+        for grid in (source,) if source is not None else (target, (side, side)):
+            if rest > 0 and rest == grid[0] * grid[1]:
+                readings.add(Rows(prefix, grid))
+    usual = Rows(tokens, target)
+    if usual in readings:
+        return usual
+    return readings.pop() if len(readings) == 1 else None
