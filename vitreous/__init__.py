@@ -6,31 +6,72 @@ The public names are imported when they are first used, so that `import vitreous
 from __future__ import annotations
 
 import importlib
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vitreous.api import check_data, dry_run, evaluate, explain, find_lr, models, predict, train
     from vitreous.models import create
-    from vitreous.models import names as models
     from vitreous.predict import load
+    from vitreous.weights.convert import convert
     from vitreous.weights.rules.exporting import export_weights
     from vitreous.weights.rules.importing import import_weights
 
 __version__ = "0.1.0"
-__all__ = ["create", "export_weights", "import_weights", "load", "models"]
 
-_HOME = {
+__all__ = [
+    "check_data",
+    "convert",
+    "create",
+    "dry_run",
+    "evaluate",
+    "explain",
+    "export_weights",
+    "find_lr",
+    "import_weights",
+    "load",
+    "models",
+    "predict",
+    "train",
+]
+_MODULES = ("explain", "models", "predict", "train")
+"""Verbs that are also the names of modules."""
+_ELSEWHERE = {
+    "convert": "vitreous.weights.convert",
     "create": "vitreous.models",
-    "import_weights": "vitreous.weights.rules.importing",
     "export_weights": "vitreous.weights.rules.exporting",
+    "import_weights": "vitreous.weights.rules.importing",
     "load": "vitreous.predict",
 }
+"""Where names are defined that are not in `vitreous.api`."""
+
+
+class CallableModule(types.ModuleType):
+    """A module that is also the verb of its name: `vitreous.train(...)` calls `api.train`."""
+
+    def __call__(self, *values: Any, **options: Any) -> Any:
+        verb = getattr(importlib.import_module("vitreous.api"), self.__name__.rpartition(".")[2])
+        return verb(*values, **options)
+
+
+class _Package(types.ModuleType):
+    """Python sets a submodule as an attribute when it is imported, whoever imports it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _MODULES and isinstance(value, types.ModuleType):
+            value.__class__ = CallableModule
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
-    if name == "models":
-        return importlib.import_module("vitreous.models")
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"vitreous.{name}")
+    if name in __all__:
+        return getattr(importlib.import_module(_ELSEWHERE.get(name, "vitreous.api")), name)
     raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
 
 

@@ -1,6 +1,8 @@
 """The command line as a user meets it."""
 
+import importlib
 import json
+import re
 import subprocess
 import sys
 import time
@@ -9,7 +11,12 @@ import tomllib
 import pytest
 
 import vitreous
+from vitreous.cli import train
 from vitreous.cli.main import COMMANDS, main
+from vitreous.cli.parse import options_of, parse
+from vitreous.tasks import TASKS
+
+GROUPS = ("data", "model", "optimisation", "augmentation", "preprocessing", "run")
 
 
 def run(*arguments):
@@ -18,11 +25,69 @@ def run(*arguments):
     )
 
 
-def test_help_answers_at_once_and_without_torch():
+def help_of(command, capsys):
+    """The lines of a command's help without their frame, and the text of each of its options."""
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert not end.value.code
+    lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
+    texts, option = {}, ""
+    for line in lines:
+        if found := re.match(r"--([a-z-]+)", line):
+            option = found[1]
+        if line.startswith(("╭", "╰", "──", "---")) or not line:
+            option = ""
+        if option:
+            texts[option] = " ".join([texts.get(option, ""), *line.split()]).strip()
+    return lines, texts
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_explained_in_a_sentence(command, capsys):
+    arguments = importlib.import_module(f"vitreous.cli.{command}").Arguments
+    _, texts = help_of(command, capsys)
+    assert set(options_of(arguments)) == texts.keys()
+    for option, text in texts.items():
+        assert re.search(r"[A-Z][a-z].*\.( \((default: .+|repeatable.*)\))?$", text), text
+        assert not re.match(rf"--{option} (STR|TEXT|INT|FLOAT|PATH)\b", text), text
+        assert "None" not in text, text
+
+
+def test_training_options_are_grouped_and_the_common_ones_come_first(capsys):
+    lines, texts = help_of("train", capsys)
+    groups = ["options", *(f"{g} options" for g in GROUPS)]
+    titles = [re.sub(r"[^a-z ]", "", line).strip() for line in lines]
+    places = [titles.index(group) for group in groups]
+    assert places == sorted(places)
+    options = list(texts)
+    common = options[: options.index("names")]
+    assert {"model", "weights", "epochs", "batch", "lr", "image-size"} <= set(common)
+    assert {"recipe", "out", "resume", "task", "seed"} <= set(common)
+    assert len(common) <= 14
+    choices = {"precision": "{float32,bfloat16}", "crop": "{resized,window,shift,none}"}
+    choices["task"] = "{" + ",".join(TASKS) + "}"
+    assert all(values in texts[option] for option, values in choices.items())
+
+
+def test_help_shows_the_values_of_a_recipe(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--recipe", "fine-tune", "--help"])
+    assert "(default: 0.75)" in capsys.readouterr().out  # its layer_decay
+
+
+def test_help_and_lists_need_no_torch():
     code = (
-        "import sys, vitreous.cli.main as m; m.main(['--help']); assert 'torch' not in sys.modules"
+        "import sys, vitreous, vitreous.cli.main as m\n"
+        "helps = [[], *([command] for command in m.COMMANDS)]\n"
+        "for words in [*([*h, '--help'] for h in helps), ['models'], ['models', '--weights']]:\n"
+        "    try: m.main(words)\n"
+        "    except SystemExit as end: assert not end.code\n"
+        "    assert 'torch' not in sys.modules, words"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_help_answers_at_once():
     times = []
     for _ in range(3):
         start = time.perf_counter()
@@ -31,17 +96,6 @@ def test_help_answers_at_once_and_without_torch():
     assert done.returncode == 0
     assert all(command in done.stdout for command in COMMANDS)
     assert min(times) < 0.5
-
-
-@pytest.mark.parametrize("options", [["models"], ["models", "--weights"], ["summary", "--help"]])
-def test_listing_needs_no_torch(options):
-    code = (
-        "import sys, vitreous.cli.main as m\n"
-        f"try: m.main({options})\n"
-        "except SystemExit as end: assert end.code == 0\n"
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_models_lists_every_model_with_its_counts(capsys):
@@ -84,25 +138,49 @@ def test_summary_takes_sizes_and_fields(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["modles"], "did you mean 'models'"),
-        (["summary", "vti-b/16"], "did you mean 'vit-b/16'"),
-        (["summary", "vit-b/16", "--imagesize", "224"], "--image-size"),
-        (["summary", "vit-b/16", "--image-size", "200"], "does not divide into 16x16 patches"),
-        (["summary", "vit-b/16", "--image-size", "2", "2", "2"], "height and width"),
-        (["summary", "vit-b/16", "--classes", "0"], "classes = 0"),
-        (["summary", "vit-b/16", "--set", "dimm=3"], "did you mean 'dim'"),
-        (["summary", "vit-b/16", "--set", "dim"], "name=value"),
-        (["summary", "vit-b/16", "--classes", "many"], "classes"),
-        (["summary"], "MODEL"),
-        (["models", "nothing*"], "'nothing*'"),
+        (["modles"], ["'models'"]),
+        (["summary", "vti-b/16"], ["'vit-b/16'"]),
+        (["summary", "vit-b/16", "--imagesize", "224"], ["--imagesize", "--image-size"]),
+        (["summary", "vit-b/16", "--image-size", "200"], ["200", "16x16"]),
+        (["summary", "vit-b/16", "--image-size", "2", "2", "2"], ["image_size"]),
+        (["summary", "vit-b/16", "--image-size", "a"], ["--image-size", "'a'"]),
+        (["summary", "vit-b/16", "--classes", "0"], ["classes = 0"]),
+        (["summary", "vit-b/16", "--set", "dimm=3"], ["'dim'"]),
+        (["summary", "vit-b/16", "--set", "dim"], ["name=value"]),
+        (["summary", "vit-b/16", "--classes", "many"], ["--classes", "'many'"]),
+        (["summary", "vit-b/16", "--classes"], ["--classes"]),
+        (["summary", "vit-b/16", "twice"], ["twice"]),
+        (["summary"], ["MODEL"]),
+        (["convert"], ["SRC", "DST"]),
+        (["models", "nothing*"], ["'nothing*'"]),
+        (["train", "--learning-rate", "1"], ["--learning-rate", "--lr?"]),
+        (["train", "--lerning_rate=1"], ["--lerning_rate", "--lr?"]),
+        (["train", "--fields", "dim=3"], ["--fields", "--set?"]),
+        (["train", "-lr", "1"], ["-lr", "--lr?"]),
+        (["train", "--crop", "windo"], ["--crop", "'windo'", "'window'", "shift"]),
+        (["train", "--flip", "maybe"], ["--flip", "True", "'maybe'"]),
+        (["train", "--warmup", "2"], ["warmup = 2"]),
+        (["train", "--resume"], ["--out RUN"]),
+        (["train", "--resume", "--out", "nowhere"], ["nowhere"]),
+        (["train", "--resume", "--out", "nowhere", "--recipe", "detect"], ["--recipe"]),
+        (["train", "--recipe", "fine-tun"], ["'fine-tune'"]),
     ],
 )
-def test_bad_input_is_exit_2_with_a_way_out(arguments, words):
-    done = run(*arguments)
-    assert done.returncode == 2, done
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+def test_bad_input_is_one_line_with_a_way_out(arguments, words, capsys):
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("vitreous: ")
+    assert printed.err.count("\n") == 1
+    assert all(word in printed.err for word in words), printed.err
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("spelled", ["False", "false"])
+def test_options_take_both_spellings_of_false(spelled, capsys):
+    assert main(["summary", "vit-ti/16", "--set", f"qkv_bias={spelled}", "--json"]) == 0
+    less = json.loads(capsys.readouterr().out)["parameters"]
+    assert less == 5_717_416 - 12 * 3 * 192
+    assert parse("train", train, ["--flip", spelled]).to_recipe().flip is False
 
 
 def test_a_closed_pipe_is_no_error():

@@ -1,0 +1,318 @@
+"""What the commands do, as functions: `vitreous.train(...)` is `vitreous train`, and so on.
+
+Modules are imported when a function needs them: `vitreous --help` must not wait for torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.config import checked
+from vitreous.errors import ConfigError, DataError
+from vitreous.train.recipe import Recipe, find_recipe, read_recipe
+
+if TYPE_CHECKING:
+    from vitreous.data.check.report import CheckReport
+    from vitreous.data.source import Source
+    from vitreous.predict import Predictor
+    from vitreous.train.rehearsal import Rehearsal
+
+Folder = str | os.PathLike[str]
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run folder that `train` wrote. Every function that takes a run folder takes it."""
+
+    path: Path
+    metric: str = ""
+    """The metric that decides which weights are kept."""
+    split: str = ""
+    """What `metrics` were measured on: test, else val."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        if not self.metrics:
+            return f"TrainedRun({str(self.path)!r})"
+        value = self.metrics[self.metric]
+        return f"TrainedRun({str(self.path)!r}: {self.metric} {value:.4f} on {self.split})"
+
+
+def train(
+    data: Folder | None = None,
+    *,
+    recipe: Folder | Recipe | None = None,
+    out: Folder | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    **options: Any,
+) -> TrainedRun:
+    """Train or fine-tune a model, into the run folder `out` (runs/NAME), and write its report.
+
+    `options` are the fields of a recipe, which `vitreous train --help` describes: model, weights,
+    epochs, batch, lr, … They override those of `recipe`, a file or a name in recipes/. With
+    `resume`, the run in `out` continues where it stopped. `progress` is shown on stderr.
+    """
+    from vitreous.pages.report import write_report
+    from vitreous.tasks import task_class
+    from vitreous.train.open_data import open_usable
+    from vitreous.train.progress import ProgressBar
+    from vitreous.train.run import train as fit
+
+    settings = _settings(data, recipe, out, resume, options)
+    folder = free_folder(settings.data) if out is None else Path(out)
+    with ProgressBar() if progress else nullcontext() as bar:
+        shown: dict[str, Any] = {"log": bar.line, "watch": bar.event} if bar else {}
+        run = fit(settings, folder, resume=resume, **shown)
+    if int(os.environ.get("RANK", "0")) > 0:
+        return TrainedRun(run.path)  # of several processes the first one writes
+    _, split, metrics = write_report(run, open_usable(settings, lambda note: None))
+    metric = task_class(run.read_config().task).primary
+    return TrainedRun(run.path, metric, split, metrics)
+
+
+def dry_run(
+    data: Folder | None = None,
+    *,
+    recipe: Folder | Recipe | None = None,
+    out: Folder | None = None,
+    log: Log | None = None,
+    **options: Any,
+) -> tuple[Rehearsal, Path]:
+    """What `train` would do, after one step: choices, shapes, memory, time, unreadable images; and
+    a picture of the first batch, beside where the run would be."""
+    from vitreous.pages.batch import batch_picture
+    from vitreous.train.rehearsal import dry_run as rehearse
+
+    settings = _settings(data, recipe, None, False, options)
+    folder = free_folder(settings.data) if out is None else Path(out)
+    found = rehearse(settings, log or _to_stderr)
+    picture = folder.with_name(f"{folder.name}-first-batch.png")
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    batch_picture(found.batch, found.task, found.labels, found.preprocess).save(picture)
+    return found, picture
+
+
+def find_lr(
+    data: Folder | None = None,
+    *,
+    recipe: Folder | Recipe | None = None,
+    log: Log | None = None,
+    **options: Any,
+) -> tuple[float, list[tuple[float, float]]]:
+    """A learning rate to start with, and the loss at each learning rate that was tried."""
+    from vitreous.train.rehearsal import find_rate
+
+    return find_rate(_settings(data, recipe, None, False, options), log or _to_stderr)
+
+
+def evaluate(
+    run: Folder,
+    data: Folder | None = None,
+    split: str | None = None,
+    *,
+    batch: int | None = None,
+    workers: int = 0,
+) -> dict[str, Any]:
+    """The metrics of a run, on its own data or on other labelled data, by name."""
+    from vitreous.predict import load
+
+    source, split = labelled_data(run, data, split)
+    return {"split": split, **load(Path(run)).evaluate(source, split, batch, workers)}
+
+
+def labelled_data(
+    run: Folder, data: Folder | None = None, split: str | None = None, log: Log | None = None
+) -> tuple[Source, str]:
+    """The data to evaluate a run on, and which split: test, else val, else train.
+
+    The run's own data is split as it was for training; other data is used as it is.
+    """
+    from vitreous.data.formats import open_source, same_source
+    from vitreous.predict import check_split
+    from vitreous.run_folder import Run
+    from vitreous.tasks import TASKS
+    from vitreous.train.open_data import open_usable, stored_recipe
+
+    folder = Run(Path(run))
+    config = folder.read_config()
+    recipe = stored_recipe(folder)
+    if data is not None and not same_source(os.fspath(data), config.data):
+        source = open_source(os.fspath(data), truth=TASKS[config.task], val_fraction=0)
+    elif recipe is not None:
+        source = open_usable(recipe, log or _to_stderr)
+    else:
+        raise ConfigError(
+            f"{folder.path / 'recipe.toml'} is missing, which says how {config.data} was split for "
+            "training: give other data to evaluate on"
+        )
+    split = split or next(name for name in ("test", "val", "train") if name in source.splits)
+    check_split(source, split)
+    return source, split
+
+
+def predict(run: Folder, images: Any, batch: int | None = None) -> Any:
+    """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors."""
+    from vitreous.predict import load
+
+    return load(Path(run))(images, batch)
+
+
+def explain(
+    run: Folder,
+    images: Any,
+    out: Folder | None = None,
+    *,
+    classes: Sequence[str] | int = 3,
+    pixel: tuple[int, int] | None = None,
+) -> list[Path]:
+    """Write the figures and pages that show what the model does with each image, to RUN/explain
+    unless `out` is given; returns the files. `predictor.explain(image)` gives the arrays instead.
+
+    `classes` are names, or how many of the most likely ones; `pixel` (y, x) is the one whose class
+    and attention are explained, if there is one for each.
+    """
+    from vitreous.predict import load
+
+    many = list(images) if isinstance(images, list | tuple) else [images]
+    folder = Path(run, "explain") if out is None else Path(out)
+    return list(write_explanations(load(Path(run)), many, folder, classes, pixel))
+
+
+def write_explanations(
+    predictor: Predictor,
+    images: Sequence[Any],
+    out: Path,
+    classes: Sequence[str] | int = 3,
+    pixel: tuple[int, int] | None = None,
+    bad: Callable[[DataError], None] | None = None,
+) -> Iterator[Path]:
+    """The files of `explain`, as they are written. An image that cannot be used is an error, unless
+    `bad` takes it."""
+    from vitreous.pages.write import write_image, write_model
+
+    good = []
+    for number, image in enumerate(images, 1):
+        name = Path(image).stem if isinstance(image, str | os.PathLike) else "image"
+        stem = re.sub(r"[^\w.-]+", "-", name)
+        folder = out / (stem if len(images) == 1 else f"{number:03d}-{stem}")
+        try:
+            yield from write_image(predictor, image, folder, classes, pixel)
+            good.append(image)
+        except DataError as error:
+            if bad is None:
+                raise
+            bad(error)
+        except OSError as error:
+            raise ConfigError(f"{out} cannot be written: {error}") from error
+    if good:
+        yield from write_model(predictor, good, out)
+
+
+def check_data(
+    path: Folder,
+    *,
+    task: str | None = None,
+    names: Folder | None = None,
+    download: bool = False,
+    seed: int = 0,
+    val_fraction: float = 0.1,
+    max_pixels: int = 50_000_000,
+    **options: Any,
+) -> CheckReport:
+    """What data holds, and every problem with its file. `options` are the task's: queries, …"""
+    from vitreous.data.check.report import check
+    from vitreous.data.formats import open_source
+    from vitreous.tasks import TASKS
+
+    source = open_source(
+        os.fspath(path),
+        truth=None if task is None else TASKS[task],
+        download=download,
+        seed=seed,
+        val_fraction=val_fraction,
+        names=None if names is None else Path(names),
+    )
+    return check(source, max_pixels=max_pixels, **options)
+
+
+def models(pattern: str = "*") -> list[str]:
+    """The names of the models that match."""
+    from vitreous.models import names
+
+    return names(pattern)
+
+
+def stored_values(
+    recipe: Folder | None, out: Folder | None = None, resume: bool = False
+) -> dict[str, Any]:
+    """The fields that a recipe file sets, or with `resume` those of the run in `out`."""
+    if not resume:
+        return {} if recipe is None else read_recipe(find_recipe(os.fspath(recipe)))
+    if recipe is not None:
+        raise ConfigError("--resume continues with the run's own recipe: leave out --recipe")
+    if out is None:
+        raise ConfigError("which run should be resumed? pass --out RUN")
+    path = Path(out) / "recipe.toml"
+    if not path.exists():
+        raise ConfigError(f"{out} has no run to resume")
+    return read_recipe(path)
+
+
+def free_folder(data: str) -> Path:
+    """runs/NAME for this data, or runs/NAME-2 … if that exists."""
+    name = re.sub(r"[^\w.-]+", "-", Path(data).name).strip("-.") or "run"
+    folder, number = Path("runs", name), 1
+    while folder.exists():
+        number += 1
+        folder = Path("runs", f"{name}-{number}")
+    return folder
+
+
+def _settings(
+    data: Folder | None,
+    recipe: Folder | Recipe | None,
+    out: Folder | None,
+    resume: bool,
+    options: Mapping[str, Any],
+) -> Recipe:
+    """The recipe with options from Python in place; those that may be repeated are added."""
+    given = {**({} if data is None else {"data": data}), **options}
+    given = checked(Recipe, {name: _plain(name, value) for name, value in given.items()})
+    if isinstance(recipe, Recipe):
+        base = recipe
+    else:
+        base = Recipe(**stored_values(recipe, out, resume))
+    for name in ("fields", "freeze"):
+        if name in given:
+            given[name] = (*getattr(base, name), *given[name])
+    return replace(base, **given)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value from Python as recipe files have it."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if name == "fields" and isinstance(value, Mapping):
+        return tuple(f"{field}={json.dumps(each)}" for field, each in value.items())
+    return (value,) if name == "image_size" and isinstance(value, int) else value
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

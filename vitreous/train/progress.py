@@ -1,0 +1,61 @@
+"""The progress of a run, on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from vitreous.train.trainer import Event
+
+
+class ProgressBar:
+    """A bar on a terminal, a line per evaluation elsewhere."""
+
+    def __init__(self) -> None:
+        self.bar = None
+        self.began, self.first = time.perf_counter(), 0
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self.bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.completed}/{task.total}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self.task = self.bar.add_task("training", total=None)
+            self.bar.start()
+
+    def line(self, text: str) -> None:
+        if self.bar is not None:
+            self.bar.console.print(text, highlight=False, markup=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def event(self, event: Event) -> None:
+        self.first = self.first or event.step
+        if event.evaluated is not None:
+            spent = time.perf_counter() - self.began
+            self.line(
+                f"epoch {event.epoch:g}: loss {event.loss:.4f}, "
+                f"{event.primary} {event.evaluated[event.primary]:.4f}, "
+                f"{event.rate:.0f} images/s, {spent:.0f} s, {self._left(event, spent)} to go"
+            )
+        if self.bar is not None:
+            text = f"loss {event.loss:.3f}  {event.rate:.0f} images/s"
+            self.bar.update(self.task, completed=event.step, total=event.steps, description=text)
+
+    def _left(self, event: Event, spent: float) -> str:
+        """From the steps of this session: a resumed run has taken others before."""
+        done = event.step - self.first + 1
+        seconds = spent / done * (event.steps - event.step)
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
