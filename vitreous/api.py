@@ -129,12 +129,33 @@ def evaluate(
     *,
     batch: int | None = None,
     workers: int = 0,
+    results: Folder | None = None,
+    from_results: Folder | None = None,
+    log: Log | None = None,
 ) -> dict[str, Any]:
-    """The metrics of a run, on its own data or on other labelled data, by name."""
-    from vitreous.predict import load
+    """The metrics of a run by name, on its own data or on other labelled data.
 
-    source, split = labelled_data(run, data, split)
-    return {"split": split, **load(Path(run)).evaluate(source, split, batch, workers)}
+    `results` is a COCO results file to write with the detected boxes; `from_results` one whose
+    boxes are evaluated instead of the model's.
+    """
+    from vitreous.predict import load
+    from vitreous.tasks import task_for
+
+    if results is not None and from_results is not None:
+        raise ConfigError("--results writes predictions, --from reads them: use one of them")
+    source, split = labelled_data(run, data, split, log)
+    if from_results is not None:
+        task = task_for(source.truth_kind)
+        metrics = task.measure_results(Path(from_results), source, split)
+    else:
+        predictor = load(Path(run))
+        with (
+            nullcontext()
+            if results is None
+            else predictor.task.writing_results(Path(results), source, split, log or _to_stderr)
+        ) as see:
+            metrics = predictor.evaluate(source, split, batch, workers, see)
+    return {"data": source.name, "split": split, **metrics}
 
 
 def labelled_data(
@@ -236,10 +257,13 @@ def check_data(
     max_pixels: int = 50_000_000,
     **options: Any,
 ) -> CheckReport:
-    """What data holds, and every problem with its file. `options` are the task's: queries, …"""
-    from vitreous.data.check.report import check
+    """What data holds, and every problem with its file.
+
+    `options` are the task's own: for boxes `queries`, how many objects a model can find.
+    """
     from vitreous.data.formats import open_source
     from vitreous.tasks import TASKS
+    from vitreous.tasks.data_check import check
 
     source = open_source(
         os.fspath(path),
