@@ -439,6 +439,8 @@ def test_digits():
     assert (image.shape, image.dtype, int(image.min())) == ((1, 8, 8), torch.uint8, 0)
     assert max(int(source.image(s).max()) for s in source.splits["train"][:20]) == 255
     assert ids(source, "test")[:3] == ids(open_source("digits"), "test")[:3]
+    with pytest.raises(DataError, match="digits:5"):
+        open_source("digits:5")
 
 
 def test_shapes_are_a_function_of_seed_and_number():

@@ -234,6 +234,10 @@ NO_ANNOTATION = {
     "an unknown encoding": (b'<?xml version="1.0" encoding="klingon"?><annotation/>', "is not XML"),
     "another tag": (b"<html></html>", "is not an .* expected <annotation>, not <html>"),
     "deep": (b"<annotation>" + b"<a>" * 50_000, ".*nested more than 32 deep"),
+    "deep and closed": (
+        b"<annotation>" + b"<a>" * 50_000 + b"</a>" * 50_000 + b"</annotation>",
+        ".*nested more than 32 deep",
+    ),
     "large": (b"<annotation>" + b" " * 10_000_001, "is larger than 10,000,000 bytes"),
     "laughs": (f"{LAUGHS}{xml(thing('&lol3;'))}".encode(), "has a DOCTYPE"),
     "reaching out": (f"{REACHING}{xml(thing('&secret;'))}".encode(), "has a DOCTYPE"),

@@ -15,6 +15,7 @@ from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.names import with_names
 from vitreous.data.source import Sample, Source
 from vitreous.data.split import hold_out
+from vitreous.errors import DataError
 from vitreous.labels import LabelMap
 
 
@@ -33,6 +34,8 @@ class DigitsSource(Source):
 
 
 def read(builder: SourceBuilder) -> DigitsSource:
+    if builder.path:
+        raise DataError(f"digits:{builder.path}: there is only digits, without a number")
     rows = _rows()
     # 17 shades, 0 to 16, to the full range of bytes
     shades = np.round(rows[:, :-1].reshape(-1, 1, 8, 8) * (255 / 16)).astype(np.uint8)

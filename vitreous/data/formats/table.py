@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 
-class Format(NamedTuple):
+class DataFormat(NamedTuple):
     module: str
     truths: tuple[str, ...]
     """The kinds of ground truth that it can have, the usual one first."""
@@ -24,16 +24,16 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "idx": Format("idx", ("class",)),
-    "coco": Format("coco", ("boxes", "mask"), extensions=(".json",)),
-    "yolo": Format("yolo", ("boxes",), extensions=(".yaml", ".yml")),
-    "voc": Format("voc", ("boxes",)),
-    "masks": Format("mask_folders", ("mask",)),
-    "folder": Format("class_folders", ("class",)),
-    "csv": Format("csv_table", ("class", "labels"), folder=False, extensions=(".csv", ".tsv")),
-    "digits": Format("digits", ("class",), on_disk=False),
-    "shapes": Format("shapes", ("class", "labels", "mask", "boxes"), on_disk=False),
-    "torchvision": Format("torchvision", ("class",), on_disk=False),
+    "idx": DataFormat("idx", ("class",)),
+    "coco": DataFormat("coco", ("boxes", "mask"), extensions=(".json",)),
+    "yolo": DataFormat("yolo", ("boxes",), extensions=(".yaml", ".yml")),
+    "voc": DataFormat("voc", ("boxes",)),
+    "masks": DataFormat("mask_folders", ("mask",)),
+    "folder": DataFormat("class_folders", ("class",)),
+    "csv": DataFormat("csv_table", ("class", "labels"), folder=False, extensions=(".csv", ".tsv")),
+    "digits": DataFormat("digits", ("class",), on_disk=False),
+    "shapes": DataFormat("shapes", ("class", "labels", "mask", "boxes"), on_disk=False),
+    "torchvision": DataFormat("torchvision", ("class",), on_disk=False),
 }
 """By the name that may stand before a path, as in `folder:PATH`. A folder that looks like several
 formats is read as the first of them; class folders are only what looks like nothing else."""
