@@ -259,4 +259,4 @@ def test_other_data_is_opened_for_the_run_s_task(run, capsys, monkeypatch):
 
     monkeypatch.setattr("vitreous.data.formats.open_source", open_source)
     assert main(["evaluate", str(run.path), "elsewhere", "--json"]) == 0
-    assert opened["task"] == "segment"
+    assert opened["truth"] == "mask"
