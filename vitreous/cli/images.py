@@ -16,7 +16,7 @@ Complain = Callable[[object], None]
 
 
 class Complaints:
-    """A line for each image that cannot be used, which does not lose the others; an error last."""
+    """Prints a line for each image that cannot be used; when all others are done, an error."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -31,9 +31,9 @@ class Complaints:
 
 
 def paths_of(named: tuple[str, ...], complain: Complain) -> Iterator[str]:
-    """Every file that is named in one of the ways; a name that gives none is an error.
+    """The files that names, folders, patterns and - (standard input) stand for.
 
-    `complain` is told of folders that cannot be read.
+    A name without any file is an error; `complain` is called for folders that cannot be read.
     """
     if not named:
         raise ConfigError(
@@ -58,7 +58,7 @@ def paths_of(named: tuple[str, ...], complain: Complain) -> Iterator[str]:
 
 
 def _inside(folder: str, complain: Complain) -> list[str]:
-    """The images that training would see there; a folder in it that cannot be read is told."""
+    """The images that training would find there."""
     from vitreous.data.formats.files import Scan
 
     scan = Scan()

@@ -1,4 +1,4 @@
-"""From the words behind a command to its `Arguments`: tyro reads them, an error is one line."""
+"""From the words of a command line to the command's `Arguments`, by tyro; errors are one line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def parse(command: str, module: Any, words: Sequence[str]) -> Any:
     _check_names(command, module.Arguments, words)
     # Some options have defaults that depend on others, like those of a recipe file.
     defaults = {"default": module.defaults(words)} if hasattr(module, "defaults") else {}
-    # tyro reports in frames of several lines; its hook is young, and not part of its public API.
+    registry = ConstructorRegistry()
+    registry.primitive_rule(_single_value)
+    # Without the hook, which is not part of tyro's public API, it reports errors in large frames.
     hook = getattr(getattr(tyro, "_errors", None), "on_parse_error", None)
     with contextlib.nullcontext() if hook is None else hook(_refuse):
         return tyro.cli(
@@ -42,13 +44,13 @@ def parse(command: str, module: Any, words: Sequence[str]) -> Any:
             description=module.__doc__,
             args=words,
             config=STYLE,
-            registry=_registry(),
+            registry=registry,
             **defaults,
         )
 
 
 def _refuse(event: Any) -> None:
-    """What tyro has found wrong, as one line."""
+    """An error that tyro has found, as one line."""
 
     def name(argument: Any) -> str:
         return argument.lowered.metavar if argument.is_positional() else argument.display_name()
@@ -96,14 +98,8 @@ def _check_names(command: str, arguments: type, words: Sequence[str]) -> None:
             raise ConfigError(f"unknown option {word.partition('=')[0]}: {hint}")
 
 
-def _registry() -> ConstructorRegistry:
-    """How single values are read: any case for choices, and errors that say what is expected."""
-    registry = ConstructorRegistry()
-    registry.primitive_rule(_single_value)
-    return registry
-
-
 def _single_value(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """How one value is read: choices in any case, and an error says what is expected."""
     union = typing.get_origin(info.type) in (types.UnionType, typing.Union)
     parts = typing.get_args(info.type) if union else (info.type,)
     kind, *others = [part for part in parts if part is not types.NoneType] or [None]
@@ -112,7 +108,7 @@ def _single_value(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | No
     choices: tuple[str, ...] = ()
     if typing.get_origin(kind) is Literal:
         choices = typing.get_args(kind)
-        metavar, expected = "{" + ",".join(choices) + "}", f"one of {', '.join(choices)}"  # fmt
+        metavar, expected = "{" + ",".join(choices) + "}", f"one of {', '.join(choices)}"
         read: Callable[[str], Any] = partial(choice, "", known=choices)
     elif kind in KINDS:
         read, metavar, expected = KINDS[kind]
@@ -148,4 +144,4 @@ KINDS: dict[Any, tuple[Callable[[str], Any], str, str]] = {
     str: (str, "TEXT", "text"),
     Path: (Path, "PATH", "a path"),
 }
-"""How a word is read, how the help shows its place, and what an error says was expected."""
+"""For each type: how a word is read, its name in the help, and what an error expects."""

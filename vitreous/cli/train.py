@@ -23,7 +23,7 @@ from vitreous.train.recipe import (
     option,
 )
 
-BY_HEART = 0.9
+FITTED = 0.9
 """What a model that has fitted its images reaches: in accuracy, mean IoU or AP."""
 
 
@@ -86,17 +86,17 @@ def run(arguments: Arguments) -> None:
 def _verdict(primary: str, result: dict[str, Any]) -> str:
     """What a run on a few images has shown."""
     count, value = result["samples"], result[primary]
-    if value >= BY_HEART:
-        return f"overfit  the model has learned its {count} images by heart: it can learn this data"
+    if value >= FITTED:
+        return f"overfit  the model has fitted its {count} images: it can learn from this data"
     return (
-        f"overfit  the model has not learned its {count} images by heart ({primary} {value:.2f}, "
-        f"expected {BY_HEART}): before a long run, look at report.html, give it more --epochs, try "
-        "--lr-find, or check the labels with 'vitreous data check'"
+        f"overfit  the model has not fitted its {count} images ({primary} {value:.2f}, expected "
+        f"{FITTED}): before a long run, look at report.html, try more --epochs or --lr-find, or "
+        "check the labels with 'vitreous data check'"
     )
 
 
 def _shape(images: Any) -> str:
-    """Of images in one tensor, or of the largest sides of several."""
+    """Of a batch in one tensor, or of images of different sizes."""
     if isinstance(images, list):
         height, width = (max(image.shape[axis] for image in images) for axis in (1, 2))
         return f"{len(images)}x{images[0].shape[0]} of up to {height}x{width}"
@@ -111,7 +111,7 @@ def _rehearse(recipe: Recipe, arguments: Arguments) -> None:
         print(f"lr: {lr:.1e} is a good start (a tenth of where the loss was lowest)")
         return
     found, picture = api.dry_run(recipe=recipe, out=arguments.out)
-    print(f"model       {found.parameters:,} parameters, {found.learning:,} of them learn")
+    print(f"model       {found.parameters:,} parameters, {found.learning:,} of them trained")
     print(f"batch       {_shape(found.batch.images)}, shown in {picture}")
     print(f"steps       {found.steps:,}, about {found.seconds / 60:.1f} minutes without evaluation")
     print(f"memory      about {found.bytes_needed / 2**20:,.0f} MiB for model and one step")

@@ -26,14 +26,14 @@ from vitreous.tasks import TASKS
 INSTALLED = Path("share", "vitreous", "recipes")
 
 
-def option(metavar: str | None = None, unless_given: str | None = None, name: str = "") -> Any:
-    """How the help shows an option: its value, and what holds where that is left open."""
+def option(metavar: str | None = None, open_default: str | None = None, name: str = "") -> Any:
+    """How the help shows an option: its value, and what is used if that is left open."""
 
     def hint(default: str) -> str:
-        return f"(default: {unless_given if default in ('None', '') else default})"
+        return f"(default: {open_default if default in ('None', '') else default})"
 
     return tyro.conf.arg(
-        metavar=metavar, help_behavior_hint=hint if unless_given else None, name=name or None
+        metavar=metavar, help_behavior_hint=hint if open_default else None, name=name or None
     )
 
 
@@ -240,84 +240,71 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
         for name in ("warmup", "final_lr", "layer_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 to 1")
-        for name in (
-            "weight_decay",
-            "clip",
-            "patience",
-            "save_every",
-            "skip_nonfinite",
-            "log_every",
-            "dice",
-            "overfit",
-        ):
+        for name in NOT_NEGATIVE:
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
 
 
+NOT_NEGATIVE = (
+    *("weight_decay", "clip", "patience", "save_every", "skip_nonfinite", "log_every"),
+    *("dice", "overfit"),
+)
+
+
 def _choices(hint: Any) -> tuple[str, ...]:
-    """What a Literal, or one that may be None, allows."""
+    """The values of a Literal, also of one that may be None."""
     if typing.get_origin(hint) is Literal:
         return typing.get_args(hint)
     return next(filter(None, map(_choices, typing.get_args(hint))), ())
 
 
-CHOICES = {
-    "task": tuple(TASKS),
-    **{
-        name: _choices(hint)
-        for name, hint in typing.get_type_hints(Recipe).items()
-        if _choices(hint)
-    },
-}
-"""The values that a field may have, where they can be listed."""
+CHOICES = {name: _choices(hint) for name, hint in typing.get_type_hints(Recipe).items()}
+CHOICES = {"task": tuple(TASKS)} | {name: known for name, known in CHOICES.items() if known}
+"""The values of the fields that have only a few."""
 
 
 def find_recipe(name: str) -> Path:
-    """A file, or one of ours by its name: in the clone, or where the installation has put them."""
+    """The path of a recipe: a file, or the name of one in recipes/, in the clone or installed."""
     places = [Path(__file__).parents[2] / "recipes", Path(sysconfig.get_path("data")) / INSTALLED]
     ours = [place / f"{name}.toml" for place in places]
     found = next((path for path in [Path(name), *ours] if path.is_file()), None)
     if found is None:
         known = sorted({path.stem for place in places for path in place.glob("*.toml")})
         hint = did_you_mean(name, known) or f": there are {', '.join(known)}"
-        raise ConfigError(f"recipe {name!r} is no file and none of ours{hint}")
+        raise ConfigError(f"recipe {name!r} is neither a file nor a name in recipes/{hint}")
     return found
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The fields that a recipe file gives."""
+    """The fields that a recipe file sets."""
     values = read_toml(path, "a recipe")
     from_dict(Recipe, values, where=str(path))
     return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
 
 def write_recipe(recipe: Recipe) -> str:
-    """A recipe as TOML, defaults included; what is None is left out, because it means to choose."""
-    lines = []
-    for field in fields(recipe):
-        value = to_dict(recipe)[field.name]
-        if value is not None:
-            lines.append(f"{field.name} = {json.dumps(value)}")
-    return "\n".join(lines) + "\n"
+    """A recipe as TOML, defaults included; None is left out, because it means: to be chosen."""
+    values = to_dict(recipe).items()
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values if value is not None)
 
 
 MAY_CHANGE = {
     *("epochs", "patience", "workers", "device", "keep", "save_every", "log_every"),
     *("tensorboard", "skip_nonfinite", "accumulate", "compile", "shard", "download", "max_pixels"),
 }
-"""What may be another when a run goes on; everything else would make it another run."""
+"""What may change when a run is resumed; any other change would make it another run."""
 
 
 def _settings(changes: tuple[str, ...]) -> dict[str, str]:
-    """The last value that each field is given."""
+    """The last value given to each field."""
     return {name: value for name, _, value in (change.partition("=") for change in changes)}
 
 
 def continued(stored: Recipe, given: Recipe) -> Recipe:
-    """The recipe of a run that goes on; what cannot change while it runs is an error.
+    """The recipe of a resumed run; a change that would make it another run is an error.
 
-    What `given` leaves open (None, or nothing in a tuple) stays as it was; so does what an option
-    that may be repeated has only said once more.
+    What `given` leaves open (None or an empty tuple) stays as stored. So do options that may be
+    repeated, if they only repeat what is stored.
     """
     was = {field.name: getattr(stored, field.name) for field in fields(Recipe)}
     left = {name: value for name, value in was.items() if getattr(given, name) in (None, ())}
@@ -330,12 +317,12 @@ def continued(stored: Recipe, given: Recipe) -> Recipe:
         before, now = was[field.name], getattr(given, field.name)
         if before != now and field.name not in MAY_CHANGE:
             raise ConfigError(
-                f"{field.name} = {now!r}, but the run that shall go on has {before!r}: leave the "
-                "option out, or start another run with another --out"
+                f"{field.name} = {now!r}, but the run to resume has {before!r}: leave the option "
+                "out, or start another run with another --out"
             )
     if (given.epochs or 0) < (stored.epochs or 0):
         raise ConfigError(
-            f"epochs = {given.epochs}, but the run that shall go on has {stored.epochs}: a run can "
-            "only be made longer"
+            f"epochs = {given.epochs}, but the run to resume has {stored.epochs}: a run can be "
+            "made longer, not shorter"
         )
     return given
