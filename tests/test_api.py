@@ -13,8 +13,8 @@ TINY = {
     "model": "vit",
     "fields": {"patch": 4, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16},
     "image_size": 8,
-    "batch": 8,
-    "overfit": 8,
+    "batch": 50,
+    "overfit": 2,
     "progress": False,
 }
 

@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import fnmatch
-import sys
-import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -113,13 +111,3 @@ def known_name(name: str) -> str:
         return translated[0]
     hint = did_you_mean(name, [*known, *FAMILIES])
     raise ConfigError(f"unknown model {name!r}{hint} ('vitreous models' lists them all)")
-
-
-class _CallableModels(types.ModuleType):
-    """Lets `vitreous.models` be the package and, as the public contract says, a function."""
-
-    def __call__(self, pattern: str = "*") -> list[str]:
-        return names(pattern)
-
-
-sys.modules[__name__].__class__ = _CallableModels
