@@ -27,13 +27,12 @@ from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig
-from vitreous.tasks import task_class
+from vitreous.tasks import show_of, task_class
 from vitreous.tasks.task import Engine, Metrics, See, Task
 from vitreous.weights.rules.importing import import_weights
 
 if TYPE_CHECKING:
     from vitreous.explain.explanation import Explanation
-    from vitreous.tasks.detect.explanation import DetectionExplanation
 
 Bad = Callable[[VitreousError], None]
 """Is told of an image that cannot be used, with an error that names it."""
@@ -159,7 +158,7 @@ class Predictor:
         *,
         pixel: tuple[int, int] | None = None,
         layers: bool = False,
-    ) -> Explanation | DetectionExplanation:
+    ) -> Explanation:
         """Why the model says what it says about an image, as named tensors.
 
         `classes` are names, or how many of the likeliest, to make maps for; of a detector, names
@@ -167,9 +166,7 @@ class Predictor:
         its own class, in the middle unless given; of a detector, in the middle of the surest
         object. `layers` keeps all attention of all layers.
         """
-        from vitreous.explain.explanation import explain
-
-        return explain(self, image, classes, pixel=pixel, layers=layers)
+        return show_of(self.task.name).explain(self, image, classes, pixel=pixel, layers=layers)
 
     def read(self, thing: Any) -> tuple[Tensor, str]:
         """An image in any form as it is stored, (c, h, w), and its name."""

@@ -145,4 +145,4 @@ class Objects(Source):
 
 def objects():
     samples = [Sample(f"test/{i}<b>.png", i) for i in range(len(SIZES))]
-    return Objects("objects", "test", LABELS, {"test": samples}, "detect")
+    return Objects("objects", "test", LABELS, {"test": samples}, "boxes")

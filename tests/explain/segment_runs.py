@@ -73,4 +73,4 @@ class Scenes(Source):
 
 def scenes(count=6):
     samples = [Sample(f"test/{i}<b>.png", i) for i in range(count)]
-    return Scenes("scenes", "test", LABELS, {"test": samples}, "segment")
+    return Scenes("scenes", "test", LABELS, {"test": samples}, "mask")

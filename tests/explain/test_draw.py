@@ -15,9 +15,11 @@ from vitreous.cli.main import main
 from vitreous.cli.predict import file_names
 from vitreous.data.decode.masks import read_classes, read_mask
 from vitreous.labels import LabelMap
-from vitreous.pages import draw
-from vitreous.pages.figures import write_evaluation
+from vitreous.pages.colours import colours_of
+from vitreous.pages.figure import save
 from vitreous.results import Segmentation
+from vitreous.tasks.segment import draw
+from vitreous.tasks.segment.show import SHOW
 
 
 def result_of(ids, size=(20, 30)):
@@ -53,7 +55,7 @@ def test_masks_have_the_data_s_own_numbers(ids, tmp_path):
     with Image.open(path) as picture:
         assert picture.mode == "P"
         palette = np.array(picture.getpalette()).reshape(-1, 3)
-    np.testing.assert_array_equal(palette[list(ids)], draw.colours_of(result.ids))
+    np.testing.assert_array_equal(palette[list(ids)], colours_of(result.ids))
 
 
 def test_colours_of_the_data_are_kept(tmp_path):
@@ -85,9 +87,9 @@ def test_ids_that_do_not_fit_are_counted(tmp_path):
 
 @pytest.mark.parametrize("count", [2, 19, 20, 150, 256])
 def test_colours_differ(count):
-    colours = draw.colours_of(tuple(range(count)))
+    colours = colours_of(tuple(range(count)))
     assert len(set(colours)) == count
-    assert colours[:2] == draw.colours_of((5, 9))
+    assert colours[:2] == colours_of((5, 9))
 
 
 def test_what_is_ignored_is_hatched():
@@ -110,11 +112,11 @@ def test_an_overlay_is_the_image_with_a_legend_below(size):
     array = np.asarray(picture)
     assert picture.height > size[0]
     assert picture.width >= size[1]
-    colours = np.array(draw.colours_of(result.ids))[result.mask]
+    colours = np.array(colours_of(result.ids))[result.mask]
     expected = (draw.DARKEST * (256 - draw.SHADE) + colours * draw.SHADE) // 256
     np.testing.assert_array_equal(array[: size[0], : size[1]], expected)
     legend = array[size[0] :].reshape(-1, 3)
-    for colour in draw.colours_of(result.ids):
+    for colour in colours_of(result.ids):
         assert (legend == colour).all(axis=1).any(), "each class has its colour in the legend"
 
 
@@ -202,7 +204,7 @@ def test_what_cannot_be_written(run, photos, tmp_path, capsys):
     (other.path / "config.json").write_text(json.dumps(config))
     other.write_weights(classifier, classifier.state_dict())
     assert main(["predict", str(other.path), str(photos), f"--out={tmp_path / 'o'}"]) == 2
-    assert "--out is for models that draw" in capsys.readouterr().err
+    assert "nothing is drawn for the task classify" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
 
 
@@ -246,8 +248,10 @@ def test_large_counts_are_shown_as_shares(capsys):
 def test_figures_leave_out_what_is_not_known(tmp_path):
     rows = {name: {"iou": None if name == "sky" else 0.5} for name in NAMES}
     confusion = [[0] * 4, *([1, 2, 3, 10**6] for _ in range(3))]
-    paths = write_evaluation({"classes": rows, "confusion": confusion}, tmp_path)
-    assert [path.name for path in paths] == ["classes.png", "confusion.png"]
+    drawn = SHOW.figures({"classes": rows, "confusion": confusion})
+    assert list(drawn) == ["classes", "confusion"]
+    for name, figure in drawn.items():
+        assert save(figure, tmp_path / f"{name}.png").stat().st_size > 1000
 
 
 def test_other_data_is_opened_for_the_run_s_task(run, capsys, monkeypatch):

@@ -18,15 +18,16 @@ from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import Layer
-from vitreous.explain.explanation import Explanation, explain
+from vitreous.explain.explanation import MapExplanation
 from vitreous.explain.parameters import position_similarity
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
-from vitreous.pages import figures, viewer
+from vitreous.pages import charts, maps, viewer
 from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.tasks.classify.show import SHOW
 from vitreous.tasks.classify.task import Classify
 
 NAMES = ("cat", "dog", "emu", "fox")
@@ -123,7 +124,7 @@ def page_data(page):
 def test_the_page_holds_the_attention(run, photo):
     predictor = vitreous.load(run.path)
     found = predictor.explain(photo, layers=True)
-    data = page_data(viewer.page(found, position_similarity(predictor.model)))
+    data = viewer_data(found, position_similarity(predictor.model))
     assert (len(data["layers"]), data["grid"], data["size"]) == (2, [4, 6], [16, 24])
     for packed, layer in zip(data["layers"], found.layers, strict=True):
         assert (packed["heads"], packed["grid"], packed["pixels"]) == (2, [4, 6], [4, 4])
@@ -134,11 +135,15 @@ def test_the_page_holds_the_attention(run, photo):
         # half a step of 15 in the root, and just below the largest a whole one
         assert ((values - weights).abs() <= most[:, None] * 2 / 15 + 1e-4).all()
         assert torch.equal(values.argmax(1), weights.argmax(1))
-    assert data["maps"]["rollout over all layers"] == pytest.approx(
+    assert data["maps"]["attention rollout"] == pytest.approx(
         found.rollout.flatten().tolist(), rel=1e-3
     )
     assert sum(name.startswith("for the class") for name in data["maps"]) == 3
     assert unpack(data["positions"]).shape == (24, 24)
+
+
+def viewer_data(found, positions=None):
+    return page_data(viewer.page(SHOW.viewer_data(found, positions), "title"))
 
 
 def fake_explanation(layers, heads, grid):
@@ -147,7 +152,7 @@ def fake_explanation(layers, heads, grid):
     result = Classification("<b>x</b></script>", 0.5, 0, {"x": 0.5}, "a<b>.png")
     weights = weights / weights.sum(-1, keepdim=True)
     places = Places(1, grid, (16, 16))
-    return Explanation(
+    return MapExplanation(
         result,
         torch.rand(3, 16 * grid[0], 16 * grid[1]),
         grid,
@@ -161,13 +166,17 @@ def fake_explanation(layers, heads, grid):
 
 
 def test_a_page_of_vit_b_stays_small_whatever_the_attention():
-    page = viewer.page(fake_explanation(12, 12, (14, 14)), torch.rand(14, 14, 14, 14))
+    found = fake_explanation(12, 12, (14, 14))
+    page = viewer.page(SHOW.viewer_data(found, torch.rand(14, 14, 14, 14)), "a<b>.png")
     assert len(page) < 5_000_000
-    assert page_data(page)["layers"][0]["heads"] == 12
+    assert "a&lt;b&gt;.png" in page
+    data = page_data(page)
+    assert data["layers"][0]["heads"] == 12
+    assert data["answer"].startswith("<b>x</b></script>")
 
 
 def test_long_sequences_are_averaged_and_that_is_said():
-    data = page_data(viewer.page(fake_explanation(12, 4, (24, 24))))
+    data = viewer_data(fake_explanation(12, 4, (24, 24)))
     assert data["layers"][0]["heads"] == 1
     assert "averaged" in data["note"]
 
@@ -198,20 +207,22 @@ def test_the_walk_shows_every_stage_with_its_shape(run, photo):
 
 def test_figures_show_the_numbers():
     attention = torch.rand(2, 3, 4, 6)
-    figure = figures.head_attention(torch.rand(3, 16, 24), attention)
+    figure = maps.head_attention(torch.rand(3, 16, 24), attention)
     drawn = [axes.images[-1].get_array() for axes in figure.axes]
     np.testing.assert_allclose(drawn[1 + 2], attention[0, 2])
     np.testing.assert_allclose(drawn[4 + 1], attention[1, 0])
     similar = torch.rand(3, 5, 3, 5)
-    figure = figures.position_grid(similar)
-    np.testing.assert_allclose(figure.axes[5 + 4].images[0].get_array(), similar[1, 4])
+    figure = maps.position_grid(similar)
+    tiles = figure.axes[0].images[0].get_array()  # of 3x5, with a gap between them
+    expected = similar[1, 4] - similar[1, 4].min()
+    np.testing.assert_allclose(tiles[4:7, 24:29], expected / expected.max(), rtol=1e-5)
     distances = [torch.rand(2), torch.rand(3)]
-    figure = figures.distance_chart(distances, 10.0)
+    figure = charts.attention_distances(distances, 10.0)
     dots = figure.axes[0].collections[1].get_offsets()
     np.testing.assert_allclose(dots, [(2, value) for value in distances[1]], rtol=1e-6)
-    maps = {"rollout": torch.rand(4, 6)}
-    figure = figures.overlays(torch.rand(1, 16, 24), maps, (4, 5))
-    np.testing.assert_allclose(figure.axes[1].images[1].get_array(), maps["rollout"])
+    drawn = {"rollout": torch.rand(4, 6)}
+    figure = maps.overlays(torch.rand(1, 16, 24), drawn, (4, 5))
+    np.testing.assert_allclose(figure.axes[1].images[1].get_array(), drawn["rollout"])
     assert list(figure.axes[1].images[1].get_extent()) == [
         -0.5,
         29.5,
@@ -257,7 +268,7 @@ def test_a_run_without_attention(tmp_path, photo, capsys):
     model = vitreous.create("resnet-18", classes=4, image_size=32)
     predictor = Predictor(model, Preprocess(image_size=32), Classify(LabelMap(NAMES, NAMES)))
     with pytest.raises(ConfigError, match="no attention"):
-        explain(predictor, photo)
+        predictor.explain(photo)
 
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

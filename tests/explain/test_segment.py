@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from explain.segment_runs import LABELS, NAMES, WINDOW, make_model, make_run, scenes
-from explain.test_pages import BROWSER, browser, page_data, wait_for
+from explain.test_pages import BROWSER, browser, wait_for
 from PIL import Image
 
 import vitreous
@@ -19,14 +19,13 @@ from vitreous.explain.parameters import filters, position_similarity
 from vitreous.explain.rollout import Rollout
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
-from vitreous.pages import viewer
-from vitreous.pages.inside import map_figure
+from vitreous.pages.content import class_table
 from vitreous.pages.report import write_report
 from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.results import Segmentation
 from vitreous.tasks.classify.task import Classify
-from vitreous.tasks.segment.report import image_miou
+from vitreous.tasks.segment.show import SHOW, image_miou
 from vitreous.tasks.segment.task import Segment
 
 KINDS = ("mask, class token", "linear, no token", "swin, pyramid")
@@ -149,8 +148,8 @@ def test_an_explanation_of_a_pixel(kind, size):
     found = predictor.explain(image, classes=["car", "sky"], pixel=(9, 3), layers=True)
     assert found.result.mask.shape == size
     np.testing.assert_array_equal(found.result.mask, predictor(image).mask)
-    assert found.asked.pixel == (9, 3)
-    assert found.asked.chosen
+    assert found.pixel == (9, 3)
+    assert found.chosen
     assert found.image.shape == (3, *WINDOW)
     assert found.rollout.sum().item() == pytest.approx(1)
     assert list(found.class_maps) == ["car", "sky"]
@@ -159,7 +158,7 @@ def test_an_explanation_of_a_pixel(kind, size):
     for attended, layer in zip(found.attention, found.layers, strict=True):
         (gh, gw), (ph, pw) = layer.places.grid, layer.places.pixels
         assert attended.shape == (layer.heads, gh, gw)
-        y, x = found.asked.at
+        y, x = found.at
         patch = layer.places.prefix + y // ph * gw + x // pw
         if layer.places.windows is None:
             expected = layer.weights[0, :, patch, layer.places.prefix :]
@@ -180,10 +179,10 @@ def test_an_explanation_of_a_pixel(kind, size):
 def test_the_middle_is_asked_about_unless_a_pixel_is_given():
     predictor = predictor_of("linear, no token")
     found = predictor.explain(picture(50, 70))
-    assert found.asked.pixel == (25, 35)
-    assert not found.asked.chosen
+    assert found.pixel == (25, 35)
+    assert not found.chosen
     assert found.region == (18, 24, 16, 24)
-    counts = found.asked.said.flatten().bincount(minlength=4)
+    counts = found.prediction.flatten().bincount(minlength=4)
     largest = sorted((i for i in range(4) if counts[i]), key=lambda i: -counts[i])[:3]
     assert list(found.class_maps) == [NAMES[i] for i in largest]
     chosen = predictor.explain(picture(50, 70), 2, pixel=(25, 35))
@@ -265,7 +264,7 @@ def test_what_cannot_be_asked():
         predictor_of("resnet", (64, 64)).explain(picture(64, 64))
     model = vitreous.create("vit", image_size=8, patch=4, dim=8, depth=1, heads=1, classes=2)
     task = Classify(LabelMap.of_names(("a", "b")))
-    with pytest.raises(ConfigError, match="one thing of a whole image: leave the pixel out"):
+    with pytest.raises(ConfigError, match="whole image: leave the pixel out"):
         Predictor(model, Preprocess(image_size=8), task).explain(picture(8, 8), pixel=(0, 0))
 
 
@@ -276,16 +275,16 @@ def test_the_maps_are_drawn_beside_the_prediction():
     predictor = predictor_of("mask, class token")
     for pixel, marks in ((None, [2, 0, 2, 0, 0]), ((1, 22), [2, 0, 2, 2, 2])):
         found = predictor.explain(picture(*WINDOW), ["car", "road"], pixel=pixel)
-        axes = map_figure(found).axes
+        axes = SHOW.map_figure(found).axes
         assert [each.get_title() for each in axes] == [
-            *("the image, as the model sees it", "what it says"),
+            *("input", "prediction"),
             *("rollout, from the marked pixel", "for car", "for road"),
         ]
         assert [len(each.lines) for each in axes] == marks
         y, x = pixel or (8, 12)
         assert axes[0].lines[0].get_xydata().tolist() == [[x, y]]
         legend = [text.get_text() for text in axes[1].get_legend().get_texts()]
-        assert legend == [NAMES[i] for i in found.asked.said.unique()]
+        assert legend == [NAMES[i] for i in found.prediction.unique()]
 
 
 def test_the_walk_through_a_segmenter():
@@ -308,12 +307,12 @@ def test_the_walk_through_a_segmenter():
 
 def test_the_page_begins_with_the_pixel():
     found = predictor_of("mask, class token").explain(picture(50, 70), pixel=(40, 60), layers=True)
-    data = page_data(viewer.page(found))
+    data = SHOW.viewer_data(found, None)
     top, left, _, _ = found.region
     assert data["chosen"] == [(40 - top + 0.5) / 16, (60 - left + 0.5) / 24]
     result = found.result
     name, sure = NAMES[result.mask[40, 60]], 100 * result.confidence[40, 60]
-    assert data["answer"] == f"The pixel in row 40, column 60 is {name}, {sure:.1f} % sure"
+    assert data["answer"] == f"The pixel in row 40, column 60 is {name}, {sure:.1f} % confidence"
     assert len(data["layers"]) == 2
 
 
@@ -334,7 +333,7 @@ def test_the_pages_in_a_browser(kind, photo, tmp_path):
         # row 8 and column 23 of what is seen
         place = "row 2, column 3" if "swin" in kind else "row 3, column 6"
         found = vitreous.load(run.path).explain(photo, pixel=(40, 69))
-        assert found.asked.at == (8, 23)
+        assert found.at == (8, 23)
         assert wait_for(page, "attends").startswith(f"The patch in {place} attends most to")
         assert "The pixel in row 40, column 69 is" in page.inner_text("#answer")
         for name in page.eval_on_selector_all("#what option", "all => all.map(o => o.value)"):
@@ -343,7 +342,7 @@ def test_the_pages_in_a_browser(kind, photo, tmp_path):
     with browser((tmp_path / "my-photo" / "walk.html").as_uri()) as page:
         text = page.inner_text("main")
         assert "upsample 16 × 24 × 4" in text
-        assert "how sure" in text
+        assert "confidence" in text
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
@@ -369,31 +368,31 @@ def test_the_report_has_what_it_promises(tmp_path):
     assert "best at epoch 1 of 2" in text
     for key in ("miou", "pixel_accuracy", "mean_accuracy"):
         assert f"<b>{100 * result[key]:.2f} %</b>" in text
-    assert text.count("<svg") == 3  # loss, mean IoU, learning rate
-    for words in ("Classes, the hardest first", "What is taken for what", "Worst images", "Inside"):
+    # loss, mean IoU, learning rate, confusion; inside: four images, distances, filters, positions
+    assert text.count("<svg") == 3 + 1 + 7
+    for words in ("Classes, the hardest first", "Confusion matrix", "Worst images"):
         assert f"<h2>{words}</h2>" in text
-    assert text.count('class="inside"') == 7  # four images, distances, filters, positions
-    assert text.count('alt="truth"') == text.count('alt="image"') == 6
+    for words in ("input", "ground truth", "prediction"):
+        assert text.count(f'alt="{words}"') == 6
     assert text.count("</i>ignored") == 1
     assert "test/0&lt;b&gt;.png" in text
-    assert "http" not in text.replace("http-equiv", "")
-    rows = re.findall(r"<tr><td><i [^>]*></i>(\w+)</td>(.*?)</tr>", text)
+    assert not re.search(r"""(src|href)=["']http""", text), "nothing is fetched from elsewhere"
+    rows = re.findall(r"<tr><td><i [^>]*></i>(\w+)</td>(.*?)</tr>", text, re.DOTALL)
     ious = {name: result["classes"][name]["iou"] for name in NAMES}
     hardest = sorted(NAMES, key=lambda name: 2 if ious[name] is None else ious[name])
     assert [name for name, _ in rows] == hardest
     assert "–" in dict(rows)["tree"], "its accuracy, where no pixel is of the class"
-    mious = [float(each) for each in re.findall(r"mean IoU ([\d.]+) ", text)]
+    mious = [float(each) for each in re.findall(r"<b>mean IoU ([\d.]+)</b>", text)]
     assert mious == sorted(mious)
 
 
 def test_classes_that_nobody_has_seen_come_last():
-    from vitreous.tasks.segment.report import _class_rows
-
-    seen = {"iou": 0.5, "accuracy": 0.6, "precision": 0.7, "pixels": 1000}
-    nowhere = {"iou": None, "accuracy": None, "precision": None, "pixels": 0}
-    text = _class_rows({"a": nowhere, "b": seen}, {"a": (0, 0, 0), "b": (1, 2, 3)})
-    assert text.index(">b<") < text.index(">a<")
-    assert text.count("–") == 3
+    seen = {"iou": 0.5, "pixels": 1000}
+    nowhere = {"iou": None, "pixels": 0}
+    table = class_table({"a": nowhere, "b": seen}, {"pixels": "pixels", "iou": "IoU"}, "iou")
+    assert table.headings == ("class", "pixels>", "IoU>")
+    texts = [[cell.text for cell in row] for row in table.rows]
+    assert texts == [["b", "1,000", "0.500"], ["a", "0", "–"]]
 
 
 def test_an_image_s_own_miou():

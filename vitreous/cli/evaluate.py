@@ -51,9 +51,13 @@ def run(arguments: Arguments) -> None:
     split = arguments.split or next(s for s in ("test", "val", "train") if s in source.splits)
     result = _measure(arguments, source, split)
     if arguments.figures is not None:
-        from vitreous.pages.figures import write_evaluation
+        from vitreous.pages.figure import save
+        from vitreous.run_folder import Run
+        from vitreous.tasks import show_of
 
-        for path in write_evaluation(result, arguments.figures):
+        drawn = show_of(Run(arguments.run).read_config().task).figures(result)
+        for name, figure in drawn.items():
+            path = save(figure, arguments.figures / f"{name}.png")
             print(f"drawn: {path}", file=sys.stderr)
     if arguments.json:
         print(json.dumps({"split": split, **result}))

@@ -33,13 +33,13 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.explain.explanation import check, explain
-    from vitreous.pages.write import write_image, write_model
+    from vitreous.pages.explanation import write_image, write_model
     from vitreous.predict import load
+    from vitreous.tasks import show_of
 
     predictor = load(arguments.run)
     classes = arguments.classes or 3
-    check(predictor, classes, arguments.pixel)
+    show_of(predictor.task.name).check_query(predictor, classes, arguments.pixel)
     bad = Complaints()
     paths = list(paths_of(arguments.images, bad))
     out = arguments.out or arguments.run / "explain"
@@ -47,7 +47,7 @@ def run(arguments: Arguments) -> None:
     for number, path in enumerate(paths):
         try:
             if arguments.json:
-                found = explain(predictor, path, classes, pixel=arguments.pixel)
+                found = predictor.explain(path, classes, pixel=arguments.pixel)
                 print(json.dumps(found.to_dict()), flush=True)
                 continue
             stem = re.sub(r"[^\w.-]+", "-", Path(path).stem)

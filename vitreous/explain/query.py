@@ -1,136 +1,128 @@
-"""What is asked about an image, by task: whose attention is shown, and what class maps are for."""
+"""What is asked about an image: whose attention is shown, and which scores class maps are for."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vitreous.errors import ConfigError
-from vitreous.explain.attention import Reader, head_reader, pixel_reader
-from vitreous.explain.class_maps import Wanted
-from vitreous.predict import Predictor, Prepared, View
+from vitreous.errors import ConfigError, did_you_mean
+from vitreous.explain.attention import Layer, Reader, has_attention, head_reader, look, no_attention
+from vitreous.explain.class_maps import Wanted, class_maps
+from vitreous.explain.explanation import MapExplanation
+from vitreous.explain.rollout import Rollout
+from vitreous.models.model import Places
+from vitreous.predict import Predictor, View
 
 Pixel = tuple[int, int]
 """y and x"""
 
 
-class Asked(NamedTuple):
-    """The pixel that is asked about, and what is said around it."""
+class Query:
+    """Why is this image of this class? About the tokens that the head reads."""
 
-    pixel: Pixel
-    """In the image as given."""
-    at: Pixel
-    """In what the model sees."""
-    chosen: bool
-    """By the user, not for being in the middle: then class maps are for this pixel alone."""
-    said: Tensor
-    """(h, w): the class of each pixel of what the model sees, without the filling."""
-
-
-class Question:
-    """About one image, (c, h, w) as `Predictor.read` gives it."""
-
-    view: View
+    kind: type[MapExplanation] = MapExplanation
     read: Reader
     """The tokens whose attention is shown and followed back."""
     own = True
-    """Whether what they kept of themselves counts."""
+    """Whether the rollout counts what those tokens kept of themselves."""
+    view: View
 
     def __init__(self, predictor: Predictor, image: Tensor, name: str) -> None:
+        """image (c, h, w), as `Predictor.read` gives it."""
         self.predictor, self.image, self.name = predictor, image, name
-
-    def likeliest(self, output: Tensor, count: int) -> list[int]:
-        """At most so many classes to make maps for; output: the model's, of one image."""
-        raise NotImplementedError
-
-    def wanted(self, output: Tensor, number: int) -> Wanted:
-        """What the map of a class is made for."""
-        raise NotImplementedError
-
-    def result(self, output: Tensor) -> Any:
-        """What the task says of the image."""
-        raise NotImplementedError
-
-    def asked(self, output: Tensor) -> Asked | None:
-        """Where in the image the question is about."""
-        return None
-
-
-class OfImage(Question):
-    """Why does it show this class? For classification: the tokens that the head reads."""
-
-    def __init__(self, predictor: Predictor, image: Tensor, name: str) -> None:
-        super().__init__(predictor, image, name)
         self.view = predictor.view(image, name)
         self.read = head_reader(predictor.model)
 
     def likeliest(self, output: Tensor, count: int) -> list[int]:
+        """At most so many classes to make maps for; output: the model's, of one image."""
         return output[0].argsort(descending=True, stable=True)[:count].tolist()
 
     def wanted(self, output: Tensor, number: int) -> Wanted:
+        """The score that the map of a class is made for."""
         return Wanted(lambda logits: logits[0, number], self.read)
 
     def result(self, output: Tensor) -> Any:
+        """The task's result for the whole image."""
         return self.predictor.task.decode(output.cpu(), [self.name])[0]
 
+    def fields(self, output: Tensor) -> dict[str, Any]:
+        """What else this kind of explanation has."""
+        return {}
 
-class OfPixel(Question):
-    """Why is this pixel of this class? For segmentation: the patch in which it lies.
 
-    Class maps are for the score of the class at that pixel if it was chosen, and else for its mean
-    over all pixels that are said to show the class; or over all, where none is.
-    """
+def explain(query: Query, classes: Sequence[str] | int, *, layers: bool) -> MapExplanation:
+    """Attention, rollout and class maps; `layers` keeps all attention, which for long sequences is
+    much."""
+    predictor, view = query.predictor, query.view
+    model, labels = predictor.model, predictor.labels
+    batch = view.values[None].to(predictor.device)
+    rollout, rows, kept = Rollout(), [], []
+    first: list[Places] = []
 
-    own = False
+    def see(layer: Layer) -> None:
+        rollout.see(layer)
+        rows.append(attended(layer, query.read))
+        first[:] = first or [layer.places]
+        if layers:
+            kept.append(replace(layer, weights=layer.weights.cpu()))
 
-    def __init__(
-        self, predictor: Predictor, image: Tensor, name: str, pixel: Pixel | None = None
-    ) -> None:
-        super().__init__(predictor, image, name)
-        height, width = image.shape[1:]
-        self.chosen = pixel is not None
-        self.pixel = (height // 2, width // 2) if pixel is None else pixel
-        check_inside(self.pixel, image, name)
-        self.view = predictor.view(image, name, self.pixel)
-        self.at = self.view.place(*self.pixel)
-        self.pixels = torch.zeros(self.view.values.shape[1:])
-        self.pixels[self.at] = 1
-        self.read = pixel_reader(self.pixels)
+    with torch.no_grad():
+        output = look(model, batch, see)
+        flow = rollout.map(query.read, own=query.own)[0].cpu()
+    if isinstance(classes, int):
+        numbers = query.likeliest(output, classes)
+    else:
+        numbers = [labels.index(label) for label in classes]
+    wanted = [query.wanted(output, number) for number in numbers]
+    maps = class_maps(model, batch, wanted).cpu().unbind() if wanted else ()
+    return query.kind(
+        result=query.result(output),
+        image=predictor.preprocess.restore(view.values),
+        grid=first[0].grid,
+        pixels=first[0].pixels,
+        region=view.region,
+        attention=rows,
+        rollout=flow,
+        class_maps={labels[number]: each for number, each in zip(numbers, maps, strict=True)},
+        layers=kept,
+        prefix=_prefix_names(model.core.config),
+        **query.fields(output),
+    )
 
-    def likeliest(self, output: Tensor, count: int) -> list[int]:
-        if self.chosen:
-            scores = output[0, :, self.at[0], self.at[1]]
-            return scores.argsort(descending=True, stable=True)[:count].tolist()
-        areas = self._said(output).flatten().bincount(minlength=output.shape[1])
-        largest = areas.argsort(descending=True, stable=True)[:count]
-        return largest[areas[largest] > 0].tolist()
 
-    def wanted(self, output: Tensor, number: int) -> Wanted:
-        pixels = self.pixels if self.chosen else self._showing(output, number)
-        share = (pixels / pixels.sum()).to(output.device)
-        return Wanted(lambda logits: (logits[0, number] * share).sum(), pixel_reader(pixels))
+def attended(layer: Layer, read: Reader) -> Tensor:
+    """(heads, gh, gw): what the tokens that `read` gives attend to, on the CPU."""
+    askers = read(layer)[None]
+    rows = [layer.attended(head, askers)[0] for head in layer.weights.unbind(1)]
+    return layer.on_grid(torch.stack(rows)).cpu()
 
-    def result(self, output: Tensor) -> Any:
-        """Of the whole image, of which the model may see only a part at once."""
-        values = self.predictor.prepare(self.image, self.name)
-        size = (self.image.shape[1], self.image.shape[2])
-        return self.predictor.answer([Prepared(values, self.name, size)])[0]
 
-    def asked(self, output: Tensor) -> Asked:
-        return Asked(self.pixel, self.at, self.chosen, self._said(output))
+def check(predictor: Predictor, classes: Sequence[str] | int) -> None:
+    """Whether a model can be explained for these classes at all, before any work is done."""
+    if not has_attention(predictor.model):
+        raise no_attention(predictor.model)
+    if isinstance(classes, int) and not isinstance(classes, bool) and classes >= 0:
+        return
+    listed = isinstance(classes, Sequence) and not isinstance(classes, str)
+    if isinstance(classes, int) or not listed or not all(isinstance(c, str) for c in classes):
+        raise ConfigError(
+            f"classes = {classes!r}: expected a list of names, or how many of the likeliest"
+        )
+    for name in classes:
+        if name not in predictor.labels:
+            known = ", ".join(predictor.labels[:20])
+            hint = did_you_mean(name, predictor.labels) or f": it knows {known}"
+            raise ConfigError(f"the model has no class {name!r}{hint}")
 
-    def _said(self, output: Tensor) -> Tensor:
-        height, width = self.view.inside
-        return output[0, :, :height, :width].argmax(dim=0).cpu()
 
-    def _showing(self, output: Tensor, number: int) -> Tensor:
-        """(h, w): 1 where the class is said to be, or, if nowhere, wherever the image is."""
-        there = self._said(output) == number
-        found = torch.zeros_like(self.pixels)
-        found[: there.shape[0], : there.shape[1]] = there if there.any() else 1.0
-        return found
+def check_pixel(pixel: Any) -> None:
+    listed = isinstance(pixel, Sequence) and not isinstance(pixel, str) and len(pixel) == 2
+    if not listed or not all(isinstance(n, int) and not isinstance(n, bool) for n in pixel):
+        raise ConfigError(f"pixel = {pixel!r}: expected two whole numbers, y and x")
 
 
 def check_inside(pixel: Pixel, image: Tensor, name: str) -> None:
@@ -142,8 +134,7 @@ def check_inside(pixel: Pixel, image: Tensor, name: str) -> None:
         )
 
 
-def ask(predictor: Predictor, image: Tensor, name: str, pixel: Pixel | None) -> Question:
-    """The question that fits the task."""
-    if predictor.task.name == "segment":
-        return OfPixel(predictor, image, name, pixel)
-    return OfImage(predictor, image, name)
+def _prefix_names(config: Any) -> tuple[str, ...]:
+    names = [] if getattr(config, "tokens", "none") == "none" else config.tokens.split("+")
+    registers = range(1, getattr(config, "registers", 0) + 1)
+    return (*(f"the {name} token" for name in names), *(f"register {i}" for i in registers))

@@ -1,190 +1,183 @@
-"""Small charts as SVG and HTML: no library, no script, readable without colour vision."""
+"""Charts of numbers: learning curves, confusion matrix, calibration, scores, precision."""
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
-from vitreous.pages.pictures import as_picture, data_url
+from vitreous.pages.colours import Colour, as_hex, colours_of
+from vitreous.pages.figure import ACCENTS, DASHES, INK, LINE, SOFT, new_figure, styled
+from vitreous.pages.pictures import short
 
-STROKES = ("", "6 4", "2 3")
-"""Lines differ by their dashes, not by colour alone."""
-DIGIT = 6.4
-"""How wide a digit of a tick's label is, in the page's font of 11 pixels."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Points = Sequence[tuple[float, float]]
+NUMBERED = 30
+"""Classes up to which each cell of a confusion matrix shows its number."""
+LARGEST_COUNT = 99_999
+"""The largest number that fits into a cell."""
+STRONGEST = 0.6
+"""How much of a cell's colour is ours at most: numbers are read on it, on light and on dark."""
 
 
-def line_chart(
-    title: str,
-    lines: dict[str, list[tuple[float, float]]],
-    across: str,
-    up: str,
-    width: int = 460,
-    height: int = 250,
-    *,
-    inks: Sequence[tuple[int, int, int]] = (),
-    ends: tuple[float, float] | None = None,
-) -> str:
-    """Lines over a common horizontal axis from 0, with a legend and grid.
+@styled
+def curves(title: str, lines: Mapping[str, Points], best: float | None = None) -> Figure:
+    """Lines over epochs; the epoch with the best evaluation is marked."""
+    figure = new_figure(5.2, 2.7)
+    axes = figure.add_subplot()
+    axes.set_title(title)
+    axes.set_xlabel("epoch")
+    axes.grid(axis="y")
+    axes.tick_params(length=0)
+    for number, (name, points) in enumerate(lines.items()):
+        known = [(x, y) for x, y in points if math.isfinite(y)]
+        look: dict[str, Any] = {
+            "color": ACCENTS[number % 3],
+            "linestyle": DASHES[number % 3],
+            "label": name,
+        }
+        marker = "o" if len(known) == 1 else ""  # a line needs two points
+        axes.plot(*zip(*known, strict=True), lw=1.8, marker=marker, ms=4, **look)
+    axes.set_xlim(left=0)
+    if best is not None:
+        axes.axvline(best, color=SOFT, lw=0.8, ls=":")
+    if len(lines) > 1:
+        _legend_above(axes, len(lines))
+    return figure
 
-    across, up: what the horizontal and the vertical axis show. `inks` are colours that are
-    explained elsewhere: there is no legend then. `ends`: what the vertical axis has at least.
+
+def _legend_above(axes: Axes, columns: int) -> None:
+    corner: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0)}
+    axes.legend(ncols=columns, borderaxespad=0.2, columnspacing=1.2, handlelength=1.8, **corner)
+
+
+@styled
+def confusion_matrix(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Figure:
+    """Ground truth in rows, prediction in columns; shade by the share of the row.
+
+    Cells have their counts, or where these are too long, as of pixels, the share in percent.
     """
-    points = [point for line in lines.values() for point in line if math.isfinite(point[1])]
-    if not points:
-        return ""
-    x_ticks = ticks(0, max(max(x for x, _ in points), 1e-9))
-    heights = [y for _, y in points] + list(ends or ())
-    y_ticks = ticks(min(heights), max(heights))
-    x_labels, y_labels = tick_labels(x_ticks), tick_labels(y_ticks)
-    x_end, low, high = x_ticks[-1], y_ticks[0], y_ticks[-1]
-    left = round(28 + DIGIT * max(map(len, y_labels)))
-    right, top, bottom = 16, 30, 44
-
-    def place(x: float, y: float) -> str:
-        across = left + (width - left - right) * x / x_end
-        down = top + (height - top - bottom) * (high - y) / (high - low)
-        return f"{across:.1f},{down:.1f}"
-
-    parts = [f'<text x="{left}" y="14" class="title">{html.escape(title)}</text>']
-    for value, label in zip(y_ticks, y_labels, strict=True):
-        _, y = place(0, value).split(",")
-        parts.append(f'<line x1="{left}" x2="{width - right}" y1="{y}" y2="{y}" class="grid"/>')
-        parts.append(f'<text x="{left - 6}" y="{y}" class="tick end">{label}</text>')
-    for value, label in zip(x_ticks, x_labels, strict=True):
-        x, _ = place(value, low).split(",")
-        parts.append(f'<text x="{x}" y="{height - bottom + 16}" class="tick mid">{label}</text>')
-    middle = left + (width - left - right) / 2, top + (height - top - bottom) / 2
-    parts.append(
-        f'<text x="{middle[0]:.1f}" y="{height - 8}" class="axis mid">{html.escape(across)}</text>'
-        f'<text transform="translate(13 {middle[1]:.1f}) rotate(-90)" class="axis mid">'
-        f"{html.escape(up)}</text>"
-    )
-    room = [round(44 + DIGIT * len(name)) for name in lines]  # in the legend
-    for number, (name, line) in enumerate(lines.items()):
-        places = [place(x, y) for x, y in line if math.isfinite(y)]
-        dash = STROKES[number % len(STROKES)]
-        ink = f' style="stroke:rgb{inks[number]}"' if inks else ""
-        parts.append(
-            f'<polyline points="{" ".join(places)}" class="line l{number}" '
-            f'stroke-dasharray="{dash}"{ink}/>'
-        )
-        if len(places) == 1:  # a line needs two
-            x, y = places[0].split(",")
-            parts.append(f'<circle cx="{x}" cy="{y}" r="3.5" class="dot l{number}"/>')
-        if inks:
-            continue
-        start = width - right - sum(room[number:])
-        parts.append(
-            f'<line x1="{start}" x2="{start + 22}" y1="10" y2="10" class="line l{number}" '
-            f'stroke-dasharray="{dash}"/>'
-            f'<text x="{start + 27}" y="14" class="tick">{html.escape(name)}</text>'
-        )
-    return f'<svg viewBox="0 0 {width} {height}" role="img">{"".join(parts)}</svg>'
+    values = np.asarray(counts)
+    shares = values / np.maximum(values.sum(axis=1, keepdims=True), 1)
+    side = min(max(2.2 + 0.3 * len(names), 3.6), 13)
+    figure = new_figure(side, side)
+    axes = figure.add_subplot()
+    shade = np.empty((*shares.shape, 4))
+    shade[..., :3] = [int(ACCENTS[0][i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    shade[..., 3] = STRONGEST * shares
+    axes.imshow(shade, interpolation="none")
+    in_percent = values.max() > LARGEST_COUNT
+    rows = "ground truth (cells: % of its pixels)" if in_percent else "ground truth"
+    axes.set(xlabel="prediction", ylabel=rows)
+    axes.spines[:].set_visible(True)
+    axes.tick_params(length=0)
+    if len(names) <= NUMBERED:
+        labels = [short(name) for name in names]
+        axes.set_xticks(range(len(names)), labels, rotation=90 if max(map(len, labels)) > 2 else 0)
+        axes.set_yticks(range(len(names)), labels)
+        for i, j in zip(*values.nonzero(), strict=True):
+            text = _percent(shares[i, j]) if in_percent else f"{values[i, j]}"
+            axes.text(j, i, text, ha="center", va="center", fontsize=8, color=INK)
+    return figure
 
 
-def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """At most so many even numbers in even steps, from at or below `low` to at or above `high`."""
-    if high - low <= 1e-6 * max(abs(low), abs(high)):
-        room = abs(high) / 10 or 1.0
-        low, high = low - room, high + room
-    size = 10.0 ** math.floor(math.log10((high - low) / most))
-    for step in (size * factor for factor in (1, 2, 5, 10, 20)):
-        # the small share forgives what rounding adds to a number that is a tick itself
-        first, last = math.floor(low / step + 1e-6), math.ceil(high / step - 1e-6)
-        if last - first < most:
-            break
-    return [number * step for number in range(first, last + 1)]
-
-
-def tick_labels(values: Sequence[float]) -> list[str]:
-    """The numbers with as many digits as tell them apart, and all with the same."""
-    step = abs(values[1] - values[0])
-    largest = max(map(abs, values))
-    if 1e-3 <= largest < 1e5:
-        decimals = max(0, -math.floor(math.log10(step) + 1e-6))
-        return [f"{value:.{decimals}f}" for value in values]
-    decimals = max(0, math.floor(math.log10(largest)) - math.floor(math.log10(step) + 1e-6))
-    return [_with_power(value, decimals) if value else "0" for value in values]
-
-
-def _with_power(value: float, decimals: int) -> str:
-    """2.5e-6: as Python writes it, but without a zero before the power."""
-    digits, power = f"{value:.{decimals}e}".split("e")
-    return f"{digits}e{int(power)}"
-
-
-def short(name: str, most: int = 20) -> str:
-    """A name with its middle left out where it is long: the ends are what tells names apart."""
-    if len(name) <= most:
-        return name
-    end = most // 3
-    return f"{name[: most - end - 1]}…{name[-end:]}"
-
-
-def percent(share: float) -> str:
-    """For a narrow cell: whole percent, a dot for less than half of one, nothing for nothing."""
-    if not share:
-        return ""
+def _percent(share: float) -> str:
+    """For a narrow cell: whole percent, a dot for less than half of one."""
     return f"{100 * share:.0f}" if share >= 0.005 else "·"
 
 
-def confusion_table(
-    names: Sequence[str],
-    counts: Sequence[Sequence[int]],
-    limit: int = 40,
-    *,
-    shares: bool = False,
-) -> str:
-    """Truth in rows, prediction in columns; each cell shows its number, and shade by its share.
-
-    With `shares` it shows the share itself, in percent of the truth. Of more classes than `limit`
-    only what is most often taken for another one is listed.
-    """
-    totals = [max(sum(row), 1) for row in counts]
-    if len(names) > limit:
-        pairs = [
-            (counts[i][j] / totals[i] if shares else counts[i][j], names[i], names[j])
-            for i in range(len(names))
-            for j in range(len(names))
-            if i != j and counts[i][j]
-        ]
-        rows = "".join(
-            f"<tr><td>{html.escape(a)}</td><td>{html.escape(b)}</td>"
-            f"<td class=num>{f'{100 * n:.1f} %' if shares else n}</td></tr>"
-            for n, a, b in sorted(pairs, reverse=True)[:30]
-        )
-        return (
-            "<table><tr><th>truth</th><th>taken for</th>"
-            f"<th class=num>{'share' if shares else 'times'}</th></tr>{rows}</table>"
-        )
-    head = "".join(
-        f'<th class="tilt" title="{html.escape(name)}"><span>{html.escape(short(name))}</span></th>'
-        for name in names
-    )
-    body = []
-    for name, row, total in zip(names, counts, totals, strict=True):
-        cells = "".join(
-            f'<td class="cell" style="--share:{100 * n / total:.0f}%">'
-            f"{percent(n / total) if shares else n or ''}</td>"
-            for n in row
-        )
-        body.append(
-            f'<tr><th title="{html.escape(name)}">{html.escape(short(name))}</th>{cells}</tr>'
-        )
-    return f'<table class="confusion"><tr><th></th>{head}</tr>{"".join(body)}</table>'
+@styled
+def reliability_diagram(bins: Mapping[str, Sequence[float]], error: float) -> Figure:
+    """Accuracy over confidence, in bins (Guo et al. 2017, figure 1), and below how many images each
+    bin has. On the diagonal the model is as accurate as it is confident."""
+    figure = new_figure(4.6, 4.6)
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(5, 1))
+    count = len(bins["samples"])
+    filled = [i for i in range(count) if bins["samples"][i]]
+    middles = [(i + 0.5) / count for i in filled]
+    right = [bins["accuracy"][i] for i in filled]
+    sure = [bins["confidence"][i] for i in filled]
+    width = 0.92 / count
+    axes.bar(middles, right, width, color=ACCENTS[0], alpha=0.75, label="accuracy")
+    gaps = [s - r for s, r in zip(sure, right, strict=True)]
+    look = {"color": ACCENTS[1], "alpha": 0.3, "label": "gap to confidence"}
+    axes.bar(middles, gaps, width, bottom=right, **look)
+    axes.plot([0, 1], [0, 1], ls="--", color=SOFT, lw=1)
+    axes.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+    axes.set_title(f"calibration error {100 * error:.1f} %")
+    axes.legend(loc="upper left")
+    below.bar(middles, [bins["samples"][i] for i in filled], width, color=SOFT, alpha=0.6)
+    below.set(xlabel="confidence", ylabel="images")
+    for each in (axes, below):
+        each.grid(axis="y")
+        each.set_axisbelow(True)
+        each.tick_params(length=0)
+    return figure
 
 
-def swatch(colour: tuple[int, int, int]) -> str:
-    """The colour that stands for a class, before its name."""
-    return f'<i class="swatch" style="background:rgb{colour}"></i>'
+@styled
+def precision_recall(
+    curves: Mapping[str, Any], colours: Mapping[str, Colour] | None = None, most: int = 10
+) -> Figure:
+    """At an IoU of 0.5, a line for each class, or of more than `most`, their mean."""
+    from matplotlib.patheffects import withStroke
+
+    lines = {name: line for name, line in curves["precision"].items() if line is not None}
+    colours = colours or dict(zip(lines, colours_of(tuple(range(len(lines)))), strict=True))
+    if len(lines) > most:
+        lines = {f"mean of {len(lines)} classes": np.mean(list(lines.values()), axis=0)}
+    figure = new_figure(6.4, 3.6)
+    axes = figure.add_subplot()
+    for name, line in lines.items():
+        label = f"{short(name)} ({np.mean(line):.2f})"
+        ink = as_hex(colours[name]) if name in colours else ACCENTS[0]
+        outline = [withStroke(linewidth=2.8, foreground=LINE)]  # yellow on white
+        axes.plot(curves["recall"], line, label=label, color=ink, lw=1.8, path_effects=outline)
+    axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.03))
+    axes.set_title("IoU 0.5; in brackets: AP50")
+    axes.grid()
+    axes.tick_params(length=0)
+    if lines:
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
 
 
-def picture(image: Tensor, side: int = 112) -> str:
-    """(c, h, w) in 0..1 as an <img> that carries its data."""
-    shown = as_picture(image)
-    if max(shown.size) > 2 * side:
-        shown.thumbnail((2 * side, 2 * side))
-    return f'<img src="{data_url(shown)}" width="{side}" alt="">'
+@styled
+def class_scores(
+    classes: Mapping[str, Mapping[str, Any]], key: str, name: str, limit: int = 40
+) -> Figure:
+    """One score of each class, the hardest first; without classes that have none."""
+    known = [(label, row[key]) for label, row in classes.items() if row[key] is not None]
+    rows = sorted(known, key=lambda item: item[1])[:limit]
+    figure = new_figure(6, 1.2 + 0.25 * len(rows))
+    axes = figure.add_subplot()
+    axes.barh([short(label) for label, _ in rows], [score for _, score in rows], color=ACCENTS[0])
+    axes.invert_yaxis()
+    axes.set(xlabel=name, xlim=(0, 1), title=f"hardest of {len(classes)} classes first")
+    axes.tick_params(length=0)
+    return figure
+
+
+@styled
+def attention_distances(distances: Sequence[Tensor], widest: float) -> Figure:
+    """For each layer (heads,) in pixels: a dot for each head (ViT, figure 7 right)."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure = new_figure(5.2, 3.2)
+    axes = figure.add_subplot()
+    for number, layer in enumerate(distances):
+        axes.scatter([number + 1] * len(layer), layer, s=22, color=ACCENTS[0], alpha=0.7)
+    means = [layer.mean() for layer in distances]
+    axes.plot(range(1, len(distances) + 1), means, "--", color=INK, label="mean of the heads")
+    axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, widest or 1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="y")
+    axes.tick_params(length=0)
+    axes.legend(loc="lower right")
+    return figure

@@ -1,20 +1,35 @@
-"""Tensors as small pictures inside pages."""
+"""Images as pictures: of any type and size, in files and inside pages.
+
+Pictures may be large: they stay whole numbers of 8 bits, and are worked on in bands of rows.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from PIL.ImageFont import FreeTypeFont
 
+Pixels = NDArray[np.uint8]
+"""(h, w, 3)"""
 
-LONGEST_WEBP = 16_383
+BAND = 256
+"""Rows that are worked on at a time."""
+JPEG_SIDE, WEBP_SIDE = 65_500, 16_383
+"""The longest sides that these formats can have."""
+DATA = ".json"
 
 
 def as_picture(image: Tensor) -> Image:
@@ -26,14 +41,100 @@ def as_picture(image: Tensor) -> Image:
     return Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
 
 
+def in_bands(image: Tensor) -> Iterator[tuple[slice, Pixels]]:
+    """An image (c, h, w) as it is stored, some rows after the others, as it is looked at."""
+    shown = image if image.shape[0] == 3 else image[:1]  # of two or many channels the first
+    darkest, brightest = _range(shown)
+    for first in range(0, image.shape[1], BAND):
+        rows = slice(first, min(first + BAND, image.shape[1]))
+        yield rows, _as_bytes(shown[:, rows], darkest, brightest)
+
+
+def _range(image: Tensor) -> tuple[float, float]:
+    """What is drawn black and white: of 16 bits and of floating point, what the image has."""
+    if image.dtype == torch.uint8:
+        return 0.0, 255.0
+    values = image.numpy()  # torch knows no smallest number of uint16
+    return float(values.min()), float(values.max())
+
+
+def _as_bytes(image: Tensor, darkest: float, brightest: float) -> Pixels:
+    """(1 or 3, h, w) as stored -> (h, w, 3)"""
+    pixels = image.expand(3, -1, -1).permute(1, 2, 0).numpy()
+    if pixels.dtype == np.uint8:
+        return pixels
+    shares = (pixels.astype(np.float32) - darkest) / max(brightest - darkest, 1e-12)
+    return (255 * shares).round().astype(np.uint8)
+
+
+@lru_cache(maxsize=4)
+def font(size: int) -> FreeTypeFont:
+    """The one that matplotlib brings along: it knows more alphabets than Pillow's own."""
+    from matplotlib import get_data_path
+    from PIL import ImageFont
+
+    return ImageFont.truetype(str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), size)
+
+
+def captioned(picture: Image, words: str, size: int = 13) -> Image:
+    """The picture with a line of text below it."""
+    from PIL import Image, ImageDraw
+
+    letters = font(size)
+    tall = Image.new("RGB", (picture.width, picture.height + round(1.7 * size)), "white")
+    tall.paste(picture)
+    place = (picture.width / 2, picture.height + 0.85 * size)
+    ImageDraw.Draw(tall).text(
+        place, fitting(words, letters, picture.width), "#101010", letters, "mm"
+    )
+    return tall
+
+
+def fitting(words: str, letters: FreeTypeFont, room: float) -> str:
+    """The words with their middle left out where they are too long."""
+    most = len(words)
+    while most > 3 and letters.getlength(short(words, most)) > room:
+        most -= 1
+    return short(words, most)
+
+
+def short(name: str, most: int = 20) -> str:
+    """A name with its middle left out where it is long: the ends are what tells names apart."""
+    if len(name) <= most:
+        return name
+    end = most // 3
+    return f"{name[: most - end - 1]}…{name[-end:]}"
+
+
+def save(drawn: Image, folder: Path, name: str, endings: tuple[str, str]) -> str:
+    """As JPEG, or where it is too large for that as PNG, by their endings; returns the file's name."""
+    file = f"{name}{endings[max(drawn.size) > JPEG_SIDE]}"
+    drawn.save(folder / file, quality=92, subsampling=0)
+    return file
+
+
+def save_data(values: dict[str, Any], folder: Path, name: str) -> None:
+    text = json.dumps(values, indent=2) + "\n"
+    (folder / f"{name}{DATA}").write_text(text, encoding="utf-8")
+
+
 def data_url(picture: Image, *, exact: bool = False) -> str:
     """The picture itself as an address: small ones exactly, large ones as WebP unless `exact`, or
     longer than WebP can be."""
     buffer = io.BytesIO()
-    exact = exact or not 64 < max(picture.size) <= LONGEST_WEBP
+    exact = exact or not 64 < max(picture.size) <= WEBP_SIDE
     picture.save(buffer, "PNG" if exact else "WEBP", **({} if exact else {"quality": 90}))
-    kind = "png" if exact else "webp"
-    return f"data:image/{kind};base64," + base64.b64encode(buffer.getvalue()).decode()
+    return _url("png" if exact else "webp", buffer)
+
+
+def smaller_url(url: str, least: int = 4000) -> str:
+    """A PNG's address as one of a WebP, unless it is small anyway."""
+    from PIL import Image
+
+    if len(url) < least:
+        return url
+    with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as picture:
+        return min(url, data_url(picture), key=len)
 
 
 def steps_url(values: Tensor) -> str:
@@ -44,7 +145,11 @@ def steps_url(values: Tensor) -> str:
     picture = Image.fromarray(values.cpu().numpy().astype(np.uint8))
     picture.putpalette([17 * (i // 3) for i in range(48)])
     picture.save(buffer, "PNG", bits=4, optimize=True)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return _url("png", buffer)
+
+
+def _url(kind: str, buffer: io.BytesIO) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def stretched(values: Tensor) -> Tensor:
@@ -54,10 +159,8 @@ def stretched(values: Tensor) -> Tensor:
 
 
 def principal_colours(tokens: Tensor, grid: tuple[int, int]) -> Tensor:
-    """(patches, d) -> (3, gh, gw) in 0..1: the three strongest directions as red, green, blue.
-
-    Patches that the model holds to be alike look alike.
-    """
+    """(patches, d) -> (3, gh, gw) in 0..1: the three strongest principal components as red, green,
+    blue. Patches with similar vectors look alike."""
     centred = (tokens - tokens.mean(dim=0)).float()
     rank = min(3, *centred.shape)
     u, s, _ = torch.linalg.svd(centred, full_matrices=False)

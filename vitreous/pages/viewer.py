@@ -7,122 +7,73 @@ tokens) takes less than 4 MB whatever the values are; where it would be more, he
 
 from __future__ import annotations
 
-import html
-import json
 from dataclasses import replace
-from importlib.resources import files
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitreous.explain.attention import Layer
-from vitreous.explain.explanation import Explanation
-from vitreous.models.model import Places
+from vitreous.explain.explanation import MapExplanation
 from vitreous.pages.pictures import as_picture, data_url, steps_url
-from vitreous.results import Classification
-from vitreous.tasks.detect.explanation import DetectionExplanation
+from vitreous.pages.template import render
 
 STEPS = 15
 BUDGET = 3_000_000
 """Bytes of attention before base64: half a byte for each value."""
 
 
-def page(
-    explanation: Explanation | DetectionExplanation,
-    positions: Tensor | None = None,
-    title: str = "",
-) -> str:
-    """The page for an explanation with its layers; `positions` (gh, gw, gh, gw)."""
-    layers, note = _within_budget(explanation.layers)
-    data = {
-        "picture": data_url(as_picture(explanation.image)),
-        "grid": explanation.grid,
-        "pixels": explanation.pixels,
-        "size": list(explanation.image.shape[1:]),
+def page(data: dict[str, Any], title: str) -> str:
+    """The page for an explanation; data: see `layer_data`."""
+    return render("viewer.html", title=title, data=data)
+
+
+def layer_data(found: Any) -> dict[str, Any]:
+    """What the page needs of every explanation: the image and the attention of `found.layers`.
+
+    What it may show besides has no value yet: the prefix tokens, the chosen place, maps, positions,
+    objects.
+    """
+    layers, note = _within_budget(found.layers)
+    return {
+        "picture": data_url(as_picture(found.image)),
+        "grid": found.grid,
+        "pixels": found.pixels,
+        "size": list(found.image.shape[1:]),
         "headName": "mean of all heads" if "averaged" in note else "the only one",
         "note": note,
-        "layers": [_layer(layer) for layer in layers],
-    }
-    if isinstance(explanation, DetectionExplanation):
-        data |= _of_objects(explanation) | {"note": note and f"Of the encoder: {note}"}
-    else:
-        assert layers, "explain(..., layers=True) keeps what the page needs"
-        data |= _of_classes(explanation, positions)
-    text = files("vitreous.pages").joinpath("viewer.html").read_text(encoding="utf-8")
-    # "</script>" inside the data would end it; "<" may be written otherwise in JSON
-    body = json.dumps(data).replace("<", "\\u003c")
-    title = html.escape(title or explanation.result.image)
-    return text.replace("__TITLE__", title).replace("__DATA__", body)
-
-
-def _of_classes(explanation: Explanation, positions: Tensor | None) -> dict[str, Any]:
-    """Rollout, class maps and positions."""
-    patches = explanation.grid[0] * explanation.grid[1]
-    if patches == 1 or patches**2 / 2 > BUDGET:
-        positions = None
-    asked = explanation.asked
-    whence = "" if asked is None else ", back from the pixel"
-    maps = {f"rollout over all layers{whence}": explanation.rollout}
-    maps |= {f"for the class {name}": values for name, values in explanation.class_maps.items()}
-    return {
-        "prefix": explanation.layers[0].places.prefix,
-        "prefixNames": explanation.prefix,
-        "answer": _answer(explanation),
-        "chosen": None if asked is None else _shares(asked.at, explanation.image),
-        "maps": {name: _short(values.flatten()) for name, values in maps.items()},
-        "positions": None if positions is None else _packed_positions(positions),
+        "layers": [packed(layer) for layer in layers],
+        "prefix": 0,
+        "prefixNames": (),
+        "chosen": None,
+        "maps": {},
+        "positions": None,
         "objects": None,
     }
 
 
-def _of_objects(explanation: DetectionExplanation) -> dict[str, Any]:
-    """The objects that were found, with the attention of their queries for each layer."""
-    result, looks = explanation.result, explanation.looks
-    counts = ", ".join(f"{count} {name}" for name, count in result.counts.items())
-    answer = f"Found: {counts}" if counts else f"Nothing is as sure as {result.threshold:g}"
-    if explanation.below and looks:
-        answer += ". The surest:"
-    places = Places(0, explanation.grid, explanation.pixels)
-    weights = [look.heads.flatten(2) for look in looks]  # (layers, heads, n) each
-    layers = torch.stack(weights, dim=2) if weights else ()
-    height, width = explanation.image.shape[1:]
-    return {
-        "prefix": 0,
-        "prefixNames": (),
-        "answer": answer,
-        "chosen": _shares(explanation.at, explanation.image),
-        "maps": {},
-        "positions": None,
-        "objects": {
-            "names": [mark.words for mark in explanation.marks()],
-            "boxes": [
-                [left / width, top / height, right / width, bottom / height]
-                for left, top, right, bottom in (mark.box for mark in explanation.marks())
-            ],
-            "layers": [_layer(Layer(i, "", each[None], places)) for i, each in enumerate(layers)],
-            "first": not explanation.chosen,
-        },
+def map_data(found: MapExplanation, positions: Tensor | None) -> dict[str, Any]:
+    """With rollout, class maps, and positions (gh, gw, gh, gw)."""
+    assert found.layers, "explain(..., layers=True) keeps what the page needs"
+    patches = found.grid[0] * found.grid[1]
+    if patches == 1 or patches**2 / 2 > BUDGET:
+        positions = None
+    maps = {"attention rollout": found.rollout}
+    maps |= {f"for the class {name}": values for name, values in found.class_maps.items()}
+    return layer_data(found) | {
+        "prefix": found.layers[0].places.prefix,
+        "prefixNames": found.prefix,
+        "maps": {name: _short(values.flatten()) for name, values in maps.items()},
+        "positions": None if positions is None else _packed_positions(positions),
     }
 
 
-def _answer(explanation: Explanation) -> str:
-    """What the model says, and how sure it is."""
-    result, asked = explanation.result, explanation.asked
-    if isinstance(result, Classification):
-        return f"{result.label}, {100 * result.score:.1f} % sure"
-    assert asked is not None
-    y, x = asked.pixel
-    name, sure = result.names[result.mask[y, x]], 100 * float(result.confidence[y, x])
-    return f"The pixel in row {y}, column {x} is {name}, {sure:.1f} % sure"
-
-
-def _shares(pixel: tuple[int, int], image: Tensor) -> list[float]:
-    """Where the middle of a pixel lies, from the top and from the left, as shares of the image."""
+def shares(pixel: tuple[int, int], image: Tensor) -> list[float]:
+    """Where the centre of a pixel lies, from the top and from the left, as shares of the image."""
     return [(place + 0.5) / side for place, side in zip(pixel, image.shape[1:], strict=True)]
 
 
-def _layer(layer: Layer) -> dict[str, Any]:
+def packed(layer: Layer) -> dict[str, Any]:
     """One layer for the page: a row of the picture for each head, window and query."""
     rows = layer.weights.transpose(0, 1).flatten(0, 2)  # (heads · windows · n, n)
     windows = layer.places.windows

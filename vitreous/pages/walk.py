@@ -6,8 +6,7 @@ drawing of the model says.
 
 from __future__ import annotations
 
-import html
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,11 +16,10 @@ from vitreous.explain.attention import Layer
 from vitreous.layers.tap import tap
 from vitreous.models.model import Places
 from vitreous.models.summary import spelled
-from vitreous.pages.charts import swatch
-from vitreous.pages.draw import coloured, colours_of
-from vitreous.pages.pictures import as_picture, data_url, principal_colours, stretched
-from vitreous.pages.style import STYLE
-from vitreous.predict import Predictor, View
+from vitreous.pages.content import Picture, Table
+from vitreous.pages.pictures import Pixels, as_picture, data_url, principal_colours, stretched
+from vitreous.pages.template import render
+from vitreous.predict import Predictor
 
 WORDS = {
     "image": "The image as the model sees it: resized, cut, and normalised by mean and std.",
@@ -68,9 +66,19 @@ class Stop:
     """Whether there are words in the pictures, which are to be read."""
 
 
+Draw = Callable[[Tensor], Tensor]
+"""What a stage has for one image -> (3, h, w) in 0..1"""
+
+
 @torch.no_grad()
-def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
-    """The stages for one normalised image (c, h, w), and the logits (classes,)."""
+def walk(
+    predictor: Predictor, values: Tensor, last: Mapping[str, Draw] | None = None
+) -> tuple[list[Stop], Tensor]:
+    """The stages for one normalised image (c, h, w), and the output.
+
+    `last`: how to draw stages that are not like those of every encoder.
+    """
+    last = last or {}
     model = predictor.model
     batch = values[None].to(predictor.device)
     stops: list[Stop] = []
@@ -99,8 +107,8 @@ def walk(predictor: Predictor, values: Tensor) -> tuple[list[Stop], Tensor]:
         if unchanged or (inner and _is_aside(full, inner)):
             return  # a stage that this model does not have
         before[:] = [tensor]
-        if full in ("decoder", "upsample"):
-            pictures = [_best(tensor[0].cpu(), predictor)]
+        if full in last:
+            pictures = [last[full](tensor[0].cpu())]
         else:
             pictures = _pictures(tensor.detach()[0].cpu(), name)
         if full in attended:
@@ -128,13 +136,6 @@ def _is_aside(name: str, inner: str) -> bool:
     that it does not have."""
     rest = name.removeprefix(inner)
     return name != rest and (rest in ("pool", "pooled_norm", "head") or rest.isdecimal())
-
-
-def _best(scores: Tensor, predictor: Predictor) -> Tensor:
-    """(classes, h, w) -> (3, h, w) in 0..1: the colour of the best class of each place."""
-    colours = colours_of(predictor.task.labels.external)
-    picture = coloured(scores.argmax(dim=0).numpy(), colours)
-    return torch.from_numpy(picture).permute(2, 0, 1) / 255
 
 
 def _words(name: str) -> str:
@@ -166,75 +167,22 @@ def _pictures(tensor: Tensor, name: str) -> list[Tensor]:
     return [stretched(tensor.reshape(1, 1, -1))]
 
 
-def _size(picture: Tensor, stop: Stop) -> str:
-    """A vector is a strip, everything else has its proportions."""
-    if stop.large:
-        return 'class="fine" width="480" style="grid-column:1/-1"'
-    return 'width="400" height="24"' if picture.shape[:2] == (1, 1) else 'width="200"'
+def as_tensor(pixels: Pixels) -> Tensor:
+    """(h, w, 3) of 8 bits -> (3, h, w) in 0..1"""
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1) / 255
 
 
-def walk_page(predictor: Predictor, view: View, title: str) -> str:
-    """The walk as a page for students."""
-    stops, output = walk(predictor, view.values)
-    if output.ndim == 1:
-        answer = _chances(output, predictor)
-    else:
-        answer = _areas(output[:, : view.inside[0], : view.inside[1]], predictor)
-    return page(predictor, stops, answer, title)
-
-
-def page(predictor: Predictor, stops: Sequence[Stop], answer: str, title: str) -> str:
-    """The stages one below the other, and last the rows of a table: what comes out."""
-    sections = []
-    for number, stop in enumerate(stops):
-        shape = " × ".join(map(str, stop.shape))
-        shown = "".join(
-            f'<img src="{data_url(as_picture(picture))}" {_size(picture, stop)} alt="{stop.name}">'
-            for picture in stop.pictures
-        )
-        sections.append(
-            f"<h2>{number}. {html.escape(stop.name)} <span class=soft>{shape}</span></h2>"
-            f'<p>{html.escape(stop.words)}</p><div class="shots wide">{shown}</div>'
-        )
-    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width,initial-scale=1">
-<title>{html.escape(title)}</title><style>{STYLE}</style></head><body><main>
-<p class="soft">The walk of one image through {html.escape(predictor.model.name)}</p>
-<h1>{html.escape(title)}</h1>{"".join(sections)}
-<div class="wide"><table>{answer}</table></div></main></body></html>
-"""
-
-
-def _chances(logits: Tensor, predictor: Predictor) -> str:
-    """The likeliest classes of an image: logits (classes,)."""
-    chances = logits.float().softmax(dim=0)
-    best = chances.topk(min(10, len(chances)))
-    rows = "".join(
-        f"<tr><td>{html.escape(predictor.labels[i])}</td><td class=num>{logits[i]:.2f}</td>"
-        f"<td class=num>{100 * p:.1f} %</td>"
-        f'<td><meter min="0" max="1" value="{p:.4f}"></meter></td></tr>'
-        for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    )
-    return (
-        "<tr><th>class</th><th class=num>logit</th><th class=num>probability</th>\n"
-        f"<th></th></tr>{rows}"
+def page(stops: Sequence[Stop], table: Table, title: str) -> str:
+    """The stages one below the other, and last what comes out."""
+    return render(
+        "walk.html", stops=[(stop, _drawn(stop)) for stop in stops], table=table, title=title
     )
 
 
-def _areas(logits: Tensor, predictor: Predictor) -> str:
-    """The classes of an image's pixels, the largest first: logits (classes, h, w)."""
-    sure, said = logits.float().softmax(dim=0).max(dim=0)
-    areas = said.flatten().bincount(minlength=len(logits)) / said.numel()
-    colours = colours_of(predictor.task.labels.external)
-    rows = "".join(
-        f"<tr><td>{swatch(colours[i])}{html.escape(predictor.labels[i])}</td>"
-        f"<td class=num>{100 * areas[i]:.1f} %</td>"
-        f"<td class=num>{100 * sure[said == i].mean():.1f} %</td>"
-        f'<td><meter min="0" max="1" value="{areas[i]:.4f}"></meter></td></tr>'
-        for i in areas.argsort(descending=True, stable=True).tolist()
-        if areas[i] > 0
-    )
-    return (
-        "<tr><th>class</th><th class=num>area</th><th class=num>how sure</th>\n"
-        f"<th></th></tr>{rows}"
-    )
+def _drawn(stop: Stop) -> list[tuple[Picture, str]]:
+    """Each picture, and how it is shown: a vector is a strip, pictures with words are large."""
+    shown = []
+    for picture in stop.pictures:
+        kind = "large" if stop.large else "strip" if picture.shape[:2] == (1, 1) else "map"
+        shown.append((Picture(data_url(as_picture(picture)), stop.name, not stop.large), kind))
+    return shown

@@ -5,22 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
 
-from vitreous.pages.charts import short
-from vitreous.pages.draw import (
-    DATA,
-    JPEG_SIDE,
-    Colour,
-    colours_of,
-    font,
-    in_bands,
-    save,
-    save_data,
-)
+from vitreous.pages.colours import Colour, colours_of
+from vitreous.pages.maps import Corners, Mark
+from vitreous.pages.pictures import DATA, JPEG_SIDE, fitting, font, in_bands, save, save_data
 from vitreous.results import DetectedObject, Detection
 
 if TYPE_CHECKING:
@@ -28,10 +20,8 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont
 
-Corners = tuple[float, float, float, float]
-"""left, top, right, bottom; right and bottom are just outside"""
 Place = tuple[int, int, int, int]
-"""The same in pixels of a picture, and right and bottom are the last ones inside."""
+"""Corners in pixels of a picture, but right and bottom are the last ones inside."""
 
 PICTURES = ("-boxes.jpg", "-boxes.png")
 ENDINGS = (*PICTURES, DATA)
@@ -41,16 +31,6 @@ LONG, SHORT = 512, 64
 made smaller than they can be read."""
 SMALLEST = 11
 """Height of letters that can still be read."""
-
-
-class Mark(NamedTuple):
-    """One box to draw."""
-
-    box: Corners
-    """In pixels of the image."""
-    words: str
-    colour: Colour
-    dashed: bool = False
 
 
 def marks_of(result: Detection) -> list[Mark]:
@@ -163,7 +143,7 @@ def _label(
     that are there already; where they are, back."""
     picture = drawing.im.size
     pad = round(0.3 * letters.size)
-    words = _fitting(mark.words, letters, picture[0] - 2 * pad)
+    words = fitting(mark.words, letters, picture[0] - 2 * pad)
     wide, tall = math.ceil(letters.getlength(words)) + 2 * pad, round(1.4 * letters.size)
     ways = [
         (x, y, x + wide, y + tall)
@@ -195,14 +175,6 @@ def _meet(a: Corners, b: Corners) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _fitting(words: str, letters: FreeTypeFont, room: float) -> str:
-    """With their middle left out where they are too long."""
-    most = len(words)
-    while most > 3 and letters.getlength(short(words, most)) > room:
-        most -= 1
-    return short(words, most)
-
-
 def _ink_on(colour: Colour) -> str:
     red, green, blue = colour
     return "#000000" if 77 * red + 150 * green + 29 * blue > 128 * 256 else "#ffffff"
@@ -212,5 +184,5 @@ def write(result: Detection, image: Tensor, folder: Path, name: str) -> None:
     """The image with its boxes, and what was found; `image` as it is stored."""
     folder.mkdir(parents=True, exist_ok=True)
     file = save(boxed(image, marks_of(result)), folder, name, PICTURES)
-    told = result.to_dict() | {"threshold": result.threshold, "picture": file}
-    save_data(told, folder, name)
+    record = result.to_dict() | {"threshold": result.threshold, "picture": file}
+    save_data(record, folder, name)

@@ -15,12 +15,10 @@ import torch
 from torch import Tensor
 
 from vitreous.explain.attention import Layer, map_places, pixel_reader, showing
-from vitreous.explain.patched import Seen
-from vitreous.explain.query import Pixel, check_inside
-from vitreous.pages.draw import colours_of
+from vitreous.explain.explanation import Explanation
+from vitreous.explain.query import Pixel, attended, check_inside
 from vitreous.predict import Predictor, Prepared
 from vitreous.results import DetectedObject, Detection
-from vitreous.tasks.detect.draw import Mark, mark_of, moved
 
 MOST = 10
 """Objects of an image that are explained."""
@@ -57,7 +55,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class DetectionExplanation(Seen):
+class DetectionExplanation(Explanation):
     """What a detector did with an image: for each object where its query looks, and for one pixel
     what its place in the encoder attends to."""
 
@@ -78,14 +76,8 @@ class DetectionExplanation(Seen):
     layers: list[Layer] = field(default_factory=list)
     """All attention of the encoder, where it was asked for."""
 
-    def marks(self) -> list[Mark]:
-        """Boxes and words of `looks`, for what the model sees."""
-        colours = dict(zip(self.result.names, colours_of(self.result.ids), strict=True))
-        marks = [mark_of(look.found, colours) for look in self.looks]
-        return moved(marks, self.result.size, self.image.shape[1:])
-
     def to_dict(self) -> dict[str, Any]:
-        """For programs: everything as lists, without the picture."""
+        """Plain data for JSON: everything as lists, without the picture."""
         return {
             **super().to_dict(),
             "threshold": self.result.threshold,
@@ -123,9 +115,7 @@ def explain_objects(
     looks: list[Tensor] = []
 
     def see_encoder(layer: Layer) -> None:
-        askers = read(layer)[None]
-        attended = [layer.attended(head, askers)[0] for head in layer.weights.unbind(1)]
-        rows.append(layer.on_grid(torch.stack(attended)).cpu())
+        rows.append(attended(layer, read))
         if layers:
             weights = layer.weights
             weights = weights.mean(dim=1, keepdim=True) if weights.numel() > MANY else weights

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,10 +9,10 @@ from torch import Tensor
 from vitreous.explain.attention import Layer, map_places, showing
 from vitreous.layers.tap import tap
 from vitreous.models.summary import spelled
-from vitreous.pages.charts import swatch
-from vitreous.pages.draw import colours_of
+from vitreous.pages.colours import colours_of
+from vitreous.pages.content import Cell, Table, percent
 from vitreous.pages.pictures import principal_colours, stretched
-from vitreous.pages.walk import Stop, cut_up, page
+from vitreous.pages.walk import Stop, as_tensor, cut_up
 from vitreous.predict import Predictor, Prepared, View
 from vitreous.results import Detection
 from vitreous.tasks.detect.draw import boxed, marks_of, moved
@@ -93,30 +91,22 @@ def walk(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:
 def _found(image: Tensor, result: Detection) -> Tensor:
     """(3, h, w) in 0..1: the image as the model sees it, with the boxes."""
     marks = moved(marks_of(result), result.size, image.shape[1:])
-    picture = boxed((image * 255).round().to(torch.uint8), marks)
-    return torch.from_numpy(np.asarray(picture).copy()).permute(2, 0, 1) / 255
+    return as_tensor(np.asarray(boxed((image * 255).round().to(torch.uint8), marks)))
 
 
-def walk_page(predictor: Predictor, view: View, title: str) -> str:
-    """The walk as a page for students."""
-    stops, result = walk(predictor, view)
-    return page(predictor, stops, objects_table(result), title)
-
-
-def objects_table(result: Detection) -> str:
-    """What was found, the surest first; or, where that is nothing, what comes next to it."""
+def objects_table(result: Detection) -> Table:
+    """What was found, the highest score first; or, where that is nothing, what comes next."""
     found = result.objects or result.above(0.0).objects[:SUREST]
     colours = dict(zip(result.names, colours_of(result.ids), strict=True))
-    rows = "".join(
-        f"<tr><td>{swatch(colours[each.label])}{html.escape(each.label)}</td>"
-        f"<td class=num>{100 * each.score:.1f} %</td>"
-        + "".join(f"<td class=num>{edge:.1f}</td>" for edge in each.box)
-        + f"<td class=num>{each.query}</td></tr>"
+    rows = [
+        (
+            Cell(each.label, colours[each.label]),
+            Cell(percent(each.score), bar=each.score),
+            *(Cell(f"{edge:.1f}") for edge in each.box),
+            Cell(f"{each.query}"),
+        )
         for each in found
-    )
-    edges = "".join(f"<th class=num>{edge}</th>" for edge in ("left", "top", "right", "bottom"))
-    less = "" if result.objects else f", all less than {100 * result.threshold:g} %"
-    return (
-        f"<tr><th>object</th><th class=num>how sure{less}</th>{edges}"
-        f"<th class=num>query</th></tr>{rows}"
-    )
+    ]
+    below = "" if result.objects else f", all below {100 * result.threshold:g} %"
+    edges = ("left>", "top>", "right>", "bottom>")
+    return Table(("object", f"score{below}>", *edges, "query>"), rows)

@@ -1,0 +1,50 @@
+"""What `vitreous explain` writes: figures and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vitreous.explain.parameters import position_similarity
+from vitreous.explain.query import Pixel
+from vitreous.pages import viewer, walk
+from vitreous.pages.figure import save
+from vitreous.pages.inside import model_figures
+from vitreous.predict import Predictor
+from vitreous.tasks import show_of
+
+DISTANCE_IMAGES = 128
+"""ViT's appendix D.7 averages over as many."""
+
+
+def write_model(predictor: Predictor, images: Sequence[Any], out: Path) -> list[Path]:
+    """What belongs to the model: positions, filters, and attention distances over the images."""
+    values = [predictor.view(*predictor.read(image)).values for image in images[:DISTANCE_IMAGES]]
+    drawn = model_figures(predictor, values)
+    return [save(figure, out / f"{name}.png") for name, figure in drawn.items()]
+
+
+def write_image(
+    predictor: Predictor,
+    image: Any,
+    folder: Path,
+    classes: Sequence[str] | int = 3,
+    pixel: Pixel | None = None,
+) -> list[Path]:
+    """What belongs to an image: attention per head, maps, the interactive page and the walk."""
+    show = show_of(predictor.task.name)
+    found = show.explain(predictor, image, classes, pixel=pixel, layers=True)
+    drawn = show.explanation_figures(found)
+    written = [save(figure, folder / f"{name}.png") for name, figure in drawn.items()]
+    name = Path(found.result.image).name
+    data = show.viewer_data(found, position_similarity(predictor.model))
+    stops, table = show.walk(predictor, predictor.view(*predictor.read(image), pixel))
+    pages = {
+        "look.html": viewer.page(data, f"{name}: what {predictor.model.name} looks at"),
+        "walk.html": walk.page(stops, table, f"{name}: the walk through {predictor.model.name}"),
+    }
+    for file, text in pages.items():
+        (folder / file).write_text(text, encoding="utf-8")
+        written.append(folder / file)
+    return written

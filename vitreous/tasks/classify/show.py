@@ -1,0 +1,132 @@
+"""How classifications are printed, reported and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from vitreous.data.loader import Batch
+from vitreous.explain.explanation import MapExplanation
+from vitreous.labels import LabelMap
+from vitreous.pages import charts
+from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent, picture
+from vitreous.pages.figure import svg
+from vitreous.pages.pictures import as_picture
+from vitreous.predict import Predictor
+from vitreous.results import Classification
+from vitreous.tasks.show import Show, TaskReport, Worst
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ERRORS = 24
+"""Errors in the report."""
+
+
+class ClassifyReport(TaskReport):
+    """Confusion matrix, calibration, and the errors in which the model is most confident."""
+
+    curves = {"accuracy": "accuracy"}  # noqa: RUF012
+
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__(predictor)
+        self.errors = Worst[Example](ERRORS)
+
+    def see(self, batch: Batch, output: Any, targets: Any) -> None:
+        """output (b, classes), targets (b,)"""
+        confidence, predicted = output.float().softmax(dim=1).max(dim=1)
+        for i in (predicted != targets).nonzero().flatten().tolist():
+            sure = confidence[i].item()
+            if self.errors.wants(-sure):
+                self.errors.add(-sure, self._error(batch, i, predicted[i], targets[i], sure))
+
+    def _error(
+        self, batch: Batch, i: int, predicted: Tensor, target: Tensor, confidence: float
+    ) -> Example:
+        names = self.predictor.labels
+        image = as_picture(self.predictor.preprocess.restore(batch.images[i]))
+        image.thumbnail((224, 224))
+        caption = f"{names[predicted]}, {percent(confidence, 0)}"
+        return Example(
+            [picture(image, "input")], batch.ids[i], caption, f"ground truth: {names[target]}"
+        )
+
+    def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
+        return {
+            "accuracy": percent(result["accuracy"], 2),
+            "balanced accuracy": percent(result["balanced_accuracy"], 2),
+            "F1, mean of classes": f"{result['f1']:.3f}",
+            "calibration error": percent(result["calibration_error"]),
+        }
+
+    def sections(self, result: Mapping[str, Any]) -> list[Section]:
+        columns = {"samples": "images", "precision": "precision", "recall": "recall", "f1": "F1"}
+        matrix = charts.confusion_matrix(list(result["classes"]), result["confusion"])
+        diagram = charts.reliability_diagram(result["calibration"], result["calibration_error"])
+        return [
+            Section("Confusion matrix", figures=[(svg(matrix), "")], half=True),
+            Section("Reliability diagram (calibration)", figures=[(svg(diagram), "")], half=True),
+            Section(
+                "Most confident errors",
+                "The prediction with its confidence, and the ground truth.",
+                examples=self.errors.found,
+            ),
+            Section(
+                "Classes, the hardest first", table=class_table(result["classes"], columns, "f1")
+            ),
+        ]
+
+
+class ClassifyShow(Show):
+    headings = ("label", "score>", "then")
+
+    def row(self, result: Classification, top: int) -> tuple[str, ...]:
+        best, *others = result.top(top)
+        rest = ", ".join(f"{name} {score:.3f}" for name, score in others)
+        return best[0], f"{best[1]:.3f}", rest
+
+    def record(self, result: Classification, top: int) -> dict[str, Any]:
+        return result.to_dict(top)
+
+    def targets(self, batch: Batch) -> Sequence[Any]:
+        """Of each image two classes, and the share of the first."""
+        return list(zip(*(column.tolist() for column in batch.targets), strict=True))
+
+    def target_text(self, target: Any, labels: LabelMap) -> str:
+        first, second, share = target
+        if share == 1 or first == second:
+            return labels.names[first]
+        return f"{percent(share, 0)} {labels.names[first]}, {labels.names[second]}"
+
+    def report(self, predictor: Predictor) -> ClassifyReport:
+        return ClassifyReport(predictor)
+
+    def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
+        return {
+            "classes": charts.class_scores(result["classes"], "f1", "F1"),
+            "confusion": charts.confusion_matrix(list(result["classes"]), result["confusion"]),
+            "calibration": charts.reliability_diagram(
+                result["calibration"], result["calibration_error"]
+            ),
+        }
+
+    def answer(self, found: MapExplanation) -> str:
+        return f"{found.result.label}, {percent(found.result.score)} confidence"
+
+    def output_table(self, output: Tensor, predictor: Predictor) -> Table:
+        """output (classes,)"""
+        best = output.float().softmax(dim=0).topk(min(10, len(output)))
+        rows = [
+            (
+                Cell(predictor.labels[i]),
+                Cell(f"{output[i]:.2f}"),
+                Cell(percent(p), bar=p),
+            )
+            for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+        return Table(("class", "logit>", "probability>"), rows)
+
+
+SHOW = ClassifyShow()

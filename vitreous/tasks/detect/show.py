@@ -1,0 +1,187 @@
+"""How detections are printed, drawn, reported and explained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vitreous.data.decode.images import shown
+from vitreous.explain.attention import Layer
+from vitreous.explain.query import Pixel
+from vitreous.labels import LabelMap
+from vitreous.models.model import Places
+from vitreous.pages import charts, maps, viewer
+from vitreous.pages.colours import colours_of
+from vitreous.pages.content import Table
+from vitreous.pages.maps import Mark
+from vitreous.pages.walk import Stop
+from vitreous.predict import Predictor, View
+from vitreous.results import Detection
+from vitreous.tasks.detect import draw, walk
+from vitreous.tasks.detect.boxes import to_pixels
+from vitreous.tasks.detect.coco_results import writing
+from vitreous.tasks.detect.draw import boxed, enlargement, mark_of, moved
+from vitreous.tasks.detect.explanation import DetectionExplanation, explain_objects
+from vitreous.tasks.detect.report import DetectReport
+from vitreous.tasks.show import Show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from PIL.Image import Image
+
+RESULTS = "results"
+"""The COCO file of results for all images is called so, with .json."""
+
+
+class DetectShow(Show):
+    headings = ("size", "objects>", "detections")
+    has_threshold = True
+    endings = draw.ENDINGS
+    reserved = (RESULTS,)
+    batch_layout = (4, 480)  # names must leave room to see what they name
+    question = "where the queries look"
+    takes_pixel = True
+
+    def row(self, result: Detection, top: int) -> tuple[str, ...]:
+        """Of an image without detections, what is nearest: the threshold may be too high."""
+        shown = [f"{found.label} {found.score:.2f}" for found in result.objects[:top]]
+        if len(result.objects) > top:
+            shown.append("…")
+        if not shown:
+            best = result.names[result.classes[0]]
+            shown = [f"none of {result.threshold:g} or more; {best} {result.scores[0]:.2f} is next"]
+        height, width = result.size
+        return f"{height}x{width}", str(len(result.objects)), ", ".join(shown)
+
+    def write(self, result: Detection, image: Tensor, folder: Path, name: str) -> None:
+        draw.write(result, image, folder, name)
+
+    @contextmanager
+    def collecting(
+        self, out: Path, paths: Sequence[str]
+    ) -> Iterator[Callable[[Detection, str], None]]:
+        """Every box, whatever its score, as a COCO file of results."""
+        ids = image_ids(paths)
+        with writing(out / f"{RESULTS}.json", f"--out {out}") as file:
+
+            def add(result: Detection, path: str) -> None:
+                if path in ids:  # an image may be named twice
+                    file.add(result.to_coco(ids.pop(path)))
+
+            yield add
+
+    def draw_target(self, image: Tensor, target: Any, labels: LabelMap, side: int) -> Image:
+        """Normalised cxcywh boxes with their names."""
+        height, width = image.shape[1:]
+        colours = colours_of(labels.external)
+        boxes, classes = to_pixels(target["boxes"], (height, width)), target["labels"]
+        marks = [
+            Mark(tuple(box), labels.names[label], colours[label])
+            for box, label in zip(boxes.tolist(), classes.tolist(), strict=True)
+        ]
+        drawn = max(height, width) * enlargement(height, width)
+        return boxed(image, marks, letters=max(drawn / side, 1))  # it will be made smaller again
+
+    def report(self, predictor: Predictor) -> DetectReport:
+        return DetectReport(predictor)
+
+    def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
+        return {
+            "classes": charts.class_scores(result["classes"], "ap", "average precision"),
+            "precision": charts.precision_recall(result["curves"]),
+        }
+
+    def explain(
+        self,
+        predictor: Predictor,
+        image: Any,
+        classes: Sequence[str] | int = 3,
+        *,
+        pixel: Pixel | None = None,
+        layers: bool = False,
+    ) -> DetectionExplanation:
+        self.check_query(predictor, classes, pixel)
+        names = None if isinstance(classes, int) else classes
+        return explain_objects(predictor, image, names, pixel=pixel, layers=layers)
+
+    def map_figure(self, found: DetectionExplanation) -> Figure:
+        looks = [look.map for look in found.looks]
+        title = f"all scores below {found.result.threshold:g}" if found.below else "detections"
+        return maps.object_maps(found.image, marks_in(found), looks, found.pixels, title)
+
+    def explanation_figures(self, found: DetectionExplanation) -> dict[str, Figure]:
+        """Where queries look, in the last layer, by layer and by head; and what the places of the
+        encoder attend to, seen from one pixel."""
+        image, marks, pixels = found.image, marks_in(found), found.pixels
+        layers = [look.layers for look in found.looks]
+        heads = [look.heads[-1] for look in found.looks]
+        drawn = {
+            "objects": self.map_figure(found),
+            "layers": maps.object_rows(image, marks, layers, pixels, "layer"),
+            "heads": maps.object_rows(image, marks, heads, pixels, "head"),
+        }
+        if found.attention:
+            means = {f"layer {i + 1}": each.mean(dim=0) for i, each in enumerate(found.attention)}
+            drawn["pixel"] = maps.overlays(image, means, pixels, mark=found.at, marked=len(means))
+        return drawn
+
+    def answer(self, found: DetectionExplanation) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in found.result.counts.items())
+        if counts:
+            return f"Found: {counts}"
+        highest = ". The highest:" if found.looks else ""
+        return f"No score reaches {found.result.threshold:g}{highest}"
+
+    def viewer_data(self, found: DetectionExplanation, positions: Tensor | None) -> dict[str, Any]:
+        """The objects that were found, with the attention of their queries for each layer."""
+        data = viewer.layer_data(found)
+        places = Places(0, found.grid, found.pixels)
+        weights = [look.heads.flatten(2) for look in found.looks]  # (layers, heads, n) each
+        layers = torch.stack(weights, dim=2) if weights else ()
+        height, width = found.image.shape[1:]
+        marks = marks_in(found)
+        objects = {
+            "names": [mark.words for mark in marks],
+            "boxes": [
+                [left / width, top / height, right / width, bottom / height]
+                for left, top, right, bottom in (mark.box for mark in marks)
+            ],
+            "layers": [
+                viewer.packed(Layer(i, "", each[None], places)) for i, each in enumerate(layers)
+            ],
+            "first": not found.chosen,
+        }
+        return data | {
+            "note": data["note"] and f"Of the encoder: {data['note']}",
+            "answer": self.answer(found),
+            "chosen": viewer.shares(found.at, found.image),
+            "objects": objects,
+        }
+
+    def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
+        stops, result = walk.walk(predictor, view)
+        return stops, walk.objects_table(result)
+
+
+def marks_in(found: DetectionExplanation) -> list[Mark]:
+    """Boxes and words of the explained objects, in what the model sees."""
+    result = found.result
+    colours = dict(zip(result.names, colours_of(result.ids), strict=True))
+    marks = [mark_of(look.found, colours) for look in found.looks]
+    return moved(marks, result.size, found.image.shape[1:])
+
+
+def image_ids(paths: Sequence[str]) -> dict[str, str]:
+    """What a file of results calls each image: its file's name, or all of its path where another
+    image has that name."""
+    files = Counter(Path(path).name for path in set(paths))
+    return {path: shown(path if files[Path(path).name] > 1 else Path(path).name) for path in paths}
+
+
+SHOW = DetectShow()

@@ -1,0 +1,216 @@
+"""How segmentations are printed, drawn, reported and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitreous.data.loader import Batch
+from vitreous.explain.query import Pixel
+from vitreous.labels import IGNORED, LabelMap
+from vitreous.pages import charts, maps, viewer, walk
+from vitreous.pages.colours import Colour, colours_of
+from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent, picture
+from vitreous.pages.figure import svg
+from vitreous.pages.pictures import as_picture, in_bands
+from vitreous.pages.walk import Stop
+from vitreous.predict import Predictor, View
+from vitreous.results import Segmentation
+from vitreous.tasks.segment import draw
+from vitreous.tasks.segment.draw import blended, coloured
+from vitreous.tasks.segment.explanation import PixelExplanation, PixelQuery
+from vitreous.tasks.segment.task import confusion
+from vitreous.tasks.segment.truth import resized_mask
+from vitreous.tasks.show import Show, TaskReport, Worst
+from vitreous.tasks.task import ratio
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from PIL.Image import Image
+
+WORST = 12
+"""Images in the report."""
+SIDE = 400
+"""Pixels that the longer side of a picture has at most."""
+NOTE = """IoU: intersection over union of a class's pixels and the predicted ones. Accuracy: the
+share of the class's pixels that is found. Precision: the share of the predicted pixels that is
+right. A class that is nowhere has none of them."""
+
+
+class SegmentReport(TaskReport):
+    """Confusion of pixels, and the images with the smallest mean IoU of their own."""
+
+    curves = {"miou": "mean IoU"}  # noqa: RUF012
+
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__(predictor)
+        self.worst = Worst[tuple[Example, set[int]]](WORST)
+        labels = predictor.task.labels
+        self.colours = dict(zip(labels.names, colours_of(labels.external), strict=True))
+
+    def see(self, batch: Batch, output: Any, targets: Any) -> None:
+        """output `Answer`s, targets masks (h, w), both at the images' own sizes."""
+        for i, (answer, mask) in enumerate(zip(output, targets, strict=True)):
+            miou = image_miou(answer.classes, mask, len(self.predictor.labels))
+            if miou is not None and self.worst.wants(miou):
+                self.worst.add(miou, self._example(batch, i, answer.classes, mask, miou))
+
+    def _example(
+        self, batch: Batch, i: int, classes: Tensor, mask: Tensor, miou: float
+    ) -> tuple[Example, set[int]]:
+        """An image on the page, and the classes that its pictures show."""
+        from PIL import Image
+
+        factor = min(SIDE / max(mask.shape), 1.0)
+        size = (max(round(mask.shape[0] * factor), 1), max(round(mask.shape[1] * factor), 1))
+        image = F.interpolate(batch.images[i][None], size, mode="bilinear", antialias=True)[0]
+        shown: set[int] = set()
+        pictures = [picture(as_picture(self.predictor.preprocess.restore(image)), "input")]
+        for each, name in ((mask, "ground truth"), (classes, "prediction")):
+            small = resized_mask(each, size)
+            shown |= set(small.unique().tolist())
+            drawn = Image.fromarray(coloured(small.numpy(), list(self.colours.values())))
+            pictures.append(picture(drawn, name, exact=True))
+        return Example(pictures, batch.ids[i], f"mean IoU {miou:.3f}"), shown
+
+    def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
+        return {
+            "mean IoU": percent(result["miou"], 2),
+            "pixel accuracy": percent(result["pixel_accuracy"], 2),
+            "mean accuracy": percent(result["mean_accuracy"], 2),
+        }
+
+    def sections(self, result: Mapping[str, Any]) -> list[Section]:
+        keys = ("pixels", "iou", "accuracy", "precision")
+        columns = dict(zip(keys, ("pixels", "IoU", "accuracy", "precision"), strict=True))
+        table = class_table(result["classes"], columns, "iou", self.colours)
+        matrix = charts.confusion_matrix(list(result["classes"]), result["confusion"])
+        shown = set[int]().union(*(classes for _, classes in self.worst.found))
+        legend: dict[str, Colour | None] = {
+            name: colour for i, (name, colour) in enumerate(self.colours.items()) if i in shown
+        }
+        if IGNORED in shown:
+            legend["ignored"] = None
+        return [
+            Section("Confusion matrix", figures=[(svg(matrix), "")], half=True),
+            Section("Classes, the hardest first", NOTE, table=table, half=True),
+            Section(
+                "Worst images",
+                "By their own mean IoU: the input, the ground truth, the prediction.",
+                legend=legend,
+                examples=[example for example, _ in self.worst.found],
+            ),
+        ]
+
+
+def image_miou(classes: Tensor, mask: Tensor, count: int) -> float | None:
+    """Of one image: over the classes in it or predicted; None where all is ignored."""
+    table = confusion(classes, mask, count).double()
+    if not table.any():
+        return None
+    true, either = table.diagonal(), table.sum(dim=0) + table.sum(dim=1) - table.diagonal()
+    return ratio(true, either)[either > 0].mean().item()
+
+
+class SegmentShow(Show):
+    headings = ("size", "largest", "share>", "then")
+    endings = draw.ENDINGS
+    takes_pixel = True
+
+    def row(self, result: Segmentation, top: int) -> tuple[str, ...]:
+        height, width = result.mask.shape
+        best, *others = list(result.areas.items())[:top]
+        rest = ", ".join(f"{name} {percent(share)}" for name, share in others)
+        return f"{height}x{width}", best[0], percent(best[1]), rest
+
+    def write(self, result: Segmentation, image: Tensor, folder: Path, name: str) -> None:
+        draw.write(result, image, folder, name)
+
+    def draw_target(self, image: Tensor, target: Any, labels: LabelMap, side: int) -> Image:
+        from PIL import Image
+
+        pixels = np.concatenate([pixels for _, pixels in in_bands(image)])
+        return Image.fromarray(
+            blended(pixels, coloured(target.numpy(), colours_of(labels.external)))
+        )
+
+    def report(self, predictor: Predictor) -> SegmentReport:
+        return SegmentReport(predictor)
+
+    def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
+        return {
+            "classes": charts.class_scores(result["classes"], "iou", "intersection over union"),
+            "confusion": charts.confusion_matrix(list(result["classes"]), result["confusion"]),
+        }
+
+    def query(self, predictor: Predictor, image: Any, pixel: Pixel | None) -> PixelQuery:
+        return PixelQuery(predictor, *predictor.read(image), pixel)
+
+    def maps(self, found: PixelExplanation) -> dict[str, Tensor]:
+        maps = super().maps(found)
+        return {"rollout, from the marked pixel": maps.pop("rollout"), **maps}
+
+    def map_figure(self, found: PixelExplanation) -> Figure:
+        """The prediction beside them."""
+        drawn = self.maps(found)
+        marked = len(drawn) if found.chosen else 1  # the others are for all pixels of their class
+        overlay = predicted_overlay(found)
+        return maps.overlays(found.image, drawn, found.pixels, overlay, found.at, marked)
+
+    def explanation_figures(self, found: PixelExplanation) -> dict[str, Figure]:
+        heads = maps.head_attention(found.image, found.attention, found.at)
+        return {"maps": self.map_figure(found), "heads": heads}
+
+    def answer(self, found: PixelExplanation) -> str:
+        y, x = found.pixel
+        result = found.result
+        name, sure = result.names[result.mask[y, x]], float(result.confidence[y, x])
+        return f"The pixel in row {y}, column {x} is {name}, {percent(sure)} confidence"
+
+    def viewer_data(self, found: PixelExplanation, positions: Tensor | None) -> dict[str, Any]:
+        chosen = viewer.shares(found.at, found.image)
+        return super().viewer_data(found, positions) | {"chosen": chosen}
+
+    def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
+        colours = colours_of(predictor.task.labels.external)
+
+        def drawn(scores: Tensor) -> Tensor:
+            """(classes, h, w) -> (3, h, w) in 0..1: the colour of the best class of each place."""
+            picture = coloured(scores.argmax(dim=0).numpy(), colours)
+            return walk.as_tensor(picture)
+
+        stops, output = walk.walk(predictor, view.values, {"decoder": drawn, "upsample": drawn})
+        return stops, self.output_table(output[:, : view.inside[0], : view.inside[1]], predictor)
+
+    def output_table(self, output: Tensor, predictor: Predictor) -> Table:
+        """output (classes, h, w)"""
+        confidence, classes = output.float().softmax(dim=0).max(dim=0)
+        areas = classes.flatten().bincount(minlength=len(output)) / classes.numel()
+        colours = colours_of(predictor.task.labels.external)
+        rows = [
+            (
+                Cell(predictor.labels[i], colours[i]),
+                Cell(percent(areas[i].item()), bar=areas[i].item()),
+                Cell(percent(confidence[classes == i].mean().item())),
+            )
+            for i in areas.argsort(descending=True, stable=True).tolist()
+            if areas[i] > 0
+        ]
+        return Table(("class", "area>", "confidence>"), rows)
+
+
+def predicted_overlay(found: PixelExplanation) -> maps.Overlay:
+    """The predicted classes, over the part of the image that has them."""
+    names, colours = found.result.names, colours_of(found.result.ids)
+    height, width = found.prediction.shape
+    pixels = np.asarray(as_picture(found.image[:, :height, :width]).convert("RGB"))
+    drawn = blended(pixels, coloured(found.prediction.numpy(), colours))
+    return maps.Overlay(drawn, {names[i]: colours[i] for i in found.prediction.unique().tolist()})
+
+
+SHOW = SegmentShow()

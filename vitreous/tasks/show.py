@@ -1,0 +1,202 @@
+"""The show side of a task: how its results are printed, drawn, reported and explained.
+
+`show.py` of a task's package has an instance, SHOW. The base class explains what is true of a whole
+image by attention rollout and class maps; a task overrides what differs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from torch import Tensor
+
+from vitreous.data.loader import Batch
+from vitreous.errors import ConfigError
+from vitreous.explain import query
+from vitreous.explain.query import Pixel, Query
+from vitreous.labels import LabelMap
+from vitreous.pages import maps, viewer, walk
+from vitreous.pages.content import Section, Table
+from vitreous.pages.pictures import in_bands
+from vitreous.pages.walk import Stop
+from vitreous.predict import Predictor, View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from PIL.Image import Image
+
+T = TypeVar("T")
+
+
+class Worst(Generic[T]):
+    """At most `count` of many things, the worst first: the smaller the key, the worse."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.keys: list[Any] = []
+        self.found: list[T] = []
+
+    def wants(self, key: Any) -> bool:
+        """Whether a thing of this key would be kept."""
+        return len(self.keys) < self.count or key < self.keys[-1]
+
+    def add(self, key: Any, thing: T) -> None:
+        place = bisect_right(self.keys, key)
+        self.keys.insert(place, key)
+        self.found.insert(place, thing)
+        del self.keys[self.count :], self.found[self.count :]
+
+
+class TaskReport:
+    """A task's part of the training report. It sees every batch of the evaluation, and keeps what
+    is worth showing."""
+
+    curves: Mapping[str, str]
+    """Metrics to draw over epochs, by key, and their names; the first decides."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+
+    def see(self, batch: Batch, output: Any, targets: Any) -> None:
+        """A batch, the task's output for it, and the targets in the model's classes."""
+        raise NotImplementedError
+
+    def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
+        """The few numbers that stand first, by name; the first is the largest."""
+        raise NotImplementedError
+
+    def sections(self, result: Mapping[str, Any]) -> list[Section]:
+        raise NotImplementedError
+
+
+class Show:
+    """One task's show side. `headings`, `row`, `report`, `answer` and `output_table` are a task's
+    own; everything else has a default."""
+
+    # ---- predict
+
+    headings: tuple[str, ...]
+    """Of the table that `predict` prints, after the image's; `>` at the end aligns right."""
+    has_threshold = False
+    """Whether results have `above(threshold)`."""
+    endings: tuple[str, ...] = ()
+    """How the names of the files end that `write` makes; none: this task has no `predict --out`."""
+    reserved: tuple[str, ...] = ()
+    """Names that `write` is not given, since `collecting` writes them."""
+
+    def row(self, result: Any, top: int) -> tuple[str, ...]:
+        """The cells below `headings`."""
+        raise NotImplementedError
+
+    def record(self, result: Any, top: int) -> dict[str, Any]:
+        """For `predict --json`."""
+        return result.to_dict()
+
+    def write(self, result: Any, image: Tensor, folder: Path, name: str) -> None:
+        """What `predict --out` writes for one image, (c, h, w) as it is stored."""
+        raise NotImplementedError
+
+    def collecting(
+        self, out: Path, paths: Sequence[str]
+    ) -> AbstractContextManager[Callable[[Any, str], None]]:
+        """Inside, a function that is given every result and its path, for a file about them all."""
+        return nullcontext(lambda result, path: None)
+
+    # ---- training
+
+    batch_layout = (8, 240)
+    """Images in a row of the picture of the first batch, and the longest side of each."""
+
+    def targets(self, batch: Batch) -> Sequence[Any]:
+        """A training target for each image of a batch."""
+        return batch.targets
+
+    def draw_target(self, image: Tensor, target: Any, labels: LabelMap, side: int) -> Image:
+        """An augmented image (c, h, w) of 8 bits with its target; it will be shown `side` large."""
+        import numpy as np
+        from PIL import Image
+
+        return Image.fromarray(np.concatenate([pixels for _, pixels in in_bands(image)]))
+
+    def target_text(self, target: Any, labels: LabelMap) -> str:
+        """What stands below the picture of a target."""
+        return ""
+
+    # ---- evaluation
+
+    def report(self, predictor: Predictor) -> TaskReport:
+        raise NotImplementedError
+
+    def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
+        """What `evaluate --figures` draws, by file name."""
+        return {}
+
+    # ---- explanation
+
+    question = "what decides"
+    """What `map_figure` answers, in a few words."""
+    takes_pixel = False
+    """Whether one pixel can be asked about."""
+
+    def check_query(
+        self, predictor: Predictor, classes: Sequence[str] | int, pixel: Pixel | None = None
+    ) -> None:
+        """Whether this can be explained at all, before any work is done."""
+        if pixel is not None and not self.takes_pixel:
+            raise ConfigError(
+                f"pixel = {pixel}: this model predicts for the whole image: leave the pixel out"
+            )
+        if pixel is not None:
+            query.check_pixel(pixel)
+        query.check(predictor, classes)
+
+    def query(self, predictor: Predictor, image: Any, pixel: Pixel | None) -> Query:
+        return Query(predictor, *predictor.read(image))
+
+    def explain(
+        self,
+        predictor: Predictor,
+        image: Any,
+        classes: Sequence[str] | int = 3,
+        *,
+        pixel: Pixel | None = None,
+        layers: bool = False,
+    ) -> Any:
+        """See `Predictor.explain`."""
+        self.check_query(predictor, classes, pixel)
+        return query.explain(self.query(predictor, image, pixel), classes, layers=layers)
+
+    def map_figure(self, found: Any) -> Figure:
+        """The one figure that says most: rollout and class maps beside the image."""
+        return maps.overlays(found.image, self.maps(found), found.pixels)
+
+    def maps(self, found: Any) -> dict[str, Tensor]:
+        return {"rollout": found.rollout} | {
+            f"for {name}": values for name, values in found.class_maps.items()
+        }
+
+    def explanation_figures(self, found: Any) -> dict[str, Figure]:
+        """What `explain` draws for an image, by file name."""
+        heads = maps.head_attention(found.image, found.attention)
+        return {"maps": self.map_figure(found), "heads": heads}
+
+    def answer(self, found: Any) -> str:
+        """The prediction in a few words."""
+        raise NotImplementedError
+
+    def viewer_data(self, found: Any, positions: Tensor | None) -> dict[str, Any]:
+        """What look.html is to show."""
+        return viewer.map_data(found, positions) | {"answer": self.answer(found)}
+
+    def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
+        """The stages of the model for one image, and its output."""
+        stops, output = walk.walk(predictor, view.values)
+        return stops, self.output_table(output, predictor)
+
+    def output_table(self, output: Tensor, predictor: Predictor) -> Table:
+        """The model's output for one image, the largest first."""
+        raise NotImplementedError
