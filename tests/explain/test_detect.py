@@ -205,6 +205,67 @@ def test_thresholds_are_for_detectors(run, photos, tmp_path, capsys):
     other = make_segmenter(tmp_path / "segmenter", "linear, no token")
     assert main(["predict", str(other.path), str(photos[0]), "--threshold=0.5"]) == 2
     assert "--threshold 0.5" in capsys.readouterr().err
+    for senseless in ("1.5", "-0.1", "nan"):
+        assert main(["predict", str(run.path), str(photos[0]), "--threshold", senseless]) == 2
+        assert "from 0 to 1" in capsys.readouterr().err
+
+
+def test_names_of_files_and_of_images():
+    paths = ["a/x.png", "b/x.png", "results.png", "c/Results.jpg"]
+    assert file_names(paths, taken=("results",)) == {
+        "a/x.png": "x",
+        "b/x.png": "b-x",
+        "results.png": "results-2",
+        "c/Results.jpg": "c-Results",
+    }
+    assert image_ids(paths) == {
+        "a/x.png": "a/x.png",
+        "b/x.png": "b/x.png",
+        "results.png": "results.png",
+        "c/Results.jpg": "Results.jpg",
+    }
+
+
+def test_an_image_that_is_called_results(run, photos, tmp_path):
+    path = tmp_path / "results.png"
+    path.write_bytes(photos[0].read_bytes())
+    assert main(["predict", str(run.path), str(path), f"--out={tmp_path / 'out'}"]) == 0
+    written = {p.name for p in (tmp_path / "out").iterdir()}
+    name = f"{tmp_path.name}-results"
+    assert written == {f"{name}-boxes.jpg", f"{name}.json", "results.json"}
+    assert len(json.loads((tmp_path / "out" / "results.json").read_text())) == 5
+
+
+def test_what_cannot_be_written(run, photos, tmp_path, capsys):
+    lost = tmp_path / "a-boxes.png"
+    for path in (tmp_path / "a.png", lost):
+        path.write_bytes(photos[0].read_bytes())
+    assert main(["predict", str(run.path), str(tmp_path), f"--out={tmp_path}"]) == 2
+    assert "a-boxes.png would be written over" in capsys.readouterr().err
+    assert main(["predict", str(run.path), str(photos[0]), f"--out={lost}"]) == 2
+    assert f"--out {lost}: cannot be written" in capsys.readouterr().err
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"no image")
+    out = tmp_path / "out"
+    assert main(["predict", str(run.path), str(bad), str(photos[0]), f"--out={out}"]) == 2
+    assert "1 of 2 images could not be used" in capsys.readouterr().err
+    assert len(json.loads((out / "results.json").read_text())) == 5
+    assert not list(out.glob("*.part"))
+
+
+# ---- files of results
+
+
+def coco_ap(coco, results):
+    """By faster-coco-eval and by pycocotools, which read the file themselves."""
+    import faster_coco_eval
+    import pycocotools.coco
+    import pycocotools.cocoeval
+
+    pairs = (
+        (faster_coco_eval.COCO, faster_coco_eval.COCOeval_faster),
+        (pycocotools.coco.COCO, pycocotools.cocoeval.COCOeval),
+    )
     for read, measure in pairs:
         truth = read(str(coco))
         measured = measure(truth, truth.loadRes(str(results)), "bbox")

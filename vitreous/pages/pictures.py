@@ -107,7 +107,7 @@ def short(name: str, most: int = 20) -> str:
 
 
 def save(drawn: Image, folder: Path, name: str, endings: tuple[str, str]) -> str:
-    """As JPEG, or where it is too large for that as PNG, by their endings; returns the file's name."""
+    """As JPEG, or where it is too large for that as PNG, by their endings; the file's name."""
     file = f"{name}{endings[max(drawn.size) > JPEG_SIDE]}"
     drawn.save(folder / file, quality=92, subsampling=0)
     return file
