@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import shutil
 from dataclasses import replace
 
@@ -18,11 +17,8 @@ from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError, DataError, InputError
 from vitreous.labels import LabelMap
-from vitreous.pages.charts import confusion_table, line_chart, tick_labels, ticks
-from vitreous.pages.report import write_report
 from vitreous.predict import Predictor, find_device
 from vitreous.run_folder import Run, RunConfig, versions
-from vitreous.train.open_data import open_usable
 from vitreous.train.recipe import Recipe, write_recipe
 
 
@@ -148,19 +144,6 @@ def test_damaged_run_folders(run, tmp_path):
         (folder.path / "config.json").write_text(json.dumps(broken))
         with pytest.raises((ConfigError, DataError), match=r"config\.json|classes"):
             vitreous.load(folder.path)
-
-
-def test_report_is_one_page_with_what_it_promises(run):
-    page, split, result = write_report(run, open_source("digits"))
-    text = page.read_text()
-    assert split == "test"
-    assert f"{100 * result['accuracy']:.2f} %" in text
-    assert text.count("<svg") == 4
-    assert text.count('class="inside"') == 7  # four images, distances, filters, positions
-    assert text.count('src="data:image/png;base64,') == min(24, result["samples"]) + 7
-    assert "http" not in text.replace("http-equiv", ""), "nothing is fetched from elsewhere"
-    for name in map(str, range(10)):
-        assert f"<td>{name}</td>" in text
 
 
 # ---- images as people have them
@@ -347,66 +330,3 @@ def test_the_same_weights_are_the_same_bytes(run, tmp_path):
         written.add((other.path / "model.safetensors").read_bytes())
     assert len(written) == 1
     assert other.read_weights().keys() == model.state_dict().keys()
-
-
-# ---- the page
-
-
-def test_the_report_says_what_was_trained_on_what(run, album, tmp_path):
-    (album / "3" / "bad.png").write_bytes(b"")
-    own = Run(tmp_path / "own")
-    shutil.copytree(run.path, own.path)
-    own.write_config(replace(run.read_config(), data=str(album), weights="elsewhere.npz"))
-    recipe = Recipe(data=str(album), on_bad="skip", epochs=4, batch=16, lr=5e-4)
-    own.write_text("recipe.toml", write_recipe(recipe))
-    source = open_usable(recipe, lambda note: None)
-    source.splits["test"] = source.splits["train"][:3]
-    text = write_report(own, source)[0].read_text()
-    section = text[text.index("What was trained on what") : text.index("<pre>")]
-    parameters = sum(p.numel() for p in run.read_config().create().parameters())
-    for words in (
-        str(album),
-        "18 to learn from, 2 to choose the best epoch, 3 to test",
-        "1 that cannot be used: 3/bad.png",
-        f"vit, {parameters:,} parameters",
-        "8x8 pixels, 1 channel<",
-        "the weights elsewhere.npz",
-        "1 of 4 epochs in batches of 16, a learning rate of at most 0.0005",
-    ):
-        assert words in section
-
-
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [(1.38, 1.40), (0, 3), (2e-5, 9e-5), (0.1, 0.1), (0, 0), (-1, 1e5), (12.301, 12.302), (0, 1)],
-)
-def test_ticks_cover_the_range_and_differ(low, high):
-    values = ticks(low, high)
-    assert values[0] <= low + 1e-9
-    assert values[-1] >= high - 1e-9
-    labels = tick_labels(values)
-    assert 2 <= len(set(labels)) == len(labels) <= 6
-    steps = np.diff([float(label) for label in labels])
-    np.testing.assert_allclose(steps, steps[0], rtol=1e-6)
-
-
-def test_a_chart_has_captions_and_all_of_it_lies_inside():
-    rates = [(1.0, 1.234e-7), (2.0, 9.87e-8)]
-    for line in (rates, rates[:1], [(1.0, 123456.0), (2.0, 7.0)]):
-        chart = line_chart("learning rate", {"rate": line}, "epoch", "rate")
-        assert ">epoch</text>" in chart
-        assert chart.count(">rate</text>") == 2, "the caption and the legend"
-        assert chart.count("<circle") == (len(line) == 1)
-        for x, label in re.findall(r'<text x="([\d.]+)" y="[\d.]+" class="tick end">(.*?)<', chart):
-            assert float(x) - 6.4 * len(label) > 16, "beside the caption"
-
-
-def test_long_names_in_the_confusion_matrix():
-    names = ["a very long name of a class, the first", 'a very long name of a class, the "second"']
-    table = confusion_table(names, [[1, 2], [3, 4]])
-    assert table.count(f'title="{names[0]}"') == 2
-    assert table.count("a very long name of a class") == 4, "only in the titles"
-    assert "first<" in table
-    assert "econd&quot;<" in table
-    assert table.count("…") == 4
-    assert "<span>cat</span>" in confusion_table(["cat", "dog"], [[1, 2], [3, 4]])

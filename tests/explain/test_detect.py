@@ -374,7 +374,7 @@ BAD = {
     "true": ([{**GOOD, "image_id": True}], "image_id is true: expected a number or a name"),
     "a list": ([{**GOOD, "category_id": [7]}], r"category_id is \[7\]: expected a number"),
     "no rows": ([1], "row 0: is 1, where an object"),
-    "the truth": ({"images": [], "annotations": []}, "this is the truth, not what a model says"),
+    "the truth": ({"images": [], "annotations": []}, "this is the ground truth"),
     "something else": ("hello", "is not a COCO file of results"),
 }
 
@@ -421,7 +421,7 @@ def test_results_are_for_detectors(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(evaluate, "_source", lambda arguments: scenes())
     for option in ("--results", "--from"):
         assert main(["evaluate", str(other.path), option, str(tmp_path / "a.json")]) == 2
-        assert f"{option} {tmp_path / 'a.json'}: COCO files of results" in capsys.readouterr().err
+        assert f"{tmp_path / 'a.json'}: COCO files of results" in capsys.readouterr().err
 
 
 def test_what_is_not_a_number_is_not_written(run, coco, tmp_path, capsys, monkeypatch):
@@ -434,7 +434,7 @@ def test_what_is_not_a_number_is_not_written(run, coco, tmp_path, capsys, monkey
     monkeypatch.setattr(Detect, "infer", broken)
     path = tmp_path / "results.json"
     assert main(["evaluate", str(run.path), str(coco), f"--results={path}"]) == 2
-    assert "image 1000: what the model says is not all numbers" in capsys.readouterr().err
+    assert "image 1000: the model's prediction is not finite" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,7 +29,7 @@ STRONGEST = 0.6
 @styled
 def curves(title: str, lines: Mapping[str, Points], best: float | None = None) -> Figure:
     """Lines over epochs; the epoch with the best evaluation is marked."""
-    figure = new_figure(5.2, 2.7)
+    figure = new_figure(4.2, 2.5)
     axes = figure.add_subplot()
     axes.set_title(title)
     axes.set_xlabel("epoch")
@@ -46,7 +46,7 @@ def curves(title: str, lines: Mapping[str, Points], best: float | None = None) -
         axes.plot(*zip(*known, strict=True), lw=1.8, marker=marker, ms=4, **look)
     axes.set_xlim(left=0)
     if best is not None:
-        axes.axvline(best, color=SOFT, lw=0.8, ls=":")
+        axes.axvline(best, color=SOFT, lw=1, ls=":")
     if len(lines) > 1:
         _legend_above(axes, len(lines))
     return figure
@@ -104,11 +104,10 @@ def reliability_diagram(bins: Mapping[str, Sequence[float]], error: float) -> Fi
     right = [bins["accuracy"][i] for i in filled]
     sure = [bins["confidence"][i] for i in filled]
     width = 0.92 / count
-    axes.bar(middles, right, width, color=ACCENTS[0], alpha=0.75, label="accuracy")
-    gaps = [s - r for s, r in zip(sure, right, strict=True)]
-    look = {"color": ACCENTS[1], "alpha": 0.3, "label": "gap to confidence"}
-    axes.bar(middles, gaps, width, bottom=right, **look)
-    axes.plot([0, 1], [0, 1], ls="--", color=SOFT, lw=1)
+    axes.bar(middles, right, width, color=ACCENTS[0], alpha=0.6, label="accuracy")
+    starts, ends = ([m + side * width / 2 for m in middles] for side in (-1, 1))
+    axes.hlines(sure, starts, ends, color=ACCENTS[1], lw=2.2, label="mean confidence")
+    axes.plot([0, 1], [0, 1], ls="--", color=SOFT, lw=1, zorder=0)
     axes.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
     axes.set_title(f"calibration error {100 * error:.1f} %")
     axes.legend(loc="upper left")

@@ -112,7 +112,9 @@ def _facts(
     recipe = stored_recipe(run)
     data = {
         "data": config.data,
-        "images": ", ".join(f"{len(s):,} {name}" for name, s in source.splits.items()),
+        "images": ", ".join(
+            f"{len(source.splits[s]):,} {s}" for s in ("train", "val", "test") if s in source.splits
+        ),
         "classes": f"{len(config.labels)}",
         "notes": "; ".join(source.notes),
         "left out": _left_out(recipe, source),
@@ -147,7 +149,8 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             found |= _flat(value, f"{before}{name}.")
         elif isinstance(value, list | tuple):
-            found[before + name] = ", ".join(map(str, value))
+            whole = len(value) == 2 and all(isinstance(each, int) for each in value)
+            found[before + name] = (" × " if whole else ", ").join(map(str, value))
         elif value is not None:
             found[before + name] = f"{value:g}" if isinstance(value, float) else str(value)
     return found

@@ -69,12 +69,15 @@ class ClassifyReport(TaskReport):
             Section("Confusion matrix", figures=[(svg(matrix), "")], half=True),
             Section("Reliability diagram (calibration)", figures=[(svg(diagram), "")], half=True),
             Section(
+                "Classes, the hardest first",
+                table=class_table(result["classes"], columns, "f1"),
+                half=True,
+            ),
+            Section(
                 "Most confident errors",
                 "The prediction with its confidence, and the ground truth.",
                 examples=self.errors.found,
-            ),
-            Section(
-                "Classes, the hardest first", table=class_table(result["classes"], columns, "f1")
+                half=True,
             ),
         ]
 

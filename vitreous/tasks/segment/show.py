@@ -54,7 +54,7 @@ class SegmentReport(TaskReport):
         self.colours = dict(zip(labels.names, colours_of(labels.external), strict=True))
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
-        """output `Answer`s, targets masks (h, w), both at the images' own sizes."""
+        """output `MaskPrediction`s, targets masks (h, w), both at the images' own sizes."""
         for i, (answer, mask) in enumerate(zip(output, targets, strict=True)):
             miou = image_miou(answer.classes, mask, len(self.predictor.labels))
             if miou is not None and self.worst.wants(miou):

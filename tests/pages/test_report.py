@@ -1,0 +1,120 @@
+"""The training report: of a classifier, and what it says of every run."""
+
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from explain.test_pages import BROWSER, browser
+from PIL import Image
+
+import vitreous
+from vitreous.data.formats import open_source
+from vitreous.data.preprocess import Preprocess
+from vitreous.labels import LabelMap
+from vitreous.pages.report import write_report
+from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.train.open_data import open_usable
+from vitreous.train.recipe import Recipe, write_recipe
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run folder with random weights."""
+    folder = Run(tmp_path_factory.mktemp("runs") / "run")
+    folder.path.mkdir()
+    torch.manual_seed(0)
+    fields = {"image_size": 8, "patch": 4, "dim": 16, "depth": 1, "heads": 2, "channels": 1}
+    model = vitreous.create("vit", **fields, classes=10)
+    preprocess = Preprocess(image_size=8, channels=1, mean=(0.3,), std=(0.37,))
+    config = vitreous.config.to_dict(model.config)
+    labels = LabelMap.of_ids(range(10))
+    folder.write_config(
+        RunConfig("vit", "vit", config, "classify", labels, preprocess, "digits", "", versions())
+    )
+    folder.write_weights(model, model.state_dict())
+    recipe = Recipe(data="digits", epochs=1, batch=64, lr=1e-3)
+    folder.write_text("recipe.toml", write_recipe(recipe))
+    numbers = {"train_loss": 2.3, "loss": 2.3, "accuracy": 0.1, "lr": 1e-3}
+    folder.log(step=1, kind="evaluation", epoch=1.0, **numbers)
+    return folder
+
+
+def facts(text):
+    return dict(re.findall(r"<tr><th>(.*?)</th><td>(.*?)</td></tr>", text))
+
+
+def test_report_is_one_page_with_what_it_promises(run):
+    page, split, result = write_report(run, open_source("digits"))
+    text = page.read_text()
+    assert split == "test"
+    assert f"<b>{100 * result['accuracy']:.2f} %</b>accuracy" in text
+    # loss, accuracy, learning rate; confusion, reliability; inside: four images, distances,
+    # filters, positions
+    assert text.count("<svg") == 3 + 2 + 7
+    assert text.count('alt="input"') == min(24, result["samples"])
+    titles = re.findall("<h2>(.*?)</h2>", text)
+    for title in (
+        *("Learning curves", "Confusion matrix", "Reliability diagram (calibration)"),
+        *("Most confident errors", "Classes, the hardest first", "Facts", "What next"),
+    ):
+        assert title in titles
+    assert not re.search(r"""(src|href)=["']http""", text), "nothing is fetched from elsewhere"
+    rows = re.findall(r"<tr><td>(\d)</td>", text)
+    f1 = {name: row["f1"] for name, row in result["classes"].items()}
+    assert rows == sorted(f1, key=f1.get)
+    assert page.stat().st_size < 500_000
+
+
+def test_the_report_says_what_was_trained_on_what(run, tmp_path):
+    album = tmp_path / "my album"
+    source = open_source("digits")
+    for sample in source.splits["train"]:
+        folder = album / str(sample.target)
+        folder.mkdir(parents=True, exist_ok=True)
+        if len(list(folder.iterdir())) < 2:
+            Image.fromarray(source.image(sample)[0].numpy()).save(folder / f"{sample.id}.png")
+    (album / "3" / "bad.png").write_bytes(b"")
+    own = Run(tmp_path / "own")
+    shutil.copytree(run.path, own.path)
+    own.write_config(replace(run.read_config(), data=str(album), weights="elsewhere.npz"))
+    recipe = Recipe(data=str(album), on_bad="skip", epochs=4, batch=16, lr=5e-4)
+    own.write_text("recipe.toml", write_recipe(recipe))
+    source = open_usable(recipe, lambda note: None)
+    source.splits["test"] = source.splits["train"][:3]
+    text = write_report(own, source)[0].read_text()
+    assert "<h1>vit on my album</h1>" in text, "not where it is"
+    parameters = sum(p.numel() for p in run.read_config().create().parameters())
+    expected = {
+        "data": str(album),
+        "images": "18 train, 2 val, 3 test",
+        "left out": "1 that cannot be used: 3/bad.png",
+        "parameters": f"{parameters:,}",
+        "image_size": "8 × 8",
+        "started from": "elsewhere.npz",
+        "epochs": "1 of 4",
+        "batch size": "16",
+        "learning rate": "0.0005",
+        "dim": "16",
+        "torch": torch.__version__,
+    }
+    assert expected.items() <= facts(text).items()
+
+
+def test_a_run_without_evaluations_has_a_report(run, tmp_path):
+    own = Run(tmp_path / "own")
+    shutil.copytree(run.path, own.path)
+    (own.path / "metrics.jsonl").unlink()
+    (own.path / "recipe.toml").unlink()
+    text = write_report(own, open_source("digits"), "train")[0].read_text()
+    assert "Learning curves" not in text
+    assert "These images were trained on." in text
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
+def test_the_report_in_a_browser(run):
+    page, _, _ = write_report(run, open_source("digits"))
+    with browser(page.as_uri()) as opened:
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+        assert opened.evaluate("[...document.images].filter(i => !i.naturalWidth).length") == 0
