@@ -226,7 +226,7 @@ def write_explanations(
 ) -> Iterator[Path]:
     """The files of `explain`, as they are written. An image that cannot be used is an error, unless
     `bad` takes it."""
-    from vitreous.pages.write import write_image, write_model
+    from vitreous.pages.explanation import write_image, write_model
 
     good = []
     for number, image in enumerate(images, 1):
