@@ -7,7 +7,8 @@ is a bug in Vitreous and exits with 1.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class VitreousError(Exception):
@@ -32,6 +33,15 @@ class DataError(VitreousError):
 
 class HubError(VitreousError):
     """A file that could not be downloaded."""
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Inside, a DataError says what is wrong; outside, it begins with the name of what is."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -55,6 +55,11 @@ class LabelMap:
         ordered = tuple(sorted(set(ids)))
         return cls(tuple((names or {}).get(i, str(i)) for i in ordered), ordered)
 
+    def by_external(self) -> dict[External, int]:
+        """The class index of each id in the data; IGNORED for those that are not a class."""
+        classes = {external: number for number, external in enumerate(self.external)}
+        return classes | dict.fromkeys(self.ignored, IGNORED)
+
     def internal(self, external: External) -> int:
         """The class index of an id in the data."""
         try:

@@ -14,13 +14,14 @@ from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
-from vitreous.data.formats.box_source import Box, check_corners, place
+from vitreous.data.formats.instances import Instance, check_corners, place
 from vitreous.data.formats.scenes import SHAPES
 from vitreous.data.formats.shapes import ROOM, _scenes_of
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
 
 RANDOM = np.random.default_rng(0)
+CLASSES = {number: number for number in range(3)}
 
 
 # ---- the rules
@@ -35,23 +36,23 @@ records = st.lists(
 
 @given(records, st.integers(1, 60), st.integers(1, 60), st.booleans())
 def test_every_box_is_used_told_or_wrong(many, height, width, parts):
-    boxes = [Box(f"box {i}", *record) for i, record in enumerate(many)]
+    boxes = [Instance(f"box {i}", *record) for i, record in enumerate(many)]
     found = check_corners(boxes, normalised=parts)
     kept, left_out = set(found.kept), {b for b, what in found.remarks if what.endswith("left out")}
     wrong = {box for box in boxes if any(w.startswith(f"{box.name}:") for w in found.errors)}
     assert kept | left_out | wrong == set(boxes)
     assert len(kept) + len(left_out) + len(wrong) == len(boxes)
-    assert len({(b.label, b.corners, b.crowd) for b in kept}) == len(kept)
+    assert len({(b.category, b.corners, b.crowd) for b in kept}) == len(kept)
     for box in wrong:
         left, top, right, bottom = box.corners
         usual = all(abs(side) < 1e9 for side in box.corners)
         assert not (usual and left <= right and top <= bottom)
     try:
-        truth, over = place(found.kept, height, width, normalised=parts)
+        truth, over = place(found.kept, CLASSES, height, width, normalised=parts)
     except DataError:  # one lies outside
         return
     assert truth["boxes"].shape == (len(found.kept), 4)
-    assert truth["labels"].tolist() == [box.label for box in found.kept]
+    assert truth["labels"].tolist() == [box.category for box in found.kept]
     assert truth["crowd"].tolist() == [box.crowd for box in found.kept]
     left, top, right, bottom = truth["boxes"].T
     assert ((left >= 0) & (left < right) & (right <= width)).all()
@@ -61,11 +62,11 @@ def test_every_box_is_used_told_or_wrong(many, height, width, parts):
 
 
 def test_boxes_inside_stay_as_they_are():
-    boxes = [Box("a", 1, (0, 0, 8, 6)), Box("b", 0, (1.25, 2.5, 3, 4), True)]
-    truth, over = place(check_corners(boxes).kept, 6, 8)
+    boxes = [Instance("a", 1, (0, 0, 8, 6)), Instance("b", 0, (1.25, 2.5, 3, 4), True)]
+    truth, over = place(check_corners(boxes).kept, CLASSES, 6, 8)
     assert truth["boxes"].tolist() == [[0, 0, 8, 6], [1.25, 2.5, 3, 4]]
     assert over == [0, 0]
-    truth, _ = place([], 6, 8)
+    truth, _ = place([], CLASSES, 6, 8)
     assert [tuple(values.shape) for values in truth.values()] == [(0, 4), (0,), (0,)]
 
 

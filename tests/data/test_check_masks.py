@@ -281,7 +281,7 @@ def test_outlines_of_coco(tmp_path):
     ]
     assert (
         f"{tmp_path}/a.json, annotation 3",
-        "is for image 7, which is missing: not used",
+        "has the unknown image_id 7: not used",
     ) in told(report)
     assert set(bad_samples(source)) == {"2.png"}
 

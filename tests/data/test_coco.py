@@ -416,16 +416,16 @@ def test_odd_records_are_told_and_the_rest_is_used(tmp_path):
     path.write_text(json.dumps(values))
     coco = read_coco(str(path))
     facts = {
-        "category 2 of the list": "no id or no name",
-        "category 3 of the list": "no id or no name",
+        "category 2 of the list": "no name",
+        "category 3 of the list": "no id",
         "image 1": "tallxNone",
-        "image 1 of the list": "no id or no file_name",
-        "image 2 of the list": "no id or no file_name",
-        "image 3 of the list": "no id or no file_name",
-        "annotation 2": "image 99",
+        "image 1 of the list": "no file_name",
+        "image 2 of the list": "no id",
+        "image 3 of the list": "no id",
+        "annotation 2": "image_id 99",
         "annotation 3": "no image_id",
         "annotation 3 of the list": "no image_id",
-        "annotation 4": r"bbox is \[1, 2, nan, 4\]",
+        "annotation 4": r"bbox is '\[1, 2, nan, 4\]'",
         "annotation 5": "2 points",
         "annotation 7 of the list": f"image_id '1{'0' * 39}'",
         "annotation 8": "image_id 'True'",
@@ -433,7 +433,9 @@ def test_odd_records_are_told_and_the_rest_is_used(tmp_path):
         "image_id": "1 .*text",
     }
     assert_problems(coco.problems, [(f"{path}, {of}", fact) for of, fact in facts.items()])
-    assert [one.name for one in coco.objects[1]] == [f"annotation {i}" for i in (1, 4, 5, 6)]
+    assert [one.name for one in coco.images[1].instances] == [
+        f"annotation {i}" for i in (1, 4, 5, 6)
+    ]
     source = opened(path)
     assert source.problems == coco.problems
     assert source.truth(source.splits["train"][0]).unique().tolist() == [0, 1]
@@ -699,7 +701,7 @@ def test_records_that_belong_nowhere_are_told(tmp_path):
     path.write_text(json.dumps(values))
     source = detect(path)
     facts = {
-        "annotation 2": "image 77",
+        "annotation 2": "image_id 77",
         "annotation 3": "image_id 'one'",
         "annotation 4": "no image_id",
         "image 1 of the list": "id 'two'",
@@ -795,7 +797,7 @@ def test_nothing_in_a_file_makes_boxes_crash(tmp_path_factory, data):
         ("images", {"id": "im-0", "file_name": "1.png"}, "has the id 'im-0', expected a whole"),
         ("images", {"id": 1.5, "file_name": "1.png"}, "has the id '1.5', expected a whole"),
         ("categories", {"id": "cat", "name": "cat"}, "has the id 'cat', expected a whole"),
-        ("categories", {"id": 1}, "has no id or no name"),
+        ("categories", {"id": 1}, "has no name"),
         ("images", None, "the list is empty"),
     ],
 )
@@ -820,6 +822,6 @@ def test_values_that_mean_nothing_are_told(tmp_path):
     facts = {1: "iscrowd is 'yes'", 3: "area is '-4'", 4: "area is '9'"}
     expected = [(f"{tmp_path}/a.json, annotation {id}", fact) for id, fact in facts.items()]
     assert_problems(coco.problems, expected)
-    (objects,) = coco.objects.values()
+    objects = coco.images[1].instances
     assert [thing.crowd for thing in objects] == [False, True, False, False, False]
     assert [thing.area for thing in objects][2:] == [None, None, 9.5]

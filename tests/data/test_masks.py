@@ -19,7 +19,7 @@ from PIL import Image
 
 from vitreous.data.decode.masks import read_mask
 from vitreous.data.formats import FORMATS, ON_DISK, TRUTHS, open_source, same_source
-from vitreous.data.formats.names import changed_names, mask_labels, with_names
+from vitreous.data.formats.names import mask_labels, with_names
 from vitreous.data.formats.scenes import SHAPES
 from vitreous.data.source import IGNORED, Sample
 from vitreous.data.split import hold_out, with_val
@@ -491,14 +491,14 @@ def test_a_class_of_images_cannot_be_ignored(tmp_path):
 
 def test_some_names_can_be_changed():
     labels = LabelMap(("background", "cat", "dog"), ("background", 1, 2))
-    assert changed_names(labels, {"background": None, "2": "hound"}) == LabelMap(
+    assert with_names(labels, {"background": None, "2": "hound"}, partial=True) == LabelMap(
         ("cat", "hound"), (1, 2), ("background",)
     )
-    assert changed_names(labels, None) == labels
+    assert with_names(labels, None, partial=True) == labels
     with pytest.raises(DataError, match="the data has no class 3: 3 classes: background, 1, 2"):
-        changed_names(labels, {"3": "cow"})
-    with pytest.raises(DataError, match="is a list"):
-        changed_names(labels, ["a"])
+        with_names(labels, {"3": "cow"}, partial=True)
+    with pytest.raises(DataError, match="a list of 1 names is for classes 0 to 0"):
+        with_names(labels, ["a"], partial=True)
 
 
 def coloured(data):

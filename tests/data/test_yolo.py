@@ -411,7 +411,9 @@ def test_data_yaml_that_cannot_be_used(data, content, message):
 def test_data_yaml_runs_nothing(data):
     content = "train: images/train\nnames: !!python/object/apply:os.system ['touch hacked']\n"
     path = text(data / "data.yaml", content + "download: https://a.b/c.zip\n")
-    assert read_data_yaml(str(path)).names == {0: "touch hacked"}, "a list, whatever it asks for"
+    assert read_data_yaml(str(path)).labels.names == ("touch hacked",), (
+        "a list, whatever it asks for"
+    )
     assert not (data / "hacked").exists()
 
 

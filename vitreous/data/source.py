@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from vitreous.errors import DataError
+from vitreous.errors import naming
 from vitreous.labels import IGNORED as IGNORED
 from vitreous.labels import LabelMap
 
@@ -70,13 +70,9 @@ class Source:
         """What an error calls a sample."""
         return f"{self.name}, image {sample.id}"
 
-    @contextmanager
-    def naming(self, sample: Sample) -> Iterator[None]:
+    def naming(self, sample: Sample) -> AbstractContextManager[None]:
         """Inside, a DataError about an image is one that names it."""
-        try:
-            yield
-        except DataError as error:
-            raise DataError(f"{self.where(sample)}: {error}") from None
+        return naming(self.where(sample))
 
     def prepared(self, sample: Sample, prepare: Callable[[Tensor], Tensor]) -> Tensor:
         """The image as `prepare` makes it. What that cannot use is a DataError naming it too."""

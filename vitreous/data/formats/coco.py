@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.data.decode.images import displayed_size, shown, size_mismatch
-from vitreous.data.formats.box_source import Box, BoxSource, joined
+from vitreous.data.decode.images import shown
+from vitreous.data.formats.box_source import AnnotatedSource, BoxSource
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.coco_json import Coco, CocoObject, draw, read_coco
-from vitreous.data.formats.files import SPLIT_FOLDERS, FileSource, below
-from vitreous.data.formats.names import changed_names
+from vitreous.data.formats.coco_json import Coco, draw, read_coco
+from vitreous.data.formats.files import SPLIT_FOLDERS, below
+from vitreous.data.formats.names import with_names
 from vitreous.data.source import IGNORED, Sample
 from vitreous.errors import DataError
 from vitreous.labels import External, LabelMap
@@ -48,112 +48,32 @@ _PLACES = (
 """Where images may be, seen from their JSON file; {0} is the end of its name, as train2017."""
 
 
-# ---- the sources
-
-
 @dataclass
-class CocoBoxSource(BoxSource):
-    """A sample's target is its file and number there: `annotations/instances_val.json#17`.
-
-    `image_ids` has the numbers alone, and `labels.external` the ids of the categories.
-    """
-
-    def annotation(self, sample: Sample) -> str:
-        return _json_of(sample)
-
-    def record(self, sample: Sample, name: str) -> str:
-        path = os.path.normpath(os.path.join(self.root, _json_of(sample)))
-        return f"{shown(path)}, {name}"
-
-    def files(self, sample: Sample) -> dict[str, str]:
-        return FileSource.files(self, sample)
-
-    def _begin(self, sample: Sample) -> str:
-        return self.where(sample)
-
-    def _boxes_are(self, sample: Sample) -> str:
-        return f"its boxes in {_json_of(sample)} are for"
-
-    def add(self, part: Coco, samples: dict[int, Sample], classes: dict[int, int]) -> None:
-        """The objects of a file. samples: by the image's id; classes: by the category's."""
-        for id, sample in samples.items():
-            if (size := part.images[id].size) is not None:
-                self.sizes[sample.id] = size
-            errors, boxes = list(part.unusable.get(id, ())), []
-            for thing in part.objects[id]:
-                label = classes[thing.category]
-                if label == IGNORED:
-                    self.ignored[part.categories[thing.category]] += 1
-                elif thing.box is None:
-                    errors.append(f"{thing.name} has no usable box (bbox)")
-                else:
-                    left, top, width, height = thing.box
-                    corners = (left, top, left + width, top + height)
-                    boxes.append(Box(thing.name, label, corners, thing.crowd, thing.area))
-            self.put(sample, boxes, errors)
-            self.image_ids[sample.id] = id
-
-
-@dataclass
-class CocoMaskSource(FileSource):
-    """A sample's target is as that of `CocoBoxSource`. The dictionaries are by the sample's id."""
-
-    objects: dict[str, list[tuple[CocoObject, int]]] = field(
-        default_factory=dict, kw_only=True, repr=False
-    )
-    """Each with its class, or IGNORED."""
-    sizes: dict[str, tuple[int, int]] = field(default_factory=dict, kw_only=True, repr=False)
-    """The height and width that the JSON gives."""
-    unusable: dict[str, str] = field(default_factory=dict, kw_only=True)
-    """Why it is unknown what the image shows."""
+class CocoMaskSource(AnnotatedSource):
     background: int = field(default=IGNORED, kw_only=True)
     """The class of pixels that belong to no object."""
 
     def truth(self, sample: Sample) -> Tensor:
-        if sample.id in self.unusable:
-            raise DataError(f"{self.where(sample)}: {self.unusable[sample.id]}")
-        height, width, orientation = displayed_size(self.file(sample), max_pixels=self.max_pixels)
+        size = self.size(sample)
         with self.naming(sample):
-            size = self.sizes.get(sample.id)
-            what = f"its outlines in {_json_of(sample)} are for"
-            if mismatch := size_mismatch(size, (height, width), orientation, what):
-                raise DataError(mismatch)
-            drawn = [(draw(thing, height, width), thing, c) for thing, c in self.objects[sample.id]]
+            things = self.annotations[sample.id].instances
+            drawn = [(draw(thing, *size), thing) for thing in things]
         drawn.sort(key=lambda each: -int(each[0].sum()))
-        mask = np.full((height, width), self.background, np.int16)
-        for where, thing, class_ in drawn:
-            mask[where] = IGNORED if thing.crowd else class_
+        mask = np.full(size, self.background, np.int16)
+        for where, thing in drawn:
+            mask[where] = IGNORED if thing.crowd else self.classes[thing.category]
         return torch.from_numpy(mask)
 
-    def add(self, part: Coco, samples: dict[int, Sample], classes: dict[int, int]) -> None:
-        for id, sample in samples.items():
-            self.objects[sample.id] = [(each, classes[each.category]) for each in part.objects[id]]
-            if (size := part.images[id].size) is not None:
-                self.sizes[sample.id] = size
-            if errors := part.unusable.get(id):
-                self.unusable[sample.id] = joined(errors)
-
-    def add_notes(self) -> None:
+    def add_notes(self) -> CocoMaskSource:
         if self.background == IGNORED:
             self.notes.append("pixels of no object are ignored")
         else:
             name, id = (of[self.background] for of in (self.labels.names, self.labels.external))
-            null = f'{{"{id}": null}}'
-            what = (
-                f"pixels of no object are the class {name!r}; {null} in a names file ignores them"
-            )
-            self.notes.append(what)
+            what = f'are the class {name!r}; {{"{id}": null}} in a names file ignores them'
+            self.notes.append(f"pixels of no object {what}")
         self.notes.append("smaller objects lie on larger ones in masks; crowds are ignored")
-        for split, samples in self.splits.items():
-            if empty := sum(not self.objects[sample.id] for sample in samples):
-                self.notes.append(f"{split}: {empty} images have no objects")
-
-
-def _json_of(sample: Sample) -> str:
-    return str(sample.target).rpartition("#")[0]
-
-
-# ---- reading
+        self.note_empty()
+        return self
 
 
 def recognise(folder: str) -> bool:
@@ -193,7 +113,7 @@ def _begins_as_coco(path: str) -> bool:
         return False
 
 
-def read(builder: SourceBuilder) -> CocoBoxSource | CocoMaskSource:
+def read(builder: SourceBuilder) -> BoxSource | CocoMaskSource:
     """A JSON file, all of whose images are to train on, or a folder with one for each split."""
     is_folder = os.path.isdir(builder.root)
     files = _find(builder.root) if is_folder else {"train": builder.root}
@@ -208,49 +128,43 @@ def read(builder: SourceBuilder) -> CocoBoxSource | CocoMaskSource:
     first = next(iter(parts.values()))
     _check_objects(first, masks)
     ids = _category_ids(first, masks)
-    labels = changed_names(LabelMap(tuple(ids), tuple(ids.values())), builder.names)
-    classes = {
-        name: IGNORED if id in labels.ignored else labels.internal(id) for name, id in ids.items()
-    }
+    labels = with_names(LabelMap(tuple(ids), tuple(ids.values())), builder.names, partial=True)
+    by_id = labels.by_external()
+    classes: dict[External, int] = {name: by_id[id] for name, id in ids.items()}
     builder.root = builder.root if is_folder else folders["train"]
-    samples = {}
+    annotations, image_ids = {}, {}
     for split, part in parts.items():
         builder.notes.append(f"{split}: images in {shown(folders[split])}")
         builder.problems += part.problems
         _check_categories(part, ids, split, builder.notes)
         file = below(part.path, builder.root)
-        samples[split] = {
-            id: Sample(builder.id(os.path.join(folders[split], image.file)), f"{file}#{id}")
-            for id, image in part.images.items()
-        }
-        builder.splits[split] = list(samples[split].values())
-    source: CocoBoxSource | CocoMaskSource
+        builder.splits[split] = []
+        for number, annotation in part.images.items():
+            id = builder.id(os.path.join(folders[split], annotation.file))
+            builder.splits[split].append(Sample(id, f"{file}#{number}"))
+            annotations[id], image_ids[id] = annotation, number
+    known = {"annotations": annotations, "classes": classes, "image_ids": image_ids}
     if masks:
-        source = builder.build(CocoMaskSource, labels, background=classes[BACKGROUND])
-    else:
-        source = builder.build(CocoBoxSource, labels)
-    for split, part in parts.items():
-        by_id = {id: classes[name] for id, name in part.categories.items()}
-        source.add(part, samples[split], by_id)
-    source.add_notes()
-    return source
+        background = classes[BACKGROUND]
+        return builder.build(CocoMaskSource, labels, **known, background=background).add_notes()
+    return builder.build(BoxSource, labels, **known).check_boxes()
 
 
 def _check_objects(part: Coco, masks: bool) -> None:
-    things = [thing for things in part.objects.values() for thing in things]
+    things = [thing for image in part.images.values() for thing in image.instances]
+    what = ""
     if masks and not any(thing.outline for thing in things):
         what = "none of its objects has an outline (segmentation) to draw a mask from"
-        raise DataError(f"{shown(part.path)}: {what}")
-    if things and not masks and not any(thing.box for thing in things):
+    if things and not masks and not any(thing.corners for thing in things):
         what = "none of its objects has a box (bbox); masks can be drawn from their outlines"
+    if what:
         raise DataError(f"{shown(part.path)}: {what}")
 
 
 def _category_ids(part: Coco, masks: bool) -> dict[str, External]:
     """The id of each category, by name; in masks, of the background too."""
     counts = Counter(part.categories.values())
-    twice = [name for name, count in counts.items() if count > 1]
-    if twice:
+    if twice := [name for name, count in counts.items() if count > 1]:
         raise DataError(f"{shown(part.path)}: two categories are called {', '.join(twice)}")
     ids: dict[str, External] = {name: id for id, name in sorted(part.categories.items())}
     return {BACKGROUND: BACKGROUND, **ids} if masks and BACKGROUND not in ids else ids

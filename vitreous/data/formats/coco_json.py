@@ -1,4 +1,4 @@
-"""COCO's JSON: images, categories, and objects with a box and an outline, as plain records.
+"""COCO's JSON: images, categories, and objects with a box and an outline.
 
 Many programs write it and few write it well. Records are checked one by one: a bad one is a
 `Problem` that names the record, or makes the image that it belongs to unusable. Nothing is dropped
@@ -7,24 +7,25 @@ silently, and an odd record does not stop the reading.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.files import read_text
+from vitreous.data.formats.files import read_json
+from vitreous.data.formats.instances import Annotation, Corners, Instance
 from vitreous.data.source import Problem
 from vitreous.errors import DataError
 
 Polygon = NDArray[np.float64]  # x, y, x, y …
 Runs = dict[str, Any]  # {"size": [height, width], "counts": …}
 Outline = tuple[Polygon, ...] | Runs
+Record = dict[str, Any]
 
 FARTHEST = 10
 """Times its size that an outline may reach out of an image; long lines take long to draw."""
@@ -32,48 +33,17 @@ FARTHEST = 10
 _LARGEST = 2**53  # whole numbers beyond are not exact in floating point
 
 
-@dataclass(frozen=True, slots=True)
-class CocoImage:
-    id: int
-    file: str
-    """As the JSON has it."""
-    size: tuple[int, int] | None
-    """Height and width, where the JSON has them."""
-
-
-@dataclass(frozen=True, slots=True)
-class CocoObject:
-    name: str
-    """What messages call it: `annotation 17`."""
-    category: int
-    crowd: bool
-    """A region of many objects that were not separated."""
-    box: tuple[float, float, float, float] | None
-    """left, top, width, height, where there is a valid one."""
-    outline: Outline | None
-    """Polygons, or runs of pixels (RLE) as in the JSON; None where there is neither."""
-    area: float | None = None
-    """Inside the outline, in pixels, where the JSON has it."""
-
-
 @dataclass
 class Coco:
-    """What a file has."""
+    """What a file has. The category of an object is a name."""
 
     path: str
     categories: dict[int, str] = field(default_factory=dict)
-    images: dict[int, CocoImage] = field(default_factory=dict)
-    objects: dict[int, list[CocoObject]] = field(default_factory=dict)
-    """By the image's id; every image has a list."""
-    unusable: dict[int, list[str]] = field(default_factory=dict)
-    """By the image's id: why it is unknown what the image shows."""
+    images: dict[int, Annotation] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, record: str, what: str, *, fatal: bool = False) -> None:
         self.problems.append(Problem(f"{shown(self.path)}, {record}", what, fatal))
-
-    def reject(self, image: int, what: str) -> None:
-        self.unusable.setdefault(image, []).append(what)
 
 
 def read_coco(path: str, *, outlines: bool = True) -> Coco:
@@ -82,31 +52,26 @@ def read_coco(path: str, *, outlines: bool = True) -> Coco:
     Without `outlines` objects have none: they are most of a file, and boxes do not need them.
     """
     values = _load(path)
-    reader = _Reader(Coco(path), outlines)
-    for number, record in enumerate(values["categories"]):
-        reader.category(number, record)
-    for number, record in enumerate(values["images"]):
-        reader.image(number, record)
-    for number, record in enumerate(values["annotations"]):
-        reader.object(number, record)
+    coco = Coco(path)
+    reader = _Reader(coco, outlines)
+    parts = {
+        "categories": reader.category,
+        "images": reader.image,
+        "annotations": reader.instance,
+    }
+    for part, read in parts.items():
+        for number, record in enumerate(values[part]):
+            read(number, record if isinstance(record, dict) else {})
     for what, count in reader.text_ids.items():
-        reader.coco.problem(what, f"{count} ids are text instead of numbers: read as numbers")
+        coco.problem(what, f"{count} ids are text instead of numbers: read as numbers")
     if twice := [id for id, count in reader.annotations.items() if count > 1]:
         what = f"{len(twice)} ids are used by several annotations, {twice[0]} first: all are used"
-        reader.coco.problem("annotations", what)
+        coco.problem("annotations", what)
     for part in ("categories", "images"):
-        if not getattr(reader.coco, part):
-            why = f": {reader.coco.problems[0].what}" if values[part] else ": the list is empty"
-            raise DataError(f"{shown(path)}: has no usable {part}{why}")
-    return reader.coco
-
-
-def read_json(path: str | Path) -> Any:
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{shown(path)}: is not JSON: {error}") from None
+        if not getattr(coco, part):
+            why = coco.problems[0].what if values[part] else "the list is empty"
+            raise DataError(f"{shown(path)}: has no usable {part}: {why}")
+    return coco
 
 
 def _load(path: str) -> dict[str, list[Any]]:
@@ -131,100 +96,107 @@ class _Reader:
     files: dict[str, int] = field(default_factory=dict)
     annotations: Counter[int] = field(default_factory=Counter)
 
-    def category(self, number: int, values: Any) -> None:
-        id, name = self._id(values, "id"), _get(values, "name")
-        categories = self.coco.categories
-        if id is None or not isinstance(name, str) or not name:
-            what = _no_number(values, "id", "has no id or no name")
-            self.coco.problem(f"category {number} of the list", f"{what}: not used")
-        elif categories.setdefault(id, name) != name:
-            raise DataError(
-                f"{shown(self.coco.path)}: category {id} is both {categories[id]!r} and {name!r}"
-            )
-
-    def image(self, number: int, values: Any) -> None:
-        id, file = self._id(values, "id"), _get(values, "file_name")
-        if id is None or not isinstance(file, str) or not file or "\0" in file:
-            what = _no_number(values, "id", "has no id or no file_name")
-            self.coco.problem(f"image {number} of the list", f"{what}: not used", fatal=True)
+    def category(self, number: int, values: Record) -> None:
+        try:
+            id, name = self._id(values, "id"), _text(values, "name")
+        except DataError as error:
+            self.coco.problem(f"category {number} of the list", f"{error}: not used")
             return
-        image = CocoImage(id, file, self._size(f"image {id}", values))
-        first = self.coco.images.setdefault(id, image)
+        if (known := self.coco.categories.setdefault(id, name)) != name:
+            what = f"category {id} is both {known!r} and {name!r}"
+            raise DataError(f"{shown(self.coco.path)}: {what}")
+
+    def image(self, number: int, values: Record) -> None:
+        images, problem = self.coco.images, self.coco.problem
+        try:
+            id, file = self._id(values, "id"), _text(values, "file_name")
+        except DataError as error:
+            problem(f"image {number} of the list", f"{error}: not used", fatal=True)
+            return
+        first = images.setdefault(id, Annotation(file=file, size=self._size(id, values)))
         if first.file != file:
-            self.coco.problem(f"image {id}", f"is {first.file} and {file}: the second is not used")
-            self.coco.reject(id, f"its id {id} is also that of {file}: whose are the objects?")
-        elif self.files.setdefault(os.path.normpath(file), id) != id:
+            problem(f"image {id}", f"is {first.file} and {file}: the second is not used")
+            first.errors.append(f"its id {id} is also that of {file}: whose are the objects?")
+        elif (other := self.files.setdefault(os.path.normpath(file), id)) != id:
             # One sample per file; its objects are in two places, and perhaps twice.
-            del self.coco.images[id]
-            other = self.files[os.path.normpath(file)]
-            self.coco.problem(f"image {id}", f"has the same file as image {other}: not used")
-            self.coco.reject(other, f"occurs twice, as image {other} and {id}: keep one")
-        self.coco.objects.setdefault(id, [])
+            del images[id]
+            problem(f"image {id}", f"has the same file as image {other}: not used")
+            images[other].errors.append(f"occurs twice, as image {other} and {id}: keep one")
 
-    def _size(self, record: str, values: Any) -> tuple[int, int] | None:
-        sides = [_get(values, side) for side in ("height", "width")]
-        numbers = [int(side) for side in map(_finite, sides) if side is not None and side >= 1]
-        if len(numbers) == 2:
-            return numbers[0], numbers[1]
-        if sides != [None, None]:
-            text = "x".join(str(side) for side in sides)
-            self.coco.problem(record, f"height and width are {text[:40]}: not used")
-        return None
-
-    def object(self, number: int, values: Any) -> None:
-        id = self._id(values, "id")
-        record = f"annotation {number} of the list" if id is None else f"annotation {id}"
-        if id is not None:
+    def instance(self, number: int, values: Record) -> None:
+        coco, record = self.coco, f"annotation {number} of the list"
+        if _is_id(values.get("id")):
+            id = self._id(values, "id")
+            record = f"annotation {id}"
             self.annotations[id] += 1
-        image, category = self._id(values, "image_id"), self._id(values, "category_id")
-        if image is None or image not in self.coco.images:
-            what = f"is for image {image}, which is missing"
-            if image is None:
-                what = _no_number(values, "image_id", "has no image_id")
-            self.coco.problem(record, f"{what}: not used")
+        try:
+            image = coco.images[self._id(values, "image_id", coco.images)]
+        except DataError as error:
+            coco.problem(record, f"{error}: not used")
             return
-        if category is None or category not in self.coco.categories:
-            what = f"has the unknown category {category}"
-            if category is None:
-                what = _no_number(values, "category_id", "has no category_id")
-            self.coco.reject(image, f"{record} of {shown(self.coco.path)} {what}")
+        try:
+            category = coco.categories[self._id(values, "category_id", coco.categories)]
+        except DataError as error:
+            image.errors.append(f"{record} of {shown(coco.path)} {error}")
             return
-        crowd = self._crowd(record, values)
-        box = self._box(record, values)
+        crowd, box = self._crowd(record, values), self._box(record, values)
         outline = self._outline(record, values) if self.outlines else None
         area = self._area(record, values)
-        thing = CocoObject(record, category, crowd, box, outline, area)
-        self.coco.objects[image].append(thing)
+        image.instances.append(Instance(record, category, box, crowd, area, outline))
 
-    def _box(self, record: str, values: Any) -> tuple[float, float, float, float] | None:
-        box = _get(values, "bbox")
+    def _id(self, values: Record, key: str, known: Container[int] | None = None) -> int:
+        """A whole number, also where it is written as text or as 3.0."""
+        value = values.get(key)
+        if value is None:
+            raise DataError(f"has no {key}")
+        if not _is_id(value):
+            raise DataError(f"has the {key} {str(value)[:40]!r}, expected a whole number")
+        if isinstance(value, str):
+            self.text_ids[key] += 1
+        if known is not None and int(value) not in known:
+            raise DataError(f"has the unknown {key} {int(value)}")
+        return int(value)
+
+    def _odd(self, record: str, values: Record, key: str, what: str) -> None:
+        self.coco.problem(record, f"{key} is {str(values.get(key))[:40]!r}{what}")
+
+    def _size(self, id: int, values: Record) -> tuple[int, int] | None:
+        sides = values.get("height"), values.get("width")
+        height, width = (_finite(side) or 0 for side in sides)
+        if height >= 1 and width >= 1:
+            return int(height), int(width)
+        if sides != (None, None):
+            text = f"{sides[0]}x{sides[1]}"
+            self.coco.problem(f"image {id}", f"height and width are {text[:40]}: not used")
+        return None
+
+    def _box(self, record: str, values: Record) -> Corners | None:
+        box = values.get("bbox")
         if box is None or box == []:
             return None
         numbers = [_finite(value) for value in box] if isinstance(box, list) else []
         if len(numbers) != 4 or None in numbers:
-            text = f"bbox is {str(box)[:40]}, expected left, top, width and height"
-            self.coco.problem(record, f"{text}: not used")
+            self._odd(record, values, "bbox", ", expected left, top, width and height: not used")
             return None
         left, top, width, height = (float(number or 0) for number in numbers)
-        return left, top, width, height
+        return left, top, left + width, top + height
 
-    def _crowd(self, record: str, values: Any) -> bool:
-        crowd = _get(values, "iscrowd")
+    def _crowd(self, record: str, values: Record) -> bool:
+        crowd = values.get("iscrowd")
         if crowd in (None, 0, 1, "0", "1"):  # and False and True
             return crowd in (1, "1")
-        self.coco.problem(record, f"iscrowd is {str(crowd)[:40]!r}, expected 0 or 1: read as 0")
+        self._odd(record, values, "iscrowd", ", expected 0 or 1: read as 0")
         return False
 
-    def _area(self, record: str, values: Any) -> float | None:
-        given = _get(values, "area")
-        area = _finite(given)
-        if given is not None and (area is None or area < 0):
-            self.coco.problem(record, f"area is {str(given)[:40]!r}: that of the box is used")
+    def _area(self, record: str, values: Record) -> float | None:
+        area = _finite(values.get("area"))
+        if values.get("area") is not None and (area is None or area < 0):
+            self._odd(record, values, "area", ": that of the box is used")
             return None
         return area
 
-    def _outline(self, record: str, values: Any) -> Outline | None:
-        outline = _get(values, "segmentation")
+    def _outline(self, record: str, values: Record) -> Outline | None:
+        outline = values.get("segmentation")
         if isinstance(outline, dict):
             return outline if {"size", "counts"} <= outline.keys() else None
         if not isinstance(outline, list) or not outline:
@@ -241,18 +213,12 @@ class _Reader:
                 polygons.append(polygon)
         return tuple(polygons)
 
-    def _id(self, values: Any, key: str) -> int | None:
-        """A whole number, also where it is written as text or as 3.0."""
-        value = _get(values, key)
-        if not _is_id(value):
-            return None
-        if isinstance(value, str):
-            self.text_ids[key] += 1
-        return int(value)
 
-
-def _get(values: Any, key: str) -> Any:
-    return values.get(key) if isinstance(values, dict) else None
+def _text(values: Record, key: str) -> str:
+    value = values.get(key)
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise DataError(f"has no {key}")
+    return value
 
 
 def _is_id(value: Any) -> bool:
@@ -260,14 +226,6 @@ def _is_id(value: Any) -> bool:
         return value.strip().isdecimal() and len(value) < 19
     number = _finite(value)
     return number is not None and number == int(number)
-
-
-def _no_number(values: Any, key: str, missing: str) -> str:
-    """The error for an id that is missing, or is not a whole number."""
-    value = _get(values, key)
-    if value is None or _is_id(value):
-        return missing
-    return f"has the {key} {str(value)[:40]!r}, expected a whole number"
 
 
 def _finite(value: Any) -> float | int | None:
@@ -287,27 +245,27 @@ def _numbers(values: Any) -> Polygon | None:
     return numbers.astype(np.float64) if plain and np.isfinite(numbers).all() else None
 
 
-def draw(thing: CocoObject, height: int, width: int) -> NDArray[np.bool_]:
+def draw(thing: Instance, height: int, width: int) -> NDArray[np.bool_]:
     """(h, w): the pixels of an object. An error names the object."""
     from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
 
-    if thing.outline is None:
+    outline: Outline | None = thing.outline
+    if outline is None:
         raise DataError(f"{thing.name} has no outline (segmentation) that can be drawn")
     try:
-        if isinstance(thing.outline, dict):
-            if list(thing.outline["size"]) != [height, width]:
-                size = thing.outline["size"]
-                raise DataError(f"{thing.name}: its RLE is for {size}, not for {[height, width]}")
-            encoded = thing.outline
-            if isinstance(encoded["counts"], list):
-                encoded = runs.frPyObjects(encoded, height, width)
-        elif not thing.outline:
+        if isinstance(outline, dict):
+            if list(outline["size"]) != [height, width]:
+                what = f"its RLE is for {outline['size']}, not for {[height, width]}"
+                raise DataError(f"{thing.name}: {what}")
+            counted = isinstance(outline["counts"], list)
+            encoded = runs.frPyObjects(outline, height, width) if counted else outline
+        elif not outline:
             return np.zeros((height, width), bool)
         else:
             far = FARTHEST * max(height, width)
-            if any(np.abs(polygon).max() > far for polygon in thing.outline):
+            if any(np.abs(polygon).max() > far for polygon in outline):
                 raise DataError(f"{thing.name}: its outline lies far outside the image")
-            polygons = [polygon.tolist() for polygon in thing.outline]
+            polygons = [polygon.tolist() for polygon in outline]
             encoded = runs.merge(runs.frPyObjects(polygons, height, width))
         return np.asarray(runs.decode(encoded), dtype=bool)
     except (ValueError, RuntimeError, TypeError, OverflowError) as error:

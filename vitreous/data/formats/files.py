@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -104,19 +106,32 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def read_text(path: str | Path, max_bytes: int | None = None) -> str:
-    """A file of text in UTF-8. An error begins with the path."""
-    name = shown(path)
+def read_bytes(path: str | Path, max_bytes: int | None = None) -> bytes:
+    """A whole file. An error begins with the path."""
     try:
         with open(path, "rb") as file:
             data = file.read() if max_bytes is None else file.read(max_bytes + 1)
-        if max_bytes is not None and len(data) > max_bytes:
-            raise DataError(f"{name}: is larger than {max_bytes:,} bytes")
-        return data.decode("utf-8-sig")
     except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror}") from None
+        raise DataError(f"{shown(path)}: cannot be read: {error.strerror}") from None
+    if max_bytes is not None and len(data) > max_bytes:
+        raise DataError(f"{shown(path)}: is larger than {max_bytes:,} bytes")
+    return data
+
+
+def read_text(path: str | Path, max_bytes: int | None = None) -> str:
+    """A file of text in UTF-8. An error begins with the path."""
+    try:
+        return read_bytes(path, max_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{name}: is not text in UTF-8 ({error.reason})") from None
+        raise DataError(f"{shown(path)}: is not text in UTF-8 ({error.reason})") from None
+
+
+def read_json(path: str | Path) -> Any:
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{shown(path)}: is not JSON: {error}") from None
 
 
 def below(path: str, root: str) -> str:

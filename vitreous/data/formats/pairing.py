@@ -10,17 +10,15 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from vitreous.data.decode.images import EXTENSIONS, shown
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import SPLIT_FOLDERS, Scan, below, read_text
+from vitreous.data.formats.instances import Annotation
 from vitreous.data.source import SPLITS, Problem, Sample
 from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
 from vitreous.labels import natural
-
-T = TypeVar("T")
 
 IMAGE_FOLDERS = (
     *("images", "image", "imgs", "img", "photos", "pictures", "rgb"),
@@ -275,18 +273,18 @@ class Pairing:
         self.builder.notes.append(what)
         self.builder.splits = splits
 
-    def read_partners(self, read: Callable[[str], T], what: str) -> dict[str, T | str | None]:
-        """What `read` returns for the partner of each sample, by the sample's id; or its error as
-        text; None where an image needs no partner. `what` is shown beside the progress bar."""
+    def read_partners(self, read: Callable[[str], Annotation], what: str) -> dict[str, Annotation]:
+        """What `read` makes of the partner of each sample, by the sample's id; its error makes the
+        image unusable. `what` is shown beside the progress bar."""
 
-        def attempt(sample: Sample) -> T | str | None:
-            if sample.id in self.unpaired or not sample.target:
-                return self.unpaired.get(sample.id)
+        def attempt(sample: Sample) -> Annotation:
+            if sample.id in self.unpaired:
+                return Annotation(errors=[self.unpaired[sample.id]])
             path = self.builder.file(sample.target)
             try:
-                return read(path)
+                return read(path) if sample.target else Annotation()
             except DataError as error:
-                return str(error).removeprefix(f"{shown(path)}: ")
+                return Annotation(errors=[str(error).removeprefix(f"{shown(path)}: ")])
 
         for extension in self.kind.extensions:  # beside the images
             self.builder.scan.skipped.pop(extension, None)

@@ -11,21 +11,20 @@ xmin 1 to xmax 10 is 10 wide and begins at the left edge. Most programs that wri
 
 from __future__ import annotations
 
-import math
 import os
-from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 
 from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped,unused-ignore]
 from defusedxml.ElementTree import DefusedXMLParser  # type: ignore[import-untyped,unused-ignore]
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.box_source import Box, BoxSource, Corners
+from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.names import changed_names, spelling_problems
+from vitreous.data.formats.files import read_bytes
+from vitreous.data.formats.instances import Annotation, Instance, finite
+from vitreous.data.formats.names import spelling_problems, with_names
 from vitreous.data.formats.pairing import Pairing, Partner, has_pairs
-from vitreous.data.source import Problem, Sample
-from vitreous.errors import DataError
+from vitreous.errors import DataError, naming
 from vitreous.labels import LabelMap
 
 XML = Partner("annotation", "annotations", (".xml",), ".xml", apart=False)
@@ -56,50 +55,33 @@ def read(builder: SourceBuilder) -> BoxSource:
     pairing = Pairing(builder, XML)
     pairing.read_folders(_LISTS, _LAYOUTS)
     found = pairing.read_partners(read_xml, "reading annotations")
-    read_well = [voc for voc in found.values() if isinstance(voc, VocAnnotation)]
-    categories = {thing.category for voc in read_well for thing in voc.objects}
+    things = [thing for annotation in found.values() for thing in annotation.instances]
+    categories = {str(thing.category) for thing in things}
     if not categories:
-        bad = next((error for error in found.values() if isinstance(error, str)), "")
-        why = f": a file {bad}" if bad else ""
+        errors = [error for annotation in found.values() for error in annotation.errors]
+        why = f": a file {errors[0]}" if errors else ""
         raise DataError(
             f"{builder.name}: no annotation has an object, so there are no classes{why}"
         )
-    builder.problems += spelling_problems(builder.name, categories)
-    source = builder.build(BoxSource, changed_names(LabelMap.of_names(categories), builder.names))
     for sample in builder.samples():
-        _put(source, sample, found[sample.id])
-    _add_notes(source, [thing for voc in read_well for thing in voc.objects])
-    source.add_notes()
-    return source
+        annotation = found[sample.id]
+        if annotation.file not in ("", os.path.basename(sample.id)):
+            used = f"by its own name it is used for {sample.id}"
+            annotation.remarks.append(f"names the image {annotation.file}; {used}")
+    builder.problems += spelling_problems(builder.name, categories)
+    _add_notes(builder.notes, things)
+    labels = with_names(LabelMap.of_names(categories), builder.names, partial=True)
+    classes = labels.by_external()
+    return builder.build(BoxSource, labels, annotations=found, classes=classes).check_boxes()
 
 
-def _put(source: BoxSource, sample: Sample, voc: VocAnnotation | str | None) -> None:
-    if not isinstance(voc, VocAnnotation):
-        source.put(sample, (), [voc or "has no annotation"])
-        return
-    if voc.size is not None:
-        source.sizes[sample.id] = voc.size
-    remarks = list(voc.remarks)
-    if voc.file and voc.file != os.path.basename(sample.id):
-        remarks.append(f"names the image {voc.file}; by its own name it is used for {sample.id}")
-    source.problems += [Problem(sample.target, what, fatal=False) for what in remarks]
-    boxes = []
-    for thing in voc.objects:
-        if thing.category in source.labels.ignored:
-            source.ignored[thing.category] += 1
-        else:
-            label = source.labels.internal(thing.category)
-            boxes.append(Box(thing.name, label, thing.corners, crowd=thing.difficult))
-    source.put(sample, boxes, voc.errors)
-
-
-def _add_notes(source: BoxSource, things: list[VocObject]) -> None:
-    if difficult := sum(thing.difficult for thing in things):
-        source.notes.append(
+def _add_notes(notes: list[str], things: list[Instance]) -> None:
+    if difficult := sum(thing.crowd for thing in things):
+        notes.append(
             f"{difficult} objects are marked as difficult: they are neither learned nor counted"
         )
-    if from_0 := sum(-1 in thing.corners[:2] for thing in things):
-        source.notes.append(
+    if from_0 := sum(-1 in (thing.corners or ())[:2] for thing in things):
+        notes.append(
             f"{from_0} boxes begin at 0, though VOC counts from 1: if the whole file counts from "
             "0, its boxes lie one pixel too far to the left and to the top"
         )
@@ -108,45 +90,11 @@ def _add_notes(source: BoxSource, things: list[VocObject]) -> None:
 # ---- one file
 
 
-@dataclass(frozen=True, slots=True)
-class VocObject:
-    name: str
-    """What messages call it: `object 3 (cat)`."""
-    category: str
-    corners: Corners
-    """left, top, right, bottom, from 0; right and bottom are just outside."""
-    difficult: bool
-    """Hard to see: VOC does not count whether it is found."""
-
-
-@dataclass
-class VocAnnotation:
-    """What a file has."""
-
-    file: str = ""
-    """The image's name in the XML."""
-    size: tuple[int, int] | None = None
-    """Height and width, if the file gives them."""
-    objects: list[VocObject] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    """Objects of which it is unknown what or where they are."""
-    remarks: list[str] = field(default_factory=list)
-    """Oddities that do not matter for the rest."""
-
-
-def read_xml(path: str) -> VocAnnotation:
+def read_xml(path: str) -> Annotation:
     """A file that is not VOC's at all is a DataError that begins with the path."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise DataError(f"{shown(path)}: cannot be read: {error.strerror}") from None
-    try:
-        if len(data) > MAX_BYTES:
-            raise DataError(f"is larger than {MAX_BYTES:,} bytes")
+    data = read_bytes(path, MAX_BYTES)
+    with naming(shown(path)):
         return _annotation(_parse(data))
-    except DataError as error:
-        raise DataError(f"{shown(path)}: {error}") from None
 
 
 class _ShallowTree(TreeBuilder):
@@ -179,21 +127,21 @@ def _parse(data: bytes) -> Element:
     return root
 
 
-def _annotation(root: Element) -> VocAnnotation:
+def _annotation(root: Element) -> Annotation:
     if root.tag != "annotation":
         what = f"expected <annotation>, not <{root.tag}>"
         raise DataError(f"is not an annotation of Pascal VOC: {what}")
-    voc = VocAnnotation()
-    voc.file = (root.findtext("filename") or "").strip()
-    voc.size = _size(root, voc.remarks)
+    annotation = Annotation(file=(root.findtext("filename") or "").strip())
+    annotation.size = _size(root, annotation.remarks)
     for number, element in enumerate(root.findall("object"), 1):
-        category = ""
+        name = f"object {number}"
         try:
             category = _text(element, "name")
-            voc.objects.append(_object(f"object {number} ({category})", category, element))
+            name += f" ({category})" if category else ""
+            annotation.instances.append(_object(name, category, element))
         except DataError as error:
-            voc.errors.append(f"object {number}{f' ({category})' if category else ''} {error}")
-    return voc
+            annotation.errors.append(f"{name} {error}")
+    return annotation
 
 
 def _size(root: Element, remarks: list[str]) -> tuple[int, int] | None:
@@ -210,7 +158,7 @@ def _size(root: Element, remarks: list[str]) -> tuple[int, int] | None:
     return None
 
 
-def _object(name: str, category: str, element: Element) -> VocObject:
+def _object(name: str, category: str, element: Element) -> Instance:
     if not category:
         raise DataError("has an empty <name>")
     box = _only(element, "bndbox")
@@ -219,7 +167,7 @@ def _object(name: str, category: str, element: Element) -> VocObject:
     difficult = (element.findtext("difficult") or "").strip().lower()
     if difficult not in (*_YES, *_NO):
         raise DataError(f"<difficult> is {difficult[:40]!r}, expected 0 or 1")
-    return VocObject(name, category, (left, top, right, bottom), difficult in _YES)
+    return Instance(name, category, (left, top, right, bottom), difficult in _YES)
 
 
 def _from_0(first: float, last: float) -> tuple[float, float]:
@@ -232,11 +180,7 @@ def _from_0(first: float, last: float) -> tuple[float, float]:
 
 def _number(box: Element, side: str) -> float:
     text = _text(box, side)
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    if (value := finite(text)) is None:
         raise DataError(f"has a <{side}> that is not a number: {text[:40]!r}")
     return value
 

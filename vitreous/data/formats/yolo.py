@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.box_source import Box, BoxSource
+from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import below, read_text
-from vitreous.data.formats.names import numbered_labels, renamed
+from vitreous.data.formats.instances import Annotation
+from vitreous.data.formats.names import numbered_labels, with_names
 from vitreous.data.formats.pairing import Pairing, Partner, has_pairs
 from vitreous.data.formats.yolo_text import (
     YoloData,
-    YoloLabels,
     begins_with_labels,
     is_data_yaml,
     read_data_yaml,
@@ -74,47 +74,26 @@ def read(builder: SourceBuilder) -> BoxSource:
     if not os.path.exists(given):
         raise DataError(f"{builder.name}: there is no such file or folder")
     file = _find_yaml(given) or _broken_yaml(given) if os.path.isdir(given) else given
-    pairing, names = Pairing(builder, TEXTS), None
+    pairing, labels = Pairing(builder, TEXTS), None
     if file:
         data = read_data_yaml(file)
-        names = data.names
+        labels = data.labels
         _YamlReader(builder, pairing, file).read(data)
         builder.check_images()
     else:
         pairing.read_folders("", _LAYOUTS)
-    samples = builder.samples()
-    if not any(sample.target for sample in samples):
+    without = [sample for sample in builder.samples() if not sample.target]
+    if len(without) == len(builder.samples()):
         looked = ", ".join(dict.fromkeys(shown(folder) for folder in pairing.folders))
         raise DataError(f"{builder.name}: no image has a label file: looked in {looked}")
     found = pairing.read_partners(read_labels, "reading label files")
-    labels = _labels(
-        builder, pairing, names, [each for each in found.values() if isinstance(each, YoloLabels)]
-    )
-    source = builder.build(BoxSource, labels, normalised=True)
-    for sample in samples:
-        _put(source, sample, found[sample.id])
-    if without := sum(each is None for each in found.values()):
-        source.notes.append(f"{without} images have no label file, which means no objects")
-    source.add_notes()
-    return source
-
-
-def _put(source: BoxSource, sample: Sample, labels: YoloLabels | str | None) -> None:
-    if isinstance(labels, str):
-        source.put(sample, (), [labels])
-        return
-    labels = labels or YoloLabels()
-    known = {id: number for number, id in enumerate(source.labels.external)}
-    boxes, errors = [], list(labels.errors)
-    for thing in labels.objects:
-        if thing.number in known:
-            boxes.append(Box(thing.name, known[thing.number], thing.corners))
-        elif thing.number in source.labels.ignored:
-            source.ignored[str(thing.number)] += 1
-        else:
-            last = source.labels.external[-1]
-            errors.append(f"{thing.name}: class {thing.number} has no name, the last one is {last}")
-    source.put(sample, boxes, errors)
+    labels = _named(builder, pairing, labels, found)
+    if count := sum(sample.id not in pairing.unpaired for sample in without):
+        builder.notes.append(f"{count} images have no label file, which means no objects")
+    classes = labels.by_external()
+    return builder.build(
+        BoxSource, labels, annotations=found, classes=classes, normalised=True
+    ).check_boxes()
 
 
 # ---- the folders and lists of data.yaml
@@ -205,21 +184,22 @@ def _listed(file: str, roots: list[str]) -> Iterator[str]:
 # ---- the names of the classes
 
 
-def _labels(
-    builder: SourceBuilder, pairing: Pairing, given: dict[int, str] | None, read: list[YoloLabels]
+def _named(
+    builder: SourceBuilder,
+    pairing: Pairing,
+    declared: LabelMap | None,
+    found: dict[str, Annotation],
 ) -> LabelMap:
-    """given: the names in data.yaml."""
-    declared = None
-    if given is not None:
-        declared = LabelMap.of_ids(given, given)
-    elif file := _names_file([builder.root, *pairing.folders]):
+    """declared: the classes of data.yaml."""
+    file = _names_file([builder.root, *pairing.folders]) if declared is None else None
+    if file:
         builder.notes.append(f"names of the classes: {below(file, builder.root)}")
-        declared = numbered_labels(Path(file))
+        declared = numbered_labels(file)
     if declared is not None:
-        return renamed(declared, builder.names)
+        return with_names(declared, builder.names, partial=True)
     if builder.names is not None:
         return numbered_labels(builder.names)
-    numbers = {thing.number for labels in read for thing in labels.objects}
+    numbers = {int(thing.category) for labels in found.values() for thing in labels.instances}
     if not numbers:
         raise DataError(
             f"{shown(builder.root)}: no label file has an object and nothing names the classes: "

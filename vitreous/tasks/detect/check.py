@@ -115,7 +115,7 @@ class BoxCheck(TruthCheck):
         if isinstance(source, BoxSource):
             placed = source.placed(sample)
             truth, cut = placed.truth, sum(far > 0 for far in placed.over)
-            names = [box.name for box in source.objects[sample.id]]
+            names = [box.name for box in source.annotations[sample.id].instances]
             records = [source.record(sample, name) for name in names]
             problems = tuple(source.cut_off(sample, placed))
         else:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.coco_json import read_json
+from vitreous.data.formats.files import read_json
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.tasks.detect.boxes import normalised
