@@ -304,4 +304,5 @@ def load(run: str | Path, device: str | torch.device | None = None) -> Predictor
     config: RunConfig = folder.read_config()
     model = config.create()
     import_weights(model, folder.weights, "vitreous")
-    return Predictor(model, config.preprocess, task_class(config.task)(config.labels), found)
+    task = task_class(config.task).restored(config.labels, config.decoding)
+    return Predictor(model, config.preprocess, task, found)

@@ -13,6 +13,12 @@ from numpy.typing import NDArray
 from vitreous.errors import ConfigError
 
 
+def check_threshold(threshold: Any) -> None:
+    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not number or not 0 <= threshold <= 1:
+        raise ConfigError(f"threshold = {threshold!r}: expected a number from 0 to 1")
+
+
 @dataclass(frozen=True)
 class Classification:
     """The classes of one image with their probabilities."""
@@ -153,8 +159,7 @@ class Detection:
 
     def above(self, threshold: float) -> Detection:
         """The same result with another threshold, from 0 to 1."""
-        if not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
-            raise ConfigError(f"threshold = {threshold!r}: expected a number from 0 to 1")
+        check_threshold(threshold)
         return replace(self, threshold=threshold)
 
     def to_dict(self) -> dict[str, Any]:

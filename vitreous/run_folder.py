@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ class RunConfig:
     data: str
     weights: str
     versions: dict[str, str]
+    decoding: dict[str, Any] = field(default_factory=dict)
+    """What the task decodes the model's output with, chosen on val with the stored weights."""
 
     def create(self) -> Model:
         """The model, with random weights."""
@@ -84,8 +86,12 @@ class Run:
             "data": config.data,
             "weights": config.weights,
             "versions": config.versions,
+            **({"decoding": config.decoding} if config.decoding else {}),
         }
         self.write_text("config.json", json.dumps(values, indent=2) + "\n")
+
+    def write_decoding(self, decoding: dict[str, Any]) -> None:
+        self.write_config(replace(self.read_config(), decoding=decoding))
 
     def read_config(self) -> RunConfig:
         path = self.path / "config.json"

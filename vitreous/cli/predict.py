@@ -33,8 +33,8 @@ class Arguments:
     """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input."""
     top: Annotated[int, option("N")] = 5
     """Number of classes or objects to show per image."""
-    threshold: Annotated[float | None, option("T", "0.5")] = None
-    """Smallest score, from 0 to 1, of an object that counts as detected."""
+    threshold: Annotated[float | None, option("T", "0.5, or chosen in training")] = None
+    """Smallest score, from 0 to 1, of an object that counts as detected, or of a label."""
     batch: Annotated[int | None, option("N", "32, or fewer for images of any size")] = None
     """Images per forward pass."""
     out: Annotated[Path | None, option("FOLDER", "none")] = None

@@ -122,9 +122,13 @@ def reliability_diagram(bins: Mapping[str, Sequence[float]], error: float) -> Fi
 
 @styled
 def precision_recall(
-    curves: Mapping[str, Any], colours: Mapping[str, Colour] | None = None, most: int = 10
+    curves: Mapping[str, Any],
+    colours: Mapping[str, Colour] | None = None,
+    *,
+    title: str = "",
+    most: int = 10,
 ) -> Figure:
-    """At an IoU of 0.5, a line for each class, or of more than `most`, their mean."""
+    """A line for each class, or of more than `most`, their mean."""
     from matplotlib.patheffects import withStroke
 
     lines = {name: line for name, line in curves["precision"].items() if line is not None}
@@ -139,7 +143,7 @@ def precision_recall(
         outline = [withStroke(linewidth=2.8, foreground=LINE)]  # yellow on white
         axes.plot(curves["recall"], line, label=label, color=ink, lw=1.8, path_effects=outline)
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.03))
-    axes.set_title("IoU 0.5; in brackets: AP50")
+    axes.set_title(title)
     axes.grid()
     axes.tick_params(length=0)
     if lines:

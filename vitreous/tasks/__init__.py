@@ -19,6 +19,7 @@ TASKS = {
     "classify": "class",
     "segment": "mask",
     "detect": "boxes",
+    "tag": "labels",
 }
 """The kind of ground truth that each task learns from."""
 

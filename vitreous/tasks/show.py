@@ -20,8 +20,8 @@ from vitreous.explain import query
 from vitreous.explain.query import Pixel, Query
 from vitreous.labels import LabelMap
 from vitreous.pages import maps, viewer, walk
-from vitreous.pages.content import Section, Table
-from vitreous.pages.pictures import in_bands
+from vitreous.pages.content import Example, Section, Table, picture
+from vitreous.pages.pictures import as_picture, in_bands
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
 
@@ -64,6 +64,12 @@ class TaskReport:
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """A batch, the task's output for it, and the targets in the model's classes."""
         raise NotImplementedError
+
+    def example(self, batch: Batch, i: int, caption: str, note: str) -> Example:
+        """One image of a batch, as the model sees it."""
+        image = as_picture(self.predictor.preprocess.restore(batch.images[i]))
+        image.thumbnail((224, 224))
+        return Example([picture(image, "input")], batch.ids[i], caption, note)
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
         """The few numbers that stand first, by name; the first is the largest."""

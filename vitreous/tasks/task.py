@@ -164,6 +164,18 @@ class Task:
     def metrics(self) -> Metrics:
         raise NotImplementedError
 
+    def decoding(self, result: dict[str, Any]) -> dict[str, Any]:
+        """What `decode` takes from the metrics on val, such as thresholds, as plain data. The run
+        folder keeps that of the best weights, and `restored` is given it."""
+        return {}
+
+    @classmethod
+    def restored(cls, labels: LabelMap, decoding: dict[str, Any]) -> Self:
+        """For prediction, as a run folder describes it."""
+        if decoding:
+            raise ConfigError(f"decoding: the task {cls.name} has no {', '.join(decoding)}")
+        return cls(labels)
+
     def renamed(self, targets: Any, here: Sequence[int]) -> Any:
         """The targets of other data, where class i is our class here[i]."""
         if isinstance(targets, Tensor):
@@ -206,8 +218,9 @@ class Task:
 
     @classmethod
     def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
-        """A model that learns from scratch on this data and this machine."""
-        raise NotImplementedError
+        """A model that learns from scratch on this data and this machine; a classifier by
+        default."""
+        return classifier_for(glance)
 
     @classmethod
     def largest_batch(cls, small: bool) -> int:
@@ -255,6 +268,26 @@ class Task:
         inner = {name: value for name, value in fields.items() if name not in own}
         found: dict[str, Any] = {str(part): model, f"{part}_fields": inner}
         return family, found | ({"image_size": s} if (s := fields.get("image_size")) else {})
+
+
+def classifier_for(glance: Glance) -> ModelChoice:
+    """A model that learns from scratch on little data: positions come from the neighbours (CPVT),
+    and the patches are averaged."""
+    if not glance.small:
+        side = 128 if glance.on_cpu else 224
+        return ModelChoice(
+            "cpvt-ti/16-gap", (side, side), reason=f"cpvt-ti/16-gap at {side} pixels"
+        )
+    side = max(glance.height, glance.width)
+    patch = 2 if side <= 16 else 4 if side <= 40 else 8
+    dim, depth, heads = (64, 6, 4) if side <= 16 else (128, 6, 4)
+    fields = (
+        *(f"patch={patch}", f"dim={dim}", f"depth={depth}", f"heads={heads}"),
+        *(f"mlp_dim={2 * dim}", "position=conditional", "tokens=none", "pool=mean"),
+        "drop_path=0.1",
+    )
+    reason = f"a ViT of {depth} blocks, {dim} wide, with patches of {patch}"
+    return ModelChoice("vit", glance.whole_patches(patch), fields, reason)
 
 
 def is_classifier(model: str) -> bool:

@@ -133,6 +133,7 @@ def prepare(
         data=recipe.data,
         weights=recipe.weights or "",
         versions=versions(),
+        decoding=begun.decoding if begun is not None else {},
     )
     augment = Augment(
         crop=recipe.crop or "none",

@@ -303,6 +303,8 @@ class Trainer:
                 state = {name: whole(v) for name, v in self.model.state_dict().items()}
                 if self.world.is_first:
                     self.run.write_weights(self.model, state)
+                    if decoding := self.task.decoding(result):
+                        self.run.write_decoding(decoding)
             else:
                 self.progress.waited += 1
         numbers = {k: v for k, v in result.items() if isinstance(v, int | float)}

@@ -11,9 +11,8 @@ from vitreous.data.loader import Batch
 from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import LabelMap
 from vitreous.pages import charts
-from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent, picture
+from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent
 from vitreous.pages.figure import svg
-from vitreous.pages.pictures import as_picture
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 from vitreous.tasks.show import Show, TaskReport, Worst
@@ -46,12 +45,8 @@ class ClassifyReport(TaskReport):
         self, batch: Batch, i: int, predicted: Tensor, target: Tensor, confidence: float
     ) -> Example:
         names = self.predictor.labels
-        image = as_picture(self.predictor.preprocess.restore(batch.images[i]))
-        image.thumbnail((224, 224))
         caption = f"{names[predicted]}, {percent(confidence, 0)}"
-        return Example(
-            [picture(image, "input")], batch.ids[i], caption, f"ground truth: {names[target]}"
-        )
+        return self.example(batch, i, caption, f"ground truth: {names[target]}")
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
         return {

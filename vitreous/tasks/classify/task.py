@@ -16,7 +16,7 @@ from vitreous.labels import LabelMap
 from vitreous.layers.head import DistilledOutput
 from vitreous.results import Classification
 from vitreous.tasks.classify.check import ClassCheck
-from vitreous.tasks.task import Engine, Glance, Metrics, ModelChoice, Task, ratio
+from vitreous.tasks.task import Engine, Metrics, Task, ratio
 
 BINS = 15
 """Of confidence, for calibration (Guo et al. 2017)."""
@@ -92,10 +92,6 @@ class Classify(Task):
                 f"{', '.join(missing)}: add some, or remove the class"
             )
 
-    @classmethod
-    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
-        return classifier_for(glance)
-
     def loss(self, output: Any, targets: Any, teacher: Tensor | None = None) -> dict[str, Tensor]:
         """output (b, classes) or both of DeiT's; targets `Mixed`; teacher (b, classes) logits.
 
@@ -163,26 +159,6 @@ def class_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
     """How many samples each class has."""
     targets = torch.tensor([sample.target for sample in samples])
     return torch.bincount(targets, minlength=len(source.labels)).double()
-
-
-def classifier_for(glance: Glance) -> ModelChoice:
-    """A model that learns from scratch on little data: positions come from the neighbours (CPVT),
-    and the patches are averaged."""
-    if not glance.small:
-        side = 128 if glance.on_cpu else 224
-        return ModelChoice(
-            "cpvt-ti/16-gap", (side, side), reason=f"cpvt-ti/16-gap at {side} pixels"
-        )
-    side = max(glance.height, glance.width)
-    patch = 2 if side <= 16 else 4 if side <= 40 else 8
-    dim, depth, heads = (64, 6, 4) if side <= 16 else (128, 6, 4)
-    fields = (
-        *(f"patch={patch}", f"dim={dim}", f"depth={depth}", f"heads={heads}"),
-        *(f"mlp_dim={2 * dim}", "position=conditional", "tokens=none", "pool=mean"),
-        "drop_path=0.1",
-    )
-    reason = f"a ViT of {depth} blocks, {dim} wide, with patches of {patch}"
-    return ModelChoice("vit", glance.whole_patches(patch), fields, reason)
 
 
 class ClassifyMetrics(Metrics):

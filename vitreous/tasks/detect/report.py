@@ -37,6 +37,9 @@ average precision at an IoU of 0.5; AP75: at 0.75; AP: mean from 0.5 to 0.95. AR
 100 boxes, mean over the same. A class without objects has none of them."""
 
 
+CURVES = "IoU 0.5; in brackets: AP50"
+
+
 class Judged(NamedTuple):
     """Which objects of an image are found, and which of the boxes that are said are right."""
 
@@ -168,7 +171,7 @@ class DetectReport(TaskReport):
         keys = ("objects", "ap", "ap50", "ap75", "ar100")
         columns = dict(zip(keys, ("objects", "AP", "AP50", "AP75", "AR"), strict=True))
         table = class_table(result["classes"], columns, "ap", self.colours)
-        drawn = charts.precision_recall(result["curves"], self.colours)
+        drawn = charts.precision_recall(result["curves"], self.colours, title=CURVES)
         return [
             Section("Precision and recall", figures=[(svg(drawn), "")], half=True),
             Section(

@@ -28,7 +28,7 @@ from vitreous.tasks.detect.boxes import to_pixels
 from vitreous.tasks.detect.coco_results import writing
 from vitreous.tasks.detect.draw import boxed, enlargement, mark_of, moved
 from vitreous.tasks.detect.explanation import DetectionExplanation, explain_objects
-from vitreous.tasks.detect.report import DetectReport
+from vitreous.tasks.detect.report import CURVES, DetectReport
 from vitreous.tasks.show import Show
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class DetectShow(Show):
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {
             "classes": charts.class_scores(result["classes"], "ap", "average precision"),
-            "precision": charts.precision_recall(result["curves"]),
+            "precision": charts.precision_recall(result["curves"], title=CURVES),
         }
 
     def explain(

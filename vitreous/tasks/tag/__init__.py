@@ -1,0 +1,1 @@
+"""Tagging: any number of labels per image."""

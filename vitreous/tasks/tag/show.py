@@ -1,0 +1,145 @@
+"""How tags are printed, reported and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from vitreous.data.loader import Batch
+from vitreous.explain.explanation import MapExplanation
+from vitreous.labels import IGNORED, LabelMap
+from vitreous.pages import charts
+from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent
+from vitreous.pages.figure import svg
+from vitreous.predict import Predictor
+from vitreous.tasks.show import Show, TaskReport, Worst
+from vitreous.tasks.tag.task import Tag, Tags
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ERRORS = 24
+"""Errors in the report."""
+NOTE = """AP: average precision, the area below the precision-recall curve; a random order of the
+images reaches the label's share of them. Precision, recall and F1 hold at the threshold, which was
+chosen on the validation images."""
+
+
+class TagReport(TaskReport):
+    """Precision over recall, and the errors in which the model is most confident."""
+
+    curves = {"map": "mAP", "f1": "F1, mean of labels"}  # noqa: RUF012
+
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__(predictor)
+        assert isinstance(predictor.task, Tag)
+        self.thresholds = predictor.task.thresholds
+        self.errors = Worst[Example](ERRORS)
+
+    def see(self, batch: Batch, output: Any, targets: Any) -> None:
+        """output and targets (b, classes)"""
+        scores = output.float().sigmoid()
+        wrong = ((scores >= self.thresholds) != (targets == 1)) & (targets != IGNORED)
+        # the worst label of each image, by how far its probability is from the ground truth
+        distance, label = ((scores - targets).abs() * wrong).max(dim=1)
+        for i in wrong.any(dim=1).nonzero().flatten().tolist():
+            if self.errors.wants(-distance[i].item()):
+                self.errors.add(
+                    -distance[i].item(), self._error(batch, i, label[i], scores[i], targets[i])
+                )
+
+    def _error(
+        self, batch: Batch, i: int, label: Tensor, scores: Tensor, target: Tensor
+    ) -> Example:
+        names = self.predictor.labels
+        what = "missed" if target[label] else "wrong"
+        true = ", ".join(names[j] for j in (target == 1).nonzero().flatten().tolist())
+        caption = f"{what}: {names[label]}, {percent(scores[label].item(), 0)}"
+        return self.example(batch, i, caption, f"ground truth: {true or 'no label'}")
+
+    def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
+        return {
+            "mAP": percent(result["map"], 2),
+            "mAP of a random order": percent(result["map_chance"]),
+            "F1, mean of labels": f"{result['f1']:.3f}",
+            "images with all labels right": percent(result["exact_match"]),
+        }
+
+    def sections(self, result: Mapping[str, Any]) -> list[Section]:
+        columns = {
+            **{"samples": "images", "ap": "AP", "precision": "precision", "recall": "recall"},
+            **{"f1": "F1", "threshold": "threshold"},
+        }
+        return [
+            Section("Precision and recall", figures=[(svg(_curves(result)), "")], half=True),
+            Section(
+                "Labels, the hardest first",
+                NOTE,
+                table=class_table(result["classes"], columns, "ap"),
+                half=True,
+            ),
+            Section(
+                "Most confident errors",
+                "The label with its probability, and the ground truth.",
+                examples=self.errors.found,
+            ),
+        ]
+
+
+class TagShow(Show):
+    headings = ("labels", "below their threshold")
+    has_threshold = True
+
+    def row(self, result: Tags, top: int) -> tuple[str, ...]:
+        chosen = result.labels[:top]
+        others = [name for name in result.scores if name not in result.labels]
+        return tuple(
+            ", ".join(f"{name} {result.scores[name]:.3f}" for name in names)
+            for names in (chosen, others[: max(top - len(chosen), 0)])
+        )
+
+    def record(self, result: Tags, top: int) -> dict[str, Any]:
+        return result.to_dict(top)
+
+    def target_text(self, target: Tensor, labels: LabelMap) -> str:
+        """Shares below one come from mixed images."""
+        shares = {labels.names[i]: target[i].item() for i in target.nonzero().flatten().tolist()}
+        texts = (n if share == 1 else f"{percent(share, 0)} {n}" for n, share in shares.items())
+        return ", ".join(texts) or "no label"
+
+    def report(self, predictor: Predictor) -> TagReport:
+        return TagReport(predictor)
+
+    def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
+        return {
+            "classes": charts.class_scores(result["classes"], "ap", "AP"),
+            "precision": _curves(result),
+        }
+
+    def answer(self, found: MapExplanation) -> str:
+        chosen = (f"{name} {percent(found.result.scores[name])}" for name in found.result.labels)
+        return ", ".join(chosen) or "no label"
+
+    def output_table(self, output: Tensor, predictor: Predictor) -> Table:
+        """output (classes,)"""
+        assert isinstance(predictor.task, Tag)
+        scores, thresholds = output.float().sigmoid(), predictor.task.thresholds
+        rows = [
+            (
+                Cell(predictor.labels[i]),
+                Cell(f"{output[i]:.2f}"),
+                Cell(percent(scores[i].item()), bar=scores[i].item()),
+                Cell(percent(thresholds[i].item())),
+            )
+            for i in scores.argsort(descending=True)[:10].tolist()
+        ]
+        return Table(("label", "logit>", "probability>", "threshold>"), rows)
+
+
+def _curves(result: Mapping[str, Any]) -> Figure:
+    return charts.precision_recall(result["curves"], title="in brackets: mean precision")
+
+
+SHOW = TagShow()
