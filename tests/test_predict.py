@@ -316,7 +316,7 @@ def test_the_confusion_matrix_is_printed(run, capsys):
     result = vitreous.load(run.path).evaluate(open_source("digits"), "test")
     assert main(["evaluate", str(run.path)]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[-11:]]
-    assert rows[0] == ["id", "truth", *"0123456789"]
+    assert rows[0] == ["id", "class", *"0123456789"]
     assert [list(map(int, row[2:])) for row in rows[1:]] == result["confusion"]
 
 

@@ -11,12 +11,21 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitreous.api import check_data, dry_run, evaluate, explain, find_lr, models, predict, train
-    from vitreous.models import create
-    from vitreous.predict import load
-    from vitreous.weights.convert import convert
-    from vitreous.weights.rules.exporting import export_weights
-    from vitreous.weights.rules.importing import import_weights
+    from vitreous.api import (
+        check_data,
+        convert,
+        create,
+        dry_run,
+        evaluate,
+        explain,
+        export_weights,
+        find_lr,
+        import_weights,
+        load,
+        models,
+        predict,
+        train,
+    )
 
 __version__ = "0.1.0"
 
@@ -37,14 +46,6 @@ __all__ = [
 ]
 _MODULES = ("explain", "models", "predict", "train")
 """Verbs that are also the names of modules."""
-_ELSEWHERE = {
-    "convert": "vitreous.weights.convert",
-    "create": "vitreous.models",
-    "export_weights": "vitreous.weights.rules.exporting",
-    "import_weights": "vitreous.weights.rules.importing",
-    "load": "vitreous.predict",
-}
-"""Where names are defined that are not in `vitreous.api`."""
 
 
 class CallableModule(types.ModuleType):
@@ -71,7 +72,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"vitreous.{name}")
     if name in __all__:
-        return getattr(importlib.import_module(_ELSEWHERE.get(name, "vitreous.api")), name)
+        return getattr(importlib.import_module("vitreous.api"), name)
     raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
 
 

@@ -1,14 +1,18 @@
 """What the commands do, as functions: `vitreous.train(...)` is `vitreous train`, and so on.
 
-Modules are imported when a function needs them: `vitreous --help` must not wait for torch.
+The command line calls these functions, and the public names of `vitreous` come from here. Modules
+are imported when a function needs them: `vitreous --help` must not wait for torch.
 """
 
 from __future__ import annotations
 
+import fnmatch
+import importlib
 import json
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,17 +20,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.config import checked
-from vitreous.errors import ConfigError, DataError
+from vitreous.errors import ConfigError, DataError, did_you_mean
 from vitreous.train.recipe import Recipe, find_recipe, read_recipe
 
 if TYPE_CHECKING:
     from vitreous.data.check.report import CheckReport
     from vitreous.data.source import Source
-    from vitreous.predict import Predictor
+    from vitreous.models import create as create
+    from vitreous.models.summary import SummaryRow
+    from vitreous.predict import Bad, Predictor
+    from vitreous.predict import load as load
     from vitreous.train.rehearsal import Rehearsal
+    from vitreous.weights.catalog import CatalogEntry
+    from vitreous.weights.convert import convert as convert
+    from vitreous.weights.rules.exporting import export_weights as export_weights
+    from vitreous.weights.rules.importing import import_weights as import_weights
 
 Folder = str | os.PathLike[str]
 Log = Callable[[str], None]
+
+_ELSEWHERE = {
+    "convert": "vitreous.weights.convert",
+    "create": "vitreous.models",
+    "export_weights": "vitreous.weights.rules.exporting",
+    "import_weights": "vitreous.weights.rules.importing",
+    "load": "vitreous.predict",
+}
+"""Public functions that lower modules define as they are."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    raise AttributeError(f"module 'vitreous.api' has no attribute {name!r}")
 
 
 @dataclass(frozen=True)
@@ -129,63 +155,61 @@ def evaluate(
     *,
     batch: int | None = None,
     workers: int = 0,
+    figures: Folder | None = None,
     results: Folder | None = None,
     from_results: Folder | None = None,
     log: Log | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data.
 
-    `results` is a COCO results file to write with the detected boxes; `from_results` one whose
-    boxes are evaluated instead of the model's.
+    `split` is test, else val, else train. `figures` is a folder to draw the metrics into. `results`
+    is a COCO results file to write with the detected boxes; `from_results` one whose boxes are
+    evaluated instead of the model's.
     """
-    from vitreous.predict import load
-    from vitreous.tasks import task_for
+    from vitreous.pages.figure import save
+    from vitreous.predict import check_split, load
+    from vitreous.tasks import show_of, task_for
 
+    log = log or _to_stderr
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
-    source, split = labelled_data(run, data, split, log)
+    source = _labelled_source(run, data, log)
+    split = split or next(name for name in ("test", "val", "train") if name in source.splits)
+    check_split(source, split)
+    task = task_for(source.truth_kind)
     if from_results is not None:
-        task = task_for(source.truth_kind)
         metrics = task.measure_results(Path(from_results), source, split)
     else:
         predictor = load(Path(run))
-        with (
-            nullcontext()
-            if results is None
-            else predictor.task.writing_results(Path(results), source, split, log or _to_stderr)
-        ) as see:
+        writing: Any = nullcontext()
+        if results is not None:
+            writing = predictor.task.writing_results(Path(results), source, split, log)
+        with writing as see:
             metrics = predictor.evaluate(source, split, batch, workers, see)
+    if figures is not None:
+        for name, figure in show_of(task.name).figures(metrics).items():
+            log(f"drawn: {save(figure, Path(figures) / f'{name}.png')}")
     return {"data": source.name, "split": split, **metrics}
 
 
-def labelled_data(
-    run: Folder, data: Folder | None = None, split: str | None = None, log: Log | None = None
-) -> tuple[Source, str]:
-    """The data to evaluate a run on, and which split: test, else val, else train.
-
-    The run's own data is split as it was for training; other data is used as it is.
-    """
+def _labelled_source(run: Folder, data: Folder | None, log: Log) -> Source:
+    """The run's own data, split as it was for training; other data is used as it is."""
     from vitreous.data.formats import open_source, same_source
-    from vitreous.predict import check_split
     from vitreous.run_folder import Run
     from vitreous.tasks import TASKS
     from vitreous.train.open_data import open_usable, stored_recipe
 
     folder = Run(Path(run))
     config = folder.read_config()
-    recipe = stored_recipe(folder)
     if data is not None and not same_source(os.fspath(data), config.data):
-        source = open_source(os.fspath(data), truth=TASKS[config.task], val_fraction=0)
-    elif recipe is not None:
-        source = open_usable(recipe, log or _to_stderr)
-    else:
+        return open_source(os.fspath(data), truth=TASKS[config.task], val_fraction=0)
+    recipe = stored_recipe(folder)
+    if recipe is None:
         raise ConfigError(
             f"{folder.path / 'recipe.toml'} is missing, which says how {config.data} was split for "
             "training: give other data to evaluate on"
         )
-    split = split or next(name for name in ("test", "val", "train") if name in source.splits)
-    check_split(source, split)
-    return source, split
+    return open_usable(recipe, log)
 
 
 def predict(run: Folder, images: Any, batch: int | None = None) -> Any:
@@ -193,6 +217,39 @@ def predict(run: Folder, images: Any, batch: int | None = None) -> Any:
     from vitreous.predict import load
 
     return load(Path(run))(images, batch)
+
+
+def predict_files(
+    predictor: Predictor,
+    paths: Sequence[str],
+    batch: int | None = None,
+    *,
+    threshold: float | None = None,
+    out: Folder | None = None,
+    bad: Bad | None = None,
+) -> Iterator[Any]:
+    """The predictions for image files, as they are made.
+
+    `threshold` is the smallest score of what counts as found, for tasks that have one. `out` is a
+    folder for what the task draws. An image that cannot be used is an error, unless `bad` takes it.
+    """
+    from vitreous.pages.predictions import writing
+    from vitreous.tasks import show_of
+
+    if threshold is not None and not show_of(predictor.task.name).has_threshold:
+        raise ConfigError(
+            f"--threshold {threshold:g}: a model for the task {predictor.task.name} has no "
+            "threshold: leave it out"
+        )
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise ConfigError(f"--threshold {threshold:g}: expected a number from 0 to 1")
+    with nullcontext() if out is None else writing(predictor, paths, Path(out)) as write:
+        for result in predictor.stream(paths, batch, bad=bad):
+            if threshold is not None:
+                result = result.above(threshold)
+            if write is not None:
+                write(result)
+            yield result
 
 
 def explain(
@@ -222,7 +279,7 @@ def write_explanations(
     out: Path,
     classes: Sequence[str] | int = 3,
     pixel: tuple[int, int] | None = None,
-    bad: Callable[[DataError], None] | None = None,
+    bad: Bad | None = None,
 ) -> Iterator[Path]:
     """The files of `explain`, as they are written. An image that cannot be used is an error, unless
     `bad` takes it."""
@@ -241,7 +298,7 @@ def write_explanations(
                 raise
             bad(error)
         except OSError as error:
-            raise ConfigError(f"{out} cannot be written: {error}") from error
+            raise ConfigError(f"--out {out}: cannot be written: {error}") from error
     if good:
         yield from write_model(predictor, good, out)
 
@@ -281,6 +338,42 @@ def models(pattern: str = "*") -> list[str]:
     from vitreous.models import names
 
     return names(pattern)
+
+
+def model_counts(pattern: str = "*") -> dict[str, dict[str, int]]:
+    """Parameters and FLOPs of the models that match, from a table: it does not wait for torch."""
+    table = Path(__file__).with_name("models") / "counts.toml"
+    counts = tomllib.loads(table.read_text(encoding="utf-8"))
+    return {
+        name: dict(zip(("parameters", "flops"), counts[name], strict=True))
+        for name in _matching(list(counts), pattern)
+    }
+
+
+def public_weights(pattern: str = "*") -> dict[str, CatalogEntry]:
+    """The public checkpoints that match, by name."""
+    from vitreous.weights.catalog import catalog
+
+    known = catalog()
+    return {name: known[name] for name in _matching(list(known), pattern)}
+
+
+def _matching(known: list[str], pattern: str) -> list[str]:
+    """The names that match a pattern, or contain a word; none is an error."""
+    names = [name for name in known if fnmatch.fnmatchcase(name, pattern)]
+    if not names and not set("*?[") & set(pattern):
+        names = [name for name in known if pattern in name]
+    if not names:
+        hint = did_you_mean(pattern, known) or ": 'vitreous models' lists them all"
+        raise ConfigError(f"no name matches {pattern!r}{hint}")
+    return names
+
+
+def summary(model: str, **changes: Any) -> list[SummaryRow]:
+    """The walk of an image through a model, stage by stage: shape, parameters and FLOPs."""
+    from vitreous.models.summary import summarise_name
+
+    return summarise_name(model, **changes)
 
 
 def stored_values(

@@ -21,9 +21,8 @@ from explain.test_pages import BROWSER, browser, page_data, point_at, unpack, wa
 from PIL import Image
 
 import vitreous
-from vitreous.cli import evaluate
+from vitreous import api
 from vitreous.cli.main import main
-from vitreous.cli.predict import file_names
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
@@ -34,6 +33,7 @@ from vitreous.pages.figure import save
 from vitreous.pages.inside import model_figures
 from vitreous.pages.maps import Mark
 from vitreous.pages.pictures import data_url
+from vitreous.pages.predictions import file_names
 from vitreous.pages.report import loss_terms, write_report
 from vitreous.predict import Predictor
 from vitreous.results import Detection
@@ -339,7 +339,7 @@ def test_images_and_classes_may_have_names_only(run, tmp_path, monkeypatch, caps
     labels = vitreous.labels.LabelMap(NAMES, NAMES)
     source = objects()
     source.labels = labels
-    monkeypatch.setattr(evaluate, "_source", lambda arguments: source)
+    monkeypatch.setattr(api, "_labelled_source", lambda *given: source)
     path = tmp_path / "results.json"
     direct = told_by(capsys, run.path, "--results", path)
     rows = json.loads(path.read_text())
@@ -418,7 +418,7 @@ def test_results_are_for_detectors(tmp_path, capsys, monkeypatch):
     from explain.segment_runs import scenes
 
     other = make_segmenter(tmp_path / "segmenter", "linear, no token")
-    monkeypatch.setattr(evaluate, "_source", lambda arguments: scenes())
+    monkeypatch.setattr(api, "_labelled_source", lambda *given: scenes())
     for option in ("--results", "--from"):
         assert main(["evaluate", str(other.path), option, str(tmp_path / "a.json")]) == 2
         assert f"{tmp_path / 'a.json'}: COCO files of results" in capsys.readouterr().err

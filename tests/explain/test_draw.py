@@ -10,13 +10,14 @@ from explain.segment_runs import LABELS, NAMES, make_run, scenes
 from PIL import Image
 
 import vitreous
+from vitreous import api
 from vitreous.cli import evaluate
 from vitreous.cli.main import main
-from vitreous.cli.predict import file_names
 from vitreous.data.decode.masks import read_classes, read_mask
 from vitreous.labels import LabelMap
 from vitreous.pages.colours import colours_of
 from vitreous.pages.figure import save
+from vitreous.pages.predictions import file_names
 from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
 from vitreous.tasks.segment.show import SHOW
@@ -221,7 +222,7 @@ def test_no_two_images_have_files_of_the_same_name():
 
 
 def test_evaluation_is_printed_and_drawn(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(evaluate, "_source", lambda arguments: scenes())
+    monkeypatch.setattr(api, "_labelled_source", lambda *given: scenes())
     figures = tmp_path / "figures"
     assert main(["evaluate", str(run.path), f"--figures={figures}"]) == 0
     text = capsys.readouterr().out
@@ -241,7 +242,7 @@ def test_evaluation_is_printed_and_drawn(run, tmp_path, capsys, monkeypatch):
 def test_large_counts_are_shown_as_shares(capsys):
     evaluate._print_confusion(["a", "b"], [[300_000, 100_000], [0, 0]])
     text = capsys.readouterr().out
-    assert "in % of the truth" in text
+    assert "in % of the row" in text
     assert ["0", "a", "75.0", "25.0"] in [line.split() for line in text.splitlines()]
 
 

@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 
 import tyro
 
+from vitreous import api
 from vitreous.cli.options import ConfigOptions
+from vitreous.config import size_of, to_dict
 from vitreous.train.recipe import Flag, Repeated, option
 
 
@@ -45,11 +47,8 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.config import size_of, to_dict
-    from vitreous.weights.convert import convert
-
     grid = arguments.source_grid
-    done = convert(
+    done = api.convert(
         arguments.source,
         arguments.target,
         from_format=arguments.from_format,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from vitreous import api
 from vitreous.cli.show import Table, thousands
 from vitreous.errors import DataError
 from vitreous.tasks import TASKS
@@ -46,19 +47,17 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.data.formats import open_source
-    from vitreous.tasks.data_check import check
-
-    source = open_source(
+    options = {} if arguments.queries is None else {"queries": arguments.queries}
+    report = api.check_data(
         arguments.path,
-        truth=None if arguments.task is None else TASKS[arguments.task],
+        task=arguments.task,
+        names=arguments.names,
         download=arguments.download,
         seed=arguments.seed,
         val_fraction=arguments.val_fraction,
-        names=arguments.names,
+        max_pixels=arguments.max_pixels,
+        **options,
     )
-    options = {} if arguments.queries is None else {"queries": arguments.queries}
-    report = check(source, max_pixels=arguments.max_pixels, **options)
     if arguments.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from vitreous import api
 from vitreous.cli.images import IMAGES, Complaints, paths_of
-from vitreous.errors import ConfigError, DataError
+from vitreous.errors import DataError
 from vitreous.train.recipe import Flag, Repeated, option
 
 
@@ -33,34 +32,20 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.pages.explanation import write_image, write_model
-    from vitreous.predict import load
-    from vitreous.tasks import show_of
-
-    predictor = load(arguments.run)
-    classes = arguments.classes or 3
-    show_of(predictor.task.name).check_query(predictor, classes, arguments.pixel)
+    predictor = api.load(arguments.run)
+    classes, pixel = arguments.classes or 3, arguments.pixel
     bad = Complaints()
     paths = list(paths_of(arguments.images, bad))
-    out = arguments.out or arguments.run / "explain"
-    good = []
-    for number, path in enumerate(paths):
-        try:
-            if arguments.json:
-                found = predictor.explain(path, classes, pixel=arguments.pixel)
-                print(json.dumps(found.to_dict()), flush=True)
-                continue
-            stem = re.sub(r"[^\w.-]+", "-", Path(path).stem)
-            folder = out / (stem if len(paths) == 1 else f"{number + 1:03d}-{stem}")
-            for written in write_image(predictor, path, folder, classes, arguments.pixel):
-                print(written)
-            good.append(path)
-            print(f"{number + 1}/{len(paths)} {path}", file=sys.stderr)
-        except DataError as error:  # one image that cannot be used does not lose the others
-            bad(error)
-        except OSError as error:
-            raise ConfigError(f"--out {out}: cannot be written: {error}") from error
-    if good:
-        for written in write_model(predictor, good, out):
-            print(written)
+    if arguments.json:
+        for path in paths:
+            try:
+                print(
+                    json.dumps(predictor.explain(path, classes, pixel=pixel).to_dict()), flush=True
+                )
+            except DataError as error:  # one image that cannot be used does not lose the others
+                bad(error)
+    else:
+        out = arguments.out or arguments.run / "explain"
+        for written in api.write_explanations(predictor, paths, out, classes, pixel, bad):
+            print(written, flush=True)
     bad.raise_if_any(len(paths))

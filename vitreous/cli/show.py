@@ -49,7 +49,3 @@ class Table:
 
 def thousands(number: int) -> str:
     return f"{number:,}"
-
-
-def giga(number: int) -> str:
-    return f"{number / 1e9:,.2f}"

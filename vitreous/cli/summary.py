@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from vitreous import api
 from vitreous.cli.options import ConfigOptions
 from vitreous.cli.show import Table, thousands
 from vitreous.train.recipe import Flag, option
+
+if TYPE_CHECKING:
+    from vitreous.models.summary import SummaryRow
 
 
 @dataclass(frozen=True)
@@ -25,9 +30,7 @@ class Arguments:
 
 
 def run(arguments: Arguments) -> None:
-    from vitreous.models.summary import SummaryRow, summarise_name
-
-    stages = summarise_name(arguments.model, **arguments.options.changes())
+    stages = api.summary(arguments.model, **arguments.options.changes())
     parameters, flops = sum(s.parameters for s in stages), sum(s.flops for s in stages)
     if arguments.json:
         result = {
@@ -38,34 +41,23 @@ def run(arguments: Arguments) -> None:
         }
         print(json.dumps(result, indent=2))
         return
-
-    def merged() -> list[SummaryRow]:
-        """Blocks in a row that are alike become one line with their sums."""
-        lines: list[SummaryRow] = []
-        alike: list[SummaryRow] = []
-        for stage in stages:
-            same = alike and (
-                (stage.shape, stage.parameters, stage.flops)
-                == (alike[0].shape, alike[0].parameters, alike[0].flops)
-                and stage.name.startswith("blocks.")
-                and alike[0].name.startswith("blocks.")
-            )
-            if same and not arguments.all:
-                alike.append(stage)
-                lines[-1] = replace(
-                    stage,
-                    name=f"{alike[0].name} to {stage.name.rpartition('.')[2]}",
-                    parameters=sum(s.parameters for s in alike),
-                    flops=sum(s.flops for s in alike),
-                )
-            else:
-                alike = [stage]
-                lines.append(stage)
-        return lines
-
     table = Table("stage", "shape", "parameters>", "MFLOPs>")
-    for stage in merged():
-        shape = "x".join(map(str, stage.shape))
-        table.row(stage.name, shape, thousands(stage.parameters), f"{stage.flops / 1e6:,.1f}")
+    # Blocks in a row that are alike become one line with their sums.
+    for _, rows in itertools.groupby(stages, (lambda row: row.name) if arguments.all else _kind):
+        alike = list(rows)
+        first, last = alike[0], alike[-1]
+        to = f" to {last.name.rpartition('.')[2]}" if len(alike) > 1 else ""
+        table.row(
+            f"{first.name}{to}",
+            "x".join(map(str, first.shape)),
+            thousands(sum(row.parameters for row in alike)),
+            f"{sum(row.flops for row in alike) / 1e6:,.1f}",
+        )
     table.row("total", "", thousands(parameters), f"{flops / 1e6:,.1f}")
     table.print()
+
+
+def _kind(row: SummaryRow) -> tuple[object, ...]:
+    """The same for blocks that are alike, and its own for every other stage."""
+    block = row.name.startswith("blocks.")
+    return ("" if block else row.name, row.shape, row.parameters, row.flops)

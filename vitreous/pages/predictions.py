@@ -1,0 +1,81 @@
+"""What `vitreous predict --out` writes: the files of each image, and one about them all."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vitreous.data.decode.images import shown
+from vitreous.errors import ConfigError
+from vitreous.predict import Predictor
+from vitreous.tasks import show_of
+
+
+@contextmanager
+def writing(
+    predictor: Predictor, paths: Sequence[str], out: Path
+) -> Iterator[Callable[[Any], None]]:
+    """Inside, a function that writes a result to `out`; what cannot be written is an error before
+    any work is done."""
+    show = show_of(predictor.task.name)
+    if not show.endings:
+        raise ConfigError(
+            f"--out {out}: nothing is drawn for the task {predictor.task.name}: use --json > FILE "
+            "to keep the predictions"
+        )
+    names = file_names(paths, show.reserved)
+    _check_free(paths, names.values(), show.endings, out)
+    files = {shown(path): path for path in paths}
+    with show.collecting(out, paths) as collect:
+
+        def write(result: Any) -> None:
+            path = files[result.image]
+            image, _ = predictor.read(path)
+            try:
+                show.write(result, image, out, names[path])
+            except OSError as error:
+                raise ConfigError(f"--out {out}: cannot be written: {error}") from error
+            collect(result, path)
+
+        yield write
+
+
+def _check_free(
+    paths: Sequence[str], names: Iterable[str], endings: Iterable[str], out: Path
+) -> None:
+    """No image is written over."""
+    given = {os.path.realpath(path): path for path in paths}
+    for name, ending in itertools.product(names, endings):
+        lost = given.get(os.path.realpath(out / f"{name}{ending}"))
+        if lost is not None:
+            raise ConfigError(
+                f"--out {out}: {lost} would be written over, which is one of the images: give "
+                "another folder"
+            )
+
+
+def file_names(paths: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
+    """A name for each image's files, and no two the same: its own without its ending; where another
+    has that already, with its folders before it; and where that does not help, with a number."""
+    names: dict[str, str] = {}
+    gone = set(taken)
+    for path in dict.fromkeys(paths):
+        # names that differ only in their case are the same on some disks
+        names[path] = next(name for name in _ways(path) if name.casefold() not in gone)
+        gone.add(names[path].casefold())
+    return names
+
+
+def _ways(path: str) -> Iterator[str]:
+    """What an image may be called, the best first, in characters that all disks take."""
+    *folders, file = Path(shown(path)).parts
+    for count in range(len(folders) + 1):
+        text = "-".join((*folders[len(folders) - count :], Path(file).stem))
+        plain = re.sub(r"[^\w.-]+", "-", text).strip("-") or "image"
+        yield plain
+    yield from (f"{plain}-{number}" for number in itertools.count(2))
