@@ -16,7 +16,7 @@ from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.data.formats.instances import Instance, check_corners, place
 from vitreous.data.formats.scenes import SHAPES
-from vitreous.data.formats.shapes import ROOM, _scenes_of
+from vitreous.data.formats.shapes import ROOM, scene
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
 
@@ -123,12 +123,11 @@ def test_shapes_are_a_function_of_seed_and_number():
 def test_drawn_scenes_are_kept_within_bounds():
     source = shapes()
     sample = source.splits["train"][0]
-    scene = source.scene(sample)
-    assert source.scene(sample) is scene
-    kept = _scenes_of(64).cache_info().maxsize
-    assert kept * (scene.image.nbytes + scene.places.nbytes) <= ROOM
+    drawn = scene(source.seed, sample.id)
+    assert scene(source.seed, sample.id) is drawn
+    kept = scene.cache_info().maxsize
+    assert kept * (drawn.image.nbytes + drawn.places.nbytes) <= ROOM
     assert kept > 2900, "all of the usual data"
-    assert _scenes_of(1024).cache_info().maxsize * 4 * 1024 * 1024 <= ROOM
     with ThreadPoolExecutor(4) as pool:
         threads = list(pool.map(source.truth, source.splits["test"][:40]))
     alone = [source.truth(sample) for sample in source.splits["test"][:40]]

@@ -30,7 +30,7 @@ def in_threads(
         # Pillow's warnings name no file; the data check reports what matters in them.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         try:
-            for part in _progress(pool.map(work, chunks), len(items), what):
+            for part in _progress(pool.map(work, chunks), len(chunks), what):
                 results += part
         finally:  # on Ctrl-C, drop what has not started
             pool.shutdown(cancel_futures=True)
@@ -40,14 +40,10 @@ def in_threads(
 def _progress(parts: Iterable[list[R]], total: int, what: str) -> Iterable[list[R]]:
     """A progress bar on stderr, if it is a terminal."""
     if not sys.stderr.isatty():
-        yield from parts
-        return
+        return parts
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import Progress
+    from rich.progress import track
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(escape(what), total=total)
-        for part in parts:
-            bar.advance(task, len(part))
-            yield part
+    console = Console(stderr=True)
+    return track(parts, escape(what), total=total, console=console, transient=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,22 +23,39 @@ FEW_IMAGES = 5  # of train, from which a class is learned
 FEW_OF = 20  # where train has so many, FEW_IMAGES are few
 
 
-def some(name: str, found: list[tuple[Inspected, str]], together: str) -> list[Problem]:
-    """Each with its file, or one for all where there are many."""
-    if len(found) > LISTED:
-        first = found[0][0].sample.id
-        return [Problem(name, f"{len(found)} {together}: {first} …", False)]
-    return [Problem(one.sample.id, what, False) for one, what in found]
+def listed(
+    name: str, found: Iterable[tuple[str, str]], together: str, most: int = LISTED
+) -> list[Problem]:
+    """A problem for each file or record and what is odd about it; one for all where there are more
+    than `most`. name: of the data; together: what is odd, in the plural."""
+    found = list(found)
+    if len(found) > most:
+        return [Problem(name, f"{len(found)} {together}: {found[0][0]} …", False)]
+    return [Problem(record, what, False) for record, what in found]
 
 
-def by_class(
-    names: Sequence[str], counts: dict[str, NDArray[np.int64]]
-) -> dict[str, dict[str, int]]:
-    """(classes,) of each split -> by the class's name and the split."""
-    return {
-        name: {split: int(values[number]) for split, values in counts.items()}
-        for number, name in enumerate(names)
+def per_class(
+    names: Sequence[str],
+    seen: dict[str, list[Inspected]],
+    count: Callable[[Any], NDArray[np.int64]],
+) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """Of each class, in each split: the images that have it, and how much they have together.
+
+    count: (classes,) of the ground truth of one image.
+    """
+    none = [np.zeros(len(names), np.int64)]  # a split may be empty
+    counts = {
+        split: np.array(none + [count(one.truth) for one in of]) for split, of in seen.items()
     }
+
+    def by_name(totals: dict[str, NDArray[np.int64]]) -> dict[str, dict[str, int]]:
+        return {
+            name: {split: int(values[number]) for split, values in totals.items()}
+            for number, name in enumerate(names)
+        }
+
+    images = by_name({split: (values > 0).sum(0) for split, values in counts.items()})
+    return images, by_name({split: values.sum(0) for split, values in counts.items()})
 
 
 def rare_problems(
@@ -118,8 +136,8 @@ def alike_problems(
         else:
             counts["across"] += 1
             what = f"of {one.split} looks nearly like {other.sample.id} of {other.split}"
-            across.append((one, what))
-    yield from some(name, across, "images look nearly like one of another split")
+            across.append((one.sample.id, what))
+    yield from listed(name, across, "images look nearly like one of another split")
     for split, images in Counter(one.split for one in ordered).items():
         count = counts[split]
         if count > MANY_ALIKE * images:

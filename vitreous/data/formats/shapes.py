@@ -6,10 +6,10 @@ image, images have one shape each; else they are scenes of one to four shapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from typing import NamedTuple, overload
+from functools import lru_cache
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -59,63 +59,36 @@ class GeneratedSamples(Sequence[Sample]):
 
 @dataclass
 class ShapesSource(Source):
-    """Images of one shape each."""
+    """In masks class 0 is the background, and the shapes follow; else the classes are the shapes.
+    Boxes are around the visible part of each shape."""
 
     seed: int = field(default=0, kw_only=True)
-    size: int = field(default=SIZE, kw_only=True)
 
     def image(self, sample: Sample) -> Tensor:
-        image, _ = draw_scene(random_of(self.seed, sample.id), self.size, [SHAPES[sample.target]])
+        if self.truth_kind == "class":
+            image, _ = draw_scene(_random(self.seed, sample.id), SIZE, [SHAPES[sample.target]])
+        else:
+            image = scene(self.seed, sample.id).image
         return torch.from_numpy(image).permute(2, 0, 1).contiguous()
 
-
-@dataclass
-class SceneSource(Source):
-    """Scenes of one to four shapes."""
-
-    seed: int = field(default=0, kw_only=True)
-    size: int = field(default=SIZE, kw_only=True)
-
-    def image(self, sample: Sample) -> Tensor:
-        return torch.from_numpy(self.scene(sample).image).permute(2, 0, 1).contiguous()
-
-    def scene(self, sample: Sample) -> Scene:
-        return _scenes_of(self.size)(self.seed, sample.id)
-
-
-@dataclass
-class SceneLabelSource(SceneSource):
-    """Which shapes a scene has. The classes are the shapes."""
-
-    def truth(self, sample: Sample) -> Tensor:
-        return multi_hot(self.scene(sample).kinds, len(SHAPES))
-
-
-@dataclass
-class SceneMaskSource(SceneSource):
-    """The mask of a scene. Class 0 is the background, the others are the shapes in order."""
-
-    def truth(self, sample: Sample) -> Tensor:
-        scene = self.scene(sample)
-        classes = np.array([0, *(1 + kind for kind in scene.kinds)], np.int16)
-        return torch.from_numpy(classes[scene.places])
-
-
-@dataclass
-class SceneBoxSource(SceneSource):
-    """The boxes around the visible part of each shape. The classes are the shapes."""
-
-    def truth(self, sample: Sample) -> dict[str, Tensor]:
-        scene = self.scene(sample)
+    def truth(self, sample: Sample) -> Any:
+        if self.truth_kind == "class":
+            return sample.target
+        drawn = scene(self.seed, sample.id)
+        if self.truth_kind == "labels":
+            return multi_hot(drawn.kinds, len(SHAPES))
+        if self.truth_kind == "mask":
+            classes = np.array([0, *(1 + kind for kind in drawn.kinds)], np.int16)
+            return torch.from_numpy(classes[drawn.places])
         return {
-            "boxes": torch.tensor(scene.boxes, dtype=torch.float32).reshape(-1, 4),
-            "labels": torch.tensor(scene.kinds, dtype=torch.int64),
-            "crowd": torch.zeros(len(scene.kinds), dtype=torch.bool),
+            "boxes": torch.tensor(drawn.boxes, dtype=torch.float32).reshape(-1, 4),
+            "labels": torch.tensor(drawn.kinds, dtype=torch.int64),
+            "crowd": torch.zeros(len(drawn.kinds), dtype=torch.bool),
         }
 
 
 class Scene(NamedTuple):
-    """A drawn scene as it is kept: four bytes per pixel. It is never written to."""
+    """One to four shapes as they are kept: four bytes per pixel. It is never written to."""
 
     image: NDArray[np.uint8]
     """(h, w, 3)"""
@@ -127,44 +100,36 @@ class Scene(NamedTuple):
     """left, top, right, bottom"""
 
 
-@cache
-def _scenes_of(size: int) -> Callable[[int, str], Scene]:
-    """What draws scenes of one size: a function of (seed, id).
-
-    Drawing is slow, and every epoch needs the same scenes: as many as fit into ROOM are kept.
-    """
-
-    @lru_cache(maxsize=max(ROOM // (4 * size * size), 16))
-    def scene(seed: int, id: str) -> Scene:
-        random = random_of(seed, id)
-        wanted = random.integers(len(SHAPES), size=random.integers(1, MOST_SHAPES + 1))
-        image, things = draw_scene(random, size, [SHAPES[kind] for kind in wanted])
-        places = np.zeros((size, size), np.int8)
-        for number, thing in enumerate(things, 1):
-            places[thing.mask] = number
-        kinds = tuple(SHAPES.index(thing.shape) for thing in things)
-        return Scene(image, places, kinds, tuple(thing.box for thing in things))
-
-    return scene
+@lru_cache(maxsize=ROOM // (4 * SIZE * SIZE))
+def scene(seed: int, id: str) -> Scene:
+    """Drawing is slow, and every epoch needs the same scenes: as many as fit into ROOM are kept."""
+    random = _random(seed, id)
+    wanted = random.integers(len(SHAPES), size=random.integers(1, MOST_SHAPES + 1))
+    image, things = draw_scene(random, SIZE, [SHAPES[kind] for kind in wanted])
+    places = np.zeros((SIZE, SIZE), np.int8)
+    for number, thing in enumerate(things, 1):
+        places[thing.mask] = number
+    kinds = tuple(SHAPES.index(thing.shape) for thing in things)
+    return Scene(image, places, kinds, tuple(thing.box for thing in things))
 
 
-def random_of(seed: int, id: str) -> np.random.Generator:
+def _random(seed: int, id: str) -> np.random.Generator:
     """The generator that draws image `split/i`."""
     split, _, number = id.partition("/")
     return np.random.default_rng([seed, SPLITS.index(split), int(number)])
 
 
 _NUMBERED = tuple(range(len(SHAPES) + 1))
-_KINDS: dict[str, tuple[type[ShapesSource] | type[SceneSource], LabelMap]] = {
-    "class": (ShapesSource, LabelMap.of_names(SHAPES)),
-    "labels": (SceneLabelSource, LabelMap.of_names(SHAPES)),
-    "mask": (SceneMaskSource, LabelMap(("background", *SHAPES), _NUMBERED)),
-    "boxes": (SceneBoxSource, LabelMap(SHAPES, _NUMBERED[1:])),
+_LABELS = {
+    "class": LabelMap.of_names(SHAPES),
+    "labels": LabelMap.of_names(SHAPES),
+    "mask": LabelMap(("background", *SHAPES), _NUMBERED),
+    "boxes": LabelMap(SHAPES, _NUMBERED[1:]),
 }
 """By the kind of ground truth."""
 
 
-def read(builder: SourceBuilder) -> ShapesSource | SceneSource:
+def read(builder: SourceBuilder) -> ShapesSource:
     """The number of images to train on (2000 if not given), and up to 300 for val and 600 for test,
     fewer where there are few to train on."""
     count, seed = builder.path, builder.seed
@@ -174,18 +139,16 @@ def read(builder: SourceBuilder) -> ShapesSource | SceneSource:
         raise DataError(f"shapes: seed = {seed}: expected 0 or more")
     train = int(count or 2000)
     val = min(max(train * 3 // 20, 20), 300)
-    source, labels = _KINDS[builder.truth_kind]
     classes = len(SHAPES) if builder.truth_kind == "class" else None
-    return source(
+    return ShapesSource(
         name=f"shapes:{count}" if count else "shapes",
         kind="built-in",
         truth_kind=builder.truth_kind,
-        labels=with_names(labels, builder.names),
+        labels=with_names(_LABELS[builder.truth_kind], builder.names),
         splits={
             split: GeneratedSamples(split, length, classes)
             for split, length in (("train", train), ("val", val), ("test", 2 * val))
         },
         notes=[f"generated images of {SIZE}x{SIZE}, seed {seed}"],
         seed=seed,
-        size=SIZE,
     )

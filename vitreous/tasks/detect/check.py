@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from vitreous.data.check.common import (
     alike_problems,
-    by_class,
+    listed,
+    per_class,
     rare_problems,
     series_problems,
-    some,
 )
 from vitreous.data.check.inspect import Inspected, digest_of
 from vitreous.data.check.truth import TruthCheck, TruthReport, by_split, copies
@@ -52,6 +52,16 @@ class InspectedBoxes:
     """What problems call each of them, and the same with its file."""
     cut: int
     """Boxes that reached over the edge of the image."""
+
+    def counts(self, classes: int) -> NDArray[np.int64]:
+        """(classes,): objects of each, without crowds."""
+        return np.bincount(self.labels[~self.crowd], minlength=classes)
+
+    def areas(self) -> NDArray[np.float32]:
+        """Of all but crowds."""
+        left, top, right, bottom = self.boxes[~self.crowd].T
+        areas: NDArray[np.float32] = (right - left) * (bottom - top)
+        return areas
 
 
 @dataclass(kw_only=True)
@@ -135,29 +145,31 @@ class BoxCheck(TruthCheck):
 
     def report(self, source: Source, good: Sequence[Inspected]) -> BoxReport:
         name, names, splits = source.name, source.labels.names, list(source.splits)
-        seen = {split: [one.truth for one in good if one.split == split] for split in splits}
-        counts = {
-            split: np.array([_counts(boxes, len(names)) for boxes in many]).reshape(-1, len(names))
-            for split, many in seen.items()
-        }
+        seen = {split: [one for one in good if one.split == split] for split in splits}
+        images, objects = per_class(names, seen, lambda boxes: boxes.counts(len(names)))
+        found = {split: [one.truth for one in of] for split, of in seen.items()}
         report = BoxReport(
-            classes=by_class(names, {split: (n > 0).sum(0) for split, n in counts.items()}),
-            objects=by_class(names, {split: n.sum(0) for split, n in counts.items()}),
-            crowd={split: sum(int(b.crowd.sum()) for b in many) for split, many in seen.items()},
-            empty={split: sum(not len(b.labels) for b in many) for split, many in seen.items()},
-            object_sizes={split: _sizes(many) for split, many in seen.items()},
-            per_image={split: _per_image(n.sum(1)) for split, n in counts.items()},
-            cut={split: sum(boxes.cut for boxes in many) for split, many in seen.items()},
-            alike={**dict.fromkeys(splits, 0), "across": 0},
+            classes=images,
+            objects=objects,
+            crowd={split: sum(int(b.crowd.sum()) for b in many) for split, many in found.items()},
+            empty={split: sum(not len(b.labels) for b in many) for split, many in found.items()},
+            object_sizes={split: _sizes(many) for split, many in found.items()},
+            per_image={split: _per_image(many) for split, many in found.items()},
+            cut={split: sum(boxes.cut for boxes in many) for split, many in found.items()},
+            alike=dict.fromkeys((*splits, "across"), 0),
         )
-        used = {split: len(many) for split, many in seen.items() if many}
+        used = {split: len(of) for split, of in seen.items() if of}
+        records = {
+            f"boxes are thinner than {SLIVER} pixels": _slivers(good),
+            "boxes cover nearly what another of their class covers": _nearly_twice(good, names),
+            "boxes are of a size that is not usual for their class": _other_sizes(good, names),
+            **_not_everywhere(good, names),
+        }
+        many = f"images have more than {self.queries} objects, a model's queries"
         report.problems = [
-            *rare_problems(name, report.classes, used, "objects"),
-            *_too_many(name, good, self.queries),
-            *_slivers(name, good),
-            *_nearly_twice(name, good, names),
-            *_other_sizes(name, good, names),
-            *_not_everywhere(name, good, names),
+            *rare_problems(name, images, used, "objects"),
+            *listed(name, _too_many(good, self.queries), many),
+            *(p for what, of in records.items() for p in listed(name, of, what, MANY_RECORDS)),
             *series_problems(name, good),
             *alike_problems(name, good, report.alike),
         ]
@@ -167,56 +179,39 @@ class BoxCheck(TruthCheck):
         return f"has other boxes than the same picture {other.sample.id}"
 
 
-def _counts(boxes: InspectedBoxes, classes: int) -> NDArray[np.int64]:
-    return np.bincount(boxes.labels[~boxes.crowd], minlength=classes)
-
-
-def _areas(boxes: InspectedBoxes) -> NDArray[np.float32]:
-    """Of all but crowds."""
-    left, top, right, bottom = boxes.boxes[~boxes.crowd].T
-    areas: NDArray[np.float32] = (right - left) * (bottom - top)
-    return areas
-
-
 def _sizes(many: Sequence[InspectedBoxes]) -> dict[str, int]:
-    areas = np.concatenate([np.zeros(0), *map(_areas, many)])
+    areas = np.concatenate([np.zeros(0), *(boxes.areas() for boxes in many)])
     small, medium = int((areas < SMALL).sum()), int((areas < MEDIUM).sum())
     return {"small": small, "medium": medium - small, "large": len(areas) - medium}
 
 
-def _per_image(counts: NDArray[np.int64]) -> dict[str, float]:
-    if not len(counts):
-        return {"median": 0, "largest": 0}
-    return {"median": float(np.median(counts)), "largest": int(counts.max())}
+def _per_image(many: Sequence[InspectedBoxes]) -> dict[str, float]:
+    counts = [int((~boxes.crowd).sum()) for boxes in many] or [0]
+    return {"median": float(np.median(counts)), "largest": max(counts)}
 
 
-# ---- what is odd
+# ---- what is odd: the image's or the record's name, and why
+
+Found = Iterable[tuple[str, str]]
 
 
-def _too_many(name: str, good: Sequence[Inspected], queries: int) -> Iterable[Problem]:
-    found = []
+def _too_many(good: Sequence[Inspected], queries: int) -> Found:
     for one in good:
-        boxes = one.truth
-        count = int((~boxes.crowd).sum())
-        if count > queries:
+        if (count := int((~one.truth.crowd).sum())) > queries:
             what = f"has {count} objects, but a model with {queries} queries finds at most those"
-            found.append((one, what))
-    yield from some(name, found, f"images have more than {queries} objects, a model's queries")
+            yield one.sample.id, what
 
 
-def _slivers(name: str, good: Sequence[Inspected]) -> Iterable[Problem]:
-    found = []
+def _slivers(good: Sequence[Inspected]) -> Found:
     for boxes in (one.truth for one in good):
         sides = (boxes.boxes[:, 2:] - boxes.boxes[:, :2]).min(axis=1, initial=np.inf)
         for record, side in zip(boxes.records, sides, strict=True):
             if side < SLIVER:
-                found.append((record, f"its box is only {side:.2g} pixels thin"))
-    yield from _some_records(name, found, f"boxes are thinner than {SLIVER} pixels")
+                yield record, f"its box is only {side:.2g} pixels thin"
 
 
-def _nearly_twice(name: str, good: Sequence[Inspected], names: Sequence[str]) -> Iterable[Problem]:
+def _nearly_twice(good: Sequence[Inspected], names: Sequence[str]) -> Found:
     """Two boxes of one class on the same object: a model would be taught to find it twice."""
-    found = []
     for boxes in (one.truth for one in good):
         same = boxes.labels[:, None] == boxes.labels
         single = ~(boxes.crowd[:, None] | boxes.crowd)
@@ -225,20 +220,18 @@ def _nearly_twice(name: str, good: Sequence[Inspected], names: Sequence[str]) ->
         for second, first in np.argwhere(np.tril(same & single & (overlap >= NEARLY), -1)).tolist():
             part, class_ = overlap[second, first], names[int(boxes.labels[first])]
             what = f"covers nearly what {boxes.names[first]} covers, {part:.0%} of both"
-            found.append((boxes.records[second], f"{what}: is it the same {class_}?"))
-    yield from _some_records(name, found, "boxes cover nearly what another of their class covers")
+            yield boxes.records[second], f"{what}: is it the same {class_}?"
 
 
-def _other_sizes(name: str, good: Sequence[Inspected], names: Sequence[str]) -> Iterable[Problem]:
+def _other_sizes(good: Sequence[Inspected], names: Sequence[str]) -> Found:
     """Objects far larger or smaller than others of their class, where those are much of one size:
     probably of another class."""
     sizes: dict[int, list[tuple[float, str]]] = defaultdict(list)
     for boxes in (one.truth for one in good):
         records = [r for r, crowd in zip(boxes.records, boxes.crowd, strict=True) if not crowd]
-        areas = np.log(_areas(boxes)) / 2  # of the side of a square
+        areas = np.log(boxes.areas()) / 2  # of the side of a square
         for label, size, record in zip(boxes.labels[~boxes.crowd], areas, records, strict=True):
             sizes[int(label)].append((float(size), record))
-    found = []
     for label, members in sorted(sizes.items()):
         if len(members) < SIZES_OF:
             continue
@@ -248,34 +241,24 @@ def _other_sizes(name: str, good: Sequence[Inspected], names: Sequence[str]) -> 
         for size, record in members:
             if abs(size - usual) > max(np.log(OTHER_SIZE), SPREAD * spread):
                 sides = f"{np.exp(size):.0f} pixels in the mean of its sides"
-                what = f"is {sides}, where {np.exp(usual):.0f} are usual for {names[label]!r}"
-                found.append((record, what))
-    yield from _some_records(name, found, "boxes are of a size that is not usual for their class")
+                yield (
+                    record,
+                    f"is {sides}, where {np.exp(usual):.0f} are usual for {names[label]!r}",
+                )
 
 
-def _not_everywhere(
-    name: str, good: Sequence[Inspected], names: Sequence[str]
-) -> Iterable[Problem]:
+def _not_everywhere(good: Sequence[Inspected], names: Sequence[str]) -> dict[str, Found]:
     """Classes that nearly all images have: those without are perhaps not labelled completely.
 
     Images without any objects are not asked: that is said on purpose.
     """
-    all_boxes = [(one, boxes) for one in good if len((boxes := one.truth).labels)]
-    if len(all_boxes) < USUAL_OF:
-        return
-    for number, class_ in enumerate(names):
-        without = [one for one, boxes in all_boxes if number not in boxes.labels]
-        part = 1 - len(without) / len(all_boxes)
+    found: dict[str, Found] = {}
+    labelled = [one for one in good if len(one.truth.labels)]
+    for number, class_ in enumerate(names if len(labelled) >= USUAL_OF else ()):
+        without = [one.sample.id for one in labelled if number not in one.truth.labels]
+        part = 1 - len(without) / len(labelled)
         if part >= USUAL:
             what = f"has no {class_!r}, which {part:.0%} of the images have: is it labelled wholly?"
-            found = [(one.sample.id, what) for one in without]
             together = f"images have no {class_!r}, which {part:.0%} of them have"
-            yield from _some_records(name, found, together)
-
-
-def _some_records(name: str, found: list[tuple[str, str]], together: str) -> Iterable[Problem]:
-    """Each with its record, or one for all where there are many."""
-    if len(found) > MANY_RECORDS:
-        yield Problem(name, f"{len(found)} {together}: {found[0][0]} …", False)
-    else:
-        yield from (Problem(record, what, False) for record, what in found)
+            found[together] = [(id, what) for id in without]
+    return found

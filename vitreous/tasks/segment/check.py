@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from vitreous.data.check.common import (
     alike_problems,
-    by_class,
+    listed,
+    per_class,
     rare_problems,
     series_problems,
-    some,
 )
 from vitreous.data.check.inspect import Inspected, digest_of
 from vitreous.data.check.truth import TruthCheck, TruthReport, copies
@@ -35,6 +35,10 @@ class InspectedMask:
     ignored: int
     lone: int
     """Pixels that differ from all four neighbours."""
+
+    @property
+    def total(self) -> int:
+        return self.ignored + int(self.pixels.sum())
 
 
 @dataclass(kw_only=True)
@@ -95,22 +99,17 @@ class MaskCheck(TruthCheck):
     def report(self, source: Source, good: Sequence[Inspected]) -> MaskReport:
         name, names, splits = source.name, source.labels.names, list(source.splits)
         masks = {split: [one for one in good if one.split == split] for split in splits}
-        pixels = {
-            split: np.array([one.truth.pixels for one in seen]).reshape(-1, len(names))
-            for split, seen in masks.items()
-        }
+        images, pixels = per_class(names, masks, lambda mask: mask.pixels)
         report = MaskReport(
-            classes=by_class(names, {split: (n > 0).sum(0) for split, n in pixels.items()}),
-            pixels=by_class(names, {split: n.sum(0) for split, n in pixels.items()}),
-            ignored={
-                split: sum(one.truth.ignored for one in seen) for split, seen in masks.items()
-            },
-            lone={split: sum(one.truth.lone for one in seen) for split, seen in masks.items()},
-            alike={**dict.fromkeys(splits, 0), "across": 0},
+            classes=images,
+            pixels=pixels,
+            ignored={split: sum(one.truth.ignored for one in of) for split, of in masks.items()},
+            lone={split: sum(one.truth.lone for one in of) for split, of in masks.items()},
+            alike=dict.fromkeys((*splits, "across"), 0),
         )
-        used = {split: len(seen) for split, seen in masks.items() if seen}
+        used = {split: len(of) for split, of in masks.items() if of}
         report.problems = [
-            *rare_problems(name, report.classes, used, "pixels"),
+            *rare_problems(name, images, used, "pixels"),
             *_shares(name, report, used),
             *(problem for split in used for problem in _of_split(name, split, masks[split], names)),
             *series_problems(name, good),
@@ -161,21 +160,18 @@ def _of_split(
 ) -> Iterable[Problem]:
     """Masks that say little."""
     empty, much, single = [], [], []
-    for one in seen:
-        mask = one.truth
-        total = mask.ignored + int(mask.pixels.sum())
-        if mask.ignored == total:
-            empty.append((one, "its mask has no labelled pixel: all are ignored"))
-        elif mask.ignored > MUCH_IGNORED * total:
-            much.append((one, f"{mask.ignored / total:.0%} of its mask are ignored"))
+    for id, mask in ((one.sample.id, one.truth) for one in seen):
+        if mask.ignored == mask.total:
+            empty.append((id, "its mask has no labelled pixel: all are ignored"))
+        elif mask.ignored > MUCH_IGNORED * mask.total:
+            much.append((id, f"{mask.ignored / mask.total:.0%} of its mask are ignored"))
         elif (mask.pixels > 0).sum() == 1:
             class_ = names[int(mask.pixels.argmax())]
-            single.append((one, f"its mask is {class_!r} as a whole"))
-    yield from some(name, empty, f"masks of {split} are ignored as a whole")
-    yield from some(name, much, f"masks of {split} are ignored by more than {MUCH_IGNORED:.0%}")
-    yield from some(name, single, f"masks of {split} have a single class")
-    lone = sum(one.truth.lone for one in seen)
-    total = sum(one.truth.ignored + int(one.truth.pixels.sum()) for one in seen)
+            single.append((id, f"its mask is {class_!r} as a whole"))
+    yield from listed(name, empty, f"masks of {split} are ignored as a whole")
+    yield from listed(name, much, f"masks of {split} are ignored by more than {MUCH_IGNORED:.0%}")
+    yield from listed(name, single, f"masks of {split} have a single class")
+    lone, total = (sum(getattr(one.truth, of) for one in seen) for of in ("lone", "total"))
     if lone > MANY_LONE * total:
         what = f"{lone / total:.1%} of the pixels of {split} differ from all four neighbours"
         yield Problem(name, f"{what}: were the masks resized or compressed?", False)
