@@ -30,7 +30,7 @@ chosen on the validation images."""
 class TagReport(TaskReport):
     """Precision over recall, and the errors in which the model is most confident."""
 
-    curves = {"map": "mAP", "f1": "F1, mean of labels"}  # noqa: RUF012
+    curves = {"map": "mAP"}  # noqa: RUF012
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor)
@@ -73,12 +73,11 @@ class TagReport(TaskReport):
             **{"f1": "F1", "threshold": "threshold"},
         }
         return [
-            Section("Precision and recall", figures=[(svg(_curves(result)), "")], half=True),
+            Section("Precision and recall", figures=[(svg(_curves(result)), "")]),
             Section(
                 "Labels, the hardest first",
                 NOTE,
                 table=class_table(result["classes"], columns, "ap"),
-                half=True,
             ),
             Section(
                 "Most confident errors",
