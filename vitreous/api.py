@@ -142,10 +142,10 @@ def find_lr(
     log: Log | None = None,
     **options: Any,
 ) -> tuple[float, list[tuple[float, float]]]:
-    """A learning rate to start with, and the loss at each learning rate that was tried."""
-    from vitreous.train.rehearsal import find_rate
+    """A learning rate to start with, and the loss after a short run with each one tried."""
+    from vitreous.train.rehearsal import find_lr as search
 
-    return find_rate(_settings(data, recipe, None, False, options), log or _to_stderr)
+    return search(_settings(data, recipe, None, False, options), log or _to_stderr)
 
 
 def evaluate(

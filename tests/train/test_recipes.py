@@ -14,7 +14,6 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.errors import ConfigError
 from vitreous.train.recipe import Recipe, read_recipe, write_recipe
-from vitreous.train.rehearsal import find_rate
 from vitreous.train.run import train
 from vitreous.weights.io.files import write_tensors
 from vitreous.weights.origin import own_metadata
@@ -150,18 +149,6 @@ def test_dry_run_says_what_would_happen_and_leaves_nothing(tmp_path, capsys, mon
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["x-first-batch.png"]
     with Image.open(tmp_path / "runs" / "x-first-batch.png") as picture:
         assert picture.width > 100
-
-
-def test_rate_finder_advises_a_rate_that_trains(tmp_path):
-    """Its advice learns in one epoch more than a hundredth and a hundred times of it."""
-    recipe = Recipe(epochs=3, warmup=0.0, ema=0.0)
-    rate, curve = find_rate(recipe, lambda text: None)
-    assert curve[0][0] == pytest.approx(1e-6)
-    losses = [
-        train(replace(recipe, lr=rate * factor), tmp_path / str(factor)).metrics()[-1]["train_loss"]
-        for factor in (0.01, 1.0, 100.0)
-    ]
-    assert losses[1] < min(losses[0], losses[2])
 
 
 def test_from_a_folder_that_transformers_has_saved(tmp_path):

@@ -38,7 +38,7 @@ class Arguments(CommonOptions):
     dry_run: Flag = False
     """Only report choices, shapes, memory and time, check every image, and draw the first batch."""
     lr_find: Flag = False
-    """Only search for a learning rate: a short run with a growing learning rate."""
+    """Only search for a learning rate, by short runs with several of them."""
     data_options: Annotated[DataOptions, option(name="data")] = field(default_factory=DataOptions)
     model_options: Annotated[ModelOptions, option(name="model")] = field(
         default_factory=ModelOptions
@@ -106,9 +106,9 @@ def _shape(images: Any) -> str:
 def _rehearse(recipe: Recipe, arguments: Arguments) -> None:
     if arguments.lr_find:
         lr, curve = api.find_lr(recipe=recipe)
-        for each, loss in curve[:: max(len(curve) // 20, 1)]:
-            print(f"  lr {each:9.2e}  loss {loss:.4f}")
-        print(f"lr: {lr:.1e} is a good start (a tenth of where the loss was lowest)")
+        for each, loss in curve:
+            print(f"  lr {each:.1e}  loss {loss:.4f}")
+        print(f"lr: {lr:.1e} is a good start (the lowest that learns nearly as fast as any)")
         return
     found, picture = api.dry_run(recipe=recipe, out=arguments.out)
     print(f"model       {found.parameters:,} parameters, {found.learning:,} of them trained")

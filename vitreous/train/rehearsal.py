@@ -1,4 +1,4 @@
-"""Before a long run: what would happen (`--dry-run`), and which rate to take (`--lr-find`).
+"""Before a long run: what would happen (`--dry-run`), a good learning rate (`--lr-find`).
 
 Both prepare everything as the run itself would, and leave no run folder behind.
 """
@@ -23,11 +23,17 @@ from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
 from vitreous.train.distributed import joined
 from vitreous.train.open_data import open_named
+from vitreous.train.optimizer import rate_at
 from vitreous.train.recipe import Recipe
 from vitreous.train.run import prepare
 from vitreous.train.trainer import Trainer, TrainingError
 
 Log = Callable[[str], None]
+
+DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+"""The learning rates that `find_lr` tries first."""
+NEARLY = 0.05
+"""By which fraction of the largest fall of the loss another fall may be smaller and be as good."""
 
 
 @dataclass(frozen=True)
@@ -83,29 +89,57 @@ def dry_run(recipe: Recipe, log: Log) -> Rehearsal:
         )
 
 
-def find_rate(recipe: Recipe, log: Log, steps: int = 80) -> tuple[float, list[tuple[float, float]]]:
-    """A learning rate to start with, and the losses over growing rates (Smith 2017).
+def find_lr(recipe: Recipe, log: Log, steps: int = 40) -> tuple[float, list[tuple[float, float]]]:
+    """A learning rate to start with, and the loss that a short run ends with at each one tried.
 
-    The rate grows from 1e-6 to 1 until the smoothed loss, having fallen, does not fall any more;
-    the advice is a tenth of the rate at which it was lowest.
+    Short runs from the same start, with the same batches and the run's own schedule, instead of one
+    run with a growing learning rate (Smith 2017): there, each loss depends on the learning rates
+    before it, and the lowest one says little about which of them trains best. One learning rate per
+    decade is tried, then the two beside the best.
+
+    The advice is the lowest learning rate whose loss falls nearly as far as the best one. The first
+    steps often lead to a plateau ("background everywhere"); all high learning rates reach it, and
+    those that are too high never leave it.
     """
     with _trainer(recipe, log) as trainer:
         batches = _first_batches(trainer, steps)
-        curve: list[tuple[float, float]] = []
-        lowest, worse = (0.0, math.inf), 0
-        for step in range(steps):
-            rate = 1e-6 * 10 ** (6 * step / (steps - 1))
-            try:
-                loss = trainer.step(step, batches[step % len(batches)], rate)
-            except TrainingError:
-                break  # the loss is not finite any more
-            smooth = loss if not curve else 0.8 * curve[-1][1] + 0.2 * loss
-            curve.append((rate, smooth))
-            worse = 0 if smooth < lowest[1] else worse + 1
-            lowest = min(lowest, curve[-1], key=lambda point: point[1])
-            if worse >= 4 and lowest[1] < 0.98 * curve[0][1]:
-                break
-    return lowest[0] / 10, curve
+        begin = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+        found = dict[float, float]()
+
+        def advice() -> float:
+            best = min(found.values())
+            if not math.isfinite(best):
+                raise TrainingError(
+                    f"the loss is not finite at any learning rate from {min(found):.0e} on: look "
+                    "at the images with 'vitreous data check', or try --precision float32"
+                )
+            fall = found[DECADES[0]] - best  # compared with hardly any training
+            return min(lr for lr, loss in found.items() if loss <= best + NEARLY * fall)
+
+        for lr in DECADES:
+            found[lr] = _short_run(trainer, begin, batches, steps, lr)
+        middle = advice()
+        for lr in (middle / math.sqrt(10), middle * math.sqrt(10)):
+            found[lr] = _short_run(trainer, begin, batches, steps, lr)
+        return advice(), sorted(found.items())
+
+
+def _short_run(
+    trainer: Trainer, begin: dict[str, Tensor], batches: list[Batch], steps: int, lr: float
+) -> float:
+    """The mean loss of the last quarter of its steps: single batches differ."""
+    recipe, losses = trainer.recipe, list[float]()
+    trainer.model.load_state_dict(begin)
+    trainer.optimizer.state.clear()
+    for step in range(steps):
+        scale = rate_at(step, steps, warmup=recipe.warmup, final=recipe.final_lr)
+        try:
+            losses.append(trainer.step(step, batches[step % len(batches)], lr * scale))
+        except TrainingError:
+            return math.inf  # the loss is not finite any more
+    last = losses[-max(steps // 4, 1) :]
+    mean = sum(last) / len(last)
+    return mean if math.isfinite(mean) else math.inf
 
 
 @contextmanager
