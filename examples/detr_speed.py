@@ -1,23 +1,26 @@
-"""A forward of DETR-R50 on one image of 640x640, beside transformers', interleaved.
+"""A forward of DETR-R50 on one image, beside transformers', interleaved.
 
-python examples/detr_speed.py [ROUNDS]
+python examples/detr_speed.py [--rounds N] [--size PIXELS]
 """
 
 from __future__ import annotations
 
-import sys
 import time
 
 import torch
 import transformers
+import tyro
 
 import vitreous
 
 
 @torch.inference_mode()
-def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 8
-    image = torch.randn(1, 3, 640, 640)
+def main(rounds: int = 8, size: int = 640) -> None:
+    """Args:
+    rounds: Forward passes of which the fastest counts.
+    size: Height and width of the image.
+    """
+    image = torch.randn(1, 3, size, size)
     theirs = transformers.DetrForObjectDetection(transformers.DetrConfig(num_labels=91)).eval()
     ours = vitreous.create("detr-r50").eval()
     vitreous.import_weights(ours, theirs.state_dict(), "huggingface")
@@ -35,4 +38,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

@@ -1,12 +1,15 @@
 """Give timm, transformers and torchvision random weights, import them, and compare the outputs.
 
-Run it with `make demo`, or `.venv/bin/python examples/parity.py`.
+python examples/parity.py [PATTERN]
 """
+
+from fnmatch import fnmatch
 
 import timm
 import torch
 import torchvision
 import transformers
+import tyro
 
 import vitreous
 
@@ -29,15 +32,26 @@ REFERENCES = {
     ("torchvision", "resnet50"): torchvision.models.resnet50,
 }
 
-torch.manual_seed(0)
-images = torch.randn(2, 3, 224, 224)
-for (library, name), build in REFERENCES.items():
-    theirs = perturbed(build())
-    ours = vitreous.create(name).eval()
-    vitreous.import_weights(ours, theirs.state_dict(), format=library)
-    with torch.no_grad():
-        wanted, got = theirs(images), ours(images)
-    wanted = getattr(wanted, "logits", wanted)
-    error = ((got - wanted).norm() / wanted.norm()).item()
-    print(f"{name:<28} {library:<12} relative error of the outputs {error:.1e}")
-    assert error < 1e-5
+
+def main(names: tyro.conf.Positional[str] = "*") -> None:
+    """Args:
+    names: Compare only the models whose names match this pattern.
+    """
+    torch.manual_seed(0)
+    images = torch.randn(2, 3, 224, 224)
+    for (library, name), build in REFERENCES.items():
+        if not fnmatch(name, names):
+            continue
+        theirs = perturbed(build())
+        ours = vitreous.create(name).eval()
+        vitreous.import_weights(ours, theirs.state_dict(), format=library)
+        with torch.no_grad():
+            wanted, got = theirs(images), ours(images)
+        wanted = getattr(wanted, "logits", wanted)
+        error = ((got - wanted).norm() / wanted.norm()).item()
+        print(f"{name:<28} {library:<12} relative error of the outputs {error:.1e}")
+        assert error < 1e-5
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,25 +1,28 @@
-"""A forward of Swin-T, batch 4, beside timm's, transformers' and torchvision's, interleaved.
+"""A forward of Swin-T beside timm's, transformers' and torchvision's, interleaved.
 
-python examples/swin_speed.py [ROUNDS]
+python examples/swin_speed.py [--rounds N] [--batch N]
 """
 
 from __future__ import annotations
 
-import sys
 import time
 
 import timm
 import torch
 import torchvision
 import transformers
+import tyro
 
 import vitreous
 
 
 @torch.inference_mode()
-def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 8
-    images = torch.randn(4, 3, 224, 224)
+def main(rounds: int = 8, batch: int = 4) -> None:
+    """Args:
+    rounds: Forward passes of which the fastest counts.
+    batch: Images per forward pass.
+    """
+    images = torch.randn(batch, 3, 224, 224)
     models = {
         "vitreous": vitreous.create("swin-t"),
         "timm": timm.create_model("swin_tiny_patch4_window7_224"),
@@ -39,4 +42,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)
