@@ -11,7 +11,7 @@ from mask_files import NAMES, bad_masks, image, mask, pairs
 from PIL import Image
 
 from vitreous.cli.main import main
-from vitreous.data.check.common import series_of
+from vitreous.data.check.similar import series_of
 from vitreous.data.formats import open_source
 from vitreous.tasks.data_check import bad_samples, check
 

@@ -71,7 +71,7 @@ def run(arguments: Arguments) -> None:
 
 
 def _print(report: CheckReport) -> None:
-    from vitreous.data.check.truth import by_split, copies
+    from vitreous.data.check.truth_check import by_split, copies
     from vitreous.tasks import task_for
 
     print(f"{report.name}: {task_for(report.truth_kind).name}, read as {report.kind}")

@@ -6,7 +6,6 @@ from typing import Any
 
 from vitreous.data.check import report
 from vitreous.data.check.report import CheckReport
-from vitreous.data.check.truth import TruthCheck
 from vitreous.data.decode.images import MAX_PIXELS
 from vitreous.data.source import Problem, Source
 from vitreous.errors import ConfigError
@@ -20,32 +19,16 @@ def check(
 
     `options` are the task's own: for boxes `queries`, how many objects a model can find.
     """
-    least = task_for(source.truth_kind).least_classes
-    truth = _truth_check(source, options)
-    return report.check(source, truth, workers=workers, max_pixels=max_pixels, least_classes=least)
-
-
-def bad_samples(
-    source: Source,
-    *,
-    workers: int | None = None,
-    max_pixels: int = MAX_PIXELS,
-    channels: int | None = None,
-) -> dict[str, Problem]:
-    """By id, the samples whose image or ground truth cannot be used.
-
-    channels: what the model takes; what most images can be turned into unless given.
-    """
-    truth = _truth_check(source, {})
-    return report.bad_samples(
-        source, truth, workers=workers, max_pixels=max_pixels, channels=channels
-    )
-
-
-def _truth_check(source: Source, options: dict[str, Any]) -> TruthCheck:
     task = task_for(source.truth_kind)
     try:
-        return task.checker(**options)
+        truth = task.checker(**options)
     except TypeError:
         given = ", ".join(f"{name} = {value}" for name, value in options.items())
         raise ConfigError(f"{given} is not for data to {task.name}: leave it out") from None
+    limits = {"max_pixels": max_pixels, "least_classes": task.least_classes}
+    return report.check(source, truth, workers=workers, **limits)
+
+
+def bad_samples(source: Source, **options: Any) -> dict[str, Problem]:
+    """By id, the samples whose image or ground truth cannot be used, see `report.bad_samples`."""
+    return report.bad_samples(source, task_for(source.truth_kind).checker(), **options)

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
-from vitreous.data.check.truth import TruthCheck
+from vitreous.data.check.truth_check import TruthCheck
 from vitreous.data.decode.images import shown, unread_pages
 from vitreous.data.formats.files import FileSource
 from vitreous.data.preprocess import FULL_SCALE
@@ -68,7 +69,7 @@ def _inspect(
     size = sum(map(_size, _files(source, sample).values()))
     try:
         image = source.image(sample)
-        truth, remarks = check.inspect(source, sample)
+        truth = check.inspect(source, sample)
     except DataError as error:
         return Inspected(split, sample, _problem(source, sample, str(error)), bytes=size)
     channels, height, width = image.shape
@@ -80,7 +81,7 @@ def _inspect(
         digest=digest_of(image),
         bytes=size,
         moments=_moments(image) if statistics else None,
-        remarks=_remarks(source, sample) + remarks,
+        remarks=_remarks(source, sample) + truth.remarks,
         truth=truth,
         thumbnail=_thumbnail(image) if check.thumbnails else None,
     )
@@ -120,12 +121,8 @@ def digest_of(values: Tensor) -> bytes:
 def _thumbnail(image: Tensor) -> NDArray[np.float32]:
     """Means over the cells of a grid; the first channel is enough to tell images apart."""
     values = image[0].numpy() / np.float32(FULL_SCALE.get(image.dtype, 1.0))
-    for axis in (0, 1):
-        edges = np.arange(THUMBNAIL) * values.shape[axis] // THUMBNAIL
-        cells = np.diff(np.append(edges, values.shape[axis]))
-        sums = np.add.reduceat(values, edges, axis=axis)
-        values = sums / np.expand_dims(np.maximum(cells, 1), 1 - axis).astype(np.float32)
-    return values.astype(np.float32)
+    small = Image.fromarray(values).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
+    return np.asarray(small)
 
 
 def _moments(image: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

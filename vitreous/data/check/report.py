@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vitreous.data.check.inspect import Inspected, inspect_all
-from vitreous.data.check.truth import TruthCheck, TruthReport
+from vitreous.data.check.truth_check import TruthCheck, TruthReport
 from vitreous.data.decode.images import MAX_PIXELS, can_be, other_channels
 from vitreous.data.formats.files import FileSource
 from vitreous.data.source import Problem, Source

@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vitreous.data.check.common import (
-    alike_problems,
+from vitreous.data.check.inspect import Inspected, digest_of
+from vitreous.data.check.similar import alike_problems, series_problems
+from vitreous.data.check.truth_check import (
+    InspectedTruth,
+    TruthCheck,
+    TruthReport,
+    by_split,
+    copies,
     listed,
     per_class,
     rare_problems,
-    series_problems,
 )
-from vitreous.data.check.inspect import Inspected, digest_of
-from vitreous.data.check.truth import TruthCheck, TruthReport, by_split, copies
 from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.tasks.detect.boxes import iou
@@ -38,11 +41,8 @@ USUAL, USUAL_OF = 0.9, 20  # part of all images that have a class, if there are 
 MANY_RECORDS = 50  # of one problem; more of them are counted
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedBoxes:
-    """What the boxes of one image have shown."""
-
-    digest: bytes
+@dataclass(frozen=True, kw_only=True)
+class InspectedBoxes(InspectedTruth):
     boxes: NDArray[np.float32]
     """(n, 4): left, top, right, bottom in pixels."""
     labels: NDArray[np.int64]
@@ -120,19 +120,19 @@ class BoxCheck(TruthCheck):
     def __init__(self, queries: int = QUERIES) -> None:
         self.queries = queries
 
-    def inspect(self, source: Source, sample: Sample) -> tuple[InspectedBoxes, tuple[Problem, ...]]:
-        problems: tuple[Problem, ...] = ()
+    def inspect(self, source: Source, sample: Sample) -> InspectedBoxes:
+        remarks: tuple[Problem, ...] = ()
         if isinstance(source, BoxSource):
             placed = source.placed(sample)
             truth, cut = placed.truth, sum(far > 0 for far in placed.over)
             names = [box.name for box in source.annotations[sample.id].instances]
             records = [source.record(sample, name) for name in names]
-            problems = tuple(source.cut_off(sample, placed))
+            remarks = tuple(source.cut_off(sample, placed))
         else:
             truth, cut = source.truth(sample), 0
             names = [f"object {number + 1}" for number in range(len(truth["labels"]))]
             records = [f"{sample.id}, {name}" for name in names]
-        seen = InspectedBoxes(
+        return InspectedBoxes(
             digest=b"".join(digest_of(truth[name]) for name in ("boxes", "labels", "crowd")),
             boxes=truth["boxes"].numpy(),
             labels=truth["labels"].numpy(),
@@ -140,8 +140,8 @@ class BoxCheck(TruthCheck):
             names=tuple(names),
             records=tuple(records),
             cut=cut,
+            remarks=remarks,
         )
-        return seen, problems
 
     def report(self, source: Source, good: Sequence[Inspected]) -> BoxReport:
         name, names, splits = source.name, source.labels.names, list(source.splits)

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.check.common import (
-    alike_problems,
+from vitreous.data.check.inspect import Inspected, digest_of
+from vitreous.data.check.similar import alike_problems, series_problems
+from vitreous.data.check.truth_check import (
+    InspectedTruth,
+    TruthCheck,
+    TruthReport,
+    copies,
     listed,
     per_class,
     rare_problems,
-    series_problems,
 )
-from vitreous.data.check.inspect import Inspected, digest_of
-from vitreous.data.check.truth import TruthCheck, TruthReport, copies
 from vitreous.data.source import Problem, Sample, Source
 
 MUCH_IGNORED = 0.2  # of a mask
@@ -25,11 +27,8 @@ SMALL_SHARE = 0.001  # a class that has less everywhere is not compared
 MANY_LONE = 0.005  # of all pixels
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedMask:
-    """What reading one mask has shown."""
-
-    digest: bytes
+@dataclass(frozen=True, kw_only=True)
+class InspectedMask(InspectedTruth):
     pixels: NDArray[np.int64]
     """Of each class."""
     ignored: int
@@ -90,11 +89,13 @@ class MaskCheck(TruthCheck):
 
     thumbnails = True
 
-    def inspect(self, source: Source, sample: Sample) -> tuple[InspectedMask, tuple[Problem, ...]]:
+    def inspect(self, source: Source, sample: Sample) -> InspectedMask:
         mask = source.truth(sample)
         values = mask.numpy()
         counts = np.bincount(values.ravel() + 1, minlength=len(source.labels) + 1)
-        return InspectedMask(digest_of(mask), counts[1:], int(counts[0]), _lone(values)), ()
+        return InspectedMask(
+            digest=digest_of(mask), pixels=counts[1:], ignored=int(counts[0]), lone=_lone(values)
+        )
 
     def report(self, source: Source, good: Sequence[Inspected]) -> MaskReport:
         name, names, splits = source.name, source.labels.names, list(source.splits)

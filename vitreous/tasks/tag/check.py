@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from vitreous.data.check.inspect import Inspected
-from vitreous.data.check.truth import TruthCheck, TruthReport
+from vitreous.data.check.truth_check import InspectedTruth, TruthCheck, TruthReport
 from vitreous.data.source import Problem, Sample, Source
-
-
-class InspectedLabels(NamedTuple):
-    digest: tuple[int, ...]
-    """The classes of the image."""
 
 
 @dataclass(kw_only=True)
@@ -29,10 +23,9 @@ class LabelsReport(TruthReport):
 class LabelsCheck(TruthCheck):
     """Labels that nothing can be learned about."""
 
-    def inspect(
-        self, source: Source, sample: Sample
-    ) -> tuple[InspectedLabels, tuple[Problem, ...]]:
-        return InspectedLabels(tuple(source.truth(sample).nonzero().flatten().tolist())), ()
+    def inspect(self, source: Source, sample: Sample) -> InspectedTruth:
+        """Its digest is the classes of the image."""
+        return InspectedTruth(digest=tuple(source.truth(sample).nonzero().flatten().tolist()))
 
     def report(self, source: Source, good: Sequence[Inspected]) -> TruthReport:
         names = source.labels.names

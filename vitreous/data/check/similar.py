@@ -1,80 +1,23 @@
-"""What checks of ground truth share: rare classes, frames of one film, images that look alike."""
+"""Images that are nearly the same: frames of one film, and pictures that look alike."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.check.inspect import Inspected
+from vitreous.data.check.truth_check import LISTED, listed
 from vitreous.data.source import SPLITS, Problem
 from vitreous.labels import natural
 
-LISTED = 10  # files of one problem; more of them are counted
 ALIKE = 0.02, 0.98  # mean difference of thumbnails, in 0..1, and their correlation
 MANY_ALIKE = 0.25  # of the images of a split
-FEW_IMAGES = 5  # of train, from which a class is learned
-FEW_OF = 20  # where train has so many, FEW_IMAGES are few
-
-
-def listed(
-    name: str, found: Iterable[tuple[str, str]], together: str, most: int = LISTED
-) -> list[Problem]:
-    """A problem for each file or record and what is odd about it; one for all where there are more
-    than `most`. name: of the data; together: what is odd, in the plural."""
-    found = list(found)
-    if len(found) > most:
-        return [Problem(name, f"{len(found)} {together}: {found[0][0]} …", False)]
-    return [Problem(record, what, False) for record, what in found]
-
-
-def per_class(
-    names: Sequence[str],
-    seen: dict[str, list[Inspected]],
-    count: Callable[[Any], NDArray[np.int64]],
-) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
-    """Of each class, in each split: the images that have it, and how much they have together.
-
-    count: (classes,) of the ground truth of one image.
-    """
-    none = [np.zeros(len(names), np.int64)]  # a split may be empty
-    counts = {
-        split: np.array(none + [count(one.truth) for one in of]) for split, of in seen.items()
-    }
-
-    def by_name(totals: dict[str, NDArray[np.int64]]) -> dict[str, dict[str, int]]:
-        return {
-            name: {split: int(values[number]) for split, values in totals.items()}
-            for number, name in enumerate(names)
-        }
-
-    images = by_name({split: (values > 0).sum(0) for split, values in counts.items()})
-    return images, by_name({split: values.sum(0) for split, values in counts.items()})
-
-
-def rare_problems(
-    name: str, images: dict[str, dict[str, int]], used: dict[str, int], of: str
-) -> Iterable[Problem]:
-    """Classes that are missing, or hardly there. images: of each class, in each split, those with
-    pixels or objects (`of`) of it; used: all of each split."""
-    for class_, counts in images.items():
-        if not any(counts.values()):
-            yield Problem(name, f"class {class_!r} has no {of} at all", False)
-            continue
-        for split in used:
-            if not counts[split]:
-                learned = ": it cannot be learned" if split == "train" else ""
-                yield Problem(name, f"class {class_!r} has no {of} in {split}{learned}", False)
-        few = counts.get("train", 0)
-        if 0 < few < FEW_IMAGES and used["train"] >= FEW_OF:
-            part = f"{few} of the {used['train']} images"
-            yield Problem(name, f"class {class_!r} is in only {part} of train", False)
 
 
 def series_of(id: str) -> str:

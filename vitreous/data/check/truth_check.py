@@ -1,0 +1,140 @@
+"""What the data check learns about the ground truth. Each task gives a `TruthCheck` of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitreous.data.source import Problem, Sample, Source
+
+if TYPE_CHECKING:
+    from vitreous.data.check.inspect import Inspected
+
+
+LISTED = 10  # files of one problem; more of them are counted
+FEW_IMAGES = 5  # of train, from which a class is learned
+FEW_OF = 20  # where train has so many, FEW_IMAGES are few
+
+Counts = dict[str, dict[str, int]]
+"""By the name of a class and the split."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectedTruth:
+    """What reading the ground truth of one image has shown; a task keeps more of it."""
+
+    digest: Any
+    """Equal where the ground truth is."""
+    remarks: tuple[Problem, ...] = ()
+    """What is odd but usable."""
+
+
+@dataclass(kw_only=True)
+class TruthReport:
+    """What is counted of a kind of ground truth; a task counts more."""
+
+    classes: Counts
+    """For each class, in the model's order, the images in each split that have it."""
+    problems: list[Problem] = field(default_factory=list)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What is printed of it, besides the table: a word and a sentence each."""
+        return []
+
+    def table(self, splits: Sequence[str]) -> tuple[list[str], dict[str, list[str]], str]:
+        """Headings, the cells of each class by its name, and what they are."""
+        rows = {
+            name: [f"{counts[split]:,}" for split in splits]
+            for name, counts in self.classes.items()
+        }
+        return list(splits), rows, ""
+
+
+def by_split(counts: Mapping[str, int]) -> str:
+    """`train 1,234, val 56`"""
+    return ", ".join(f"{split} {count:,}" for split, count in counts.items())
+
+
+def copies(counts: Mapping[str, int]) -> str:
+    """How many images have a copy, or one that looks like it, within a split and across splits."""
+    within = [f"{n:,} within {split}" for split, n in counts.items() if n and split != "across"]
+    across = counts.get("across")
+    return ", ".join(within + ([f"{across:,} in several splits"] if across else [])) or "none"
+
+
+class TruthCheck:
+    """How one kind of ground truth is read and judged."""
+
+    thumbnails = False
+    """Whether images that look nearly alike are searched for."""
+
+    def inspect(self, source: Source, sample: Sample) -> InspectedTruth:
+        """What one image's ground truth shows."""
+        raise NotImplementedError
+
+    def report(self, source: Source, good: Sequence[Inspected]) -> TruthReport:
+        """Of all images that can be used."""
+        raise NotImplementedError
+
+    def differs(self, one: Inspected, other: Inspected, names: Sequence[str]) -> str:
+        """What is said of two equal pictures with different ground truth."""
+        raise NotImplementedError
+
+
+# ---- what checks share
+
+
+def listed(
+    name: str, found: Iterable[tuple[str, str]], together: str, most: int = LISTED
+) -> list[Problem]:
+    """A problem for each file or record and what is odd about it; one for all where there are more
+    than `most`. name: of the data; together: what is odd, in the plural."""
+    found = list(found)
+    if len(found) > most:
+        return [Problem(name, f"{len(found)} {together}: {found[0][0]} …", False)]
+    return [Problem(record, what, False) for record, what in found]
+
+
+def per_class(
+    names: Sequence[str],
+    seen: dict[str, list[Inspected]],
+    count: Callable[[Any], NDArray[np.int64]],
+) -> tuple[Counts, Counts]:
+    """Of each class, in each split: the images that have it, and how much they have together.
+
+    count: (classes,) of the ground truth of one image.
+    """
+    none = [np.zeros(len(names), np.int64)]  # a split may be empty
+    counts = {
+        split: np.array(none + [count(one.truth) for one in of]) for split, of in seen.items()
+    }
+
+    def by_name(totals: dict[str, NDArray[np.int64]]) -> Counts:
+        return {
+            name: {split: int(values[number]) for split, values in totals.items()}
+            for number, name in enumerate(names)
+        }
+
+    images = by_name({split: (values > 0).sum(0) for split, values in counts.items()})
+    return images, by_name({split: values.sum(0) for split, values in counts.items()})
+
+
+def rare_problems(name: str, images: Counts, used: dict[str, int], of: str) -> Iterable[Problem]:
+    """Classes that are missing, or hardly there. images: of each class, in each split, those with
+    pixels or objects (`of`) of it; used: all of each split."""
+    for class_, counts in images.items():
+        if not any(counts.values()):
+            yield Problem(name, f"class {class_!r} has no {of} at all", False)
+            continue
+        for split in used:
+            if not counts[split]:
+                learned = ": it cannot be learned" if split == "train" else ""
+                yield Problem(name, f"class {class_!r} has no {of} in {split}{learned}", False)
+        few = counts.get("train", 0)
+        if 0 < few < FEW_IMAGES and used["train"] >= FEW_OF:
+            part = f"{few} of the {used['train']} images"
+            yield Problem(name, f"class {class_!r} is in only {part} of train", False)
