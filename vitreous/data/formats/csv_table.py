@@ -13,7 +13,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -23,7 +23,7 @@ from vitreous.data.formats.builder import SourceBuilder, multi_hot
 from vitreous.data.formats.files import SPLIT_FOLDERS, FileSource, read_text
 from vitreous.data.formats.names import spelling_problems, with_names
 from vitreous.data.source import Problem, Sample
-from vitreous.errors import DataError
+from vitreous.errors import DataError, naming
 from vitreous.labels import LabelMap
 
 _COLUMNS = ("path", "split", "label", "labels", "tags")
@@ -39,30 +39,30 @@ class LabelSetSource(FileSource):
         return multi_hot(sample.target, len(self.labels))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Row:
+    where: str
+    """What errors begin with: the table and the line."""
     line: int
     path: str
     split: str
     cells: dict[str, str]
     """By column."""
-
-
-Labelled = list[tuple[Row, tuple[str, ...]]]
-"""Rows with their labels."""
+    labels: tuple[str, ...] = ()
+    """Once they are read."""
 
 
 def read(builder: SourceBuilder) -> FileSource:
-    table = _Table(builder, *_read_rows(builder))
+    columns, rows = _read_rows(builder)
     builder.root = os.path.dirname(builder.root)
+    table = _Table(builder, columns, rows)
     if not builder.asked and table.has_several():
         builder.truth_kind = "labels"
     single = builder.truth_kind == "class"
-    labelled = table.single() if single else table.several()
-    labels = _label_map(table.names)
-    classes = {str(external): number for number, external in enumerate(labels.external)}
-    for row, found in table.without_repeats(labelled):
-        target = tuple(sorted(classes[label] for label in found))
+    labels = _label_map(table.read_class() if single else table.read_labels())
+    classes = {str(id): number for id, number in labels.by_external().items()}
+    for row in table.each_image_once():
+        target = tuple(sorted(classes[label] for label in row.labels))
         sample = Sample(row.path, target[0] if single else target)
         builder.splits.setdefault(row.split, []).append(sample)
         builder.lines[row.path] = row.line
@@ -70,8 +70,7 @@ def read(builder: SourceBuilder) -> FileSource:
     return builder.build(FileSource if single else LabelSetSource, labels)
 
 
-def _label_map(names: Iterable[str]) -> LabelMap:
-    names = set(names)
+def _label_map(names: set[str]) -> LabelMap:
     if all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", name) for name in names):
         return LabelMap.of_ids(map(int, names))
     return LabelMap.of_names(names)
@@ -124,20 +123,21 @@ def _missing(column: str, columns: list[str], name: str) -> DataError:
 
 def _row(columns: list[str], cells: list[str], name: str, line: int) -> Row:
     where = f"{name}, line {line}"
-    if len(cells) > len(columns):
-        raise DataError(f"{where}: has more values than the header has columns")
-    values = dict(zip_longest(columns, map(str.strip, cells), fillvalue=""))
-    for column in _COLUMNS:
-        if "\n" in values.get(column, "") or "\r" in values.get(column, ""):
-            what = f"the {column} has a line break in it: is a quote missing at its end?"
-            raise DataError(f"{where}: {what}")
-    if not values["path"]:
-        raise DataError(f"{where}: has no path")
-    split = values.get("split", "").lower() or "train"
-    if split not in SPLIT_FOLDERS:
-        raise DataError(f"{where}: split {split!r} is not known: use train, val or test")
+    with naming(where):
+        if len(cells) > len(columns):
+            raise DataError("has more values than the header has columns")
+        values = dict(zip_longest(columns, map(str.strip, cells), fillvalue=""))
+        for column in _COLUMNS:
+            if {"\n", "\r"} & set(values.get(column, "")):
+                what = "has a line break in it: is a quote missing at its end?"
+                raise DataError(f"the {column} {what}")
+        if not values["path"]:
+            raise DataError("has no path")
+        split = values.get("split", "").lower() or "train"
+        if split not in SPLIT_FOLDERS:
+            raise DataError(f"split {split!r} is not known: use train, val or test")
     path = os.path.normpath(values["path"]).replace(os.sep, "/")
-    return Row(line, path, SPLIT_FOLDERS[split], values)
+    return Row(where, line, path, SPLIT_FOLDERS[split], values)
 
 
 # ---- labels
@@ -145,13 +145,13 @@ def _row(columns: list[str], cells: list[str], name: str, line: int) -> Row:
 
 @dataclass
 class _Table:
+    """Gives its rows their labels; each reading returns the names of all of them."""
+
     builder: SourceBuilder
     columns: list[str]
     rows: list[Row]
 
     def __post_init__(self) -> None:
-        self.names: set[str] = set()
-        """Of all labels, once they are read."""
         self.flags = [column for column in self.columns if self._is_flags(column)]
         self.lists = [column for column in ("labels", "tags") if column in self.columns]
 
@@ -167,77 +167,76 @@ class _Table:
             return any(";" in row.cells["label"] or "|" in row.cells["label"] for row in self.rows)
         return bool(self.lists) or len(self.flags) > 1
 
-    def single(self) -> Labelled:
+    def read_class(self) -> set[str]:
         """One class per image."""
         if "label" not in self.columns:
             raise _missing("label", self.columns, self.builder.name)
         for row in self.rows:
-            if not row.cells["label"]:
-                raise DataError(f"{self._line(row)}: has no label")
+            row.labels = (row.cells["label"],)
+            if not row.labels[0]:
+                raise DataError(f"{row.where}: has no label")
         if others := self.lists or (self.flags if len(self.flags) > 1 else []):
             what = f'truth="labels" reads several from {", ".join(others[:_SHOWN])}'
             self.builder.notes.append(f"one class per image, from the column 'label'; {what}")
-        self.names = {row.cells["label"] for row in self.rows}
-        return [(row, (row.cells["label"],)) for row in self.rows]
+        return {row.labels[0] for row in self.rows}
 
-    def several(self) -> Labelled:
+    def read_labels(self) -> set[str]:
         """Any number of labels per image."""
         if self.lists:
-            labelled = self._from_lists(self.lists[0])
+            names = self._read_lists(self.lists[0])
         elif "label" in self.columns and (self.has_several() or not self.flags):
-            labelled = self._from_lists("label")
+            names = self._read_lists("label")
         elif self.flags:
-            labelled = self._from_flags()
+            names = self._read_flags()
         else:
             raise _missing("labels", self.columns, self.builder.name)
-        self.builder.problems += spelling_problems(self.builder.name, self.names)
-        if empty := sum(not labels for _, labels in labelled):
+        self.builder.problems += spelling_problems(self.builder.name, names)
+        if empty := sum(not row.labels for row in self.rows):
             self.builder.notes.append(f"{empty} images have no label")
-        return labelled
+        return names
 
-    def _from_flags(self) -> Labelled:
+    def _read_flags(self) -> set[str]:
         """From one column of 0 and 1 for each label."""
         for row in self.rows:
-            for column in self.flags:
-                if (value := row.cells[column]).lower() not in _FLAGS:
-                    what = f"the column {column!r} is {value or 'empty'}, expected 0 or 1"
-                    raise DataError(f"{self._line(row)}: {what}")
-        self.names = set(self.flags)
+            flags = {name: _FLAGS.get(row.cells[name].lower()) for name in self.flags}
+            if odd := [name for name, flag in flags.items() if flag is None]:
+                value = row.cells[odd[0]] or "empty"
+                what = f"the column {odd[0]!r} is {value}, expected 0 or 1"
+                raise DataError(f"{row.where}: {what}")
+            row.labels = tuple(name for name, flag in flags.items() if flag)
         names = f"{', '.join(self.flags[:_SHOWN])}{' …' if len(self.flags) > _SHOWN else ''}"
         self.builder.notes.append(f"several labels per image, from columns of 0 and 1: {names}")
-        unused = {*self.columns} - {*self.flags, "path", "split", ""}
-        if unused:
+        if unused := {*self.columns} - {*self.flags, "path", "split", ""}:
             self.builder.notes.append(f"columns that are not used: {', '.join(sorted(unused))}")
-        return [
-            (row, tuple(name for name in self.flags if _FLAGS[row.cells[name].lower()]))
-            for row in self.rows
-        ]
+        return set(self.flags)
 
-    def _from_lists(self, column: str) -> Labelled:
+    def _read_lists(self, column: str) -> set[str]:
         """From one column with all labels of an image."""
         separator = self._separator(column)
-        labelled = [(row, self._split(row, row.cells[column], separator)) for row in self.rows]
-        self.names = {label for _, labels in labelled for label in labels}
-        if not self.names:
+        for row in self.rows:
+            row.labels = self._split(row, row.cells[column], separator)
+        names = {label for row in self.rows for label in row.labels}
+        if not names:
             raise DataError(f"{self.builder.name}: no image has a label")
         how = f"separated by {separator!r}" if separator else "each one label, or a list in [ ]"
         other = '; truth="class" reads a cell as one class' if column == "label" else ""
         what = f"several labels per image, from the column {column!r}, {how}{other}"
         self.builder.notes.append(what)
-        self._report_spaces(labelled, separator)
-        return labelled
+        self._report_spaces(names, separator)
+        return names
 
     def _separator(self, column: str) -> str:
         """What separates labels: ; or |, or else a comma; "" where there is none of them."""
-        found: dict[str, int] = {}
+        found: dict[str, Row] = {}
         for row in self.rows:
             for separator in "" if _is_list(row.cells[column]) else ";|,":
                 if separator in row.cells[column]:
-                    found.setdefault(separator, row.line)
-        if ";" in found and "|" in found:
-            first, second = sorted(";|", key=found.__getitem__)
-            what = f"separates labels by {second!r}, but line {found[first]} by {first!r}: use one"
-            raise DataError(f"{self.builder.name}, line {found[second]}: {what}")
+                    found.setdefault(separator, row)
+        if {";", "|"} <= found.keys():
+            first, second = sorted(";|", key=lambda separator: found[separator].line)
+            other = f"line {found[first].line} by {first!r}"
+            what = f"separates labels by {second!r}, but {other}: use one"
+            raise DataError(f"{found[second].where}: {what}")
         return next((separator for separator in ";|," if separator in found), "")
 
     def _split(self, row: Row, cell: str, separator: str) -> tuple[str, ...]:
@@ -247,49 +246,37 @@ class _Table:
         else:
             parts = cell.split(separator) if cell and separator else [cell] if cell else []
         labels = [part.strip() for part in parts]
-        for what, wrong in (
-            ("an empty label", "" in labels),
-            ("a label twice", len(set(labels)) < len(labels)),
-        ):
-            if wrong:
-                problem = Problem(self._line(row), f"has {what}: {cell!r}", fatal=False)
-                self.builder.problems.append(problem)
+        odd = ["an empty label"] if "" in labels else []
+        odd += ["a label twice"] if len(set(labels)) < len(labels) else []
+        self.builder.problems += [Problem(row.where, f"has {w}: {cell!r}", False) for w in odd]
         return tuple(dict.fromkeys(filter(None, labels)))
 
-    def _report_spaces(self, labelled: Labelled, separator: str) -> None:
+    def _report_spaces(self, names: set[str], separator: str) -> None:
         """Labels that are perhaps several, separated by spaces."""
-        doubtful = {
-            label
-            for label in self.names
-            if len(words := label.split()) > 1 and (not separator or self.names.issuperset(words))
-        }
-        for row, labels in labelled:
-            for label in labels:
-                if label in doubtful:
-                    doubtful.discard(label)  # once is enough
-                    what = f"{label!r} is read as one label: spaces do not separate labels"
-                    self.builder.problems.append(Problem(self._line(row), what, fatal=False))
+        first = {label: row.where for row in reversed(self.rows) for label in row.labels}
+        self.builder.problems += [
+            Problem(where, f"{label!r} is read as one label: spaces do not separate labels", False)
+            for label, where in first.items()
+            if len(words := label.split()) > 1 and (not separator or names.issuperset(words))
+        ]
 
-    def without_repeats(self, labelled: Labelled) -> Iterator[tuple[Row, tuple[str, ...]]]:
-        """Each image once. The same row twice does not matter; other labels for an image do."""
-        seen: dict[str, tuple[Row, tuple[str, ...]]] = {}
-        for row, labels in labelled:
-            first, before = seen.setdefault(row.path, (row, labels))
+    def each_image_once(self) -> Iterator[Row]:
+        """The same row twice does not matter; other labels for an image do."""
+        seen: dict[str, Row] = {}
+        for row in self.rows:
+            first = seen.setdefault(row.path, row)
             if first is row:
-                yield row, labels
-            elif (row.split, set(labels)) == (first.split, set(before)):
+                yield row
+            elif (row.split, set(row.labels)) == (first.split, set(first.labels)):
                 what = f"line {row.line} of {self.builder.name} repeats line {first.line}"
                 self.builder.problems.append(Problem(row.path, what, fatal=False))
             else:
                 here, there = (
-                    f"{', '.join(map(repr, found)) or 'no label'} in {where.split}"
-                    for where, found in ((row, labels), (first, before))
+                    f"{', '.join(map(repr, each.labels)) or 'no label'} in {each.split}"
+                    for each in (row, first)
                 )
                 what = f"{row.path} is {here}, but in line {first.line} it is {there}"
-                raise DataError(f"{self._line(row)}: {what}")
-
-    def _line(self, row: Row) -> str:
-        return f"{self.builder.name}, line {row.line}"
+                raise DataError(f"{row.where}: {what}")
 
 
 def _is_list(cell: str) -> bool:
