@@ -258,7 +258,7 @@ def test_splits_agree_on_classes_by_name(tmp_path):
 
 def test_folders_that_are_not_clear(tmp_path):
     coco_folder(tmp_path, ("train2014", "train2017"))
-    with pytest.raises(DataError, match=r"instances_train2014\.json and .*2017.* both are for tra"):
+    with pytest.raises(DataError, match=r"instances_train2014\.json and .*2017.* both mean tra"):
         opened(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no COCO files: looked for annotations/instances_train"):

@@ -141,9 +141,7 @@ class Preprocess:
     def normalise(self, image: Tensor) -> Tensor:
         """Values to 0..1, then mean 0 and standard deviation 1 as far as the numbers are right."""
         values = image.float() / FULL_SCALE.get(image.dtype, 1.0)
-        mean = torch.tensor(self.mean).reshape(-1, 1, 1)
-        std = torch.tensor(self.std).reshape(-1, 1, 1)
-        return (values - mean) / std
+        return (values - _column(self.mean)) / _column(self.std)
 
     def translator(self, other: Preprocess, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Normalised batches (b, c, h, w) of this preprocessing into those of another one."""
@@ -151,26 +149,26 @@ class Preprocess:
             return lambda images: images
         from vitreous.data.decode.images import as_channels
 
-        def values(numbers: tuple[float, ...]) -> Tensor:
-            return torch.tensor(numbers, device=device).reshape(-1, 1, 1)
-
         size = pair("image_size", other.image_size)
         mode = other.interpolation
 
         def translate(images: Tensor) -> Tensor:
-            pixels = images * values(self.std) + values(self.mean)
+            pixels = images * _column(self.std, device) + _column(self.mean, device)
             if self.channels != other.channels:
                 pixels = as_channels(pixels.transpose(0, 1).flatten(1, 2), other.channels)
                 pixels = pixels.unflatten(1, (len(images), -1)).transpose(0, 1)
             if tuple(pixels.shape[2:]) != size:
                 smooth = other.antialias and mode != "nearest"
                 pixels = F.interpolate(pixels, size, mode=mode, antialias=smooth)
-            return (pixels - values(other.mean)) / values(other.std)
+            return (pixels - _column(other.mean, device)) / _column(other.std, device)
 
         return translate
 
     def restore(self, values: Tensor) -> Tensor:
         """What `normalise` made, as a picture in 0..1, to be looked at."""
-        mean = torch.tensor(self.mean).reshape(-1, 1, 1)
-        std = torch.tensor(self.std).reshape(-1, 1, 1)
-        return (values * std + mean).clamp(0, 1)
+        return (values * _column(self.std) + _column(self.mean)).clamp(0, 1)
+
+
+def _column(values: tuple[float, ...], device: torch.device | None = None) -> Tensor:
+    """(c, 1, 1)"""
+    return torch.tensor(values, device=device).reshape(-1, 1, 1)

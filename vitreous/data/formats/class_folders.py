@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from vitreous.data.decode.images import EXTENSIONS, shown
+from vitreous.data.decode.images import shown
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import SPLIT_FOLDERS, FileSource, Scan
+from vitreous.data.formats.files import SPLIT_FOLDERS, FileSource, Scan, claim
 from vitreous.data.formats.names import with_names
 from vitreous.data.source import Problem, Sample
 from vitreous.errors import DataError
@@ -32,19 +32,26 @@ def read(builder: SourceBuilder) -> FileSource:
         found[split] = {_base(inner): builder.scan.images(inner) for inner in folders}
     if not split_folders:
         found["train"] = {_base(inner): builder.scan.images(inner) for inner in folders}
-    labels = _labels(builder, found)
+    known = {name for by_class in found.values() for name, files in by_class.items() if files}
+    empty = {name for by_class in found.values() for name in by_class} - known
+    builder.problems += [
+        Problem(f"{builder.name}/…/{name}", "the class folder has no images", fatal=False)
+        for name in sorted(empty, key=natural)
+    ]
+    classes = {name: number for number, name in enumerate(sorted(known, key=natural))}
     for split, by_class in found.items():
         builder.splits[split] = [
-            Sample(builder.id(file), labels.internal(name))
+            Sample(builder.id(file), classes[name])
             for name, files in by_class.items()
             for file in files
         ]
+    builder.check_images()
     if loose:
         builder.notes.append(
             f"{len(loose)} images lie beside the class folders and belong to no class: "
             f"{shown(min(loose))}{' …' if len(loose) > 1 else ''}"
         )
-    return builder.build(FileSource, with_names(labels, builder.names))
+    return builder.build(FileSource, with_names(LabelMap.of_names(known), builder.names))
 
 
 def _split_folders(builder: SourceBuilder, folders: list[str]) -> dict[str, str]:
@@ -56,14 +63,10 @@ def _split_folders(builder: SourceBuilder, folders: list[str]) -> dict[str, str]
     named: dict[str, str] = {}
     others = []
     for folder in sorted(folders):
-        split = SPLIT_FOLDERS.get(_base(folder).lower())
-        if split is None:
-            others.append(folder)
-        elif split in named:
-            both = f"{_base(named[split])} and {_base(folder)}"
-            raise DataError(f"{builder.name}: the folders {both} both mean {split}: keep one")
+        if split := SPLIT_FOLDERS.get(_base(folder).lower()):
+            claim(named, split, folder, builder.root)
         else:
-            named[split] = folder
+            others.append(folder)
     if not named:
         return {}
     with_classes = {split for split, folder in named.items() if recognise(folder)}
@@ -87,19 +90,6 @@ def _split_folders(builder: SourceBuilder, folders: list[str]) -> dict[str, str]
     if others:
         builder.notes.append(f"not used, without images: {', '.join(map(_base, others))}")
     return named
-
-
-def _labels(builder: SourceBuilder, found: dict[str, dict[str, list[str]]]) -> LabelMap:
-    """The classes of all splits together."""
-    known = {name for by_class in found.values() for name, files in by_class.items() if files}
-    empty = {name for by_class in found.values() for name in by_class} - known
-    builder.problems += [
-        Problem(f"{builder.name}/…/{name}", "the class folder has no images", fatal=False)
-        for name in sorted(empty, key=natural)
-    ]
-    if not known:
-        raise DataError(f"{builder.name}: no images in its folders ({' '.join(EXTENSIONS)})")
-    return LabelMap.of_names(known)
 
 
 def _base(path: str) -> str:

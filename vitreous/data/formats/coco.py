@@ -23,7 +23,7 @@ from vitreous.data.decode.images import shown
 from vitreous.data.formats.box_source import AnnotatedSource, BoxSource
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.coco_json import Coco, draw, read_coco
-from vitreous.data.formats.files import SPLIT_FOLDERS, below
+from vitreous.data.formats.files import SPLIT_FOLDERS, below, claim
 from vitreous.data.formats.names import with_names
 from vitreous.data.source import IGNORED, Sample
 from vitreous.errors import DataError
@@ -83,23 +83,16 @@ def recognise(folder: str) -> bool:
 def _find(folder: str) -> dict[str, str]:
     """The JSON file of each split in a folder laid out as COCO's, or as Roboflow's."""
     found: dict[str, str] = {}
-
-    def put(split: str, path: str) -> None:
-        if split in found:
-            both = f"{below(found[split], folder)} and {below(path, folder)}"
-            raise DataError(f"{shown(folder)}: {both} both are for {split}: keep one")
-        found[split] = path
-
     for inner, pattern in _FILES.items():
         place = os.path.normpath(os.path.join(folder, inner))
         for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
             match = pattern.fullmatch(name)
-            if match and _begins_as_coco(os.path.join(place, name)):
-                put(SPLIT_FOLDERS[match[1].lower()], os.path.join(place, name))
+            if match and _begins_as_coco(path := os.path.join(place, name)):
+                claim(found, SPLIT_FOLDERS[match[1].lower()], path, folder)
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name, _BESIDE)
         if name.lower() in SPLIT_FOLDERS and os.path.isfile(path):
-            put(SPLIT_FOLDERS[name.lower()], path)
+            claim(found, SPLIT_FOLDERS[name.lower()], path, folder)
     return found
 
 

@@ -56,11 +56,8 @@ def _rows() -> NDArray[np.float64]:
     """(1797, 64 + 1): shades and the digit. Scikit-learn's file is read directly, which saves the
     second and a half that importing scikit-learn takes."""
     package = find_spec("sklearn")
-    for place in (package and package.submodule_search_locations) or ():
-        file = Path(place, "datasets", "data", "digits.csv.gz")
-        if file.is_file():
-            return np.loadtxt(file, delimiter=",")
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    return np.column_stack([digits.data, digits.target])
+    assert package is not None
+    assert package.origin is not None
+    return np.loadtxt(
+        Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz", delimiter=","
+    )

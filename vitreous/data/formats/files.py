@@ -134,6 +134,13 @@ def read_json(path: str | Path) -> Any:
         raise DataError(f"{shown(path)}: is not JSON: {error}") from None
 
 
+def claim(found: dict[str, str], split: str, path: str, root: str) -> None:
+    """Remembers the folder or file of a split; a second one is an error."""
+    if (first := found.setdefault(split, path)) != path:
+        both = f"{below(first, root)} and {below(path, root)}"
+        raise DataError(f"{shown(root)}: {both} both mean {split}: keep one")
+
+
 def below(path: str, root: str) -> str:
     """A path seen from `root`, as text."""
     return shown(os.path.relpath(path, root)).replace(os.sep, "/")

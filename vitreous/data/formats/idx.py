@@ -55,9 +55,7 @@ def recognise(folder: str) -> bool:
 def _find(folder: str) -> dict[tuple[str, str], str]:
     """(train or test, images or labels) -> file."""
     found: dict[tuple[str, str], str] = {}
-    for name in sorted(
-        os.listdir(folder), reverse=True
-    ):  # so that an unpacked one comes last, wins
+    for name in sorted(os.listdir(folder), reverse=True):  # an unpacked one comes last and wins
         match = _FILE.fullmatch(name)
         if match and os.path.isfile(path := os.path.join(folder, name)):
             found[_SPLITS[match[1].lower()], match[2].lower()] = path

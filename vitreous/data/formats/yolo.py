@@ -62,18 +62,16 @@ def _find_yaml(folder: str) -> str | None:
     return os.path.join(folder, (usual or found)[0]) if found else None
 
 
-def _broken_yaml(folder: str) -> str | None:
-    """A data.yaml that does not look like YOLO's; reading it gives the error."""
-    names = [name for name in _YAML[:2] if os.path.isfile(os.path.join(folder, name))]
-    return os.path.join(folder, names[0]) if names else None
-
-
 def read(builder: SourceBuilder) -> BoxSource:
     """A folder, or its data.yaml."""
     given = builder.root
     if not os.path.exists(given):
         raise DataError(f"{builder.name}: there is no such file or folder")
-    file = _find_yaml(given) or _broken_yaml(given) if os.path.isdir(given) else given
+    file: str | None = given
+    if os.path.isdir(given):
+        # one that does not look like YOLO's is read too, for its error
+        named = [os.path.join(given, name) for name in _YAML[:2]]
+        file = _find_yaml(given) or next(filter(os.path.isfile, named), None)
     pairing, labels = Pairing(builder, TEXTS), None
     if file:
         data = read_data_yaml(file)
