@@ -199,8 +199,7 @@ def test_tiff_with_any_channels(tmp_path, channels, dtype, colour, planar):
         dtype == "uint8" and channels == (3 if colour else 1)
     )
     if not by_pillow:
-        pytest.importorskip("tifffile")
-    array = (RANDOM.random((6, 9, channels)) * 200).astype(dtype)
+        array = (RANDOM.random((6, 9, channels)) * 200).astype(dtype)
     data = picture_files.tiff(array, planar=planar, colour=colour)
     image = read_image(written(tmp_path, data))
     assert image.dtype == (torch.float32 if dtype == "int16" else getattr(torch, dtype))
@@ -210,8 +209,7 @@ def test_tiff_with_any_channels(tmp_path, channels, dtype, colour, planar):
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 def test_tiff_with_alpha(tmp_path, dtype):
     if dtype == "uint16":
-        pytest.importorskip("tifffile")
-    array = np.full((4, 5, 4), np.iinfo(dtype).max // 2, dtype)
+        array = np.full((4, 5, 4), np.iinfo(dtype).max // 2, dtype)
     array[:2, ..., 3], array[2:, ..., 3] = 0, np.iinfo(dtype).max
     got = pixels(written(tmp_path, picture_files.tiff(array, colour=True, extra=2)))
     assert got.shape == (4, 5, 3)
@@ -282,23 +280,15 @@ def test_pages_of_different_sizes_are_not_one_image(tmp_path):
 def test_the_limit_is_on_all_pages(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", np.zeros((8, 6, 9), np.uint8))
     assert read_image(tmp_path / "a.tif", max_pixels=108).shape == (8, 6, 9)
-    with pytest.raises(DataError, match=r"a\.tif: too many pixels: 9x6x1 with 8 channels"):
+    with pytest.raises(DataError, match=r"a\.tif: too many pixels: 9x6 with 8 channels"):
         read_image(tmp_path / "a.tif", max_pixels=107)
 
 
-def test_tiff_that_needs_tifffile_says_so(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "tifffile", None)
-    path = written(tmp_path, picture_files.tiff(np.zeros((4, 5, 8), np.uint8)))
-    with pytest.raises(DataError, match=r"a\.tif: .*pip install tifffile"):
-        read_image(path)
-
-
 def test_tiff_limits_and_rotation(tmp_path):
-    pytest.importorskip("tifffile")
     array = RANDOM.integers(0, 255, (6, 9, 8), dtype=np.uint8)
     path = written(tmp_path, picture_files.tiff(array, orientation=6))
     np.testing.assert_array_equal(pixels(path), np.rot90(array, -1))
-    with pytest.raises(DataError, match=r"a\.tif: too many pixels: 9x6x1 with 8 channels"):
+    with pytest.raises(DataError, match=r"a\.tif: too many pixels: 9x6 with 8 channels"):
         read_image(path, max_pixels=100)
     with pytest.raises(DataError, match=r"a\.tif: is "):
         read_image(written(tmp_path, path.read_bytes()[:400]))

@@ -26,7 +26,7 @@ class Preprocess:
     image_size: Size = 224
     channels: int = 3
     resize: str = "shorter"
-    """shorter: the shorter side is resized, then the middle is cut out. square: both sides are
+    """shorter: the shorter side is resized, then the centre is cropped. square: both sides are
     resized, whatever becomes of the proportions. none (with whole): images stay as they are."""
     whole: bool = False
     """Nothing is cut out, for tasks that speak of every place: an image keeps its proportions and

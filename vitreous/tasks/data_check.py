@@ -6,7 +6,7 @@ from typing import Any
 
 from vitreous.data.check import report
 from vitreous.data.check.report import CheckReport
-from vitreous.data.decode.images import MAX_PIXELS
+from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.source import Problem, Source
 from vitreous.errors import ConfigError
 from vitreous.tasks import task_for

@@ -12,7 +12,8 @@ import numpy as np
 
 from vitreous.data.check.inspect import Inspected, inspect_all
 from vitreous.data.check.truth_check import TruthCheck, TruthReport
-from vitreous.data.decode.images import MAX_PIXELS, can_be, other_channels
+from vitreous.data.decode.images import can_be, other_channels
+from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.formats.files import FileSource
 from vitreous.data.source import Problem, Source
 from vitreous.data.split import draw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,11 +47,24 @@ class TruthReport:
 
     def table(self, splits: Sequence[str]) -> tuple[list[str], dict[str, list[str]], str]:
         """Headings, the cells of each class by its name, and what they are."""
+        beside, what = self.beside
+        headings = [heading for s in splits for heading in ((s, beside) if beside else (s,))]
         rows = {
-            name: [f"{counts[split]:,}" for split in splits]
+            name: [cell for s in splits for cell in (f"{counts[s]:,}", *self.cell(name, s))]
             for name, counts in self.classes.items()
         }
-        return list(splits), rows, ""
+        return (
+            headings,
+            rows,
+            f"In each split: images that have some of it, and {what}." if what else "",
+        )
+
+    beside: ClassVar[tuple[str, str]] = ("", "")
+    """The heading of a second column in each split, and what is in it."""
+
+    def cell(self, name: str, split: str) -> list[str]:
+        """Of that column, for one class."""
+        return []
 
 
 def by_split(counts: Mapping[str, int]) -> str:

@@ -27,7 +27,13 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.data.decode import png16, tiff
-from vitreous.data.decode.pixels import over_white, upright
+from vitreous.data.decode.pixels import (
+    MAX_PIXELS,
+    check_pixels,
+    over_white,
+    too_many_pixels,
+    upright,
+)
 from vitreous.errors import DataError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
@@ -35,7 +41,6 @@ EXTENSIONS = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
 )
-MAX_PIXELS = 50_000_000
 
 # Other files that are often found in place of an image, by their first bytes.
 _KNOWN_OTHERS = (
@@ -111,7 +116,7 @@ def decoding(file: BinaryIO, name: str, max_pixels: int) -> Iterator[bytes]:
     # take `warnings.catch_warnings`, which is not safe where several threads decode.
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         count = next(iter(re.findall(r"\((\d+) pixels\)", str(error))), "far more")
-        raise DataError(_too_many(name, count, max_pixels)) from None
+        raise too_many_pixels(name, count, max_pixels) from None
     except Image.UnidentifiedImageError:
         raise DataError(f"{name}: {_not_an_image(head)}") from None
     except MemoryError:
@@ -210,7 +215,7 @@ def displayed_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[i
         plain = bool(data) and not any(mark in data for mark in _PNG_EXIF)
         file.seek(0)
         with Image.open(file, formats=FORMATS) as image:
-            check_size(image, shown(path), max_pixels)
+            check_pixels(shown(path), *image.size, max_pixels)
             orientation = 1 if plain else orientation_of(image) or 1
             width, height = image.size
             if orientation in _SWAPPED:
@@ -294,7 +299,7 @@ def _pixels(
     image: Image.Image, name: str, max_pixels: int, deep_png: BinaryIO | None = None
 ) -> NDArray[Any]:
     """(h, w, c), upright and without transparency."""
-    check_size(image, name, max_pixels)
+    check_pixels(name, *image.size, max_pixels)
     image.load()
     orientation = orientation_of(image) or 1  # only now: loading a TIFF rotates it and resets EXIF
     if deep_png is not None:
@@ -326,15 +331,6 @@ def _tensor(pixels: NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.array(pixels.transpose(2, 0, 1), order="C"))
 
 
-def check_size(image: Image.Image, name: str, max_pixels: int) -> None:
-    """By the header, before anything is decoded."""
-    width, height = image.size
-    if width * height > max_pixels:
-        raise DataError(_too_many(name, f"{width}x{height}", max_pixels))
-    if not width or not height:
-        raise DataError(f"{name}: has no pixels ({width}x{height})")
-
-
 def orientation_of(image: Image.Image) -> int | None:
     """The EXIF orientation, 1 to 8; None where there is none."""
     try:
@@ -342,10 +338,6 @@ def orientation_of(image: Image.Image) -> int | None:
     except Exception:  # with damaged EXIF the pixels may still be fine
         return None
     return value if isinstance(value, int) else None
-
-
-def _too_many(name: str, size: str, max_pixels: int) -> str:
-    return f"{name}: too many pixels: {size}, at most {max_pixels:,} are allowed"
 
 
 def _not_an_image(head: bytes) -> str:

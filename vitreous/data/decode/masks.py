@@ -19,8 +19,6 @@ from torch import Tensor
 from vitreous.data.decode import png16, tiff
 from vitreous.data.decode.images import (
     FORMATS,
-    MAX_PIXELS,
-    check_size,
     decoding,
     displayed_size,
     opened,
@@ -28,7 +26,7 @@ from vitreous.data.decode.images import (
     shown,
     size_mismatch,
 )
-from vitreous.data.decode.pixels import upright
+from vitreous.data.decode.pixels import MAX_PIXELS, check_pixels, upright
 from vitreous.data.source import IGNORED
 from vitreous.errors import DataError
 from vitreous.labels import External, LabelMap
@@ -80,7 +78,7 @@ def read_mask(path: str, *, max_pixels: int = MAX_PIXELS) -> Mask:
             return Mask(_plain(values[:, :, 0] if values.shape[2] == 1 else values, name), of_tiff)
         file.seek(0)
         with Image.open(file, formats=FORMATS) as image:
-            check_size(image, name, max_pixels)
+            check_pixels(name, *image.size, max_pixels)
             _check_exact(image, name)
             if image.format == "PNG" and png16.is_deep(head):
                 raise DataError(f"{name}: has 16 bits for each colour: save masks with 8")

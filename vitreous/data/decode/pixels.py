@@ -1,4 +1,4 @@
-"""Transparency and rotation of pixels (h, w, c): what Pillow's and tifffile's readers share."""
+"""What Pillow's and tifffile's readers share: the limit of pixels, transparency and rotation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,24 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vitreous.errors import DataError
+
+MAX_PIXELS = 50_000_000
+
+
+def check_pixels(name: str, width: int, height: int, max_pixels: int, channels: int = 1) -> None:
+    """Bounds the work that an image can cause, by its header, before anything is decoded. The limit
+    is on pixels; many channels multiply it, so four of each are allowed."""
+    if not width or not height:
+        raise DataError(f"{name}: has no pixels ({width}x{height})")
+    if width * height * max(1, channels / 4) > max_pixels:
+        of = f" with {channels} channels" if channels > 4 else ""
+        raise too_many_pixels(name, f"{width}x{height}{of}", max_pixels)
+
+
+def too_many_pixels(name: str, size: str, max_pixels: int) -> DataError:
+    return DataError(f"{name}: too many pixels: {size}, at most {max_pixels:,} are allowed")
 
 
 def over_white(pixels: NDArray[Any], *, multiplied: bool = False) -> NDArray[Any]:

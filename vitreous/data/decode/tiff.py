@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
-from vitreous.data.decode.pixels import over_white, upright
+from vitreous.data.decode.pixels import check_pixels, over_white, upright
 from vitreous.errors import DataError
 
 _WIDTH, _HEIGHT, _BITS, _PHOTOMETRIC, _SAMPLES = 256, 257, 258, 262, 277
@@ -109,12 +109,8 @@ def _stacked(pages: Any) -> int:
 
 def read(file: BinaryIO, name: str, max_pixels: int) -> NDArray[Any]:
     """(h, w, c) of the first page, or of all that are its channels: uint8, uint16 or float32."""
-    try:
-        import tifffile  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        raise DataError(
-            f"{name}: a TIFF with these channels or bits needs tifffile: pip install tifffile"
-        ) from None
+    import tifffile  # type: ignore[import-not-found,unused-ignore]
+
     file.seek(0)
     with tifffile.TiffFile(file) as pages:
         page: Any = pages.pages[0]
@@ -125,21 +121,17 @@ def read(file: BinaryIO, name: str, max_pixels: int) -> NDArray[Any]:
         last = 2 * width < min(stacked, height)
         if last:
             height, width, channels = stacked, height, width
-        # the limit is on pixels; many channels multiply it, so four of each are allowed
-        if height * width * max(1, channels / 4) > max_pixels or page.imagedepth > 1:
-            raise DataError(
-                f"{name}: too many pixels: {width}x{height}x{page.imagedepth} with {channels} "
-                f"channels, at most {max_pixels:,} are allowed"
-            )
+        check_pixels(name, width, height * page.imagedepth, max_pixels, channels)
+        if page.imagedepth > 1:
+            raise DataError(f"{name}: has {page.imagedepth} layers, where an image has one")
         pixels: NDArray[Any] = pages.asarray(key=range(stacked)) if stacked > 1 else page.asarray()
         planar = (stacked > 1 and not last) or (page.samplesperpixel > 1 and page.planarconfig == 2)
         extra = tuple(int(kind) for kind in page.extrasamples)
         tag = page.tags.get("Orientation")
-    pixels = (
-        pixels.reshape(channels, height, width).transpose(1, 2, 0)
-        if planar
-        else (pixels.reshape(height, width, channels))
-    )
+    if planar:
+        pixels = pixels.reshape(channels, height, width).transpose(1, 2, 0)
+    else:
+        pixels = pixels.reshape(height, width, channels)
     if np.iscomplexobj(pixels):
         raise DataError(f"{name}: has complex numbers, which are not colours")
     if pixels.dtype == np.bool_:

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from vitreous.data.decode.images import EXTENSIONS, MAX_PIXELS, read_image, shown
+from vitreous.data.decode.images import EXTENSIONS, read_image, shown
+from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.errors import DataError
 

@@ -1,7 +1,7 @@
-"""Images with one more file each: which folders have which, and which files belong together.
+"""Images and the files that label them: where both are, and which belong together.
 
-The files are masks, Pascal VOC's XML or YOLO's text. They are found by names; only Pascal VOC's
-lists of splits are opened. The tables show which names are understood.
+The label files are masks, Pascal VOC's XML or YOLO's text. They are found by names; only Pascal
+VOC's lists of splits are opened. The tables show which names are understood.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ OTHER_ENDS = ("_color", "_instanceids", "_instancetrainids")
 
 
 @dataclass(frozen=True)
-class Partner:
-    """The kind of file that each image has besides."""
+class LabelFiles:
+    """The kind of file that says what is in an image."""
 
     word: str
-    words: str
-    """Singular and plural, in messages."""
+    """What messages call one; several have an s behind it."""
     extensions: tuple[str, ...]
     usual: str
     """The extension in messages."""
@@ -68,13 +67,13 @@ class Partner:
         return Scan(extensions=self.extensions)
 
 
-MASKS = Partner("mask", "masks", EXTENSIONS, ".png", MASK_ENDS, IMAGE_ENDS)
+MASKS = LabelFiles("mask", EXTENSIONS, ".png", MASK_ENDS, IMAGE_ENDS)
 
 
 # ---- folders
 
 
-def find_pairs(root: str, kind: Partner, notes: list[str]) -> dict[str, tuple[str, str]]:
+def find_pairs(root: str, kind: LabelFiles, notes: list[str]) -> dict[str, tuple[str, str]]:
     """For each split the folder of images and that of masks; for "" where there are no splits.
 
     Empty where no folder of images has a folder of masks beside it with files in it.
@@ -87,7 +86,7 @@ def find_pairs(root: str, kind: Partner, notes: list[str]) -> dict[str, tuple[st
         if not masks and not kind.apart:
             images = masks = [folder for folder in images if kind.scan().look(folder)[0]]
         if images and masks:
-            for role, folders in (("images", images), (kind.words, masks)):
+            for role, folders in (("images", images), (f"{kind.word}s", masks)):
                 if len(folders) > 1:
                     both = " and ".join(below(folder, root) for folder in folders)
                     what = f"{role} of {split}" if split else role
@@ -95,21 +94,21 @@ def find_pairs(root: str, kind: Partner, notes: list[str]) -> dict[str, tuple[st
             pairs[split] = images[0], masks[0]
     if "" in pairs and len(pairs) > 1:
         both = f"{below(pairs[''][0], root)} and {below(pairs[max(pairs)][0], root)}"
-        raise DataError(f"{shown(root)}: {both} both have images with {kind.words}: keep one")
+        raise DataError(f"{shown(root)}: {both} both have images with {kind.word}s: keep one")
     if not pairs and not kind.apart and Scan().look(root)[0] and kind.scan().look(root)[0]:
         pairs[""] = root, root
     for split in SPLITS if pairs else ():
         if split not in pairs:
             notes += [
-                f"{below(folder, root)} has {count} images but no {kind.words}: it is not used"
+                f"{below(folder, root)} has {count} images but no {kind.word}s: it is not used"
                 for folder in places[split, "images"]
                 if (count := len(Scan().images(folder)))
             ]
     return pairs
 
 
-def has_pairs(root: str, kind: Partner, looks_right: Callable[[str], bool]) -> bool:
-    """Whether an image has a partner that looks right: other files may lie beside images too."""
+def has_pairs(root: str, kind: LabelFiles, looks_right: Callable[[str], bool]) -> bool:
+    """Whether an image has a label file that looks right: other files may lie beside images too."""
     for images, others in find_pairs(root, kind, []).values():
         stems = _by_stem(images, Scan()).keys()
         found = _by_stem(others, kind.scan())
@@ -162,21 +161,21 @@ def _role(word: str) -> str:
 
 @dataclass
 class Pairing:
-    """Finds the partner of each image by name, and fills the builder with samples.
+    """Finds the label file of each image by name, and fills the builder with samples.
 
-    A sample's target is the path of its partner below the root, or "" where it has none.
+    A sample's target is the path of its label file below the root, or "" where it has none.
     """
 
     builder: SourceBuilder
-    kind: Partner
+    kind: LabelFiles
     unpaired: dict[str, str] = field(default_factory=dict)
-    """By id, what is wrong with images that have no partner, or more than one."""
+    """By id, what is wrong with images that have no label file, or more than one."""
     others: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
-    """Of partners."""
+    """Of label files."""
 
     def read_folders(self, lists: str, looked_for: str) -> None:
-        """Samples of all folders that are laid out as images with partners.
+        """Samples of all folders that are laid out as images with label files.
 
         lists: where Pascal VOC keeps its lists of splits, below the root. looked_for: the layouts,
         for an error.
@@ -185,31 +184,31 @@ class Pairing:
         builder.check_folder()
         pairs = find_pairs(builder.root, self.kind, builder.notes)
         if not pairs:
-            what = f"no images with {self.kind.words}: looked for {looked_for}"
+            what = f"no images with {self.kind.word}s: looked for {looked_for}"
             raise DataError(f"{builder.name}: {what}")
-        for split, (images, partners) in pairs.items():
-            self.pair(split, images, partners)
+        for split, (images, labels) in pairs.items():
+            self.pair(split, images, labels)
         builder.check_images()
         folder = os.path.join(builder.root, lists)
         if lists and os.path.isdir(folder) and "" in pairs:
             self._split_by_lists(folder)
 
-    def pair(self, split: str, images: str, partners: str) -> None:
-        """Adds the images of a folder, whose partners are in another, to a split."""
-        both = " with ".join(below(folder, self.builder.root) for folder in (images, partners))
+    def pair(self, split: str, images: str, labels: str) -> None:
+        """Adds the images of a folder, whose label files are in another, to a split."""
+        both = " with ".join(below(folder, self.builder.root) for folder in (images, labels))
         self.builder.notes.append(f"{split}: {both}" if split else both)
-        self.builder.splits.setdefault(split or "train", []).extend(self.samples(images, partners))
+        self.builder.splits.setdefault(split or "train", []).extend(self.samples(images, labels))
 
-    def samples(self, image_folder: str, partner_folder: str) -> list[Sample]:
-        """A sample for each image; images and partners that are alone are remembered."""
+    def samples(self, image_folder: str, label_folder: str) -> list[Sample]:
+        """A sample for each image; images and label files that are alone are remembered."""
         builder, kind = self.builder, self.kind
-        self.folders.append(partner_folder)
+        self.folders.append(label_folder)
         images = _by_stem(image_folder, builder.scan)
-        partners = _by_stem(partner_folder, builder.scan if kind is MASKS else kind.scan())
-        found = {stem: partners.pop(stem, []) for stem in images}
+        labels = _by_stem(label_folder, builder.scan if kind is MASKS else kind.scan())
+        found = {stem: labels.pop(stem, []) for stem in images}
         owners = {_without(stem, kind.image_ends): stem for stem in images}
         owners |= {stem: stem for stem in images}
-        for stem, files in partners.items():
+        for stem, files in labels.items():
             owner = owners.get(stem) or owners.get(_without(stem, kind.ends))
             if owner is not None:
                 found[owner] += files
@@ -223,22 +222,22 @@ class Pairing:
                 ]
         samples = []
         for stem, files in images.items():
-            wanted = f"{below(partner_folder, builder.root)}/{shown(stem)}{kind.usual}"
+            wanted = f"{below(label_folder, builder.root)}/{shown(stem)}{kind.usual}"
             ids = sorted((builder.id(file) for file in found[stem]), key=natural)
             samples += [self._sample(builder.id(file), files, ids, wanted) for file in files]
         return samples
 
-    def _sample(self, id: str, namesakes: list[str], partners: list[str], wanted: str) -> Sample:
-        word, words = self.kind.word, self.kind.words
+    def _sample(self, id: str, namesakes: list[str], labels: list[str], wanted: str) -> Sample:
+        word = self.kind.word
         if len(namesakes) > 1:
             others = [other for other in map(self.builder.id, namesakes) if other != id]
             self.unpaired[id] = f"has the same name as {', '.join(others)}: whose is the {word}?"
-        elif not partners and self.kind.needed:
+        elif not labels and self.kind.needed:
             like = " and the like" if self.kind.ends else ""
             self.unpaired[id] = f"has no {word}: looked for {wanted}{like}"
-        elif len(partners) > 1:
-            self.unpaired[id] = f"has {len(partners)} {words}, {' and '.join(partners)}: keep one"
-        return Sample(id, "" if id in self.unpaired or not partners else partners[0])
+        elif len(labels) > 1:
+            self.unpaired[id] = f"has {len(labels)} {word}s, {' and '.join(labels)}: keep one"
+        return Sample(id, "" if id in self.unpaired or not labels else labels[0])
 
     def _split_by_lists(self, folder: str) -> None:
         """Pascal VOC: text files with the names of the images of each split."""
@@ -273,9 +272,11 @@ class Pairing:
         self.builder.notes.append(what)
         self.builder.splits = splits
 
-    def read_partners(self, read: Callable[[str], Annotation], what: str) -> dict[str, Annotation]:
-        """What `read` makes of the partner of each sample, by the sample's id; its error makes the
-        image unusable. `what` is shown beside the progress bar."""
+    def read_label_files(
+        self, read: Callable[[str], Annotation], what: str
+    ) -> dict[str, Annotation]:
+        """What `read` makes of the label file of each sample, by the sample's id; its error makes
+        the image unusable. `what` is shown beside the progress bar."""
 
         def attempt(sample: Sample) -> Annotation:
             if sample.id in self.unpaired:

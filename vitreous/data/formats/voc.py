@@ -23,11 +23,11 @@ from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import read_bytes
 from vitreous.data.formats.instances import Annotation, Instance, finite
 from vitreous.data.formats.names import spelling_problems, with_names
-from vitreous.data.formats.pairing import Pairing, Partner, has_pairs
+from vitreous.data.formats.pairing import LabelFiles, Pairing, has_pairs
 from vitreous.errors import DataError, naming
 from vitreous.labels import LabelMap
 
-XML = Partner("annotation", "annotations", (".xml",), ".xml", apart=False)
+XML = LabelFiles("annotation", (".xml",), ".xml", apart=False)
 MAX_BYTES = 10_000_000
 _DEEPEST = 32
 _LISTS = os.path.join("ImageSets", "Main")
@@ -54,7 +54,7 @@ def _is_annotation(path: str) -> bool:
 def read(builder: SourceBuilder) -> BoxSource:
     pairing = Pairing(builder, XML)
     pairing.read_folders(_LISTS, _LAYOUTS)
-    found = pairing.read_partners(read_xml, "reading annotations")
+    found = pairing.read_label_files(read_xml, "reading annotations")
     things = [thing for annotation in found.values() for thing in annotation.instances]
     categories = {str(thing.category) for thing in things}
     if not categories:

@@ -20,7 +20,7 @@ from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import below, read_text
 from vitreous.data.formats.instances import Annotation
 from vitreous.data.formats.names import numbered_labels, with_names
-from vitreous.data.formats.pairing import Pairing, Partner, has_pairs
+from vitreous.data.formats.pairing import LabelFiles, Pairing, has_pairs
 from vitreous.data.formats.yolo_text import (
     YoloData,
     begins_with_labels,
@@ -34,12 +34,7 @@ from vitreous.labels import LabelMap
 
 NAMES_FILES = ("classes.txt", "obj.names", "classes.names", "classes.json", "names.json")
 
-TEXTS = Partner(
-    *("label file", "label files", (".txt",), ".txt"),
-    apart=False,
-    needed=False,
-    others=NAMES_FILES,
-)
+TEXTS = LabelFiles("label file", (".txt",), ".txt", apart=False, needed=False, others=NAMES_FILES)
 
 _YAML = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _LAYOUTS = (
@@ -84,7 +79,7 @@ def read(builder: SourceBuilder) -> BoxSource:
     if len(without) == len(builder.samples()):
         looked = ", ".join(dict.fromkeys(shown(folder) for folder in pairing.folders))
         raise DataError(f"{builder.name}: no image has a label file: looked in {looked}")
-    found = pairing.read_partners(read_labels, "reading label files")
+    found = pairing.read_label_files(read_labels, "reading label files")
     labels = _named(builder, pairing, labels, found)
     if count := sum(sample.id not in pairing.unpaired for sample in without):
         builder.notes.append(f"{count} images have no label file, which means no objects")

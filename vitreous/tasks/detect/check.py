@@ -68,6 +68,8 @@ class InspectedBoxes(InspectedTruth):
 class BoxReport(TruthReport):
     """By split, what was counted. Crowds are counted by themselves."""
 
+    beside = "objects", "its objects"
+
     objects: dict[str, dict[str, int]]
     """For each class, its objects."""
     crowd: dict[str, int]
@@ -103,13 +105,8 @@ class BoxReport(TruthReport):
             found.append(("crowd", f"{by_split(self.crowd)} {what}"))
         return found
 
-    def table(self, splits: Sequence[str]) -> tuple[list[str], dict[str, list[str]], str]:
-        headings = [heading for split in splits for heading in (split, "objects")]
-        rows = {
-            name: [f"{count:,}" for s in splits for count in (self.classes[name][s], objects[s])]
-            for name, objects in self.objects.items()
-        }
-        return headings, rows, "In each split: images that have some of it, and its objects."
+    def cell(self, name: str, split: str) -> list[str]:
+        return [f"{self.objects[name][split]:,}"]
 
 
 class BoxCheck(TruthCheck):

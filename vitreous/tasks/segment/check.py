@@ -44,6 +44,8 @@ class InspectedMask(InspectedTruth):
 class MaskReport(TruthReport):
     """By split, what was counted."""
 
+    beside = "pixels", "its share of the labelled pixels"
+
     pixels: dict[str, dict[str, int]]
     """For each class, its pixels."""
     ignored: dict[str, int]
@@ -61,23 +63,14 @@ class MaskReport(TruthReport):
             ("lone", f"{lone} of the pixels differ from all four neighbours"),
         ]
 
+    def cell(self, name: str, split: str) -> list[str]:
+        return [_share(self.pixels[name][split], self._all(split) - self.ignored[split])]
+
     def table(self, splits: Sequence[str]) -> tuple[list[str], dict[str, list[str]], str]:
-        headings = [heading for split in splits for heading in (split, "pixels")]
-        rows = {
-            name: [
-                cell
-                for s in splits
-                for cell in (
-                    f"{self.classes[name][s]:,}",
-                    _share(pixels[s], self._all(s) - self.ignored[s]),
-                )
-            ]
-            for name, pixels in self.pixels.items()
-        }
+        headings, rows, what = super().table(splits)
         if any(self.ignored.values()):
             shares = [_share(self.ignored[s], self._all(s)) for s in splits]
             rows["(ignored, of all)"] = [cell for share in shares for cell in ("", share)]
-        what = "In each split: images that have some of it, and its share of the labelled pixels."
         return headings, rows, what
 
     def _all(self, split: str) -> int:
