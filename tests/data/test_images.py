@@ -195,11 +195,7 @@ def test_32_bit_integers_become_floating_point(tmp_path):
     [(c, False) for c in (1, 2, 3, 4, 5, 8, 13)] + [(c, True) for c in (3, 4, 5, 8)],
 )
 def test_tiff_with_any_channels(tmp_path, channels, dtype, colour, planar):
-    by_pillow = (channels == 1 and not planar) or (
-        dtype == "uint8" and channels == (3 if colour else 1)
-    )
-    if not by_pillow:
-        array = (RANDOM.random((6, 9, channels)) * 200).astype(dtype)
+    array = (RANDOM.random((6, 9, channels)) * 200).astype(dtype)
     data = picture_files.tiff(array, planar=planar, colour=colour)
     image = read_image(written(tmp_path, data))
     assert image.dtype == (torch.float32 if dtype == "int16" else getattr(torch, dtype))
@@ -208,8 +204,7 @@ def test_tiff_with_any_channels(tmp_path, channels, dtype, colour, planar):
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 def test_tiff_with_alpha(tmp_path, dtype):
-    if dtype == "uint16":
-        array = np.full((4, 5, 4), np.iinfo(dtype).max // 2, dtype)
+    array = np.full((4, 5, 4), np.iinfo(dtype).max // 2, dtype)
     array[:2, ..., 3], array[2:, ..., 3] = 0, np.iinfo(dtype).max
     got = pixels(written(tmp_path, picture_files.tiff(array, colour=True, extra=2)))
     assert got.shape == (4, 5, 3)
