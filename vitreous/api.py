@@ -233,7 +233,7 @@ def predict_files(
     `threshold` is the smallest score of what counts as found, for tasks that have one. `out` is a
     folder for what the task draws. An image that cannot be used is an error, unless `bad` takes it.
     """
-    from vitreous.pages.predictions import writing
+    from vitreous.pages.prediction_files import writing
     from vitreous.tasks import show_of
 
     if threshold is not None and not show_of(predictor.task.name).has_threshold:
@@ -283,7 +283,7 @@ def write_explanations(
 ) -> Iterator[Path]:
     """The files of `explain`, as they are written. An image that cannot be used is an error, unless
     `bad` takes it."""
-    from vitreous.pages.explanation import write_image, write_model
+    from vitreous.pages.explanation_files import write_image, write_model
 
     good = []
     for number, image in enumerate(images, 1):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vitreous.explain.explanation import Explanation
 
 Bad = Callable[[VitreousError], None]
-"""Is told of an image that cannot be used, with an error that names it."""
+"""Is called for an image that cannot be used, with an error that names it."""
 
 
 class Prepared(NamedTuple):
@@ -55,7 +55,7 @@ class View(NamedTuple):
     """top, left, height and width of it, in pixels of the image as given; it reaches over the edge
     of an image that is smaller than what the model sees."""
     inside: tuple[int, int]
-    """Height and width of `values` that is image; below and right of it is filling."""
+    """Height and width of the image in `values`; below and right of it is padding."""
 
     def place(self, y: int, x: int) -> tuple[int, int]:
         """Where a pixel of the image as given lies in `values`."""
@@ -159,12 +159,12 @@ class Predictor:
         pixel: tuple[int, int] | None = None,
         layers: bool = False,
     ) -> Explanation:
-        """Why the model says what it says about an image, as named tensors.
+        """Why the model predicts what it predicts for an image, as named tensors.
 
-        `classes` are names, or how many of the likeliest, to make maps for; of a detector, names
-        whose objects are explained. `pixel` (y, x) is the one that is asked about where each has
-        its own class, in the middle unless given; of a detector, in the middle of the surest
-        object. `layers` keeps all attention of all layers.
+        `classes` are names, or how many of the most likely, to make maps for; for a detector, names
+        whose objects are explained. `pixel` (y, x) is the one to explain if each has its own class:
+        by default the centre of the image, for a detector that of the most confident object.
+        `layers` keeps the attention of all layers.
         """
         return show_of(self.task.name).explain(self, image, classes, pixel=pixel, layers=layers)
 
@@ -183,9 +183,9 @@ class Predictor:
     def view(self, image: Tensor, name: str = "image", at: tuple[int, int] | None = None) -> View:
         """What the model sees at once of what `read` gives.
 
-        Of a whole image that is larger, the window around the pixel `at`, which is the middle one
-        unless given; a smaller one is filled with zeros, as it is when it is predicted. A detector
-        has no windows: it sees all of it.
+        Of an image that is larger than a window, the window around the pixel `at` (by default the
+        centre); a smaller one is padded with zeros, as in prediction. A task without windows sees
+        the whole image.
         """
         height, width = image.shape[1:]
         window = pair("image_size", self.preprocess.image_size)
@@ -225,13 +225,13 @@ class Predictor:
         return image
 
 
-def _start(middle: float, window: int, length: int) -> int:
-    """Where a window begins that has `middle` in its middle, or that an end has moved."""
-    return min(max(round(middle - window / 2), 0), max(length - window, 0))
+def _start(centre: float, window: int, length: int) -> int:
+    """Where a window around `centre` begins, moved inside the image if it would reach over."""
+    return min(max(round(centre - window / 2), 0), max(length - window, 0))
 
 
 def _usable(ready: Iterable[Future[Prepared]], bad: Bad | None) -> Iterator[Prepared]:
-    """What could be prepared; `bad` is told of the rest, or the first is raised."""
+    """What could be prepared; `bad` is called for the rest, or the first is raised."""
     for future in ready:
         try:
             yield future.result()

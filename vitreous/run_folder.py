@@ -31,7 +31,7 @@ from vitreous.weights.origin import own_metadata
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What config.json says."""
+    """The content of config.json."""
 
     model: str
     family: str
@@ -120,12 +120,12 @@ class Run:
 
     @property
     def weights(self) -> Path:
-        """The file with the weights, which is there from the first evaluation on."""
+        """The file with the weights, which the first evaluation writes."""
         path = self.path / "model.safetensors"
         if not path.is_file():
             raise CheckpointError(
-                f"{self.path} has no model.safetensors yet: training has not come to its first "
-                "evaluation; go on with 'vitreous train --resume'"
+                f"{self.path} has no model.safetensors yet, which the first evaluation writes: "
+                "continue with 'vitreous train --resume'"
             )
         return path
 
@@ -151,7 +151,7 @@ class Run:
         return [json.loads(line) for line in lines if line.strip()]
 
     def forget_after(self, step: int) -> None:
-        """Remove what was logged behind a step, which will be done again."""
+        """Remove what was logged after a step: those steps will be repeated."""
         path = self.path / "metrics.jsonl"
         if path.is_file():
             kept = []

@@ -13,7 +13,7 @@ import pytest
 import vitreous
 from vitreous.cli import train
 from vitreous.cli.main import COMMANDS, main
-from vitreous.cli.parse import options_of, parse
+from vitreous.cli.parse import arguments_of, options_of, parse
 from vitreous.tasks import TASKS
 
 GROUPS = ("data", "model", "optimisation", "augmentation", "preprocessing", "run")
@@ -44,7 +44,7 @@ def help_of(command, capsys):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_explained_in_a_sentence(command, capsys):
-    arguments = importlib.import_module(f"vitreous.cli.{command}").Arguments
+    arguments = arguments_of(importlib.import_module(f"vitreous.cli.{command}"))
     _, texts = help_of(command, capsys)
     assert set(options_of(arguments)) == texts.keys()
     for option, text in texts.items():

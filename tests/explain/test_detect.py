@@ -33,7 +33,7 @@ from vitreous.pages.figure import save
 from vitreous.pages.inside import model_figures
 from vitreous.pages.maps import Mark
 from vitreous.pages.pictures import data_url
-from vitreous.pages.predictions import file_names
+from vitreous.pages.prediction_files import file_names
 from vitreous.pages.report import loss_terms, write_report
 from vitreous.predict import Predictor
 from vitreous.results import Detection

@@ -17,7 +17,7 @@ from vitreous.data.decode.masks import read_classes, read_mask
 from vitreous.labels import LabelMap
 from vitreous.pages.colours import colours_of
 from vitreous.pages.figure import save
-from vitreous.pages.predictions import file_names
+from vitreous.pages.prediction_files import file_names
 from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
 from vitreous.tasks.segment.show import SHOW

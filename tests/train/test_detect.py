@@ -152,8 +152,8 @@ def test_the_longer_side_ends_somewhere(tmp_path):
     ("options", "message"),
     [
         ({"longest": 8}, "longest = 8 is shorter than a side of image_size"),
-        ({"longest": 80, "resize": "square"}, "longest = 80 means nothing with resize = 'square'"),
-        ({"model": "vit-ti/16", "fields": ()}, "not made to detect"),
+        ({"longest": 80, "resize": "square"}, "longest = 80 has no effect with resize = 'square'"),
+        ({"model": "vit-ti/16", "fields": ()}, "cannot detect"),
         ({"mixup": 0.2}, "mixup = 0.2 is for the task classify"),
         ({"smoothing": 0.1}, "smoothing = 0.1 is for the task classify and segment"),
         ({"dice": 1.0}, "dice = 1.0 is for the task segment"),

@@ -176,7 +176,7 @@ def test_a_run_that_stopped_early_says_so_and_goes_on_only_when_made_longer(tmp_
     said = []
     recipe = replace(SMALL, epochs=30, lr=1e-30, patience=2)
     train(recipe, tmp_path / "run", log=said.append)
-    assert any("stopped early: no better in 2 evaluations" in line for line in said)
+    assert any("stopped early: no improvement in 2 evaluations" in line for line in said)
     run = train(recipe, tmp_path / "run", resume=True, log=said.append)
     assert len(run.metrics()) == 3
     assert "this run is finished" in said[-1]
@@ -246,7 +246,7 @@ def test_classes_that_changed_meanwhile_stop_a_resume(uneven, tmp_path):
     (Path(uneven) / "train" / "more").mkdir()
     for number in range(2):
         Image.new("L", (8, 8)).save(Path(uneven) / "train" / "more" / f"{number}.png")
-    with pytest.raises(DataError, match="has the classes few, many, more now"):
+    with pytest.raises(DataError, match=r"few, many, more.* few, many"):
         train(replace(recipe, epochs=2), run.path, resume=True)
     assert (run.path / "config.json").read_bytes() == before
 
@@ -298,7 +298,7 @@ def test_steps_that_are_left_out_are_said_and_do_not_count(tmp_path, monkeypatch
     monkeypatch.setattr(Classify, "_cross_entropy", sometimes)
     said = []
     run = train(replace(SMALL, skip_nonfinite=1), tmp_path / "run", log=said.append)
-    assert any(line.startswith("left out step 2: loss nan") for line in said)
+    assert any(line.startswith("skipped step 2: loss nan") for line in said)
     skipped, evaluation = run.metrics()
     assert skipped["kind"] == "skipped"
     assert len(skipped["samples"]) == 256
@@ -342,11 +342,11 @@ def test_overfit_says_whether_the_images_are_known_by_heart(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"fields": ("classes=9",)}, "classes = 9 is what the data says"),
-        ({"fields": ("image_size=16",)}, "image_size = 16 is said by --image-size"),
-        ({"fields": ("channels=3",)}, "channels = 3 is said by --channels"),
+        ({"fields": ("classes=9",)}, "classes = 9"),
+        ({"fields": ("image_size=16",)}, "image_size = 16: use --image-size"),
+        ({"fields": ("channels=3",)}, "channels = 3: use --channels"),
         ({"weights_format": "timm"}, "weights_format = 'timm' needs weights"),
-        ({"crop": "shift", "scale": 0.5}, "scale = 0.5 means nothing with crop = 'shift'"),
+        ({"crop": "shift", "scale": 0.5}, "scale = 0.5 has no effect with crop = 'shift'"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(tmp_path, change, words):
@@ -359,4 +359,4 @@ def test_an_option_that_does_nothing_here_is_told(tmp_path):
     said = []
     recipe = replace(SMALL, data="digits", crop=None, scale=0.5)
     prepare(recipe, Run(tmp_path / "run"), ALONE, said.append, print)
-    assert "scale = 0.5 means nothing with crop = 'shift', only with 'resized': not used" in said
+    assert "scale = 0.5 has no effect with crop = 'shift', only with 'resized': not used" in said

@@ -131,7 +131,7 @@ def test_a_finished_run_is_extended_only_by_asking(whole, tmp_path):
 def test_a_run_is_not_overwritten(whole):
     done = train(whole, check=False)
     assert done.returncode == 2
-    assert "has a run already" in done.stderr
+    assert "already has a run" in done.stderr
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_other_classes_keep_the_decoder(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "vit-ti/16"}, "not made to segment"),
+        ({"model": "vit-ti/16"}, "cannot segment"),
         ({"model": "segmenter-ti/16", "mixup": 0.2}, "mixup = 0.2 is for the task classify"),
         ({"model": "segmenter-ti/16", "randaugment": 5}, "randaugment = 5 is for the task"),
         ({"model": "segmenter-ti/16", "sampler": "balanced"}, "for the task classify"),
@@ -128,7 +128,7 @@ def test_what_does_not_fit_together(tmp_path, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "segmenter-ti/16"}, "not made to classify"),
+        ({"model": "segmenter-ti/16"}, "cannot classify"),
         ({"dice": 1.0}, "dice = 1.0 is for the task segment"),
         ({"crop": "window"}, "crop = .window. is not for classify"),
     ],

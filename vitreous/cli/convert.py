@@ -17,7 +17,7 @@ from vitreous.train.recipe import Flag, Repeated, option
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ConvertArguments:
     source: Annotated[tyro.conf.Positional[str], option("SRC")]
     """Weights to read: a file or folder, hf:OWNER/NAME[@REVISION], or a name from the catalog."""
     target: Annotated[tyro.conf.Positional[Path], option("DST")]
@@ -27,13 +27,13 @@ class Arguments:
     vitreous for our own; or a .toml file with your own rules."""
     to_format: Annotated[str, option("FORMAT", name="to")] = "vitreous"
     """Format of DST, one of the same."""
-    model: Annotated[str | None, option("MODEL", "as SRC says")] = None
-    """Name of the model, if SRC does not say it."""
+    model: Annotated[str | None, option("MODEL", "stated by SRC")] = None
+    """Name of the model, if SRC does not state it."""
     reinit: Annotated[Repeated, option("PATTERN")] = ()
     """Parameters of the model to initialise anew, like 'head.*'."""
     drop: Annotated[Repeated, option("PATTERN")] = ()
     """Keys of SRC to leave out, like 'decoder.*'."""
-    resample: Annotated[Literal["bicubic", "bilinear"] | None, option(None, "refuse")] = None
+    resample: Annotated[Literal["bicubic", "bilinear"] | None, option(None, "none: refused")] = None
     """Resample position embeddings if --image-size changes the grid of patches."""
     source_grid: Annotated[tuple[int, ...], option("H [W]", "a square")] = ()
     """Height and width of the grid of patches in SRC."""
@@ -46,7 +46,7 @@ class Arguments:
     options: Annotated[ConfigOptions, option(name="model")] = field(default_factory=ConfigOptions)
 
 
-def run(arguments: Arguments) -> None:
+def run(arguments: ConvertArguments) -> None:
     grid = arguments.source_grid
     done = api.convert(
         arguments.source,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.show import Table, thousands
+from vitreous.cli.text_table import TextTable, thousands
 from vitreous.errors import DataError
 from vitreous.tasks import TASKS
 from vitreous.train.recipe import Flag, option
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class DataArguments:
     action: Annotated[tyro.conf.Positional[Literal["check"]], option("check")]
     """Decode every image once and report what is there."""
     path: tyro.conf.Positional[str]
@@ -28,12 +28,13 @@ class Arguments:
     A file: a .csv table (path,label), a COCO .json or YOLO's data.yaml.
     A name: digits, shapes or torchvision:NAME.
     To choose how PATH is read, write folder:PATH, csv:, idx:, masks:, coco:, voc: or yolo:PATH."""
-    task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "what the data is for")] = None
+    task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "the data's own")] = None
     """Task that the data is meant for, if it allows several (shapes, COCO, Pascal VOC)."""
     names: Annotated[Path | None, option("FILE", "the data's own")] = None
-    """Names of the classes: JSON from ids (or mask colours) to names, or one name per line."""
+    """File with the classes' names: JSON from ids (or mask colours) to names, or text with one name
+    per line."""
     queries: Annotated[int | None, option("N", "100, for boxes")] = None
-    """Report images with more objects than this, the most that a model could find."""
+    """Report images with more objects than this, which a model with N queries cannot detect."""
     download: Flag = False
     """Allow downloading a public dataset."""
     seed: Annotated[int, option("N")] = 0
@@ -46,7 +47,7 @@ class Arguments:
     """Print one JSON object."""
 
 
-def run(arguments: Arguments) -> None:
+def run(arguments: DataArguments) -> None:
     options = {} if arguments.queries is None else {"queries": arguments.queries}
     report = api.check_data(
         arguments.path,
@@ -95,7 +96,7 @@ def _print(report: CheckReport) -> None:
         print(f"note        {note}")
     print(f"\n{len(report.ids)} classes, in the order the model will have them:")
     headings, rows, what = report.truth.table(list(report.splits))
-    table = Table("id>", "class", *(f"{heading}>" for heading in headings))
+    table = TextTable("id>", "class", *(f"{heading}>" for heading in headings))
     for number, (name, cells) in enumerate(rows.items()):
         table.row(_id(report, number, name), name, *cells)
     table.print()

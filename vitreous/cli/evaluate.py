@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from vitreous import api
-from vitreous.cli.show import Table
+from vitreous.cli.text_table import TextTable
 from vitreous.train.recipe import Flag, option
 
 MOST_CLASSES = 20
@@ -20,14 +20,14 @@ MOST_COUNTED = 99_999
 
 
 @dataclass(frozen=True)
-class Arguments:
+class EvaluateArguments:
     run: tyro.conf.Positional[Path]
     """Run folder of a trained model."""
     data: Annotated[tyro.conf.Positional[str | None], option("[DATA]", "the run's own")] = None
     """Labelled data to evaluate on; classes are matched by name."""
-    split: Annotated[str | None, option("{train,val,test}", "test, else val, else all")] = None
+    split: Annotated[str | None, option("{train,val,test}", "test, else val, else train")] = None
     """Split to evaluate on."""
-    batch: Annotated[int | None, option("N", "64, or fewer for images of any size")] = None
+    batch: Annotated[int | None, option("N", "64, or fewer if images are not cropped")] = None
     """Images per forward pass."""
     workers: Annotated[int, option("N")] = 0
     """Processes that read images."""
@@ -41,7 +41,7 @@ class Arguments:
     """Print one JSON object with metric names as keys."""
 
 
-def run(arguments: Arguments) -> None:
+def run(arguments: EvaluateArguments) -> None:
     result = api.evaluate(
         arguments.run,
         arguments.data,
@@ -66,7 +66,7 @@ def _print(result: dict[str, Any]) -> None:
             print(f"  {name:<18} {_number(value, 4)}")
     classes: dict[str, dict[str, float | None]] = result["classes"]
     columns = list(next(iter(classes.values())))
-    table = Table("class", *(f"{column}>" for column in columns))
+    table = TextTable("class", *(f"{column}>" for column in columns))
     for name, row in classes.items():
         table.row(name, *(_number(row[column], 3) for column in columns))
     table.print()
@@ -85,7 +85,7 @@ def _print_confusion(names: list[str], counts: list[list[int]]) -> None:
     large = max(map(max, counts)) > MOST_COUNTED
     unit = " in % of the row" if large else ""
     print(f"\nconfusion matrix{unit}; rows: ground truth, columns: predicted class by its id")
-    table = Table("id>", "class", *(f"{number}>" for number in range(len(names))))
+    table = TextTable("id>", "class", *(f"{number}>" for number in range(len(names))))
     for number, (name, row) in enumerate(zip(names, counts, strict=True)):
         total = max(sum(row), 1)
         cells = (f"{100 * count / total:.1f}" if large else str(count) for count in row)

@@ -10,28 +10,28 @@ from typing import Annotated
 import tyro
 
 from vitreous import api
-from vitreous.cli.images import IMAGES, Complaints, paths_of
+from vitreous.cli.image_paths import IMAGES, Complaints, paths_of
 from vitreous.errors import DataError
 from vitreous.train.recipe import Flag, Repeated, option
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ExplainArguments:
     run: tyro.conf.Positional[Path]
     """Run folder of a trained model."""
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
     """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input."""
     out: Annotated[Path | None, option("FOLDER", "RUN/explain")] = None
     """Folder to write to."""
-    classes: Annotated[Repeated, option("CLASS", "the three most likely; of objects, all")] = ()
+    classes: Annotated[Repeated, option("CLASS", "the three most likely; all objects")] = ()
     """Class to draw a map for, or whose detected objects to show; may be repeated."""
     pixel: Annotated[tuple[int, int] | None, option("Y X", "the centre")] = None
     """Row and column, from 0, of the pixel whose class and attention are explained."""
     json: Flag = False
-    """Print one JSON object per image and line, with all maps, instead of writing files."""
+    """Print one line of JSON per image, with all maps, instead of writing files."""
 
 
-def run(arguments: Arguments) -> None:
+def run(arguments: ExplainArguments) -> None:
     predictor = api.load(arguments.run)
     classes, pixel = arguments.classes or 3, arguments.pixel
     bad = Complaints()

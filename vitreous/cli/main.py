@@ -24,7 +24,7 @@ COMMANDS = {
     "explain": "see what a model looks at: the papers' figures, and a page to explore",
     "convert": "convert weights between libraries, and verify them",
 }
-"""Each is a module of this package with a dataclass `Arguments` and a function `run`."""
+"""Each is a module of this package; its function `run` takes a dataclass with the arguments."""
 
 
 def usage() -> str:

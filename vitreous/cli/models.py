@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 import tyro
 
 from vitreous import api
-from vitreous.cli.show import Table, thousands
+from vitreous.cli.text_table import TextTable, thousands
 from vitreous.train.recipe import Flag
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ModelsArguments:
     pattern: tyro.conf.Positional[str] = "*"
     """List only names that contain this, or that match it if it is a pattern like 'vit-b*'."""
     weights: Flag = False
@@ -22,7 +22,7 @@ class Arguments:
     """Print one JSON object with the names as keys."""
 
 
-def run(arguments: Arguments) -> None:
+def run(arguments: ModelsArguments) -> None:
     if arguments.weights:
         _weights(arguments)
         return
@@ -30,18 +30,18 @@ def run(arguments: Arguments) -> None:
     if arguments.json:
         print(json.dumps(counts, indent=2))
         return
-    table = Table("model", "parameters>", "GFLOPs>")
+    table = TextTable("model", "parameters>", "GFLOPs>")
     for name, count in counts.items():
         table.row(name, thousands(count["parameters"]), f"{count['flops'] / 1e9:,.2f}")
     table.print()
 
 
-def _weights(arguments: Arguments) -> None:
+def _weights(arguments: ModelsArguments) -> None:
     entries = api.public_weights(arguments.pattern)
     if arguments.json:
         print(json.dumps({name: asdict(entry) for name, entry in entries.items()}, indent=2))
         return
-    table = Table("checkpoint", "format", "size>", "classes>", "top-1>", "licence", "address")
+    table = TextTable("checkpoint", "format", "size>", "classes>", "top-1>", "licence", "address")
     for name, entry in entries.items():
         table.row(
             name,

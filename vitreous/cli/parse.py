@@ -1,4 +1,4 @@
-"""From the words of a command line to the command's `Arguments`, by tyro; errors are one line."""
+"""From the words of a command line to the command's arguments, by tyro; errors are one line."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ STYLE = (
 
 
 def parse(command: str, module: Any, words: Sequence[str]) -> Any:
-    """The `Arguments` of a command. Words that cannot be used are a ConfigError; --help exits."""
-    _check_names(command, module.Arguments, words)
+    """The arguments of a command. Words that cannot be used are a ConfigError; --help exits."""
+    arguments = arguments_of(module)
+    _check_names(command, arguments, words)
     # Some options have defaults that depend on others, like those of a recipe file.
     defaults = {"default": module.defaults(words)} if hasattr(module, "defaults") else {}
     registry = ConstructorRegistry()
@@ -39,7 +40,7 @@ def parse(command: str, module: Any, words: Sequence[str]) -> Any:
     hook = getattr(getattr(tyro, "_errors", None), "on_parse_error", None)
     with contextlib.nullcontext() if hook is None else hook(_refuse):
         return tyro.cli(
-            module.Arguments,
+            arguments,
             prog=f"vitreous {command}",
             description=module.__doc__,
             args=words,
@@ -47,6 +48,11 @@ def parse(command: str, module: Any, words: Sequence[str]) -> Any:
             registry=registry,
             **defaults,
         )
+
+
+def arguments_of(module: Any) -> type:
+    """The dataclass that a command's `run` takes."""
+    return typing.get_type_hints(module.run)["arguments"]
 
 
 def _refuse(event: Any) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from vitreous import api
-from vitreous.cli.images import IMAGES, Complaints, paths_of
-from vitreous.cli.show import Table
+from vitreous.cli.image_paths import IMAGES, Complaints, paths_of
+from vitreous.cli.text_table import TextTable
 from vitreous.config import positive
 from vitreous.train.recipe import Flag, option
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class PredictArguments:
     run: tyro.conf.Positional[Path]
     """Run folder of a trained model."""
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
@@ -28,16 +28,16 @@ class Arguments:
     top: Annotated[int, option("N")] = 5
     """Number of classes or objects to show per image."""
     threshold: Annotated[float | None, option("T", "0.5, or chosen in training")] = None
-    """Smallest score, from 0 to 1, of an object that counts as detected, or of a label."""
-    batch: Annotated[int | None, option("N", "32, or fewer for images of any size")] = None
+    """Smallest score, from 0 to 1, at which an object or a label counts as found."""
+    batch: Annotated[int | None, option("N", "32, or fewer if images are not cropped")] = None
     """Images per forward pass."""
     out: Annotated[Path | None, option("FOLDER", "none")] = None
     """Folder for masks, overlays or drawn boxes, with a JSON file per image."""
     json: Flag = False
-    """Print one JSON object per image and line."""
+    """Print one line of JSON per image."""
 
 
-def run(arguments: Arguments) -> None:
+def run(arguments: PredictArguments) -> None:
     from vitreous.tasks import show_of
 
     positive(arguments, "top", *(["batch"] if arguments.batch is not None else []))
@@ -45,7 +45,7 @@ def run(arguments: Arguments) -> None:
     paths = list(paths_of(arguments.images, bad))
     predictor = api.load(arguments.run)
     show: Show = show_of(predictor.task.name)
-    table = Table("image", *show.headings)
+    table = TextTable("image", *show.headings)
     for result in api.predict_files(
         predictor,
         paths,

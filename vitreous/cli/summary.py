@@ -11,7 +11,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import ConfigOptions
-from vitreous.cli.show import Table, thousands
+from vitreous.cli.text_table import TextTable, thousands
 from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class SummaryArguments:
     model: tyro.conf.Positional[str]
     """Name of the model ('vitreous models' lists them); other libraries' names are known too."""
     options: Annotated[ConfigOptions, option(name="model")] = field(default_factory=ConfigOptions)
@@ -29,7 +29,7 @@ class Arguments:
     """Print one JSON object."""
 
 
-def run(arguments: Arguments) -> None:
+def run(arguments: SummaryArguments) -> None:
     stages = api.summary(arguments.model, **arguments.options.changes())
     parameters, flops = sum(s.parameters for s in stages), sum(s.flops for s in stages)
     if arguments.json:
@@ -41,7 +41,7 @@ def run(arguments: Arguments) -> None:
         }
         print(json.dumps(result, indent=2))
         return
-    table = Table("stage", "shape", "parameters>", "MFLOPs>")
+    table = TextTable("stage", "shape", "parameters>", "MFLOPs>")
     # Blocks in a row that are alike become one line with their sums.
     for _, rows in itertools.groupby(stages, (lambda row: row.name) if arguments.all else _kind):
         alike = list(rows)

@@ -1,5 +1,5 @@
 """Train or fine-tune a model. Without options it trains on the built-in digits, with a model and
-settings that fit them, into a new folder in runs/."""
+settings chosen for them, and writes a new folder in runs/."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FITTED = 0.9
 
 
 @dataclass(frozen=True)
-class Arguments(CommonOptions):
+class TrainArguments(CommonOptions):
     recipe: Annotated[str | None, option("FILE", "none")] = None
     """Recipe with values for these options: a file, or a name in recipes/; options override it."""
     out: Annotated[Path | None, option("RUN", "runs/NAME")] = None
@@ -54,7 +54,7 @@ class Arguments(CommonOptions):
         return Recipe(**{k: v for group in groups for k, v in vars(group).items() if k in names})
 
 
-def defaults(words: Sequence[str]) -> Arguments:
+def defaults(words: Sequence[str]) -> TrainArguments:
     """What applies unless an option says otherwise: the recipe's values, or the resumed run's."""
     recipe, out = _value(words, "--recipe"), _value(words, "--out")
     values = api.stored_values(recipe, out, "--resume" in words)
@@ -62,12 +62,12 @@ def defaults(words: Sequence[str]) -> Arguments:
     def given(group: Any) -> dict[str, Any]:
         return {each.name: values[each.name] for each in fields(group) if each.name in values}
 
-    makers: dict[str, Any] = {each.name: each.default_factory for each in fields(Arguments)}
+    makers: dict[str, Any] = {each.name: each.default_factory for each in fields(TrainArguments)}
     groups = {n: make(**given(make)) for n, make in makers.items() if make is not MISSING}
-    return Arguments(**given(CommonOptions), **groups)
+    return TrainArguments(**given(CommonOptions), **groups)
 
 
-def run(arguments: Arguments) -> None:
+def run(arguments: TrainArguments) -> None:
     recipe = arguments.to_recipe()
     if arguments.dry_run or arguments.lr_find:
         _rehearse(recipe, arguments)
@@ -103,7 +103,7 @@ def _shape(images: Any) -> str:
     return "x".join(map(str, images.shape))
 
 
-def _rehearse(recipe: Recipe, arguments: Arguments) -> None:
+def _rehearse(recipe: Recipe, arguments: TrainArguments) -> None:
     if arguments.lr_find:
         lr, curve = api.find_lr(recipe=recipe)
         for each, loss in curve:

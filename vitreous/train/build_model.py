@@ -31,11 +31,11 @@ from vitreous.weights.rules.report import ImportReport
 
 Log = Callable[[str], None]
 DECIDED = {
-    "classes": "what the data says: leave it out",
-    "channels": "said by --channels",
-    "image_size": "said by --image-size",
+    "classes": "the data decides it: leave it out",
+    "channels": "use --channels",
+    "image_size": "use --image-size",
 }
-"""Fields of a model that other options decide."""
+"""Fields of a model that are not set by --set."""
 
 
 @dataclass(frozen=True)
@@ -66,29 +66,20 @@ def find_start(recipe: Recipe) -> Start:
     if recipe.model is not None and is_classifier(recipe.model):
         origin = (recipe.model, {})
     elif recipe.model is not None and origin is None:
-        origin = (_meant(recipe.model, recipe, stored.tensors), {})
+        origin = (_stored_model(recipe.model, recipe, stored.tensors), {})
     if origin is None:
-        raise ConfigError(f"{recipe.weights} does not say which model it is for: give --model")
+        raise ConfigError(f"{recipe.weights} does not name its model: give --model")
     known, preprocess = stated_preprocessing(recipe.weights, path), None
     if known is not None:
-        preprocess = Preprocess(
-            image_size=known.image_size,
-            channels=len(known.mean),
-            crop=1.0 if known.longest else known.crop,
-            interpolation=known.interpolation,
-            mean=known.mean,
-            std=known.std,
-            resize=known.resize,
-            antialias=known.antialias,
-            longest=known.longest,
-            whole=known.longest is not None,
-        )
+        whole = known.longest is not None  # detectors do not crop
+        values = vars(known) | {"crop": 1.0 if whole else known.crop}
+        preprocess = Preprocess(**values, channels=len(known.mean), whole=whole)
     return Start(origin[0], origin[1], None, preprocess, path)
 
 
-def _meant(model: str, recipe: Recipe, tensors: Mapping[str, Tensor]) -> str:
-    """Which model a file is for that does not say so: the one that is asked for, where it has all
-    of its parameters; or else the classifier inside that one."""
+def _stored_model(model: str, recipe: Recipe, tensors: Mapping[str, Tensor]) -> str:
+    """The model that a file without a config is for: `model` if the file has all of its parameters,
+    or else the classifier inside `model`."""
     with torch.device("meta"):
         whole = create(model, **config_fields(recipe.fields))
     try:
@@ -112,13 +103,13 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
     assert name is not None
     if not task.takes(name):
         raise ConfigError(
-            f"the model {name!r} is not made to {task.name}, which {source.name} is for: choose "
+            f"the model {name!r} cannot {task.name}, which {source.name} is for: choose "
             f"{task.example}"
         )
     given = config_fields(recipe.fields)
     for field, instead in DECIDED.items():
         if field in given:
-            raise ConfigError(f"fields: {field} = {given[field]} is {instead}")
+            raise ConfigError(f"fields: {field} = {given[field]}: {instead}")
     if task.truth.any_size and start and start.preprocess and "image_size" not in changes:
         changes["image_size"] = start.preprocess.image_size  # any size fits; this one was trained
     changes = merged(changes, given)
@@ -167,7 +158,7 @@ def choose_preprocess(
     start: Start | None,
     log: Log,
 ) -> Preprocess:
-    """As the recipe says, as the weights were trained, or as the data measures; in this order."""
+    """From the recipe, else as the weights were trained, else measured on the data."""
     config = model.config
     known = None if start is None else start.preprocess
     dense: dict[str, Any] = {"whole": True, "crop": 1.0} if task.dense else {}
@@ -187,7 +178,7 @@ def choose_preprocess(
         usual = base.longest or round(max(pair("image_size", base.image_size)) * 5 / 3)
         base = replace(base, longest=recipe.longest or usual)
     elif recipe.longest is not None:
-        raise ConfigError(f"longest = {recipe.longest} means nothing with resize = {base.resize!r}")
+        raise ConfigError(f"longest = {recipe.longest} has no effect with resize = {base.resize!r}")
     if recipe.interpolation is not None:
         base = replace(base, interpolation=recipe.interpolation)
     origin = "as given"

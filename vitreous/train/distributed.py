@@ -28,7 +28,7 @@ class World:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def add_up(self, values: Tensor) -> Tensor:
+    def all_reduce(self, values: Tensor) -> Tensor:
         """The sum over all processes."""
         if self.size == 1:
             return values
@@ -37,7 +37,7 @@ class World:
         return on_device.to(values.device)
 
     def gather(self, values: Tensor) -> list[Tensor]:
-        """What each process has, in their order; on the CPU, and of any shape."""
+        """The values of every process, by rank; on the CPU, and of any shape."""
         if self.size == 1:
             return [values]
         found: list[Any] = [None] * self.size
@@ -45,10 +45,10 @@ class World:
         return found
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on one of the processes."""
-        return bool(self.add_up(torch.tensor(float(flag))).item())
+        """Whether the flag is set on any process."""
+        return bool(self.all_reduce(torch.tensor(float(flag))).item())
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         if self.size > 1:
             dist.barrier()
 
@@ -64,10 +64,10 @@ def joined(device: str | None) -> Iterator[World]:
         torch.cuda.set_device(local)
         chosen = f"cuda:{local}"
     if size > 1:
-        _meet("nccl" if chosen.startswith("cuda") else "gloo")
+        _init_process_group("nccl" if chosen.startswith("cuda") else "gloo")
     try:
         yield World(rank, size, torch.device(chosen))
-        if size > 1:  # one that leaves while another still speaks to it dies in gloo's threads
+        if size > 1:  # leaving while another process still sends would crash gloo's threads
             dist.barrier()
     finally:
         if size > 1:
@@ -79,7 +79,7 @@ def restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def _meet(backend: str) -> None:
+def _init_process_group(backend: str) -> None:
     """Join the other processes.
 
     On one machine torchrun keeps its store over a restart (torch 2.14), and with it the addresses
@@ -94,8 +94,9 @@ def _meet(backend: str) -> None:
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
 
 
-def spread(model: nn.Module, world: World, shard: bool) -> nn.Module:
-    """The model as each process trains it: itself, a copy kept in step (DDP), or a part (FSDP2)."""
+def wrap(model: nn.Module, world: World, shard: bool) -> nn.Module:
+    """The model for training: as it is, or with several processes replicated (DDP) or sharded
+    (FSDP2)."""
     if shard and world.size > 1:
         from torch.distributed.fsdp import fully_shard
 
@@ -111,13 +112,13 @@ def spread(model: nn.Module, world: World, shard: bool) -> nn.Module:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A tensor that may be divided among the processes, complete and on the CPU."""
+    """A tensor that may be sharded, complete and on the CPU."""
     full: Any = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return full.detach().cpu()
 
 
 def copy_into(target: Tensor, value: Tensor) -> None:
-    """Copy a complete tensor into one that may be divided."""
+    """Copy a complete tensor into one that may be sharded."""
     with torch.no_grad():
         if hasattr(target, "full_tensor"):
             from torch.distributed.tensor import distribute_tensor

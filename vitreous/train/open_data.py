@@ -21,7 +21,7 @@ REPEATED = 50
 
 
 def stored_recipe(run: Run) -> Recipe | None:
-    """The recipe that a run was begun with, and None where there is no run yet."""
+    """The recipe of a run, or None if there is no run yet."""
     path = run.path / "recipe.toml"
     return Recipe(**read_recipe(path)) if path.is_file() else None
 

@@ -18,14 +18,13 @@ def parameter_groups(
 ) -> list[dict[str, object]]:
     """Groups by weight decay and by depth, those with the same numbers together.
 
-    Biases and norms (everything of one axis) do not decay, nor what the model says
-    (`Model.undecayed`: tokens, positions, queries). With `layer_decay` a block's learning rate is
-    scaled by that factor to the power of its distance from the head (Bao et al. 2021), where
-    `Model.layers` says what a block is.
+    Biases and norms (everything of one axis) do not decay, nor does what `Model.undecayed` names
+    (tokens, positions, queries). With `layer_decay` a block's learning rate is scaled by that
+    factor to the power of its distance from the head in `Model.layers` (Bao et al. 2021).
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     if not trained:
-        raise ConfigError("freeze leaves nothing to learn")
+        raise ConfigError("freeze leaves no parameter to train")
     layers = model.layers()
     depths = {
         parameter: depth
@@ -46,11 +45,7 @@ def parameter_groups(
 
 
 def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
-    """Let the parameters that match not learn (`!head.*`: that do not match); their names.
-
-    A batch norm whose parameters rest keeps its statistics too: its module then stays in eval
-    mode, which `resting` finds.
-    """
+    """Freeze the parameters that match (`!head.*`: that do not match); returns their names."""
     names = [name for name, _ in model.named_parameters()]
     frozen = []
     for pattern in patterns:
@@ -65,8 +60,9 @@ def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
     return frozen
 
 
-def resting(model: nn.Module) -> list[nn.Module]:
-    """The batch norms that do not learn."""
+def frozen_batch_norms(model: nn.Module) -> list[nn.Module]:
+    """The batch norms whose parameters are frozen. They stay in eval mode, which freezes their
+    statistics too."""
     return [
         module
         for module in model.modules()
@@ -75,8 +71,8 @@ def resting(model: nn.Module) -> list[nn.Module]:
     ]
 
 
-def rate_at(step: int, steps: int, *, warmup: float, final: float) -> float:
-    """The learning rate at a step as a part of the highest: linear warm-up, then a cosine."""
+def lr_factor(step: int, steps: int, *, warmup: float, final: float) -> float:
+    """The learning rate at a step as a fraction of the peak: linear warm-up, then a cosine."""
     warm = round(warmup * steps)
     if step < warm:
         return (step + 1) / warm
@@ -84,7 +80,7 @@ def rate_at(step: int, steps: int, *, warmup: float, final: float) -> float:
     return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr * group["scale"]
 
@@ -92,8 +88,8 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 class Average:
     """An exponential moving average of a model's parameters and buffers (EMA).
 
-    Its decay grows with the steps up to what is asked, so that a short run is not dominated by its
-    first weights.
+    Its decay grows with the steps up to `decay`, so that the first weights do not dominate a short
+    run.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

@@ -94,7 +94,7 @@ def _check_crop(recipe: Recipe, crop: str | None, log: Log) -> None:
     for name, only in (("scale", "resized"), ("zoom", "window")):
         value = getattr(recipe, name)
         if value != getattr(Recipe, name) and crop != only:
-            what = f"{name} = {value} means nothing with crop = {crop!r}, only with {only!r}"
+            what = f"{name} = {value} has no effect with crop = {crop!r}, only with {only!r}"
             if recipe.crop is not None:
                 raise ConfigError(what)
             log(f"{what}: not used")

@@ -41,10 +41,11 @@ class ProgressBar:
             self.line(
                 f"epoch {event.epoch:g}: loss {event.loss:.4f}, "
                 f"{event.primary} {event.evaluated[event.primary]:.4f}, "
-                f"{event.rate:.0f} images/s, {spent:.0f} s, {self._left(event, spent)} to go"
+                f"{event.images_per_second:.0f} images/s, {spent:.0f} s, "
+                f"{self._left(event, spent)} to go"
             )
         if self.bar is not None:
-            text = f"loss {event.loss:.3f}  {event.rate:.0f} images/s"
+            text = f"loss {event.loss:.3f}  {event.images_per_second:.0f} images/s"
             self.bar.update(self.task, completed=event.step, total=event.steps, description=text)
 
     def _left(self, event: Event, spent: float) -> str:

@@ -1,7 +1,7 @@
 """Everything that decides about a training run, as one frozen dataclass.
 
 It is what a recipe file holds, what `vitreous train` takes as options, and what the run folder
-keeps, so that a run can be repeated. None means: chosen from the data and the machine, and logged.
+keeps, so that a run can be repeated. None means: chosen by the data and the machine, and logged.
 
 The fields stand in the groups in which `vitreous train --help` shows them. Each has one sentence
 below it, which is its help text.
@@ -47,19 +47,19 @@ class CommonOptions:
 
     data: tyro.conf.Positional[str] = "digits"
     """Images to train on: a path ('vitreous data check --help' lists the formats), or digits."""
-    model: Annotated[str | None, option("MODEL", "one that fits the data")] = None
+    model: Annotated[str | None, option("MODEL", "chosen for the data")] = None
     """Model to train, by its name ('vitreous models' lists them)."""
     weights: Annotated[str | None, option("WEIGHTS", "random weights")] = None
     """Weights to start from: a run folder, a file, hf:OWNER/NAME, or a name from the catalog."""
-    epochs: Annotated[int | None, option("N", "by the number of images")] = None
+    epochs: Annotated[int | None, option("N", "chosen by the number of images")] = None
     """Passes over the training images."""
-    batch: Annotated[int | None, option("N", "by the number of images")] = None
+    batch: Annotated[int | None, option("N", "chosen by the number of images")] = None
     """Images per optimiser step, summed over all processes."""
-    lr: Annotated[float | None, option("LR", "fits the model")] = None
+    lr: Annotated[float | None, option("LR", "chosen for the model")] = None
     """Peak learning rate."""
-    image_size: Annotated[tuple[int, ...], option("H [W]", "fits the model and the data")] = ()
+    image_size: Annotated[tuple[int, ...], option("H [W]", "chosen for model and data")] = ()
     """Height and width of the model's input in pixels; one number means a square."""
-    task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "what the data is for")] = None
+    task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "the data's own")] = None
     """What the model learns to do, for data that allows several tasks."""
     seed: Annotated[int, option("N")] = 0
     """Seed for initial weights, order of the images, augmentation and the held-out split."""
@@ -70,7 +70,7 @@ class DataOptions:
     """What is read, and how it is split and sampled."""
 
     names: Annotated[str | None, option("FILE", "the data's own")] = None
-    """Names of the classes: a JSON file from ids to names, or a file with one name per line."""
+    """File with the classes' names: JSON from ids to names, or text with one name per line."""
     val_fraction: Annotated[float, option("F")] = 0.1
     """Fraction of each class that is held out for validation if the data has no val split."""
     sampler: Literal["uniform", "balanced"] = "uniform"
@@ -91,7 +91,7 @@ class ModelOptions:
 
     fields: Annotated[Repeated, option("FIELD=VALUE", name="set")] = ()
     """Change a field of the model's config, for example drop_path=0.1."""
-    channels: Annotated[int | None, option("N", "as most images have")] = None
+    channels: Annotated[int | None, option("N", "as in most images")] = None
     """Channels of the model's input."""
     weights_format: Annotated[str | None, option("FORMAT", "recognised")] = None
     """Format of the weights ('vitreous convert --help' lists them)."""
@@ -104,7 +104,7 @@ class OptimisationOptions:
     """AdamW, its schedule, and the loss."""
 
     accumulate: Annotated[int, option("N")] = 1
-    """Split the batch of each process into this many parts, which needs less memory."""
+    """Accumulate the gradient over this many parts of the batch, which needs less memory."""
     weight_decay: Annotated[float, option("F")] = 0.05
     """Weight decay; biases, norms, tokens and position embeddings are exempt."""
     warmup: Annotated[float, option("F")] = 0.1
@@ -140,7 +140,7 @@ class AugmentationOptions:
     """Random changes to the training images."""
 
     crop: Annotated[
-        Literal["resized", "window", "shift", "none"] | None, option(None, "fits the data")
+        Literal["resized", "window", "shift", "none"] | None, option(None, "chosen for the data")
     ] = None
     """Crop at random: a part resized to the input, a window of a zoomed image, or a small shift."""
     scale: Annotated[float, option("F")] = 0.35
@@ -148,7 +148,7 @@ class AugmentationOptions:
     zoom: Annotated[tuple[float, float], option("MIN MAX")] = (0.5, 2.0)
     """With --crop window: the range of the factor by which the image is resized first."""
     flip: Annotated[bool | None, option(None, "True for colour images")] = None
-    """Flip every second image horizontally."""
+    """Flip half of the images horizontally, at random."""
     randaugment: Annotated[int, option("0..30")] = 0
     """Magnitude of RandAugment's two random operations; 0 turns it off."""
     jitter: Annotated[float, option("F")] = 0.0
@@ -168,7 +168,7 @@ class PreprocessingOptions:
     resize: Annotated[
         Literal["shorter", "square", "none"] | None, option(None, "as the weights expect")
     ] = None
-    """Resize the shorter side to the input size, both sides to a square, or nothing (masks)."""
+    """Resize the shorter side to the input size, both sides, or (for masks) none."""
     longest: Annotated[int | None, option("N", "5/3 of the image size")] = None
     """With --resize shorter and boxes: the longer side is at most this many pixels."""
     interpolation: Annotated[
@@ -176,9 +176,9 @@ class PreprocessingOptions:
     ] = None
     """Interpolation for resizing images."""
     mean: Annotated[tuple[float, ...], option("F ...", "the weights', or measured")] = ()
-    """Mean of each channel, from 0 to 1, which is subtracted."""
+    """Mean of each channel, in the range 0 to 1, for normalisation."""
     std: Annotated[tuple[float, ...], option("F ...", "the weights', or measured")] = ()
-    """Standard deviation of each channel, by which the difference is divided."""
+    """Standard deviation of each channel, in the same range, for normalisation."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class RunOptions:
 
     device: Annotated[str | None, option("DEVICE", "a GPU if there is one")] = None
     """Device to train on: cpu, cuda, cuda:N or mps."""
-    workers: Annotated[int | None, option("N", "by the size of images")] = None
+    workers: Annotated[int | None, option("N", "chosen by the size of images")] = None
     """Processes that read and augment images."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Compute in float32, or in bfloat16 except for loss and norms (autocast)."""

@@ -23,7 +23,7 @@ from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
 from vitreous.train.distributed import joined
 from vitreous.train.open_data import open_named
-from vitreous.train.optimizer import rate_at
+from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe
 from vitreous.train.run import prepare
 from vitreous.train.trainer import Trainer, TrainingError
@@ -118,8 +118,8 @@ def find_lr(recipe: Recipe, log: Log, steps: int = 40) -> tuple[float, list[tupl
 
         for lr in DECADES:
             found[lr] = _short_run(trainer, begin, batches, steps, lr)
-        middle = advice()
-        for lr in (middle / math.sqrt(10), middle * math.sqrt(10)):
+        centre = advice()
+        for lr in (centre / math.sqrt(10), middle * math.sqrt(10)):
             found[lr] = _short_run(trainer, begin, batches, steps, lr)
         return advice(), sorted(found.items())
 
@@ -132,7 +132,7 @@ def _short_run(
     trainer.model.load_state_dict(begin)
     trainer.optimizer.state.clear()
     for step in range(steps):
-        scale = rate_at(step, steps, warmup=recipe.warmup, final=recipe.final_lr)
+        scale = lr_factor(step, steps, warmup=recipe.warmup, final=recipe.final_lr)
         try:
             losses.append(trainer.step(step, batches[step % len(batches)], lr * scale))
         except TrainingError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from vitreous.config import to_dict
@@ -38,9 +38,9 @@ def train(
     log: Log = lambda text: None,
     watch: Watch = lambda event: None,
 ) -> Run:
-    """Train as `recipe` says, into the folder `out`; with `resume`, go on where it stopped.
+    """Train by a recipe into the folder `out`; with `resume`, continue where the run stopped.
 
-    Everything is made and checked before anything is written: what fails leaves `out` as it was.
+    Everything is made and checked before anything is written: an error leaves `out` as it was.
     """
     with joined(recipe.device) as world:
         quiet: Log = log if world.is_first else (lambda text: None)
@@ -50,7 +50,7 @@ def train(
         stored = stored_recipe(run) if again else None
         if world.any(world.is_first and run.exists) and not again:
             raise ConfigError(
-                f"{out} has a run already: choose another --out, or go on with it by --resume"
+                f"{out} already has a run: choose another --out, or continue it with --resume"
             )
         if stored is not None:
             recipe = continued(stored, absolute(recipe)) if resume else stored
@@ -60,9 +60,9 @@ def train(
             longer = stored is not None and (trainer.recipe.epochs or 0) > (stored.epochs or 0)
             found = trainer.resume(longer)
             at = f"resumed at step {trainer.progress.step} of {trainer.steps}"
-            quiet(at if found else "there is no complete checkpoint to go on from; starting")
+            quiet(at if found else "there is no complete checkpoint to resume: starting anew")
             if trainer.progress.finished:
-                quiet("this run is finished; to make it longer, give a larger --epochs")
+                quiet("this run is finished: a larger --epochs makes it longer")
                 return run
         if world.is_first:
             _make_folder(out)
@@ -96,10 +96,10 @@ def _both(one: Watch, other: Watch) -> Watch:
 def prepare(
     recipe: Recipe, run: Run, world: World, log: Log, watch: Watch
 ) -> tuple[Trainer, RunConfig]:
-    """Everything that stands before the first step; nothing is written.
+    """Everything before the first step; nothing is written.
 
-    A run that has begun keeps its classes, its model and its preprocessing, whatever the data and
-    the weights it started from look like by now.
+    A run that is resumed keeps its classes, model and preprocessing, even if the data or the
+    weights it started from have changed.
     """
     recipe = absolute(recipe)
     source = open_usable(recipe, log)
@@ -135,17 +135,8 @@ def prepare(
         versions=versions(),
         decoding=begun.decoding if begun is not None else {},
     )
-    augment = Augment(
-        crop=recipe.crop or "none",
-        scale=recipe.scale,
-        zoom=recipe.zoom,
-        flip=bool(recipe.flip),
-        randaugment=recipe.randaugment,
-        jitter=recipe.jitter,
-        erase=recipe.erase,
-        mixup=recipe.mixup,
-        cutmix=recipe.cutmix,
-    )
+    options = {each.name: getattr(recipe, each.name) for each in fields(Augment)}
+    augment = Augment(**options | {"crop": recipe.crop or "none", "flip": bool(recipe.flip)})
     augment.check_channels(preprocess.channels)
     trainer = Trainer(
         recipe,
@@ -166,7 +157,6 @@ def prepare(
 def _check_same_classes(before: LabelMap, source: Source) -> None:
     if source.labels != before:
         raise DataError(
-            f"{source.name} has the classes {', '.join(source.labels.names)} now; the run that "
-            f"shall go on was begun with {', '.join(before.names)}: start another run, with "
-            "--weights to begin from this one"
+            f"{source.name} now has the classes {', '.join(source.labels.names)}, but the run to "
+            f"resume has {', '.join(before.names)}: start another run with this one as --weights"
         )

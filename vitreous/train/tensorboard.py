@@ -24,7 +24,7 @@ def board(folder: Path, step: int) -> Iterator[Callable[[Event], None]]:
         def see(event: Event) -> None:
             writer.add_scalar("train/loss", event.loss, event.step)
             writer.add_scalar("train/lr", event.lr, event.step)
-            writer.add_scalar("train/images_per_second", event.rate, event.step)
+            writer.add_scalar("train/images_per_second", event.images_per_second, event.step)
             for name, value in (event.evaluated or {}).items():
                 if isinstance(value, int | float):
                     writer.add_scalar(f"val/{name}", value, event.step)

@@ -23,21 +23,21 @@ from vitreous.run_folder import Run
 from vitreous.tasks.task import NotFiniteError, Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
-from vitreous.train.distributed import World, spread, whole
+from vitreous.train.distributed import World, whole, wrap
 from vitreous.train.optimizer import (
     Average,
     freeze,
+    frozen_batch_norms,
+    lr_factor,
     parameter_groups,
-    rate_at,
-    resting,
-    set_rate,
+    set_lr,
 )
 from vitreous.train.recipe import Recipe
 from vitreous.train.state import gather, restore
 
 
 class TrainingError(VitreousError):
-    """A run that cannot go on."""
+    """A run that cannot continue."""
 
 
 class StoppedError(VitreousError):
@@ -50,18 +50,17 @@ class StoppedError(VitreousError):
 
 @dataclass
 class Event:
-    """What the loop tells whoever watches."""
+    """The state after a step, for progress bars and logs."""
 
     step: int
     steps: int
     epoch: float
     loss: float
     lr: float
-    rate: float
-    """Samples per second."""
+    images_per_second: float
     evaluated: dict[str, Any] | None = None
     primary: str = ""
-    """The name of the number in `evaluated` that counts."""
+    """The metric in `evaluated` that decides which weights are kept."""
 
 
 def _named(terms: dict[str, float]) -> dict[str, float]:
@@ -70,7 +69,7 @@ def _named(terms: dict[str, float]) -> dict[str, float]:
 
 
 class Trainer:
-    """A model on its way: everything that changes while training, and how it changes."""
+    """The loop and all of its state: model, optimiser, average of the weights, progress."""
 
     def __init__(
         self,
@@ -101,9 +100,9 @@ class Trainer:
         self.steps = recipe.epochs * self.order.steps_per_epoch
         self.model = model.to(world.device)
         freeze(model, recipe.freeze)
-        self.resting = resting(model)
-        self.spread = spread(model, world, recipe.shard)
-        self.compute = torch.compile(self.spread) if recipe.compile else self.spread
+        self.frozen_norms = frozen_batch_norms(model)
+        self.wrapped = wrap(model, world, recipe.shard)
+        self.compute = torch.compile(self.wrapped) if recipe.compile else self.wrapped
         self.optimizer = torch.optim.AdamW(
             parameter_groups(
                 model,
@@ -117,11 +116,11 @@ class Trainer:
         self.average = Average(model, recipe.ema) if recipe.ema else None
         self.progress = Progress()
         self.terms: dict[str, float] = {}
-        """What the loss of the last step was made of."""
+        """The terms of the last step's loss."""
         self.stop_asked = 0
 
     def _batch(self, asked: int, count: int) -> int:
-        """What is asked, or as much of it as there are samples."""
+        """The batch of the recipe, or less if there are fewer samples."""
         parts = self.world.size * self.recipe.accumulate
         into = f"{self.world.size} processes x {self.recipe.accumulate} parts"
         if asked % parts:
@@ -153,8 +152,8 @@ class Trainer:
                     for name, term in self.terms.items():
                         progress.terms[name] = progress.terms.get(name, 0.0) + term
                 counted += self.batch
-                rate = counted / (time.perf_counter() - began)
-                event = Event(step + 1, self.steps, (step + 1) / per_epoch, loss, self.lr, rate)
+                speed = counted / (time.perf_counter() - began)
+                event = Event(step + 1, self.steps, (step + 1) / per_epoch, loss, self.lr, speed)
                 ends_epoch = (step + 1) % per_epoch == 0
                 last = step + 1 == self.steps
                 if ends_epoch or last:
@@ -169,8 +168,8 @@ class Trainer:
                 if event.evaluated is not None and 0 < self.recipe.patience <= progress.waited:
                     last = True
                     self.log(
-                        f"stopped early: no better in {progress.waited} evaluations than at step "
-                        f"{progress.best_step}"
+                        f"stopped early: no improvement in {progress.waited} evaluations since "
+                        f"step {progress.best_step}"
                     )
                 progress.finished = last
                 due = self.recipe.save_every and (step + 1) % self.recipe.save_every == 0
@@ -179,7 +178,7 @@ class Trainer:
                     self.save()
                 if stop and not last:
                     raise StoppedError(
-                        f"stopped at step {step + 1} of {self.steps} and saved; go on with "
+                        f"stopped at step {step + 1} of {self.steps} and saved; to continue: "
                         f"vitreous train --resume --out {self.run.path}",
                         code=128 + (self.stop_asked or signal.SIGTERM),
                     )
@@ -189,7 +188,7 @@ class Trainer:
     def resume(self, longer: bool = False) -> bool:
         """Continue from the newest valid checkpoint, if there is one.
 
-        A run that is made longer was finished, or stopped early; it gets its patience back.
+        A run that is made longer may have stopped early: its patience starts anew.
         """
         found = checkpoint.newest(self.run.checkpoints)
         if found is None:
@@ -207,20 +206,20 @@ class Trainer:
         if self.world.is_first:
             checkpoint.save(self.run.checkpoints, tensors, self.progress)
             checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)
-        self.world.wait()
+        self.world.barrier()
 
     def step(self, step: int, batch: Batch, lr: float | None = None) -> float:
         """One update; returns the loss. The random numbers of dropout depend on the step alone.
 
-        `lr` is the learning rate instead of the schedule's.
+        `lr` replaces the schedule's learning rate.
         """
         recipe, parts = self.recipe, self.recipe.accumulate
         assert recipe.lr is not None
         torch.default_generator.manual_seed(seed_of(recipe.seed, step, self.world.rank, "model"))
-        scale = rate_at(step, self.steps, warmup=recipe.warmup, final=recipe.final_lr)
-        set_rate(self.optimizer, recipe.lr * scale if lr is None else lr)
-        self.spread.train()
-        for module in self.resting:
+        scale = lr_factor(step, self.steps, warmup=recipe.warmup, final=recipe.final_lr)
+        set_lr(self.optimizer, recipe.lr * scale if lr is None else lr)
+        self.wrapped.train()
+        for module in self.frozen_norms:
             module.eval()
         self.optimizer.zero_grad(set_to_none=True)
         batch = batch.to(self.world.device)
@@ -238,7 +237,7 @@ class Trainer:
             for name, term in terms.items():
                 total[name] = total.get(name, 0) + term.detach() / parts
         norm = self._clip()
-        each = self.world.add_up(torch.stack(list(total.values())).cpu()) / self.world.size
+        each = self.world.all_reduce(torch.stack(list(total.values())).cpu()) / self.world.size
         mean = each.sum().item()
         self.terms = dict(zip(total, each.tolist(), strict=True))
         if not math.isfinite(mean) or not math.isfinite(norm):
@@ -250,12 +249,13 @@ class Trainer:
         return mean
 
     def _counted(self, batch: Batch) -> dict[str, Any]:
-        """Where batches differ in how many things the loss is a mean over: how many these are, on
-        average of processes and parts. So the loss does not depend on how a batch is divided."""
+        """For a loss that is a mean over objects, of which batches have different numbers: their
+        number, averaged over processes and parts, so that it does not matter how a batch is split.
+        """
         count = self.task.count_of(batch.targets)
         if count is None:
             return {}
-        total = self.world.add_up(torch.tensor(float(count))).item()
+        total = self.world.all_reduce(torch.tensor(float(count))).item()
         return {"count": total / (self.world.size * self.recipe.accumulate)}
 
     def _terms(self, output: Any, part: Batch, extra: dict[str, Any]) -> dict[str, Tensor]:
@@ -271,7 +271,7 @@ class Trainer:
         return float(whole(norm))
 
     def _not_finite(self, step: int, loss: float, norm: float, ids: list[str]) -> None:
-        """Leave the step out if that is allowed, else stop; either way say which samples it was."""
+        """Skip the step if that is allowed, else stop; either way name the samples."""
         self.progress.skipped += 1
         what = f"step {step + 1}: loss {loss}, gradient norm {norm}; samples {', '.join(ids)}"
         if self.progress.skipped > self.recipe.skip_nonfinite:
@@ -279,20 +279,20 @@ class Trainer:
                 f"the loss is not finite at {what}. Look at these images; a smaller --lr, or "
                 "--precision float32, often helps"
             )
-        self.log(f"left out {what}")
+        self.log(f"skipped {what}")
         self._log(step + 1, "skipped", loss=str(loss), samples=ids)
 
     def _evaluate(self, step: int, train_loss: float) -> dict[str, Any]:
         with self._averaged():
-            # The parts of a divided model must be asked equally often: each takes all samples.
-            all_alike = self.recipe.shard
-            rank, size = (0, 1) if all_alike else (self.world.rank, self.world.size)
+            # The shards of a model must be called equally often: each process takes all samples.
+            sharded = self.recipe.shard
+            rank, size = (0, 1) if sharded else (self.world.rank, self.world.size)
             preprocess = self.val_set.preprocess
             batch = min(2 * self.batch, preprocess.at_once) if preprocess.whole else 2 * self.batch
             batches = eval_batches(self.val_set, batch, 0, rank, size)
             metrics = measure(self.model, self.task, batches)
             counts = metrics.counts()
-            if not all_alike:
+            if not sharded:
                 counts = metrics.merge(self.world.gather(counts))
             result = metrics.compute(counts)
             primary = result[self.task.primary]
@@ -311,12 +311,12 @@ class Trainer:
         losses = max(self.progress.losses, 1)
         terms = {name: term / losses for name, term in self.progress.terms.items()}
         self._log(step, "evaluation", train_loss=train_loss, **_named(terms), **numbers)
-        self.world.wait()
+        self.world.barrier()
         return result
 
     @property
     def lr(self) -> float:
-        """The learning rate as it stands, of what is nearest to the head."""
+        """The present learning rate of the layers nearest to the head."""
         group = self.optimizer.param_groups[-1]
         return float(group["lr"] / group["scale"])
 
@@ -339,8 +339,8 @@ class Trainer:
             self.model.load_state_dict(own)
 
     def _without_sync(self, wanted: bool) -> contextlib.AbstractContextManager[Any]:
-        if wanted and isinstance(self.spread, nn.parallel.DistributedDataParallel):
-            return self.spread.no_sync()
+        if wanted and isinstance(self.wrapped, nn.parallel.DistributedDataParallel):
+            return self.wrapped.no_sync()
         return contextlib.nullcontext()
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 
-class Table:
+class TextTable:
     """Columns under headings; a heading that ends in `>` is aligned to the right.
 
     On a terminal rich draws it; in a file or a pipe it is plain lines of full length, which `grep`
