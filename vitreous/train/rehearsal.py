@@ -118,8 +118,8 @@ def find_lr(recipe: Recipe, log: Log, steps: int = 40) -> tuple[float, list[tupl
 
         for lr in DECADES:
             found[lr] = _short_run(trainer, begin, batches, steps, lr)
-        centre = advice()
-        for lr in (centre / math.sqrt(10), middle * math.sqrt(10)):
+        nearest = advice()
+        for lr in (nearest / math.sqrt(10), nearest * math.sqrt(10)):
             found[lr] = _short_run(trainer, begin, batches, steps, lr)
         return advice(), sorted(found.items())
 
