@@ -1,6 +1,5 @@
 """Two processes do what one does: same samples, same losses; also when one of them is killed."""
 
-import contextlib
 import json
 import os
 import signal
@@ -11,29 +10,29 @@ from pathlib import Path
 
 import pytest
 import torch
-from train.tiny import arguments, train
+from train.processes import end, start_ranks
+from train.tiny import class_folder, command, train
 
+from vitreous.errors import ConfigError
+from vitreous.run_folder import Run
 from vitreous.train import checkpoint
+from vitreous.train.distributed import World
+from vitreous.train.recipe import Recipe
+from vitreous.train.run import prepare
 
 CALM = ["--set=dropout=0.0", "--clip=0"]  # no randomness per process
 CALM_OF = {"classify": [*CALM, "--set=drop_path=0.0"], "segment": CALM, "detect": CALM}
 
 
-def torchrun(out, *more, restarts=0, task="classify"):
-    return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-        *(f"--max-restarts={restarts}", "-m", "vitreous", "train", *arguments(task)),
-        *(*CALM_OF[task], f"--out={out}", *more),
-    ]
+def words(out, *more, task="classify"):
+    return command(out, *CALM_OF[task], *more, task=task)
 
 
-def run(*command):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=environment, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
+def run_two(out, *more, task="classify"):
+    printed = out.with_suffix(".txt")
+    processes = start_ranks(words(out, *more, task=task), printed)
+    codes = [end(process) for process in processes]
+    assert codes == [0, 0], printed.with_suffix(".0").read_text()[-3000:]
 
 
 def final(out):
@@ -56,7 +55,7 @@ def one(tmp_path_factory):
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "two"
-    run(*torchrun(out))
+    run_two(out)
     return out
 
 
@@ -73,8 +72,8 @@ def test_losses_agree_with_one_process(one, two):
 def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):
     """Pixels that are not ignored, and objects, are in different numbers on each; the loss and the
     metrics are the same."""
-    train(tmp_path / "one", *CALM_OF[task], task=task)
-    run(*torchrun(tmp_path / "two", task=task))
+    train(tmp_path / "one", *CALM_OF[task], "--epochs=2", task=task)
+    run_two(tmp_path / "two", "--epochs=2", task=task)
     both = (evaluations(tmp_path / name) for name in ("one", "two"))
     for alone, together in zip(*both, strict=True):
         assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=1e-5)
@@ -82,37 +81,25 @@ def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):
         assert together[counted] == alone[counted]
 
 
-def end_all_of(out):
-    """Ranks have sessions of their own, and live on for a while without their torchrun."""
-    while pids := [
-        int(place.name)
-        for place in Path("/proc").glob("[0-9]*")
-        if str(out) in _command_line(place) and int(place.name) != os.getpid()
-    ]:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
+def wait_for_checkpoint(out, alive):
+    """Until there is a newer one than now."""
+
+    def newest():
+        return max((out / "checkpoints").glob("step-*"), default=None)
+
+    before = newest()
+    while newest() == before and alive():
+        time.sleep(0.02)
 
 
-def _command_line(place):
-    try:
-        return (place / "cmdline").read_text()
-    except OSError:
-        return ""
-
-
-def test_a_checkpoint_of_two_goes_on_with_one(two, one, tmp_path):
+def test_a_checkpoint_of_two_goes_on_with_one(one, tmp_path):
     """Checkpoints load at any number of processes."""
     out = tmp_path / "mixed"
-    process = subprocess.Popen(
-        torchrun(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    while not list((out / "checkpoints").glob("step-*")) and process.poll() is None:
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    end_all_of(out)
+    processes = start_ranks(words(out), tmp_path / "printed")
+    wait_for_checkpoint(out, processes[0].is_alive)
+    for process in processes:
+        process.kill()
+    assert [end(process) for process in processes] == [-signal.SIGKILL] * 2
     train(out, *CALM_OF["classify"], "--resume")
     for name, value in final(one).items():
         # a key's bias changes nothing: its gradient is rounding, of which AdamW makes whole steps
@@ -120,23 +107,24 @@ def test_a_checkpoint_of_two_goes_on_with_one(two, one, tmp_path):
         torch.testing.assert_close(final(out)[name], value, rtol=1e-3, atol=near)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_dies_is_started_again(two, tmp_path, rank):
-    """torchrun restarts all processes; they go on where the run was, to the same bits."""
+def test_ranks_that_die_are_started_again(two, tmp_path):
+    """torchrun restarts all processes; they go on where the run was, to the same bits. First one
+    that only computes dies, then the one that writes."""
     out = tmp_path / "restarted"
+    start_two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     process = subprocess.Popen(
-        torchrun(out, restarts=3),
+        [sys.executable, *start_two, "--max-restarts=3", "-m", "vitreous", *words(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    while not list((out / "checkpoints").glob("step-*")) and process.poll() is None:
-        time.sleep(0.02)
-    os.kill(child_of(process.pid, rank), signal.SIGKILL)
+    for rank in (1, 0):
+        wait_for_checkpoint(out, lambda: process.poll() is None)
+        os.kill(child_of(process.pid, rank), signal.SIGKILL)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 0, said[-3000:]
-    assert "resumed at step" in said
+    assert said.count("resumed at step") == 2
     first, second = final(two), final(out)
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
     assert evaluations(out) == evaluations(two)
@@ -155,21 +143,14 @@ def child_of(parent, rank):
 def test_sharded_model_trains_alike(two, tmp_path):
     """FSDP2 divides the model; losses are those of DDP."""
     out = tmp_path / "sharded"
-    run(*torchrun(out, "--shard", "--ema=0"))
-    other = tmp_path / "copied"
-    run(*torchrun(other, "--ema=0"))
-    for sharded, copied in zip(evaluations(out), evaluations(other), strict=True):
+    run_two(out, "--shard", "--ema=0")
+    for sharded, copied in zip(evaluations(out), evaluations(two), strict=True):
         assert sharded["train_loss"] == pytest.approx(copied["train_loss"], rel=1e-4)
 
 
 def test_a_batch_that_does_not_divide(tmp_path):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        torchrun(tmp_path / "odd", "--batch=65"),
-        check=False,
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=120,
-    )
-    assert "choose --batch as a multiple of 2" in done.stderr
+    """Known before the processes meet."""
+    recipe = Recipe(data=str(class_folder()), batch=65, epochs=1)
+    first_of_two = World(0, 2, torch.device("cpu"))
+    with pytest.raises(ConfigError, match=r"65.*2 processes.*multiple of 2"):
+        prepare(recipe, Run(tmp_path / "run"), first_of_two, lambda _: None, lambda _: None)

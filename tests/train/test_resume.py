@@ -5,13 +5,11 @@ import json
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
+from train.processes import end, start
 from train.tiny import command, train
 
 from vitreous.errors import CheckpointError
@@ -63,7 +61,7 @@ def test_same_seed_twice_gives_the_same_run(whole, tmp_path):
 
 @pytest.mark.parametrize(
     ("task", "workers", "kills"),
-    [("classify", 0, 10), ("classify", 2, 10), ("segment", 2, 2), ("detect", 2, 2)],
+    [("classify", 0, 8), ("classify", 2, 4), ("segment", 2, 2), ("detect", 2, 2)],
 )
 def test_killed_at_random_moments(never_killed, tmp_path, task, workers, kills):
     """SIGKILL again and again: at any time, and in the middle of whatever is being written."""
@@ -72,17 +70,13 @@ def test_killed_at_random_moments(never_killed, tmp_path, task, workers, kills):
     for attempt in range(kills):
         writes = chance.randint(1, 12) if attempt % 2 else 0
         resume = ["--resume"] if (out / "config.json").exists() else []
-        arguments = command(out, f"--workers={workers}", *resume, task=task)[3:]
-        process = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("die.py"), str(writes), *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        words = command(out, f"--workers={workers}", *resume, task=task)
+        process = start(words, tmp_path / "printed", writes)
         if not writes:
             wait_for_checkpoint(out, process)
             time.sleep(chance.random() * 0.1)
             process.kill()
-        deaths.append(process.wait(timeout=120))
+        deaths.append(end(process))
     assert deaths == [-signal.SIGKILL] * kills, "the run has ended before it was killed so often"
     train(out, f"--workers={workers}", "--resume", task=task)
     assert_same_run(never_killed(task), out)
@@ -95,21 +89,18 @@ def wait_for_checkpoint(out, process):
         return len(list((out / "checkpoints").glob("*step-*")))
 
     before = count()
-    while process.poll() is None and count() == before:
+    while process.is_alive() and count() == before:
         time.sleep(0.002)
 
 
 def test_sigterm_saves_says_how_to_go_on_and_resumes(whole, tmp_path):
-    out = tmp_path / "stopped"
-    process = subprocess.Popen(
-        command(out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    while not (out / "checkpoints").exists() and process.poll() is None:
+    out, printed = tmp_path / "stopped", tmp_path / "printed"
+    process = start(command(out), printed)
+    while not (out / "checkpoints").exists() and process.is_alive():
         time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM, said
-    assert f"--resume --out {out}" in said
+    process.terminate()
+    assert end(process) == 128 + signal.SIGTERM, printed.read_text()
+    assert f"--resume --out {out}" in printed.read_text()
     train(out, "--resume")
     assert_same_run(whole, out)
 

@@ -5,7 +5,6 @@ import functools
 import io
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -126,14 +125,12 @@ def arguments(task="classify"):
 
 
 def command(out, *more, task="classify"):
-    return [
-        *(sys.executable, "-m", "vitreous", "train", *arguments(task), f"--out={out}"),
-        *more,
-    ]
+    """Of `vitreous`."""
+    return ["train", *arguments(task), f"--out={out}", *more]
 
 
 def train(out, *more, task="classify", check=True):
-    return vitreous_command("train", *command(out, *more, task=task)[4:], check=check)
+    return vitreous_command(*command(out, *more, task=task), check=check)
 
 
 def vitreous_command(*words, check=True):

@@ -1,0 +1,74 @@
+"""`vitreous` commands in processes of their own, which a test may kill.
+
+They are forks of one process that has imported everything: a new interpreter would take seconds,
+most of them for torch.
+"""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import sys
+
+from vitreous.cli.main import main
+
+FORKS = multiprocessing.get_context("forkserver")
+IMPORTED = """vitreous.api vitreous.cli.train vitreous.train.run vitreous.data.formats
+vitreous.pages.report torchvision.transforms.v2 torch.distributed.fsdp sklearn.metrics
+matplotlib.pyplot faster_coco_eval"""
+FORKS.set_forkserver_preload(IMPORTED.split())
+
+
+def start(words, output, dies_at=0, environment=()):
+    """The command, its prints going to the file `output`. With `dies_at` it kills itself, by
+    SIGKILL, at that call which changes the disk."""
+    given = ([*map(str, words)], str(output), dies_at, dict(environment))
+    process = FORKS.Process(target=_run, args=given)
+    process.start()
+    return process
+
+
+def start_ranks(words, output, count=2):
+    """The command as torchrun starts it, on `count` processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_PORT": port}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    return [
+        start(
+            words,
+            output.with_suffix(f".{rank}"),
+            environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(count)
+    ]
+
+
+def end(process, timeout=300):
+    """Its exit code, once it has ended; -9 after a SIGKILL."""
+    process.join(timeout)
+    assert process.exitcode is not None, f"still running after {timeout} seconds"
+    return process.exitcode
+
+
+def _run(words, output, dies_at, environment):
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.environ.update(environment)
+    calls = []
+    for module, name in ((os, "replace"), (os, "fsync"), (shutil, "rmtree")):
+        setattr(module, name, _deadly(getattr(module, name), calls, dies_at))
+    sys.exit(main(words))
+
+
+def _deadly(function, calls, dies_at):
+    def call(*args, **kwargs):
+        calls.append(function)
+        if len(calls) == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+
+    return call
