@@ -13,7 +13,7 @@ from problem_facts import assert_problems
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source, same_source
-from vitreous.data.formats.yolo_text import read_data_yaml
+from vitreous.data.formats.yolo_yaml import read_data_yaml
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
 
@@ -396,7 +396,7 @@ def test_images_that_exif_turns_are_refused(data):
         ("train: &t images/train\nval: *t", r"line 2: has an alias \(\*t\)"),
         ("train: images/train\n? [a, b]\n: c", "line 2: expected a name before the colon"),
         ("[" * 100_000, "line 1: .*nested more than 10 deep"),
-        ("a: " + "x" * 1_000_000, "is longer than 1,000,000 characters"),
+        ("a: " + "x" * 1_000_000, "is larger than 1,000,000 bytes"),
     ],
 )
 def test_data_yaml_that_cannot_be_used(data, content, message):

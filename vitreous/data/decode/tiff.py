@@ -21,8 +21,8 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from vitreous.data.decode.pixels import check_pixels, over_white, upright
 from vitreous.errors import DataError
 
-_WIDTH, _HEIGHT, _BITS, _PHOTOMETRIC, _SAMPLES = 256, 257, 258, 262, 277
-_PLANAR, _EXTRA, _KIND, _DESCRIPTION, _ORIENTATION = 284, 338, 339, 270, 274
+_BITS, _PHOTOMETRIC, _DESCRIPTION, _ORIENTATION = 258, 262, 270, 274
+_SAMPLES, _PLANAR, _EXTRA, _KIND = 277, 284, 338, 339
 
 
 def is_tiff(head: bytes) -> bool:

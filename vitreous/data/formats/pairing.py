@@ -124,17 +124,12 @@ def _places(root: str) -> dict[tuple[str, str], list[str]]:
         split, role = _meaning(folder)
         if not split and not role:
             continue
-        inner = [(path, *_meaning(path)) for path in sorted(Scan().look(folder)[1])]
-        if split and role:  # trainannot
-            places[split, role].append(folder)
-        elif role:  # images, or images/train
-            parts = [(own, path) for path, own, other in inner if own and not other]
-            for own, path in parts or [("", folder)]:
-                places[own, role].append(path)
-        else:  # train/images, or train
-            found = [(other, path) for path, own, other in inner if other and not own]
-            for other, path in found or [("images", folder)]:
-                places[split, other].append(path)
+        # train/images or images/train: one folder says what the other does not
+        missing = (not split, not role)
+        inner = [(*_meaning(path), path) for path in sorted(Scan().look(folder)[1])]
+        found = [each for each in inner if any(missing) and (each[0] > "", each[1] > "") == missing]
+        for own, other, path in found or [("", "images", folder)]:
+            places[split or own, role or other].append(path)
     return places
 
 

@@ -11,9 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-SHAPES = ("circle", "cross", "ring", "square", "star", "triangle")
 _FINE = 4  # shapes are drawn this much larger and averaged, for smooth edges
 _TRIES = 40
+
+
+def _around(count: int) -> NDArray[np.float64]:
+    angles = 2 * np.pi * np.arange(count) / count
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+_ARM = np.array([[-0.3, -0.95], [0.3, -0.95], [0.3, 0.95], [-0.3, 0.95]])
+_OUTLINES = {
+    "circle": [(_around(48), 255)],
+    "cross": [(_ARM, 255), (_ARM[:, ::-1], 255)],
+    "ring": [(_around(48), 255), (0.55 * _around(48), 0)],
+    "square": [(_around(4), 255)],
+    "star": [(_around(10) * np.where(np.arange(10) % 2, 0.42, 1.0)[:, None], 255)],
+    "triangle": [(_around(3), 255)],
+}
+"""Polygons within the unit circle, to be painted (255) or cut out (0) one after the other."""
+SHAPES = tuple(_OUTLINES)
 
 
 @dataclass(frozen=True)
@@ -80,35 +97,12 @@ def _cover(
     turn = random.uniform(0, 2 * np.pi)
     large = Image.new("L", (size * _FINE, size * _FINE), 0)
     pen = ImageDraw.Draw(large)
-    for outline, ink in _outlines(shape):
+    for outline, ink in _OUTLINES[shape]:
         rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
         points = (centre + radius * outline @ rotation) * _FINE
         pen.polygon([(float(px), float(py)) for px, py in points], fill=ink)
     fine = np.asarray(large, dtype=np.float64) / 255
     return fine.reshape(size, _FINE, size, _FINE).mean(axis=(1, 3))
-
-
-def _outlines(shape: str) -> list[tuple[NDArray[np.float64], int]]:
-    """Polygons within the unit circle, to be painted (255) or cut out (0) one after the other."""
-    if shape == "circle":
-        return [(_around(48), 255)]
-    if shape == "ring":
-        return [(_around(48), 255), (0.55 * _around(48), 0)]
-    if shape == "square":
-        return [(_around(4), 255)]
-    if shape == "triangle":
-        return [(_around(3), 255)]
-    if shape == "star":
-        return [(_around(10) * np.where(np.arange(10) % 2, 0.42, 1.0)[:, None], 255)]
-    if shape == "cross":
-        arm = np.array([[-0.3, -0.95], [0.3, -0.95], [0.3, 0.95], [-0.3, 0.95]])
-        return [(arm, 255), (arm[:, ::-1], 255)]
-    raise AssertionError(shape)
-
-
-def _around(count: int) -> NDArray[np.float64]:
-    angles = 2 * np.pi * np.arange(count) / count
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 def _contrasting(random: np.random.Generator, under: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -4,31 +4,31 @@
 
 `data.yaml` gives the folders of the images and the names of the classes. Without it the folders are
 found by their names, and the classes are those of `classes.txt`, or the numbers that occur. An
-image without a text file has no objects.
+image without a text file has no objects. A line is
+
+    class cx cy width height
+
+The class is a number from 0; the box is normalised by the image's width and height.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import below, read_text
-from vitreous.data.formats.instances import Annotation
+from vitreous.data.formats.instances import Annotation, Instance, finite
 from vitreous.data.formats.names import numbered_labels, with_names
 from vitreous.data.formats.pairing import LabelFiles, Pairing, has_pairs
-from vitreous.data.formats.yolo_text import (
-    YoloData,
-    begins_with_labels,
-    is_data_yaml,
+from vitreous.data.formats.yolo_yaml import (
+    DataYamlImages,
+    data_yaml,
+    find_data_yaml,
     read_data_yaml,
-    read_labels,
 )
-from vitreous.data.source import Sample
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
 
@@ -36,7 +36,8 @@ NAMES_FILES = ("classes.txt", "obj.names", "classes.names", "classes.json", "nam
 
 TEXTS = LabelFiles("label file", (".txt",), ".txt", apart=False, needed=False, others=NAMES_FILES)
 
-_YAML = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
+MAX_BYTES = 10_000_000
+_SLACK = 1e-6  # the rounding of six decimals
 _LAYOUTS = (
     "data.yaml, images/train + labels/train, train/images + train/labels, images + labels, and "
     "text files beside images"
@@ -44,34 +45,19 @@ _LAYOUTS = (
 
 
 def recognise(folder: str) -> bool:
-    return bool(_find_yaml(folder)) or has_pairs(folder, TEXTS, begins_with_labels)
-
-
-def _find_yaml(folder: str) -> str | None:
-    """YOLO's data.yaml in a folder."""
-    names = sorted(name for name in os.listdir(folder) if name.lower().endswith((".yaml", ".yml")))
-    found = [name for name in names if is_data_yaml(os.path.join(folder, name))]
-    usual = [name for name in _YAML if name in found]
-    if len(found) > 1 and not usual:
-        raise DataError(f"{shown(folder)}: has {' and '.join(found)}: give the path of one of them")
-    return os.path.join(folder, (usual or found)[0]) if found else None
+    return bool(find_data_yaml(folder)) or has_pairs(folder, TEXTS, begins_with_labels)
 
 
 def read(builder: SourceBuilder) -> BoxSource:
     """A folder, or its data.yaml."""
-    given = builder.root
-    if not os.path.exists(given):
+    if not os.path.exists(builder.root):
         raise DataError(f"{builder.name}: there is no such file or folder")
-    file: str | None = given
-    if os.path.isdir(given):
-        # one that does not look like YOLO's is read too, for its error
-        named = [os.path.join(given, name) for name in _YAML[:2]]
-        file = _find_yaml(given) or next(filter(os.path.isfile, named), None)
-    pairing, labels = Pairing(builder, TEXTS), None
+    file = data_yaml(builder.root) if os.path.isdir(builder.root) else builder.root
+    pairing, declared = Pairing(builder, TEXTS), None
     if file:
         data = read_data_yaml(file)
-        labels = data.labels
-        _YamlReader(builder, pairing, file).read(data)
+        declared = data.labels
+        DataYamlImages(builder, pairing, file).add(data)
         builder.check_images()
     else:
         pairing.read_folders("", _LAYOUTS)
@@ -80,98 +66,13 @@ def read(builder: SourceBuilder) -> BoxSource:
         looked = ", ".join(dict.fromkeys(shown(folder) for folder in pairing.folders))
         raise DataError(f"{builder.name}: no image has a label file: looked in {looked}")
     found = pairing.read_label_files(read_labels, "reading label files")
-    labels = _named(builder, pairing, labels, found)
+    labels = _named(builder, pairing, declared, found)
     if count := sum(sample.id not in pairing.unpaired for sample in without):
         builder.notes.append(f"{count} images have no label file, which means no objects")
     classes = labels.by_external()
     return builder.build(
         BoxSource, labels, annotations=found, classes=classes, normalised=True
     ).check_boxes()
-
-
-# ---- the folders and lists of data.yaml
-
-
-@dataclass
-class _YamlReader:
-    """Fills the builder with the images that a data.yaml means."""
-
-    builder: SourceBuilder
-    pairing: Pairing
-    file: str
-
-    def read(self, data: YoloData) -> None:
-        beside = os.path.dirname(self.file)
-        # Folders are relative to the file's `path`, or to the file itself.
-        path = os.path.normpath(os.path.join(beside, os.path.expanduser(data.path)))
-        self.roots = list(dict.fromkeys((path, beside)))
-        builder, name = self.builder, shown(os.path.basename(self.file))
-        builder.root = path if os.path.isdir(path) else beside
-        builder.notes.append(f"folders and names of the classes: {name}")
-        if builder.root != path:
-            builder.notes.append(f"{name}: path: there is no {shown(path)}; looked beside the file")
-        places = {
-            split: [self._place(part, split) for part in parts]
-            for split, parts in data.splits.items()
-        }
-        for split, parts in places.items():
-            for part in parts:
-                if os.path.isdir(part):
-                    self.pairing.pair(split, *_images_and_texts(part))
-                else:
-                    self._add_listed(split, part)
-            # folders may lie in each other
-            builder.splits[split] = list(dict.fromkeys(builder.splits[split]))
-
-    def _place(self, part: str, split: str) -> str:
-        """A folder or list of images. Roboflow writes ../train/images for train/images."""
-        tries = [os.path.join(root, part) for root in self.roots]
-        tries += [os.path.join(root, part[3:]) for root in self.roots if part.startswith("../")]
-        tries = [os.path.normpath(each) for each in tries]
-        for each in tries:
-            if os.path.exists(each):
-                return each
-        looked = " or ".join(map(shown, tries))
-        raise DataError(f"{shown(self.file)}: {split}: there is no {looked}")
-
-    def _add_listed(self, split: str, file: str) -> None:
-        """The images that a text file lists, one path per line."""
-        builder = self.builder
-        listed = dict.fromkeys(_listed(file, [os.path.dirname(file), *self.roots]))
-        samples: dict[str, Sample] = {}
-        for folder in dict.fromkeys(map(os.path.dirname, listed)):
-            if os.path.isdir(folder):
-                paired = self.pairing.samples(folder, _texts_of(folder))
-                samples |= {sample.id: sample for sample in paired}
-        ids = [builder.id(path) for path in listed]
-        what = f"{len(ids)} images listed in {below(file, builder.root)}"
-        builder.notes.append(f"{split}: {what}")
-        builder.splits.setdefault(split, []).extend(samples.get(id) or Sample(id, "") for id in ids)
-
-
-def _images_and_texts(folder: str) -> tuple[str, str]:
-    """The folders of images and of text files that a folder in data.yaml means."""
-    inner = [os.path.join(folder, name) for name in ("images", "labels")]
-    if all(map(os.path.isdir, inner)):
-        return inner[0], inner[1]
-    return folder, _texts_of(folder)
-
-
-def _texts_of(folder: str) -> str:
-    """Where the text files of a folder of images are: under `labels` instead of `images`, or beside
-    them. Of several folders called images the last counts, as for other readers of YOLO's files."""
-    parts = Path(folder).parts
-    places = [place for place, part in enumerate(parts) if part == "images"]
-    if not places:
-        return folder
-    texts = os.path.join(*parts[: places[-1]], "labels", *parts[places[-1] + 1 :])
-    return texts if os.path.isdir(texts) else folder
-
-
-def _listed(file: str, roots: list[str]) -> Iterator[str]:
-    for line in filter(None, map(str.strip, read_text(file).splitlines())):
-        tries = [os.path.normpath(os.path.join(root, line)) for root in roots]
-        yield next((path for path in tries if os.path.exists(path)), tries[0])
 
 
 # ---- the names of the classes
@@ -215,3 +116,58 @@ def _names_file(folders: list[str]) -> str | None:
             both = f"{shown(found[0])} and {shown(other)}"
             raise DataError(f"{both} name the classes differently: keep one")
     return found[0] if found else None
+
+
+# ---- one label file
+
+
+def read_labels(path: str) -> Annotation:
+    """A file that cannot be read, or is no text, is a DataError that begins with the path."""
+    labels = Annotation()
+    for number, line in enumerate(read_text(path, MAX_BYTES).splitlines(), 1):
+        if line.strip():
+            try:
+                labels.instances.append(_object(f"line {number}", line.split()))
+            except DataError as error:
+                labels.errors.append(f"line {number}: {error}")
+    return labels
+
+
+def _object(name: str, words: list[str]) -> Instance:
+    if len(words) != 5:
+        raise DataError(_other_columns(len(words)))
+    values = [_number(word) for word in words]
+    if values[0] < 0 or values[0] != int(values[0]):
+        raise DataError(f"the class is {words[0]}, expected a whole number from 0")
+    for what, value in zip(("centre x", "centre y", "width", "height"), values[1:], strict=True):
+        if not -_SLACK <= value <= 1 + _SLACK:
+            pixels = ": are these pixels?" if value > 2 else ""
+            raise DataError(f"{what} is {value:g}, expected 0 to 1 (normalised){pixels}")
+    x, y, width, height = values[1:]
+    corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+    return Instance(name, int(values[0]), corners)
+
+
+def _other_columns(count: int) -> str:
+    what = f"has {count} numbers, expected 5: class, centre x, centre y, width, height"
+    if count == 6:
+        return f"{what}. With a sixth, the score, they are predictions, not labels"
+    if count >= 7 and count % 2:
+        return f"{what}. They are polygons (segmentation) or rotated boxes: convert them to boxes"
+    return what
+
+
+def _number(word: str) -> float:
+    if (value := finite(word)) is None:
+        raise DataError(f"{word[:40]!r} is not a number")
+    return value
+
+
+def begins_with_labels(path: str) -> bool:
+    """Whether a text looks like labels; captions lie beside images too."""
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            words = file.readline(1000).split()
+    except OSError:
+        return False
+    return len(words) >= 5 and all(finite(word) is not None for word in words)
