@@ -123,16 +123,16 @@ def dry_run(
 ) -> tuple[Rehearsal, Path]:
     """What `train` would do, after one step: choices, shapes, memory, time, unreadable images; and
     a picture of the first batch, beside where the run would be."""
-    from vitreous.pages.batch import batch_picture
+    from vitreous.pages.batch import batch_figure
+    from vitreous.pages.figure import save
     from vitreous.train.rehearsal import dry_run as rehearse
 
     settings = _settings(data, recipe, None, False, options)
     folder = free_folder(settings.data) if out is None else Path(out)
     found = rehearse(settings, log or _to_stderr)
     picture = folder.with_name(f"{folder.name}-first-batch.png")
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    batch_picture(found.batch, found.task, found.labels, found.preprocess).save(picture)
-    return found, picture
+    figure = batch_figure(found.batch, found.task, found.labels, found.preprocess)
+    return found, save(figure, picture)
 
 
 def find_lr(

@@ -28,7 +28,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import has_attention, look
 from vitreous.layers.tap import tap
-from vitreous.pages import charts, maps, viewer
+from vitreous.pages import charts, viewer
 from vitreous.pages.figure import save
 from vitreous.pages.inside import model_figures
 from vitreous.pages.maps import Mark
@@ -40,7 +40,7 @@ from vitreous.results import Detection
 from vitreous.tasks.detect import draw as boxes
 from vitreous.tasks.detect.draw import boxed, enlargement
 from vitreous.tasks.detect.report import judge
-from vitreous.tasks.detect.show import SHOW, image_ids, marks_in
+from vitreous.tasks.detect.show import SHOW, image_ids, object_rows
 from vitreous.tasks.detect.task import Detect
 from vitreous.tasks.detect.walk import objects_table, walk
 
@@ -620,9 +620,7 @@ def test_maps_are_drawn_with_their_boxes(photos):
         assert (drawn.x1, drawn.y1) == pytest.approx(
             (right * width / 60 - 0.5, bottom * height / 40 - 0.5)
         )
-    rows = maps.object_rows(
-        found.image, marks_in(found), [each.heads[-1] for each in found.looks], found.pixels, "head"
-    )
+    rows = object_rows(found, "head", [each.heads[-1] for each in found.looks])
     place = rows.axes[3 * 1 + 2]  # of the second object the second head
     np.testing.assert_allclose(place.images[-1].get_array(), found.looks[1].heads[-1][1])
 

@@ -221,7 +221,9 @@ def test_figures_show_the_numbers():
     dots = figure.axes[0].collections[1].get_offsets()
     np.testing.assert_allclose(dots, [(2, value) for value in distances[1]], rtol=1e-6)
     drawn = {"rollout": torch.rand(4, 6)}
-    figure = maps.overlays(torch.rand(1, 16, 24), drawn, (4, 5))
+    image = torch.rand(1, 16, 24)
+    panels = [maps.Panel(image), maps.Panel(image, "rollout", drawn["rollout"], (4, 5))]
+    figure = maps.grid([panels])
     np.testing.assert_allclose(figure.axes[1].images[1].get_array(), drawn["rollout"])
     assert list(figure.axes[1].images[1].get_extent()) == [
         -0.5,

@@ -273,12 +273,12 @@ def test_what_cannot_be_asked():
 
 def test_the_maps_are_drawn_beside_the_prediction():
     predictor = predictor_of("mask, class token")
-    for pixel, marks in ((None, [2, 0, 2, 0, 0]), ((1, 22), [2, 0, 2, 2, 2])):
+    for pixel, marks in ((None, [2, 0, 2, 0, 0, 0]), ((1, 22), [2, 0, 2, 2, 2, 0])):
         found = predictor.explain(picture(*WINDOW), ["car", "road"], pixel=pixel)
         axes = SHOW.map_figure(found).axes
         assert [each.get_title() for each in axes] == [
             *("input", "prediction"),
-            *("rollout, from the marked pixel", "for car", "for road"),
+            *("rollout from the pixel", "for car", "for road", ""),
         ]
         assert [len(each.lines) for each in axes] == marks
         y, x = pixel or (8, 12)

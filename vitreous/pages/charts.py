@@ -31,10 +31,9 @@ def curves(title: str, lines: Mapping[str, Points], best: float | None = None) -
     """Lines over epochs; the epoch with the best evaluation is marked."""
     figure = new_figure(4.2, 2.5)
     axes = figure.add_subplot()
-    axes.set_title(title)
+    axes.set_title(title, pad=6 if len(lines) == 1 else 20)
     axes.set_xlabel("epoch")
     axes.grid(axis="y")
-    axes.tick_params(length=0)
     for number, (name, points) in enumerate(lines.items()):
         known = [(x, y) for x, y in points if math.isfinite(y)]
         look: dict[str, Any] = {
@@ -44,17 +43,19 @@ def curves(title: str, lines: Mapping[str, Points], best: float | None = None) -
         }
         marker = "o" if len(known) == 1 else ""  # a line needs two points
         axes.plot(*zip(*known, strict=True), lw=1.8, marker=marker, ms=4, **look)
-    axes.set_xlim(left=0)
+    _count(axes)
     if best is not None:
         axes.axvline(best, color=SOFT, lw=1, ls=":")
     if len(lines) > 1:
-        _legend_above(axes, len(lines))
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.03, 0.98), ncols=3, columnspacing=1.2)
     return figure
 
 
-def _legend_above(axes: Axes, columns: int) -> None:
-    corner: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0)}
-    axes.legend(ncols=columns, borderaxespad=0.2, columnspacing=1.2, handlelength=1.8, **corner)
+def _count(axes: Axes) -> None:
+    """Whole numbers along the x axis, also where there is only one."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 @styled
@@ -76,7 +77,6 @@ def confusion_matrix(names: Sequence[str], counts: Sequence[Sequence[int]]) -> F
     rows = "ground truth (cells: % of its pixels)" if in_percent else "ground truth"
     axes.set(xlabel="prediction", ylabel=rows)
     axes.spines[:].set_visible(True)
-    axes.tick_params(length=0)
     if len(names) <= NUMBERED:
         labels = [short(name) for name in names]
         axes.set_xticks(range(len(names)), labels, rotation=90 if max(map(len, labels)) > 2 else 0)
@@ -115,8 +115,6 @@ def reliability_diagram(bins: Mapping[str, Sequence[float]], error: float) -> Fi
     below.set(xlabel="confidence", ylabel="images")
     for each in (axes, below):
         each.grid(axis="y")
-        each.set_axisbelow(True)
-        each.tick_params(length=0)
     return figure
 
 
@@ -135,7 +133,7 @@ def precision_recall(
     colours = colours or dict(zip(lines, colours_of(tuple(range(len(lines)))), strict=True))
     if len(lines) > most:
         lines = {f"mean of {len(lines)} classes": np.mean(list(lines.values()), axis=0)}
-    figure = new_figure(6.4, 3.6)
+    figure = new_figure(5.2, 3.2 + 0.1 * len(lines))
     axes = figure.add_subplot()
     for name, line in lines.items():
         label = f"{short(name)} ({np.mean(line):.2f})"
@@ -145,9 +143,8 @@ def precision_recall(
     axes.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.03))
     axes.set_title(title)
     axes.grid()
-    axes.tick_params(length=0)
     if lines:
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+        axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.16), ncols=2)
     return figure
 
 
@@ -163,15 +160,12 @@ def class_scores(
     axes.barh([short(label) for label, _ in rows], [score for _, score in rows], color=ACCENTS[0])
     axes.invert_yaxis()
     axes.set(xlabel=name, xlim=(0, 1), title=f"hardest of {len(classes)} classes first")
-    axes.tick_params(length=0)
     return figure
 
 
 @styled
 def attention_distances(distances: Sequence[Tensor], widest: float) -> Figure:
     """For each layer (heads,) in pixels: a dot for each head (ViT, figure 7 right)."""
-    from matplotlib.ticker import MaxNLocator
-
     figure = new_figure(5.2, 3.2)
     axes = figure.add_subplot()
     for number, layer in enumerate(distances):
@@ -179,8 +173,7 @@ def attention_distances(distances: Sequence[Tensor], widest: float) -> Figure:
     means = [layer.mean() for layer in distances]
     axes.plot(range(1, len(distances) + 1), means, "--", color=INK, label="mean of the heads")
     axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, widest or 1))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _count(axes)
     axes.grid(axis="y")
-    axes.tick_params(length=0)
     axes.legend(loc="lower right")
     return figure

@@ -40,6 +40,12 @@ def as_hex(colour: Colour) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
+def ink_on(colour: Colour) -> str:
+    """Black or white, whichever is read better on the colour."""
+    red, green, blue = colour
+    return "#000000" if 77 * red + 150 * green + 29 * blue > 128 * 256 else "#ffffff"
+
+
 def _are_colours(ids: Sequence[External]) -> bool:
     return all(isinstance(id, str) and re.fullmatch("#[0-9a-fA-F]{6}", id) for id in ids)
 

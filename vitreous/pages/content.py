@@ -68,8 +68,8 @@ class Section:
     examples: Sequence[Example] | None = None
     half: bool = False
     """Whether it may stand beside another one."""
-    column: bool = False
-    """Whether figures stand one below the other, however much room there is."""
+    least: float = 19
+    """Width of each figure at least, in rem; where there is more room, they stand side by side."""
 
 
 def class_table(

@@ -46,6 +46,9 @@ STYLE: dict[Any, Any] = {
     "ytick.color": LINE,
     "xtick.labelcolor": SOFT,
     "ytick.labelcolor": SOFT,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "axes.axisbelow": True,
     "grid.color": LINE,
     "grid.linewidth": 0.7,
     "legend.frameon": False,
@@ -76,7 +79,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 def save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    _written(figure, path, dpi=120, facecolor="white")
+    _written(figure, path, dpi=180, facecolor="white")
     return path
 
 
@@ -96,7 +99,7 @@ def svg(figure: Figure) -> Markup:
     for colour, name in VARIABLES.items():
         text = text.replace(colour, f"var(--{name})")
     wide = 72 * figure.get_figwidth()
-    size = f'style="min-width:{0.8 * wide:.0f}px;max-width:{1.6 * wide:.0f}px" role="img"'
+    size = f'style="min-width:{0.7 * wide:.0f}px;max-width:{1.6 * wide:.0f}px" role="img"'
     text = re.sub(r'^(<svg\b[^>]*?) width="[^"]*"', rf"\1 {size}", text)
     text = re.sub(r'^(<svg\b[^>]*?) height="[^"]*"', r"\1", text)
     return Markup(re.sub(r"\s*\n\s*", "\n", text))

@@ -63,15 +63,15 @@ def inside_sections(
         return []
     show = show_of(predictor.task.name)
     shown = samples[:: max(len(samples) // SHOWN, 1)][:SHOWN]
-    looked = [
-        (svg(show.map_figure(show.explain(predictor, source.image(sample), 2))), sample.id)
-        for sample in shown
-    ]
+    drawn = [show.map_figure(show.explain(predictor, source.image(each), 2)) for each in shown]
+    looked = [(svg(each), sample.id) for each, sample in zip(drawn, shown, strict=True)]
+    least = max(4 * each.get_figwidth() for each in drawn)  # rem: nearly their own size
     measured = samples[:: max(len(samples) // MEASURED, 1)][:MEASURED]
     views = [predictor.view(source.image(s), source.where(s)).values for s in measured]
-    drawn = model_figures(predictor, views)
-    learned = [(svg(figure), CAPTIONS[name]) for name, figure in drawn.items()]
+    learned = [
+        (svg(figure), CAPTIONS[name]) for name, figure in model_figures(predictor, views).items()
+    ]
     return [
-        Section(f"Inside: {show.question}", BRIGHT, figures=looked, column=True),
+        Section(f"Inside: {show.question}", BRIGHT, figures=looked, least=least),
         Section("Inside: what the model has learned", figures=learned),
     ]

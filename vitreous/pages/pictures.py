@@ -41,6 +41,11 @@ def as_picture(image: Tensor) -> Image:
     return Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
 
 
+def as_tensor(pixels: Pixels) -> Tensor:
+    """(h, w, 3) of 8 bits -> (3, h, w) in 0..1"""
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1) / 255
+
+
 def in_bands(image: Tensor) -> Iterator[tuple[slice, Pixels]]:
     """An image (c, h, w) as it is stored, some rows after the others, as it is looked at."""
     shown = image if image.shape[0] == 3 else image[:1]  # of two or many channels the first
@@ -74,20 +79,6 @@ def font(size: int) -> FreeTypeFont:
     from PIL import ImageFont
 
     return ImageFont.truetype(str(Path(get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), size)
-
-
-def captioned(picture: Image, words: str, size: int = 13) -> Image:
-    """The picture with a line of text below it."""
-    from PIL import Image, ImageDraw
-
-    letters = font(size)
-    tall = Image.new("RGB", (picture.width, picture.height + round(1.7 * size)), "white")
-    tall.paste(picture)
-    place = (picture.width / 2, picture.height + 0.85 * size)
-    ImageDraw.Draw(tall).text(
-        place, fitting(words, letters, picture.width), "#101010", letters, "mm"
-    )
-    return tall
 
 
 def fitting(words: str, letters: FreeTypeFont, room: float) -> str:

@@ -87,7 +87,9 @@ def _learning(evaluations: Evaluations, part: TaskReport, best: float) -> Sectio
         **{title: lines(keys) for title, keys in loss_terms(evaluations).items()},
     }
     figures = [(svg(charts.curves(name, each, best)), "") for name, each in drawn.items() if each]
-    return Section("Learning curves", "Dotted: the epoch that was kept.", figures=figures)
+    least = 16 if len(figures) == 4 else 19  # four side by side, not three and one
+    note = "Dotted: the epoch that was kept."
+    return Section("Learning curves", note, figures=figures, least=least)
 
 
 def loss_terms(evaluations: Evaluations, most: int = 3) -> dict[str, dict[str, str]]:

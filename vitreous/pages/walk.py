@@ -17,7 +17,7 @@ from vitreous.layers.tap import tap
 from vitreous.models.model import Places
 from vitreous.models.summary import spelled
 from vitreous.pages.content import Picture, Table
-from vitreous.pages.pictures import Pixels, as_picture, data_url, principal_colours, stretched
+from vitreous.pages.pictures import as_picture, data_url, principal_colours, stretched
 from vitreous.pages.template import render
 from vitreous.predict import Predictor
 
@@ -165,11 +165,6 @@ def _pictures(tensor: Tensor, name: str) -> list[Tensor]:
     if tensor.ndim == 2 and name not in ("pool", "pooled_norm", "head"):
         return [tensor]
     return [stretched(tensor.reshape(1, 1, -1))]
-
-
-def as_tensor(pixels: Pixels) -> Tensor:
-    """(h, w, 3) of 8 bits -> (3, h, w) in 0..1"""
-    return torch.from_numpy(pixels.copy()).permute(2, 0, 1) / 255
 
 
 def page(stops: Sequence[Stop], table: Table, title: str) -> str:

@@ -21,13 +21,13 @@ from vitreous.explain.query import Pixel, Query
 from vitreous.labels import LabelMap
 from vitreous.pages import maps, viewer, walk
 from vitreous.pages.content import Example, Section, Table, picture
-from vitreous.pages.pictures import as_picture, in_bands
+from vitreous.pages.maps import Panel
+from vitreous.pages.pictures import as_picture
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from PIL.Image import Image
 
 T = TypeVar("T")
 
@@ -114,22 +114,19 @@ class Show:
 
     # ---- training
 
-    batch_layout = (8, 240)
-    """Images in a row of the picture of the first batch, and the longest side of each."""
+    batch_columns = 8
+    """Images in a row of the figure of the first batch."""
 
     def targets(self, batch: Batch) -> Sequence[Any]:
         """A training target for each image of a batch."""
         return batch.targets
 
-    def draw_target(self, image: Tensor, target: Any, labels: LabelMap, side: int) -> Image:
-        """An augmented image (c, h, w) of 8 bits with its target; it will be shown `side` large."""
-        import numpy as np
-        from PIL import Image
-
-        return Image.fromarray(np.concatenate([pixels for _, pixels in in_bands(image)]))
+    def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
+        """An augmented image (c, h, w) in 0..1 with its target."""
+        return Panel(image, self.target_text(target, labels))
 
     def target_text(self, target: Any, labels: LabelMap) -> str:
-        """What stands below the picture of a target."""
+        """What stands above the picture of a target."""
         return ""
 
     # ---- evaluation
@@ -178,12 +175,10 @@ class Show:
 
     def map_figure(self, found: Any) -> Figure:
         """The one figure that says most: rollout and class maps beside the image."""
-        return maps.overlays(found.image, self.maps(found), found.pixels)
-
-    def maps(self, found: Any) -> dict[str, Tensor]:
-        return {"rollout": found.rollout} | {
-            f"for {name}": values for name, values in found.class_maps.items()
-        }
+        drawn = {"rollout": found.rollout}
+        drawn |= {f"for {name}": values for name, values in found.class_maps.items()}
+        panels = [Panel(found.image, name, each, found.pixels) for name, each in drawn.items()]
+        return maps.grid(maps.wrapped([Panel(found.image, "input"), *panels]))
 
     def explanation_figures(self, found: Any) -> dict[str, Figure]:
         """What `explain` draws for an image, by file name."""

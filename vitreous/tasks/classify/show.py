@@ -62,12 +62,12 @@ class ClassifyReport(TaskReport):
         diagram = charts.reliability_diagram(result["calibration"], result["calibration_error"])
         return [
             Section("Confusion matrix", figures=[(svg(matrix), "")], half=True),
-            Section("Reliability diagram (calibration)", figures=[(svg(diagram), "")], half=True),
             Section(
                 "Classes, the hardest first",
                 table=class_table(result["classes"], columns, "f1"),
                 half=True,
             ),
+            Section("Reliability diagram (calibration)", figures=[(svg(diagram), "")], half=True),
             Section(
                 "Most confident errors",
                 "The prediction with its confidence, and the ground truth.",

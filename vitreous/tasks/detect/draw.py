@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from vitreous.pages.colours import Colour, colours_of
+from vitreous.pages.colours import Colour, colours_of, ink_on
 from vitreous.pages.maps import Corners, Mark
 from vitreous.pages.pictures import DATA, JPEG_SIDE, fitting, font, in_bands, save, save_data
 from vitreous.results import DetectedObject, Detection
@@ -154,7 +154,7 @@ def _label(
     found = next(free, ways[0])
     drawing.rectangle((*found[:2], found[2] - 1, found[3] - 1), fill=mark.colour)
     middle = (found[0] + pad, (found[1] + found[3]) / 2)
-    drawing.text(middle, words, _ink_on(mark.colour), letters, anchor="lm")
+    drawing.text(middle, words, ink_on(mark.colour), letters, anchor="lm")
     return found
 
 
@@ -173,11 +173,6 @@ def _corners(
 
 def _meet(a: Corners, b: Corners) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _ink_on(colour: Colour) -> str:
-    red, green, blue = colour
-    return "#000000" if 77 * red + 150 * green + 29 * blue > 128 * 256 else "#ffffff"
 
 
 def write(result: Detection, image: Tensor, folder: Path, name: str) -> None:

@@ -19,21 +19,20 @@ from vitreous.models.model import Places
 from vitreous.pages import charts, maps, viewer
 from vitreous.pages.colours import colours_of
 from vitreous.pages.content import Table
-from vitreous.pages.maps import Mark
+from vitreous.pages.maps import Mark, Panel
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
 from vitreous.results import Detection
 from vitreous.tasks.detect import draw, walk
 from vitreous.tasks.detect.boxes import to_pixels
 from vitreous.tasks.detect.coco_results import writing
-from vitreous.tasks.detect.draw import boxed, enlargement, mark_of, moved
+from vitreous.tasks.detect.draw import mark_of, moved
 from vitreous.tasks.detect.explanation import DetectionExplanation, explain_objects
 from vitreous.tasks.detect.report import CURVES, DetectReport
 from vitreous.tasks.show import Show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from PIL.Image import Image
 
 RESULTS = "results"
 """The COCO file of results for all images is called so, with .json."""
@@ -44,7 +43,7 @@ class DetectShow(Show):
     has_threshold = True
     endings = draw.ENDINGS
     reserved = (RESULTS,)
-    batch_layout = (4, 480)  # names must leave room to see what they name
+    batch_columns = 4  # names must leave room to see what they name
     question = "where the queries look"
     takes_pixel = True
 
@@ -76,17 +75,15 @@ class DetectShow(Show):
 
             yield add
 
-    def draw_target(self, image: Tensor, target: Any, labels: LabelMap, side: int) -> Image:
+    def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
         """Normalised cxcywh boxes with their names."""
-        height, width = image.shape[1:]
         colours = colours_of(labels.external)
-        boxes, classes = to_pixels(target["boxes"], (height, width)), target["labels"]
+        boxes = to_pixels(target["boxes"], (image.shape[1], image.shape[2]))
         marks = [
             Mark(tuple(box), labels.names[label], colours[label])
-            for box, label in zip(boxes.tolist(), classes.tolist(), strict=True)
+            for box, label in zip(boxes.tolist(), target["labels"].tolist(), strict=True)
         ]
-        drawn = max(height, width) * enlargement(height, width)
-        return boxed(image, marks, letters=max(drawn / side, 1))  # it will be made smaller again
+        return Panel(image, marks=marks)
 
     def report(self, predictor: Predictor) -> DetectReport:
         return DetectReport(predictor)
@@ -111,24 +108,31 @@ class DetectShow(Show):
         return explain_objects(predictor, image, names, pixel=pixel, layers=layers)
 
     def map_figure(self, found: DetectionExplanation) -> Figure:
-        looks = [look.map for look in found.looks]
+        marks = marks_in(found)
         title = f"all scores below {found.result.threshold:g}" if found.below else "detections"
-        return maps.object_maps(found.image, marks_in(found), looks, found.pixels, title)
+        boxes = [mark._replace(words="") for mark in marks]
+        first = Panel(found.image, title if marks else "no detections", marks=boxes)
+        looks = [
+            looking(found, mark, look.map, mark.words)
+            for mark, look in zip(marks, found.looks, strict=True)
+        ]
+        return maps.grid(maps.wrapped([first, *looks]))
 
     def explanation_figures(self, found: DetectionExplanation) -> dict[str, Figure]:
         """Where queries look, in the last layer, by layer and by head; and what the places of the
         encoder attend to, seen from one pixel."""
-        image, marks, pixels = found.image, marks_in(found), found.pixels
-        layers = [look.layers for look in found.looks]
-        heads = [look.heads[-1] for look in found.looks]
         drawn = {
             "objects": self.map_figure(found),
-            "layers": maps.object_rows(image, marks, layers, pixels, "layer"),
-            "heads": maps.object_rows(image, marks, heads, pixels, "head"),
+            "layers": object_rows(found, "layer", [look.layers for look in found.looks]),
+            "heads": object_rows(found, "head", [look.heads[-1] for look in found.looks]),
         }
         if found.attention:
-            means = {f"layer {i + 1}": each.mean(dim=0) for i, each in enumerate(found.attention)}
-            drawn["pixel"] = maps.overlays(image, means, pixels, mark=found.at, marked=len(means))
+            panels = [
+                Panel(found.image, f"layer {i}", each.mean(dim=0), found.pixels, ring=found.at)
+                for i, each in enumerate(found.attention, 1)
+            ]
+            first = Panel(found.image, "input", ring=found.at)
+            drawn["pixel"] = maps.grid(maps.wrapped([first, *panels]))
         return drawn
 
     def answer(self, found: DetectionExplanation) -> str:
@@ -175,6 +179,29 @@ def marks_in(found: DetectionExplanation) -> list[Mark]:
     colours = dict(zip(result.names, colours_of(result.ids), strict=True))
     marks = [mark_of(look.found, colours) for look in found.looks]
     return moved(marks, result.size, found.image.shape[1:])
+
+
+def looking(found: DetectionExplanation, mark: Mark, values: Tensor, title: str) -> Panel:
+    """An object's map over the image in gray, so that all colour is the map's, and its box."""
+    image = found.image
+    gray = image.mean(dim=0, keepdim=True) if image.shape[0] == 3 else image
+    return Panel(gray, title, values, found.pixels, [mark._replace(words="")])
+
+
+def object_rows(found: DetectionExplanation, column: str, each: Sequence[Tensor]) -> Figure:
+    """A row for each object, a column for each of its maps (count, gh, gw), which `column` calls
+    them: layer, head."""
+    rows = [
+        [
+            Panel(found.image, marks=[mark._replace(words="")], beside=mark.words),
+            *(
+                looking(found, mark, values, "" if line else f"{column} {number}")
+                for number, values in enumerate(of_object, 1)
+            ),
+        ]
+        for line, (mark, of_object) in enumerate(zip(marks_in(found), each, strict=True))
+    ]
+    return maps.grid(rows or [[Panel(found.image, "no detections")]], 1.4)
 
 
 def image_ids(paths: Sequence[str]) -> dict[str, str]:

@@ -11,8 +11,8 @@ from vitreous.layers.tap import tap
 from vitreous.models.summary import spelled
 from vitreous.pages.colours import colours_of
 from vitreous.pages.content import Cell, Table, percent
-from vitreous.pages.pictures import principal_colours, stretched
-from vitreous.pages.walk import Stop, as_tensor, cut_up
+from vitreous.pages.pictures import as_tensor, principal_colours, stretched
+from vitreous.pages.walk import Stop, cut_up
 from vitreous.predict import Predictor, Prepared, View
 from vitreous.results import Detection
 from vitreous.tasks.detect.draw import boxed, marks_of, moved
@@ -72,7 +72,7 @@ def walk(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:
         elif kind in ("tokens", "encoder"):
             pictures = [principal_colours(values, places.grid), *pictures]
         elif kind == "class_head":
-            pictures = [0.85 * values.softmax(dim=-1)[None]]  # white would be lost on the page
+            pictures = [values.softmax(dim=-1)[None]]
         elif kind == "box_head":
             pictures = [_found(image, result)]
         text = WORDS["placed" if kind == "tokens" and model.config.placed else kind]
@@ -102,7 +102,7 @@ def objects_table(result: Detection) -> Table:
         (
             Cell(each.label, colours[each.label]),
             Cell(percent(each.score), bar=each.score),
-            *(Cell(f"{edge:.1f}") for edge in each.box),
+            *(Cell(f"{edge:.0f}") for edge in each.box),
             Cell(f"{each.query}"),
         )
         for each in found

@@ -12,7 +12,16 @@ from torch import Tensor
 
 from vitreous.labels import IGNORED, External
 from vitreous.pages.colours import Colour, colours_of
-from vitreous.pages.pictures import DATA, Pixels, font, in_bands, save, save_data
+from vitreous.pages.pictures import (
+    DATA,
+    Pixels,
+    as_picture,
+    as_tensor,
+    font,
+    in_bands,
+    save,
+    save_data,
+)
 from vitreous.results import Segmentation
 
 if TYPE_CHECKING:
@@ -89,6 +98,15 @@ def blended(pixels: Pixels, colours: Pixels) -> Pixels:
     bright = (pixels * np.array(_BRIGHTNESS, np.uint16)).sum(axis=2, keepdims=True, dtype=np.uint32)
     gray = DARKEST + (bright >> 8) * (255 - DARKEST) // 255
     return (gray * (256 - SHADE) + colours * np.uint32(SHADE) >> 8).astype(np.uint8)
+
+
+def overlaid(image: Tensor, mask: Tensor, ids: Sequence[External]) -> Tensor:
+    """(3, h, w) in 0..1: an image (c, h, w) in 0..1 under its mask, which may be without the
+    image's padding."""
+    pixels = np.array(as_picture(image).convert("RGB"))
+    inside = pixels[: mask.shape[0], : mask.shape[1]]
+    inside[:] = blended(inside, coloured(mask.numpy(), colours_of(tuple(ids))))
+    return as_tensor(pixels)
 
 
 class Entry(NamedTuple):

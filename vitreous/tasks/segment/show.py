@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -17,12 +16,13 @@ from vitreous.pages import charts, maps, viewer, walk
 from vitreous.pages.colours import Colour, colours_of
 from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent, picture
 from vitreous.pages.figure import svg
-from vitreous.pages.pictures import as_picture, in_bands
+from vitreous.pages.maps import Panel
+from vitreous.pages.pictures import as_picture, as_tensor
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
 from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
-from vitreous.tasks.segment.draw import blended, coloured
+from vitreous.tasks.segment.draw import coloured, overlaid
 from vitreous.tasks.segment.explanation import PixelExplanation, PixelQuery
 from vitreous.tasks.segment.task import confusion
 from vitreous.tasks.segment.truth import resized_mask
@@ -31,7 +31,6 @@ from vitreous.tasks.task import ratio
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from PIL.Image import Image
 
 WORST = 12
 """Images in the report."""
@@ -131,13 +130,8 @@ class SegmentShow(Show):
     def write(self, result: Segmentation, image: Tensor, folder: Path, name: str) -> None:
         draw.write(result, image, folder, name)
 
-    def draw_target(self, image: Tensor, target: Any, labels: LabelMap, side: int) -> Image:
-        from PIL import Image
-
-        pixels = np.concatenate([pixels for _, pixels in in_bands(image)])
-        return Image.fromarray(
-            blended(pixels, coloured(target.numpy(), colours_of(labels.external)))
-        )
+    def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
+        return Panel(overlaid(image, target, labels.external))
 
     def report(self, predictor: Predictor) -> SegmentReport:
         return SegmentReport(predictor)
@@ -151,16 +145,23 @@ class SegmentShow(Show):
     def query(self, predictor: Predictor, image: Any, pixel: Pixel | None) -> PixelQuery:
         return PixelQuery(predictor, *predictor.read(image), pixel)
 
-    def maps(self, found: PixelExplanation) -> dict[str, Tensor]:
-        maps = super().maps(found)
-        return {"rollout, from the marked pixel": maps.pop("rollout"), **maps}
-
     def map_figure(self, found: PixelExplanation) -> Figure:
-        """The prediction beside them."""
-        drawn = self.maps(found)
-        marked = len(drawn) if found.chosen else 1  # the others are for all pixels of their class
-        overlay = predicted_overlay(found)
-        return maps.overlays(found.image, drawn, found.pixels, overlay, found.at, marked)
+        """The prediction beside the maps."""
+        image, pixels, names = found.image, found.pixels, found.result.names
+        colours = colours_of(found.result.ids)
+        predicted = {names[i]: colours[i] for i in found.prediction.unique().tolist()}
+        overlay = overlaid(image, found.prediction, found.result.ids)
+        ring = found.at if found.chosen else None  # else maps are for all pixels of their class
+        drawn = [
+            Panel(image, "input", ring=found.at),
+            Panel(overlay, "prediction", legend=predicted),
+            Panel(image, "rollout from the pixel", found.rollout, pixels, ring=found.at),
+            *(
+                Panel(image, f"for {name}", values, pixels, ring=ring)
+                for name, values in found.class_maps.items()
+            ),
+        ]
+        return maps.grid(maps.wrapped(drawn))
 
     def explanation_figures(self, found: PixelExplanation) -> dict[str, Figure]:
         heads = maps.head_attention(found.image, found.attention, found.at)
@@ -182,7 +183,7 @@ class SegmentShow(Show):
         def drawn(scores: Tensor) -> Tensor:
             """(classes, h, w) -> (3, h, w) in 0..1: the colour of the best class of each place."""
             picture = coloured(scores.argmax(dim=0).numpy(), colours)
-            return walk.as_tensor(picture)
+            return as_tensor(picture)
 
         stops, output = walk.walk(predictor, view.values, {"decoder": drawn, "upsample": drawn})
         return stops, self.output_table(output[:, : view.inside[0], : view.inside[1]], predictor)
@@ -202,15 +203,6 @@ class SegmentShow(Show):
             if areas[i] > 0
         ]
         return Table(("class", "area>", "confidence>"), rows)
-
-
-def predicted_overlay(found: PixelExplanation) -> maps.Overlay:
-    """The predicted classes, over the part of the image that has them."""
-    names, colours = found.result.names, colours_of(found.result.ids)
-    height, width = found.prediction.shape
-    pixels = np.asarray(as_picture(found.image[:, :height, :width]).convert("RGB"))
-    drawn = blended(pixels, coloured(found.prediction.numpy(), colours))
-    return maps.Overlay(drawn, {names[i]: colours[i] for i in found.prediction.unique().tolist()})
 
 
 SHOW = SegmentShow()
