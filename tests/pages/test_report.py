@@ -88,7 +88,7 @@ def test_the_report_says_what_was_trained_on_what(run, tmp_path):
     parameters = sum(p.numel() for p in run.read_config().create().parameters())
     expected = {
         "data": str(album),
-        "images": "18 train, 2 val, 3 test",
+        "images": "10 train, 10 val, 3 test",
         "left out": "1 that cannot be used: 3/bad.png",
         "parameters": f"{parameters:,}",
         "image_size": "8 × 8",

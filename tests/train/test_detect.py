@@ -212,7 +212,7 @@ def test_what_was_learned_by_heart_is_measured_once(tmp_path, capsys):
     assert main(["train", *arguments("detect")[:-2], *few]) == 0
     said = capsys.readouterr().out
     assert "on train (2 images)" in said
-    assert "These images were learned from." in (tmp_path / "run" / "report.html").read_text()
+    assert "These images were trained on." in (tmp_path / "run" / "report.html").read_text()
     results = tmp_path / "said.json"
     assert main(["evaluate", str(tmp_path / "run"), f"--results={results}"]) == 0
     first = capsys.readouterr().out
