@@ -241,8 +241,6 @@ def predict_files(
             f"--threshold {threshold:g}: a model for the task {predictor.task.name} has no "
             "threshold: leave it out"
         )
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise ConfigError(f"--threshold {threshold:g}: expected a number from 0 to 1")
     with nullcontext() if out is None else writing(predictor, paths, Path(out)) as write:
         for result in predictor.stream(paths, batch, bad=bad):
             if threshold is not None:

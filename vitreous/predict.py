@@ -24,7 +24,7 @@ from vitreous.data.loader import EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
 from vitreous.engines.torch import TorchEngine
-from vitreous.errors import ConfigError, DataError, InputError, VitreousError
+from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import show_of, task_class
@@ -175,10 +175,8 @@ class Predictor:
 
     def prepare(self, image: Tensor, name: str = "image") -> Tensor:
         """What `read` gives as the model takes it: (channels, *image_size), normalised."""
-        try:
+        with naming(name):
             return self.preprocess(image)
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from None
 
     def view(self, image: Tensor, name: str = "image", at: tuple[int, int] | None = None) -> View:
         """What the model sees at once of what `read` gives.
@@ -193,10 +191,8 @@ class Predictor:
             values = self.prepare(image, name)
             region = self.preprocess.region(height, width)
             return View(values, region, (values.shape[1], values.shape[2]))
-        try:
+        with naming(name):
             fitted = self.preprocess.fit(image)
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from None
         y, x = (height // 2, width // 2) if at is None else at
         tall, wide = fitted.shape[1] / height, fitted.shape[2] / width
         top = _start((y + 0.5) * tall, window[0], fitted.shape[1])

@@ -76,18 +76,10 @@ class Run:
         return isinstance(values, dict) and "model_type" in values
 
     def write_config(self, config: RunConfig) -> None:
-        values = {
-            "model": config.model,
-            "family": config.family,
-            "config": config.config,
-            "task": config.task,
-            "labels": config.labels.to_dict(),
-            "preprocess": to_dict(config.preprocess),
-            "data": config.data,
-            "weights": config.weights,
-            "versions": config.versions,
-            **({"decoding": config.decoding} if config.decoding else {}),
-        }
+        plain = {"labels": config.labels.to_dict(), "preprocess": to_dict(config.preprocess)}
+        values = vars(config) | plain
+        if not config.decoding:
+            del values["decoding"]
         self.write_text("config.json", json.dumps(values, indent=2) + "\n")
 
     def write_decoding(self, decoding: dict[str, Any]) -> None:
@@ -103,11 +95,9 @@ class Run:
             )
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            labels = LabelMap.from_dict(values.pop("labels"))
-            preprocess = from_dict(Preprocess, values.pop("preprocess"), where=str(path))
-            read = from_dict(
-                RunConfig, {**values, "labels": labels, "preprocess": preprocess}, where=str(path)
-            )
+            values["labels"] = LabelMap.from_dict(values["labels"])
+            values["preprocess"] = from_dict(Preprocess, values["preprocess"], where=str(path))
+            read = from_dict(RunConfig, values, where=str(path))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} cannot be used: {error}") from error
         if read.family not in FAMILIES:

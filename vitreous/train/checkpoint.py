@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from vitreous.errors import CheckpointError
-from vitreous.weights.io.files import read_tensors, write_tensors
+from vitreous.weights.io.files import read_tensors, sync_folder, write_tensors
 
 STATE, PROGRESS, MANIFEST = "state.safetensors", "progress.json", "manifest.json"
 
@@ -54,11 +54,11 @@ def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:
         _write(temporary / PROGRESS, json.dumps(progress.__dict__))
         files = {name: _describe(temporary / name) for name in (STATE, PROGRESS)}
         _write(temporary / MANIFEST, json.dumps(files))
-        _sync(temporary)
+        sync_folder(temporary)
         if final.exists():  # of a run that was killed and came here again
             shutil.rmtree(final)
         os.replace(temporary, final)
-        _sync(folder)
+        sync_folder(folder)
     except OSError as error:
         raise CheckpointError(f"{final}: cannot be written: {error}") from error
     finally:
@@ -102,10 +102,8 @@ def prune(folder: Path, keep: int, best_step: int) -> None:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
+        digest = hashlib.file_digest(file, "sha256")
     return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
 
 
@@ -114,11 +112,3 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

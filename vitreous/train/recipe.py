@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import sysconfig
 import typing
 from dataclasses import dataclass, fields, replace
@@ -224,31 +225,25 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
                 object.__setattr__(self, name, choice(name, value, known))
         if self.distill is not None and self.teacher is None:
             raise ConfigError(f"distill = {self.distill!r} needs a teacher: give --teacher RUN")
-        if self.smoothing is not None:
-            fraction(self, "smoothing")
-        fraction(self, "ema")
+        fraction(self, "ema", *(["smoothing"] if self.smoothing is not None else []))
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"betas = {self.betas}: expected two numbers from 0 to below 1")
-        for name in ("epochs", "batch", "accumulate", "keep"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} = {value}: expected at least 1")
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise ConfigError(f"lr = {self.lr}: expected a number above 0")
-        if self.workers is not None and self.workers < 0:
-            raise ConfigError(f"workers = {self.workers}: expected 0 or more")
-        for name in ("warmup", "final_lr", "layer_decay"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 to 1")
-        for name in NOT_NEGATIVE:
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
+        for names, (least, most, expected) in RANGES.items():
+            for name in names.split():
+                value = getattr(self, name)
+                if value is not None and not least <= value <= most:
+                    raise ConfigError(f"{name} = {value}: expected {expected}")
 
 
-NOT_NEGATIVE = (
-    *("weight_decay", "clip", "patience", "save_every", "skip_nonfinite", "log_every"),
-    *("dice", "overfit"),
-)
+RANGES = {
+    "epochs batch accumulate keep": (1, sys.maxsize, "at least 1"),
+    "warmup final_lr layer_decay": (0, 1, "0 to 1"),
+    "workers patience save_every skip_nonfinite log_every": (0, sys.maxsize, "0 or more"),
+    "overfit weight_decay clip dice": (0, sys.maxsize, "0 or more"),
+}
+"""The smallest and the largest value of fields that are numbers."""
 
 
 def _choices(hint: Any) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def write_tensors(
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except WeightFileError as error:
         raise CheckpointError(f"{path}: {error}") from error
     except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
@@ -111,7 +111,7 @@ def write_tensors(
             temporary.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the rename survive a power cut; Windows does not need this."""
     if os.name != "posix":
         return
