@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.config import pair
-from vitreous.data.decode.images import from_any, without_alpha
+from vitreous.data.decode.channels import without_alpha
+from vitreous.data.decode.images import from_any
 from vitreous.data.loader import EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source

@@ -10,7 +10,8 @@ import tifffile
 import torch
 from PIL import Image, ImageOps
 
-from vitreous.data.decode.images import as_channels, from_any, read_image, unread_pages
+from vitreous.data.decode.channels import as_channels
+from vitreous.data.decode.images import from_any, read_image, unread_pages
 from vitreous.errors import DataError
 
 RANDOM = np.random.default_rng(0)

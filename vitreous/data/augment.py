@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.config import choice, fraction, pair
-from vitreous.data.decode.images import as_channels
+from vitreous.data.decode.channels import as_channels
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.truth import Truth
 from vitreous.errors import ConfigError, DataError

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.config import Size, choice, pair, positive
+from vitreous.data.decode.channels import as_channels
 from vitreous.errors import ConfigError
 
 FULL_SCALE = {torch.uint8: 255.0, torch.uint16: 65535.0}
@@ -80,7 +81,6 @@ class Preprocess:
 
     def fit(self, image: Tensor) -> Tensor:
         """Channels and size as the model wants them; the values as they are."""
-        from vitreous.data.decode.images import as_channels
 
         image = as_channels(image, self.channels)
         height, width = pair("image_size", self.image_size)
@@ -147,7 +147,6 @@ class Preprocess:
         """Normalised batches (b, c, h, w) of this preprocessing into those of another one."""
         if other == self:
             return lambda images: images
-        from vitreous.data.decode.images import as_channels
 
         size = pair("image_size", other.image_size)
         mode = other.interpolation

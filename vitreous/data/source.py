@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vitreous.errors import naming
@@ -23,7 +24,8 @@ class Sample:
     id: str
     """Stable and unique within the source: a path relative to its root, or a number."""
     target: Any
-    """The class, from 0, where an image has one; else whatever `truth` is found by."""
+    """The class, from 0, where an image has one; all of them, where it has several; else whatever
+    `truth` is found by."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,12 @@ class Problem:
     file: str
     what: str
     fatal: bool = True
+
+
+def multi_hot(classes: Iterable[int], count: int) -> Tensor:
+    """(count,): 1 for each of the classes, 0 for the others."""
+    chosen = set(classes)
+    return torch.tensor([float(number in chosen) for number in range(count)])
 
 
 @dataclass
@@ -64,6 +72,8 @@ class Source:
         the image, the class of each pixel or IGNORED. boxes: a dict with boxes (n, 4), left, top,
         right, bottom in pixels, labels (n,) and crowd (n,).
         """
+        if self.truth_kind == "labels":
+            return multi_hot(sample.target, len(self.labels))
         return sample.target
 
     def where(self, sample: Sample) -> str:

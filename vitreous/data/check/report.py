@@ -12,7 +12,7 @@ import numpy as np
 
 from vitreous.data.check.inspect import Inspected, inspect_all
 from vitreous.data.check.truth_check import TruthCheck, TruthReport
-from vitreous.data.decode.images import can_be, other_channels
+from vitreous.data.decode.channels import can_be, other_channels
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.formats.files import FileSource
 from vitreous.data.source import Problem, Source

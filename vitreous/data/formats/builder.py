@@ -7,9 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
-
 from vitreous.data.decode.images import EXTENSIONS, shown
 from vitreous.data.formats.files import FileSource, Scan
 from vitreous.data.formats.names import Names
@@ -124,9 +121,3 @@ class SourceBuilder:
         if self.truth_kind == "class":
             return (sample.target,)
         return sample.target if self.truth_kind == "labels" else ()
-
-
-def multi_hot(classes: Iterable[int], count: int) -> Tensor:
-    """(count,): 1 for each of the classes, 0 for the others."""
-    chosen = set(classes)
-    return torch.tensor([float(number in chosen) for number in range(count)])

@@ -17,9 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from torch import Tensor
-
-from vitreous.data.formats.builder import SourceBuilder, multi_hot
+from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import SPLIT_FOLDERS, FileSource, read_text
 from vitreous.data.formats.names import spelling_problems, with_names
 from vitreous.data.source import Problem, Sample
@@ -29,14 +27,6 @@ from vitreous.labels import LabelMap
 _COLUMNS = ("path", "split", "label", "labels", "tags")
 _FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _SHOWN = 8  # labels in a note
-
-
-@dataclass
-class LabelSetSource(FileSource):
-    """A sample's target is the tuple of the image's classes, from 0."""
-
-    def truth(self, sample: Sample) -> Tensor:
-        return multi_hot(sample.target, len(self.labels))
 
 
 @dataclass(slots=True)
@@ -66,8 +56,7 @@ def read(builder: SourceBuilder) -> FileSource:
         sample = Sample(row.path, target[0] if single else target)
         builder.splits.setdefault(row.split, []).append(sample)
         builder.lines[row.path] = row.line
-    labels = with_names(labels, builder.names)
-    return builder.build(FileSource if single else LabelSetSource, labels)
+    return builder.build(FileSource, with_names(labels, builder.names))
 
 
 def _label_map(names: set[str]) -> LabelMap:

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.data.formats.builder import SourceBuilder, multi_hot
+from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.names import with_names
 from vitreous.data.formats.scenes import SHAPES, draw_scene
-from vitreous.data.source import SPLITS, Sample, Source
+from vitreous.data.source import SPLITS, Sample, Source, multi_hot
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
 
