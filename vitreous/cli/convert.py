@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import ConfigOptions
+from vitreous.cli.options import ConfigOptions, options_besides
 from vitreous.config import size_of, to_dict
 from vitreous.train.recipe import Flag, Repeated, option
 
@@ -49,18 +49,9 @@ class ConvertArguments:
 def run(arguments: ConvertArguments) -> None:
     grid = arguments.source_grid
     done = api.convert(
-        arguments.source,
-        arguments.target,
-        from_format=arguments.from_format,
-        to_format=arguments.to_format,
-        model=arguments.model,
+        **options_besides(arguments, "options", "source_grid", "json"),
         changes=arguments.options.changes(),
-        reinit=arguments.reinit,
-        drop=arguments.drop,
-        resample=arguments.resample,
         source_grid=size_of("source_grid", grid) if grid else None,
-        adapt_channels=arguments.adapt_channels,
-        inside=arguments.inside,
     )
     if arguments.json:
         result = {**asdict(done), "config": to_dict(done.config), "written": str(done.written)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from vitreous import api
+from vitreous.cli.options import options_besides
 from vitreous.cli.text_table import TextTable, thousands
 from vitreous.errors import DataError
 from vitreous.tasks import TASKS
@@ -48,17 +49,8 @@ class DataArguments:
 
 
 def run(arguments: DataArguments) -> None:
-    options = {} if arguments.queries is None else {"queries": arguments.queries}
-    report = api.check_data(
-        arguments.path,
-        task=arguments.task,
-        names=arguments.names,
-        download=arguments.download,
-        seed=arguments.seed,
-        val_fraction=arguments.val_fraction,
-        max_pixels=arguments.max_pixels,
-        **options,
-    )
+    unused = () if arguments.queries is not None else ("queries",)
+    report = api.check_data(**options_besides(arguments, "action", "json", *unused))
     if arguments.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from vitreous import api
+from vitreous.cli.options import options_besides
 from vitreous.cli.text_table import TextTable
 from vitreous.train.recipe import Flag, option
 
@@ -35,23 +36,16 @@ class EvaluateArguments:
     """Folder for figures: scores per class, confusion matrix, calibration, precision-recall."""
     results: Annotated[Path | None, option("FILE.json", "none")] = None
     """Write all detected boxes to a COCO results file, with the data's image and category ids."""
-    from_: Annotated[Path | None, option("FILE.json", "the model's boxes", name="from")] = None
+    from_results: Annotated[Path | None, option("FILE.json", "the model's boxes", name="from")] = (
+        None
+    )
     """Evaluate the boxes of a COCO results file, written by any program."""
     json: Flag = False
     """Print one JSON object with metric names as keys."""
 
 
 def run(arguments: EvaluateArguments) -> None:
-    result = api.evaluate(
-        arguments.run,
-        arguments.data,
-        arguments.split,
-        batch=arguments.batch,
-        workers=arguments.workers,
-        figures=arguments.figures,
-        results=arguments.results,
-        from_results=arguments.from_,
-    )
+    result = api.evaluate(**options_besides(arguments, "json"))
     if arguments.json:
         print(json.dumps(result))
         return

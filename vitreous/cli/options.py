@@ -9,6 +9,11 @@ from vitreous.config import config_fields, size_of
 from vitreous.train.recipe import Repeated, option
 
 
+def options_besides(arguments: Any, *names: str) -> dict[str, Any]:
+    """Arguments that a function of `vitreous.api` takes under the same names."""
+    return {name: value for name, value in vars(arguments).items() if name not in names}
+
+
 @dataclass(frozen=True)
 class ConfigOptions:
     """Changes to a model's config."""
