@@ -21,11 +21,11 @@ class Wanted(NamedTuple):
 
 
 def class_maps(model: Model, image: Tensor, wanted: Iterable[Wanted]) -> Tensor:
-    """(wanted, gh, gw): what speaks for each of the numbers. image (1, c, h, w).
+    """(wanted, gh, gw): the evidence for each of the numbers. image (1, c, h, w).
 
     Per layer the attention times its gradient for the number, negative parts left out, mean of
     heads; relevance flows from the tokens that are read back through all layers, beside the
-    residual connection. Each map sums to one, or is zero where nothing speaks for the number.
+    residual connection. Each map sums to one, or is zero where there is no evidence for the number.
     """
     layers: list[Layer] = []
     with torch.inference_mode(False), torch.enable_grad():

@@ -55,7 +55,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class MapExplanation(Explanation):
-    """What the encoder attends to, and which patches speak for a class."""
+    """What the encoder attends to, and which patches are evidence for a class."""
 
     attention: list[Tensor]
     """For each layer (heads, gh, gw): what the tokens that the query is about attend to. Swin's
@@ -63,7 +63,7 @@ class MapExplanation(Explanation):
     rollout: Tensor
     """(gh, gw), attention rollout over all layers, back from the same tokens; sums to one."""
     class_maps: dict[str, Tensor] = field(default_factory=dict)
-    """By class name (gh, gw), what speaks for the class; sums to one."""
+    """By class name (gh, gw), the evidence for the class; sums to one."""
     layers: list[Layer] = field(default_factory=list)
     """All attention, where it was asked for."""
     prefix: tuple[str, ...] = ()

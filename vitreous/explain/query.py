@@ -37,7 +37,7 @@ class Query:
         self.view = predictor.view(image, name)
         self.read = head_reader(predictor.model)
 
-    def likeliest(self, output: Tensor, count: int) -> list[int]:
+    def most_likely(self, output: Tensor, count: int) -> list[int]:
         """At most so many classes to make maps for; output: the model's, of one image."""
         return output[0].argsort(descending=True, stable=True)[:count].tolist()
 
@@ -74,7 +74,7 @@ def explain(query: Query, classes: Sequence[str] | int, *, layers: bool) -> MapE
         output = look(model, batch, see)
         flow = rollout.map(query.read, own=query.own)[0].cpu()
     if isinstance(classes, int):
-        numbers = query.likeliest(output, classes)
+        numbers = query.most_likely(output, classes)
     else:
         numbers = [labels.index(label) for label in classes]
     wanted = [query.wanted(output, number) for number in numbers]
@@ -110,7 +110,7 @@ def check(predictor: Predictor, classes: Sequence[str] | int) -> None:
     listed = isinstance(classes, Sequence) and not isinstance(classes, str)
     if isinstance(classes, int) or not listed or not all(isinstance(c, str) for c in classes):
         raise ConfigError(
-            f"classes = {classes!r}: expected a list of names, or how many of the likeliest"
+            f"classes = {classes!r}: expected a list of names, or how many of the most likely"
         )
     for name in classes:
         if name not in predictor.labels:

@@ -38,7 +38,7 @@ class Rollout:
         tokens of the last layer that `read` gives.
 
         Without `own`, what they kept of themselves through all layers is left out: of a single
-        patch that is the most, and says nothing. A class token's is not on the map anyway.
+        patch that is the most, and has no meaning. A class token's is not on the map anyway.
         """
         last, first = self.steps[-1], self.steps[0]
         windows = last.places.windows

@@ -22,7 +22,7 @@ class Heads(nn.Module):
     """softmax(q kᵀ · scale + bias) v for each head, then a projection back to `dim`.
 
     `head_dim` need not be `dim / heads`; `scale` is head_dim^-0.5 unless given (`qk_scale`). The
-    rows of `qkv` make queries, keys and values, in this order; the subclasses say from what.
+    rows of `qkv` make queries, keys and values, in this order; the subclasses choose from what.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ class Features(NamedTuple):
 
     tokens: (b, p + n, d) each, the `prefix` class, distillation and register tokens first.
     maps:   (b, d, gh, gw) each, the patch tokens back in their places.
-    output: what `model(images)` gives: one tensor, or the named tuple that the model says.
+    output: what `model(images)` gives: one tensor, or the named tuple of the model.
     """
 
     tokens: list[Tensor]

@@ -5,7 +5,7 @@
 
 calls `see(name, tensor)` for the output of each of these modules, and for what a module shows
 besides its output (`show`; attention shows its weights). Who looks is a context variable: other
-threads may compute with the same modules meanwhile, and to them nobody looks.
+threads may compute with the same modules meanwhile, and they are not tapped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ See = Callable[[str, Tensor], None]
 
 
 class _Tap:
-    """One `with tap(…)`: what its modules are called, and who is told."""
+    """One `with tap(…)`: the names of its modules, and the function to call."""
 
     def __init__(self, modules: Mapping[str, nn.Module], see: See) -> None:
         self.names = {module: name for name, module in modules.items()}
@@ -74,6 +74,6 @@ def show(module: nn.Module, name: str, tensor: Tensor) -> Tensor:
 
 
 def _as_map(module: nn.Module, output: Tensor) -> Tensor:
-    """Channels first: norms have them last, and so do modules that say `channels_last`."""
+    """Channels first: norms have them last, and so do modules with `channels_last`."""
     last = getattr(module, "channels_last", isinstance(module, nn.LayerNorm))
     return output.movedim(-1, 1) if last and output.ndim == 4 else output

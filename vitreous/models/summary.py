@@ -31,7 +31,7 @@ class SummaryRow:
 def summarise(model: Model) -> list[SummaryRow]:
     """Every stage of `model` for one image. On the meta device it costs no memory and little time.
 
-    The sums over all stages are the model's parameters and what torch's counter says of a forward.
+    The sums over all stages are the model's parameters and what torch counts in a forward.
     """
     config = model.config
     device = next(model.parameters()).device

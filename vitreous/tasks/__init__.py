@@ -1,4 +1,4 @@
-"""The table of tasks. Nobody but the packages below knows a task's name.
+"""The table of tasks. Only the packages below know a task's name.
 
 A task is a vertical slice, one package: `task.py` (ground truth, loss, decoding, metrics, defaults)
 stands low in the import order, `show.py` (printing, drawing, report, explanation) stands high; both

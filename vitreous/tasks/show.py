@@ -174,7 +174,7 @@ class Show:
         return query.explain(self.query(predictor, image, pixel), classes, layers=layers)
 
     def map_figure(self, found: Any) -> Figure:
-        """The one figure that says most: rollout and class maps beside the image."""
+        """The most telling figure: rollout and class maps beside the image."""
         drawn = {"rollout": found.rollout}
         drawn |= {f"for {name}": values for name, values in found.class_maps.items()}
         panels = [Panel(found.image, name, each, found.pixels) for name, each in drawn.items()]

@@ -121,7 +121,7 @@ class Task:
     """The random crops that suit its ground truth."""
     resizes: ClassVar[tuple[str, ...]] = ("shorter", "square")
     dense: ClassVar[bool] = False
-    """Whether it speaks of places in the image, so that nothing may be cropped away."""
+    """Whether it predicts positions in the image, so that nothing may be cropped away."""
     windows: ClassVar[bool] = False
     """Whether the model goes over large images in windows of its own size."""
     least_classes: ClassVar[int] = 2

@@ -1,4 +1,4 @@
-"""What the data check says of classes: how many images each has."""
+"""The data check of classes: how many images each has."""
 
 from __future__ import annotations
 

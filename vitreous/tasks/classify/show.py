@@ -37,9 +37,9 @@ class ClassifyReport(TaskReport):
         """output (b, classes), targets (b,)"""
         confidence, predicted = output.float().softmax(dim=1).max(dim=1)
         for i in (predicted != targets).nonzero().flatten().tolist():
-            sure = confidence[i].item()
-            if self.errors.wants(-sure):
-                self.errors.add(-sure, self._error(batch, i, predicted[i], targets[i], sure))
+            score = confidence[i].item()
+            if self.errors.wants(-score):
+                self.errors.add(-score, self._error(batch, i, predicted[i], targets[i], score))
 
     def _error(
         self, batch: Batch, i: int, predicted: Tensor, target: Tensor, confidence: float

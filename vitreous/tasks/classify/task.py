@@ -162,7 +162,7 @@ def class_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
 
 
 class ClassifyMetrics(Metrics):
-    """A confusion matrix, a calibration histogram and a few sums say everything."""
+    """All metrics come from a confusion matrix, a calibration histogram and a few sums."""
 
     def __init__(self, labels: LabelMap) -> None:
         n = len(labels)

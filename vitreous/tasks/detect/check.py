@@ -1,4 +1,4 @@
-"""What the data check says of boxes: how many objects there are, how large, and what is odd."""
+"""The data check of boxes: how many objects there are, how large, and what is odd."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def _other_sizes(good: Sequence[Inspected], names: Sequence[str]) -> Found:
 def _not_everywhere(good: Sequence[Inspected], names: Sequence[str]) -> dict[str, Found]:
     """Classes that nearly all images have: those without are perhaps not labelled completely.
 
-    Images without any objects are not asked: that is said on purpose.
+    Images without any objects are left out: they are empty on purpose.
     """
     found: dict[str, Found] = {}
     labelled = [one for one in good if len(one.truth.labels)]

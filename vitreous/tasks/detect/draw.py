@@ -34,7 +34,7 @@ SMALLEST = 11
 
 
 def marks_of(result: Detection) -> list[Mark]:
-    """What was found, the surest first."""
+    """The detected objects, the most confident first."""
     colours = dict(zip(result.names, colours_of(result.ids), strict=True))
     return [mark_of(found, colours) for found in result.objects]
 

@@ -23,7 +23,7 @@ from vitreous.results import DetectedObject, Detection
 MOST = 10
 """Objects of an image that are explained."""
 SUREST = 3
-"""And where nothing is found, of how many boxes it is shown nevertheless."""
+"""Boxes that are explained where none is above the threshold."""
 MANY = 1 << 25
 """Numbers of one layer above which only the mean of its heads is kept."""
 
@@ -43,7 +43,7 @@ class Look:
 
     @property
     def map(self) -> Tensor:
-        """(gh, gw), of the last layer, behind which box and class are read."""
+        """(gh, gw), of the last layer, from which box and class are predicted."""
         return self.layers[-1]
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,12 +61,12 @@ class DetectionExplanation(Explanation):
 
     result: Detection
     looks: list[Look]
-    """Of the surest objects."""
+    """Of the most confident objects."""
     below: bool
-    """None is as sure as the threshold asks: `looks` are those that come next."""
+    """Whether no object is above the threshold: `looks` are then the best below it."""
     pixel: Pixel
-    """In the image as given: the one that was asked about, or in the middle of the surest object;
-    or, where there is none, of the image."""
+    """In the image as given: the one in the request, else the centre of the most confident object,
+    or of the image if there is none."""
     at: Pixel
     """The same in what the model sees."""
     chosen: bool
@@ -105,7 +105,7 @@ def explain_objects(
     (result,) = predictor.answer([Prepared(view.values, name, size)])
     found, below = chosen(result, names)
     whole = (0.0, 0.0, float(size[1]), float(size[0]))
-    where = pixel or _middle(found[0].box if found else whole, size)
+    where = pixel or _centre(found[0].box if found else whole, size)
     at = view.place(*where)
     pixels = torch.zeros(view.values.shape[1:])
     pixels[at] = 1
@@ -152,9 +152,9 @@ def explain_objects(
 
 
 def chosen(result: Detection, names: Sequence[str] | None) -> tuple[list[DetectedObject], bool]:
-    """The objects to explain, the surest first; and whether they are all below the threshold.
+    """The objects to explain, the most confident first, and whether all are below the threshold.
 
-    There are none where no query holds one of the names for the likeliest class.
+    There are none if no query predicts one of the names.
     """
     found, others = (
         [each for each in rows if names is None or each.label in names]
@@ -163,7 +163,7 @@ def chosen(result: Detection, names: Sequence[str] | None) -> tuple[list[Detecte
     return (found[:MOST], False) if found else (others[:SUREST], True)
 
 
-def _middle(box: tuple[float, float, float, float], size: tuple[int, int]) -> Pixel:
+def _centre(box: tuple[float, float, float, float], size: tuple[int, int]) -> Pixel:
     """Of a box, or of the part of it that is in an image of this size."""
     height, width = size
     left, right = (min(max(edge, 0), width) for edge in (box[0], box[2]))

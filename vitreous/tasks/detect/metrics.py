@@ -30,7 +30,7 @@ NUMBERS = (
 
 
 class BoxPrediction(NamedTuple):
-    """Of one image: every query with its likeliest class, the most confident first."""
+    """Of one image: every query with its most likely class, the most confident first."""
 
     boxes: Tensor
     """(queries, 4): left, top, right, bottom in pixels of the image as it is stored"""
@@ -49,7 +49,7 @@ COLUMNS = ("kind", "image", "class", "score", "left", "top", "width", "height", 
 
 
 class DetectMetrics(Metrics):
-    """COCO's average precision and recall, of every query: no threshold has a say in them.
+    """COCO's average precision and recall, of every query, whatever its score.
 
     They need all objects and answers at once. Both are kept as rows of one table: what an image
     has, what a model has found in it, and the image itself, which may have neither.

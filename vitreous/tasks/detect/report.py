@@ -41,14 +41,14 @@ CURVES = "IoU 0.5; in brackets: AP50"
 
 
 class Judged(NamedTuple):
-    """Which objects of an image are found, and which of the boxes that are said are right."""
+    """Which objects of an image are found, and which of the predicted boxes are right."""
 
     found: Tensor
     """(objects,)"""
     right: Tensor
     """(boxes,)"""
     counted: Tensor
-    """(boxes,): not those that lie in a crowd, of which nobody knows"""
+    """(boxes,): not those inside a crowd, which may be right or wrong"""
     objects: int
     """Without crowds."""
 
@@ -62,17 +62,17 @@ class Judged(NamedTuple):
 
     @property
     def f1(self) -> float | None:
-        """From 0, nothing is right, to 1, all is; None where there is nothing and nothing said."""
+        """From 0 to 1; None if there are no objects and no predictions."""
         right = int(self.right.sum())
         all_ = 2 * right + self.missed + self.false
         return 2 * right / all_ if all_ else None
 
 
 def judge(boxes: Tensor, labels: Tensor, truth: Tensor, classes: Tensor, crowd: Tensor) -> Judged:
-    """boxes (n, 4) with classes `labels` (n,), the surest first, against truth (m, 4) with
+    """boxes (n, 4) with classes `labels` (n,), the most confident first, against truth (m, 4) with
     `classes` (m,), of which `crowd` (m,) are; left, top, right, bottom.
 
-    Each object is found by the surest box of its class that covers it, and by no other.
+    Each object is found by the most confident box of its class that covers it, and by no other.
     """
     alike = labels[:, None] == classes
     covers = iou(boxes[:, None], truth).masked_fill(~alike | crowd, 0.0)
@@ -105,9 +105,9 @@ class DetectReport(TaskReport):
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output `BoxPrediction`s in pixels, targets with normalised cxcywh boxes."""
         for i, (answer, target) in enumerate(zip(output, targets, strict=True)):
-            sure = answer.scores >= self.threshold
+            kept = answer.scores >= self.threshold
             kept = answer._replace(
-                boxes=answer.boxes[sure], labels=answer.labels[sure], scores=answer.scores[sure]
+                boxes=answer.boxes[kept], labels=answer.labels[kept], scores=answer.scores[kept]
             )
             boxes = to_pixels(target["boxes"], answer.size)
             crowd = target.get("crowd", torch.zeros(len(boxes))).bool()

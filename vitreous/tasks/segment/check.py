@@ -1,4 +1,4 @@
-"""What the data check says of masks: how much there is of each class, and what is odd about it."""
+"""The data check of masks: how much there is of each class, and what is odd about it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class MaskReport(TruthReport):
 
 
 class MaskCheck(TruthCheck):
-    """Classes that are rare or nowhere, masks that say little, images that look alike."""
+    """Classes that are rare or nowhere, masks with little information, images that look alike."""
 
     thumbnails = True
 
@@ -152,7 +152,7 @@ def _shares(name: str, report: MaskReport, used: dict[str, int]) -> Iterable[Pro
 def _of_split(
     name: str, split: str, seen: Sequence[Inspected], names: Sequence[str]
 ) -> Iterable[Problem]:
-    """Masks that say little."""
+    """Masks with little information."""
     empty, much, single = [], [], []
     for id, mask in ((one.sample.id, one.truth) for one in seen):
         if mask.ignored == mask.total:

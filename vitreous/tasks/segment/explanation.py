@@ -58,7 +58,7 @@ class PixelQuery(Query):
         self.pixels[self.at] = 1
         self.read = pixel_reader(self.pixels)
 
-    def likeliest(self, output: Tensor, count: int) -> list[int]:
+    def most_likely(self, output: Tensor, count: int) -> list[int]:
         if self.chosen:
             scores = output[0, :, self.at[0], self.at[1]]
             return scores.argsort(descending=True, stable=True)[:count].tolist()

@@ -170,8 +170,8 @@ class SegmentShow(Show):
     def answer(self, found: PixelExplanation) -> str:
         y, x = found.pixel
         result = found.result
-        name, sure = result.names[result.mask[y, x]], float(result.confidence[y, x])
-        return f"The pixel in row {y}, column {x} is {name}, {percent(sure)} confidence"
+        name, score = result.names[result.mask[y, x]], float(result.confidence[y, x])
+        return f"The pixel in row {y}, column {x} is {name}, {percent(score)} confidence"
 
     def viewer_data(self, found: PixelExplanation, positions: Tensor | None) -> dict[str, Any]:
         chosen = viewer.shares(found.at, found.image)

@@ -195,7 +195,7 @@ def pixel_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
 
 
 class SegmentMetrics(Metrics):
-    """A confusion matrix of pixels says everything; ignored pixels are in none of its cells."""
+    """All metrics come from a confusion matrix of pixels, without ignored pixels."""
 
     def __init__(self, labels: LabelMap) -> None:
         n = len(labels)
@@ -219,7 +219,7 @@ class SegmentMetrics(Metrics):
         table = counts[:-1].reshape(n, n)
         true, truth, predicted = table.diagonal(), table.sum(dim=1), table.sum(dim=0)
         iou, recall = ratio(true, truth + predicted - true), ratio(true, truth)
-        somewhere = truth + predicted > 0  # a class that is nowhere says nothing
+        somewhere = truth + predicted > 0  # a class without pixels has no IoU
         return {
             "miou": iou[somewhere].mean().item() if somewhere.any() else 0.0,
             "pixel_accuracy": ratio(true.sum(), truth.sum()).item(),

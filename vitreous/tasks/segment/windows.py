@@ -47,9 +47,9 @@ def sums(length: int, window: int, weights: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def bands(run: Run, image: Tensor, window: Grid, batch: int = 8) -> Iterator[Tensor]:
-    """What `run` says of an image (c, h, w), in bands of rows from the top: (k, rows, w) each.
+    """The output of `run` for an image (c, h, w), in bands of rows from the top: (k, rows, w) each.
 
-    An image that fits the window is run as it is, filled with zeros at the bottom and right; where
+    An image that fits the window is run as it is, padded with zeros at the bottom and right; where
     windows overlap, their mean counts, by `ramp`.
     """
     (height, width), (wh, ww) = image.shape[1:], window

@@ -1,4 +1,4 @@
-"""What the data check says of label sets: how many images each label has, and each image labels."""
+"""The data check of label sets: how many images each label has, and each image labels."""
 
 from __future__ import annotations
 
