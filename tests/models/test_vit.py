@@ -15,6 +15,7 @@ import vitreous
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.block import DropPath
 from vitreous.layers.head import DistilledOutput
+from vitreous.layers.position import Position
 from vitreous.layers.tap import tap
 from vitreous.models.vit import POSITIONS
 
@@ -168,6 +169,90 @@ def test_models_that_read_all_tokens_take_no_shortcut():
         with tap(model.steps(), seen.__setitem__):
             model(images())
         assert seen["blocks.2"].shape == (2, 12 + model.config.prefix, 32)
+
+
+# Between the steps
+
+
+class Turned(Position):
+    """Like rotary positions: pairs of channels of queries and keys turn with the patch's place."""
+
+    def __init__(self, shift=0):
+        super().__init__()
+        self.shift, self.calls = shift, 0
+
+    def rotation(self, prefix, grid):
+        places = torch.arange(grid[0] * grid[1]) + self.shift + 1.0
+        angles = torch.cat((torch.zeros(prefix), places))[:, None]  # the prefix has no place
+
+        def rotate(x):
+            self.calls += 1
+            first, second = x.chunk(2, dim=-1)
+            cos, sin = angles.cos(), angles.sin()
+            return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
+
+        return rotate
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("fields", [{}, BOTH, {"registers": 2}, GAP], ids=str)
+def test_a_position_on_queries_and_keys_reaches_every_block(fields):
+    model, seen = vit(position="none", **fields), {}
+    plain = model(images())
+    model.position = Turned()
+    turned = model(images())
+    # Keys turn in every block; queries too, but not the leading tokens of the shortcut.
+    assert model.position.calls == (6 if fields == GAP else 5)
+    assert relative_error(turned, plain) > 1e-3
+    assert relative_error(turned, model.features(images(), blocks=[-1]).output) < 1e-6
+    with tap(dict(model.named_modules()), seen.__setitem__):
+        model.features(images())
+    p, x = model.prefix_length, model.embed(images())[0]
+    for i, block in enumerate(model.blocks):
+        key, made = seen[f"blocks.{i}.attention.k"], block.attention.make(block.norm1(x), 1, 2)[0]
+        torch.testing.assert_close(key[:, :, :p], made[:, :, :p])  # the prefix has no place
+        assert relative_error(key[:, :, p:], made[:, :, p:]) > 0.1
+        x = seen[f"blocks.{i}"]
+
+
+@torch.no_grad()
+def test_turned_queries_and_keys_know_only_offsets():
+    model = vit(position="none", **GAP)
+    model.position = Turned()
+    here = model(images())
+    model.position = Turned(shift=5)
+    assert relative_error(model(images()), here) < 1e-5
+
+
+@pytest.mark.parametrize("fields", [{}, {**BOTH, "registers": 1}, GAP, {"norm": "post"}], ids=str)
+def test_tokens_can_be_masked_between_embed_and_encode(fields):
+    """As masked pre-training does it: what is left out is seen by no block, and gets no gradient.
+
+    Encoding the visible tokens is encoding all while the masked ones take no part in attention.
+    """
+
+    class Hidden(Position):
+        def score_bias(self, block, prefix, grid):
+            bias = torch.zeros(1, 1, p + 12)
+            bias[..., masked] = -torch.inf
+            return bias
+
+    model = vit(**fields)
+    x, grid = model.embed(images())
+    p = model.prefix_length
+    patches = torch.randperm(12, generator=torch.Generator().manual_seed(0)) + p
+    masked, visible = patches[:7], torch.cat((torch.arange(p), patches[7:]))
+    x.retain_grad()
+    encoded = model.encode(x[:, visible], grid)
+    encoded.square().sum().backward()
+    assert encoded.shape == (2, p + 5, 32)
+    assert not x.grad[:, masked].any()
+    assert x.grad[:, visible].abs().amax(dim=-1).min() > 0
+    assert model.head(model.pool(encoded)) is not None
+    model.position = Hidden()
+    with torch.no_grad():
+        whole = model.encode(x, grid)
+    assert relative_error(encoded, whole[:, visible]) < 1e-6
 
 
 # Gradients
