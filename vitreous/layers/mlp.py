@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,14 +22,14 @@ def silu_gated(x: Tensor) -> Tensor:
     return F.silu(gate) * value
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "silu-gated"]
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
     "quick-gelu": quick_gelu,
     "relu": F.relu,
     "silu-gated": silu_gated,
 }
-
 
 NARROW, PIECE = 128, 1 << 20
 """Up to which width an MLP is cut into pieces on a CPU, and of how many numbers inside."""
@@ -38,7 +39,7 @@ class Mlp(nn.Module):
     """Linear, activation, linear: (…, dim) -> (…, dim), `hidden` wide inside."""
 
     def __init__(
-        self, dim: int, hidden: int, *, activation: str = "gelu", dropout: float = 0.0
+        self, dim: int, hidden: int, *, activation: Activation = "gelu", dropout: float = 0.0
     ) -> None:
         super().__init__()
         gates = 2 if activation == "silu-gated" else 1

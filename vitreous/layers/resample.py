@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch.nn.functional as F
@@ -22,15 +23,20 @@ def resample_grid(values: Tensor, size: Grid, mode: str) -> Tensor:
     return resized[0].permute(1, 2, 0).to(values.dtype)
 
 
+@dataclass
 class Resampling:
     """What `Model.resample` did to a state dict, each by the parameter's name."""
 
-    def __init__(self) -> None:
-        self.changed: dict[str, str] = {}
-        """From which grid to which, and how."""
-        self.refused: dict[str, str] = {}
-        """Why it does not fit, and what to do."""
-        self.notes: list[str] = []
+    changed: dict[str, str] = field(default_factory=dict)
+    """From which grid to which, and how."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why it does not fit, and what to do."""
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def inside(self, owner: str) -> Resampling:
+        """The same by the names in a model around this one, where they begin with `owner`."""
+        tables = (self.changed, self.refused, self.notes)
+        return Resampling(*({owner + name: what for name, what in t.items()} for t in tables))
 
     def resize(
         self,

@@ -23,8 +23,11 @@ class Family(NamedTuple):
     model: type[Any]
     config: type
     variants: Mapping[str, Any]
-    part: str | None = None
-    """The field that names a model inside this one, which is made first and given to it."""
+
+    @property
+    def part(self) -> str | None:
+        """The field that names a model inside this one, which is made first and given to it."""
+        return getattr(self.config, "part", None)
 
 
 FAMILIES = {
@@ -34,10 +37,8 @@ FAMILIES = {
     "hybrid": Family(hybrid.Hybrid, hybrid.HybridConfig, hybrid.VARIANTS),
     "swin": Family(swin.Swin, swin.SwinConfig, swin.VARIANTS),
     "resnet": Family(resnet.ResNet, resnet.ResNetConfig, resnet.VARIANTS),
-    "segmenter": Family(
-        segmenter.Segmenter, segmenter.SegmenterConfig, segmenter.VARIANTS, part="encoder"
-    ),
-    "detr": Family(detr.DETR, detr.DETRConfig, detr.VARIANTS, part="backbone"),
+    "segmenter": Family(segmenter.Segmenter, segmenter.SegmenterConfig, segmenter.VARIANTS),
+    "detr": Family(detr.DETR, detr.DETRConfig, detr.VARIANTS),
 }
 
 
@@ -65,7 +66,7 @@ def build(family: str, config: Any) -> Model:
     made = FAMILIES[family]
     parts = []
     if made.part is not None:
-        parts.append(_inner(made.part, getattr(config, made.part), config.part_fields()))
+        parts.append(_inner(made.part, getattr(config, made.part), config.core_fields()))
     model: Model = made.model(config, *parts)
     return model
 

@@ -11,7 +11,6 @@ masked out of attention.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,23 +19,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size, choice, fraction, pair, positive
+from vitreous.config import Size
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.attention import CrossAttention
-from vitreous.layers.features import Features
-from vitreous.layers.mlp import ACTIVATIONS, Mlp
+from vitreous.layers.mlp import Activation, Mlp
 from vitreous.layers.position import image_sines
-from vitreous.layers.resample import Grid, Resampling, State
+from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
-from vitreous.models.model import AttentionLayer, Level, Model, Places
+from vitreous.models.model import (
+    AttentionLayer,
+    Composite,
+    CompositeConfig,
+    Features,
+    Model,
+    Places,
+)
 
 Images = Tensor | Sequence[Tensor]
 """(b, c, h, w), or (c, h, w) each, of any sizes."""
 
 
 @dataclass(frozen=True)
-class DETRConfig:
+class DETRConfig(CompositeConfig):
     """What a DETR is made of. The defaults are DETR-R50 for COCO, but for its frozen norm."""
+
+    part = "backbone"
 
     image_size: Size = 800
     """Height and width that it is made for; it takes any size that its backbone takes."""
@@ -63,24 +70,14 @@ class DETRConfig:
     temperature: float = 10_000.0
     """Of the sines: the highest frequency has one period over the image, the lowest is this many
     times lower. At 10,000 most channels are nearly constant; at 20 more of them vary."""
-    activation: str = "relu"
-    """gelu, gelu-tanh, quick-gelu, relu or silu-gated."""
+    activation: Activation = "relu"
     norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
     """On the attention weights, as in the paper's code."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
-        object.__setattr__(self, "activation", choice("activation", self.activation, ACTIVATIONS))
-        positive(self, "channels", "classes", "dim", "heads", "decoder_depth", "mlp_dim", "queries")
-        if not 0 <= self.encoder_depth < 1000:
-            raise ConfigError(f"encoder_depth = {self.encoder_depth}: expected 0 or more")
-        fraction(self, "dropout", "attention_dropout")
-        if not 0 < self.norm_eps < 1:
-            raise ConfigError(f"norm_eps = {self.norm_eps}: expected a small number above 0")
-        if not 1 <= self.temperature < math.inf:
-            raise ConfigError(f"temperature = {self.temperature}: expected 1 or more")
+        super().__post_init__()
         if self.dim % self.heads:
             raise ConfigError(
                 f"dim = {self.dim} does not divide into {self.heads} heads: change one"
@@ -89,14 +86,6 @@ class DETRConfig:
             raise ConfigError(
                 f"dim = {self.dim}: use a multiple of 4, for sines and cosines of x and y"
             )
-        for name in ("image_size", "channels", "classes", "head"):
-            if name in self.backbone_fields:
-                raise ConfigError(f"backbone.{name} is the detector's own: give {name} itself")
-
-    def part_fields(self) -> dict[str, Any]:
-        """The changes with which the backbone is created."""
-        size = {"image_size": self.image_size, "channels": self.channels}
-        return {**size, "head": "none", **self.backbone_fields}
 
 
 class DETROutput(NamedTuple):
@@ -178,22 +167,15 @@ class BoxHead(nn.Module):
         return x.to(torch.promote_types(x.dtype, torch.float32)).sigmoid()
 
 
-class DETR(Model):
-    """(b, c, h, w), or a list of (c, h, w) of any sizes -> `DETROutput`. See `DETRConfig`.
-
-    `backbone` is any model with feature maps; tokens that are no patches are left out.
-    """
+class DETR(Composite):
+    """(b, c, h, w), or a list of (c, h, w) of any sizes -> `DETROutput`. See `DETRConfig`."""
 
     classwise = ("class_head.*",)
 
     def __init__(self, config: DETRConfig, backbone: Model) -> None:
-        super().__init__()
-        self.config, self.backbone, self.depth = config, backbone, backbone.depth
-        self.input_weight = f"backbone.{backbone.input_weight}"
-        self.input_norms = tuple(f"backbone.{name}" for name in backbone.input_norms)
-        channels = self.levels(self.own_size())[-1].channels
-        self.projection = nn.Conv2d(channels, config.dim, 1)
+        super().__init__(config, backbone)
         dim, eps = config.dim, config.norm_eps
+        self.projection = nn.Conv2d(backbone.levels(self.own_size())[-1].channels, dim, 1)
         self.encoder = nn.ModuleList(
             EncoderLayer(dim, _attention(config), _mlp(config), eps)
             for _ in range(config.encoder_depth)
@@ -203,42 +185,28 @@ class DETR(Model):
             DecoderLayer(dim, _attention(config), _attention(config), _mlp(config), eps)
             for _ in range(config.decoder_depth)
         )
-        self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.class_head = nn.Linear(config.dim, config.classes + 1)
-        self.box_head = BoxHead(config.dim)
+        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.class_head = nn.Linear(dim, config.classes + 1)
+        self.box_head = BoxHead(dim)
         for module in (*self.encoder.modules(), *self.decoder.modules()):
             if isinstance(module, nn.Linear):  # appendix A.4
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
     @property
-    def core(self) -> Model:
-        return self.backbone
-
-    @property
     def width(self) -> int:
         return self.config.dim
-
-    def levels(self, size: tuple[int, int]) -> list[Level]:
-        return self.backbone.levels(size)
 
     def forward(self, images: Images, every_layer: bool = False) -> DETROutput:
         """The output of the last decoder layer; of all of them while training, or if asked."""
         batch = self._join(images)
-        maps = self.backbone.features(batch.images, norm=self.backbone.ends_with_norm).maps
+        _, maps = self.core_features(batch.images)
         return self.detect(maps[-1], batch, every_layer or self.training)
 
-    def features(
-        self, images: Images, blocks: Iterable[int] | None = None, *, norm: bool = True
-    ) -> Features:
-        """The backbone's features, as the encoder gets them, with the detector's output."""
+    def features(self, images: Images, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
         batch = self._join(images)
-        asked = [-1] if blocks is None else [*blocks, -1]
-        found = self.backbone.features(batch.images, asked, norm=self.backbone.ends_with_norm)
-        output = self.detect(found.maps[-1], batch, self.training)
-        if blocks is None:
-            return found._replace(output=output)
-        return Features(found.tokens[:-1], found.maps[:-1], output, found.prefix)
+        found, maps = self.core_features(batch.images, blocks)
+        return found._replace(output=self.detect(maps[-1], batch, self.training))
 
     def detect(self, backbone_map: Tensor, batch: PaddedBatch, every_layer: bool) -> DETROutput:
         """Section 3.2 behind the backbone: (b, c, gh, gw) -> classes and boxes."""
@@ -280,20 +248,13 @@ class DETR(Model):
         heads = ("class_head", "box_head")
         return {name: part for name, part in super().steps().items() if name not in heads}
 
-    def layers(self) -> list[list[nn.Module]]:
-        """The backbone's; encoder, queries and decoder learn like the heads."""
-        *before, behind = self.backbone.layers()
-        own = [part for part in self.children() if part is not self.backbone]
-        return [*before, [*behind, *own]]
-
     def undecayed(self) -> list[nn.Parameter]:
-        return [*self.backbone.undecayed(), *self.queries.parameters()]
+        return [*super().undecayed(), *self.queries.parameters()]
 
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
-        size = size or self.own_size()
-        _, grid, pixels = self.levels(size)[-1]
+        _, grid, pixels = self.levels(size or self.own_size())[-1]
         queries, on_map = Places(self.config.queries, (0, 0), pixels), Places(0, grid, pixels)
-        found = [each.inside("backbone", "backbone") for each in self.backbone.attentions(size)]
+        found = super().attentions(size)
         found += [
             AttentionLayer(f"encoder.{i}.attention", "encoder", on_map, on_map)
             for i in range(self.config.encoder_depth)
@@ -304,15 +265,6 @@ class DETR(Model):
                 AttentionLayer(f"decoder.{i}.cross_attention", "cross", queries, on_map),
             ]
         return found
-
-    def resample(
-        self,
-        state: State,
-        mode: str | None = None,
-        source: Grid | None = None,
-        owner: str = "",
-    ) -> Resampling:
-        return self.backbone.resample(state, mode, source, f"{owner}backbone.")
 
     def _join(self, images: Images) -> PaddedBatch:
         """Images in one batch; those of different sizes padded to the largest sides."""

@@ -6,21 +6,77 @@ A model is four steps, and `forward` is their composition:
     tokens = model.encode(tokens, grid)     # block by block
     output = model.head(model.pool(tokens))
 
-Anything may stand between them: masked pre-training drops tokens behind `embed`. A model that
-contains another one (a segmenter, a detector) composes that one, its `core`, instead.
+Anything may stand between them: masked pre-training drops tokens behind `embed`. A model around
+another one (a segmenter, a detector) decodes the maps of that one, its `core`, instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+import dataclasses
+import functools
+import math
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from vitreous.config import pair
+from vitreous.config import Size, choice, pair, positive
 from vitreous.errors import ConfigError, InputError
-from vitreous.layers.features import Features, block_indices
 from vitreous.layers.resample import Grid, Resampling, State
+
+Check = tuple[Callable[[float], bool], str]
+FRACTION: Check = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
+COUNT: Check = (lambda value: 0 <= value < 1000, "0 or more")
+CHECKS: dict[str, Check] = {
+    "classes": (lambda value: value >= 1, "at least 1 (a model without has head='none')"),
+    "dropout": FRACTION,
+    "attention_dropout": FRACTION,
+    "drop_path": FRACTION,
+    "registers": COUNT,
+    "encoder_depth": COUNT,
+    "norm_eps": (lambda value: 0 < value < 1, "a small number above 0"),
+    "qk_scale": (math.isfinite, "a finite number"),
+    "mlp_ratio": (lambda value: 0 < value < math.inf, "a number above 0"),
+    "temperature": (lambda value: 1 <= value < math.inf, "1 or more"),
+}
+"""What a field may be, by its name: the same in every family. Other integers are at least 1."""
+
+
+_type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """A config whose fields are checked by their types and names, and spelled in one way: sizes as
+    (height, width), choices (`Literal`) as they stand here."""
+
+    def __post_init__(self) -> None:
+        hints = _type_hints(type(self))
+        for name in (field.name for field in dataclasses.fields(self)):
+            value, hint = getattr(self, name), hints[name]
+            if hint == Size:
+                object.__setattr__(self, name, pair(name, value))
+            elif typing.get_origin(hint) is Literal:
+                object.__setattr__(self, name, choice(name, value, typing.get_args(hint)))
+            elif name in CHECKS and value is not None:
+                allows, expected = CHECKS[name]
+                if not allows(value):
+                    raise ConfigError(f"{name} = {value!r}: expected {expected}")
+            elif hint is int or (hint == int | None and value is not None):
+                positive(self, name)
+
+
+class Features(NamedTuple):
+    """The inner results of one forward, an entry for each asked block (or stage), in that order."""
+
+    tokens: list[Tensor]
+    """(b, p + n, d) each, the `prefix` class, distillation and register tokens first."""
+    maps: list[Tensor]
+    """(b, d, gh, gw) each, the patch tokens back in their places."""
+    output: Any
+    """What `model(images)` gives: one tensor, or the named tuple of the model."""
+    prefix: int
 
 
 class Places(NamedTuple):
@@ -50,10 +106,6 @@ class AttentionLayer(NamedTuple):
     """The tokens that attend,"""
     columns: Places
     """and those that they attend to."""
-
-    def inside(self, owner: str, part: str) -> AttentionLayer:
-        """The same in a model that contains this one as `owner`."""
-        return self._replace(name=f"{owner}.{self.name}", part=part)
 
 
 class Level(NamedTuple):
@@ -129,7 +181,7 @@ class Model(nn.Module):
         """
         if norm and not self.ends_with_norm:
             raise ConfigError("norm=True was asked for; this model has no norm behind its blocks")
-        asked = block_indices(blocks, self.depth)
+        asked = self.block_indices(blocks)
         x, grid = self.embed(images)
         levels = self.levels((images.shape[2], images.shape[3]))
         behind: dict[int, Tensor] = {}
@@ -144,6 +196,17 @@ class Model(nn.Module):
             for i, each in zip(asked, tokens, strict=True)
         ]
         return Features(tokens, maps, output, self.prefix_length)
+
+    def block_indices(self, blocks: Iterable[int] | None) -> list[int]:
+        """The asked blocks, counted from 0; negative ones count from the end; None is the last."""
+        asked, depth = [-1] if blocks is None else list(blocks), self.depth
+        for index in asked:
+            if not isinstance(index, int) or not -depth <= index < depth:
+                raise ConfigError(
+                    f"features of block {index} were asked for; this model has {depth} blocks: "
+                    f"use 0 to {depth - 1}, or -{depth} to -1 to count from the end"
+                )
+        return [index % depth for index in asked]
 
     def steps(self) -> dict[str, nn.Module]:
         """The parts that an image goes through, by name: what `summary` and the walk tap.
@@ -171,18 +234,11 @@ class Model(nn.Module):
         """Every attention in the order of the forward, for images of this size (or its own)."""
         return []
 
-    def resample(
-        self,
-        state: State,
-        mode: str | None = None,
-        source: Grid | None = None,
-        owner: str = "",
-    ) -> Resampling:
+    def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
         """Bring what depends on the resolution, in a state dict, to this model's; in place.
 
         mode: bicubic or bilinear; None refuses what does not fit. source: the grid (or window) that
-        the state was made for, where its shapes do not tell. owner: what the names in `state` begin
-        with, if this model is a part of another ("encoder.").
+        the state was made for, where its shapes do not tell.
         """
         return Resampling()
 
@@ -208,3 +264,97 @@ class Model(nn.Module):
                 f"images of type {images.dtype} were given; this model takes normalised "
                 "floating-point values: images.float() / 255, then subtract mean, divide by std"
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class CompositeConfig(ModelConfig):
+    """The config of a `Composite`."""
+
+    part: ClassVar[str]
+    """The field that names the core; the field `…_fields` has the changes to its config."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("image_size", "channels", "classes", "head"):
+            if name in self.core_changes:
+                raise ConfigError(
+                    f"{self.part}.{name} is a field of the model around it: give {name} itself"
+                )
+
+    @property
+    def core_changes(self) -> dict[str, Any]:
+        changes: dict[str, Any] = getattr(self, f"{self.part}_fields")
+        return changes
+
+    def core_fields(self) -> dict[str, Any]:
+        """The changes with which the model inside is created."""
+        own = {name: getattr(self, name) for name in ("image_size", "channels")}
+        return {**own, "head": "none", **self.core_changes}
+
+
+class Composite(Model):
+    """A model that decodes the feature maps of another one, its core, held as `config.part`.
+
+    The core is any model with feature maps; tokens that are no patches are left out. `decoded` are
+    its blocks or stages whose maps are decoded.
+    """
+
+    def __init__(
+        self, config: CompositeConfig, core: Model, decoded: Iterable[int] = (-1,)
+    ) -> None:
+        super().__init__()
+        self.config, self.depth, self.decoded = config, core.depth, list(decoded)
+        self.add_module(config.part, core)
+        self.input_weight = f"{config.part}.{core.input_weight}"
+        self.input_norms = tuple(f"{config.part}.{name}" for name in core.input_norms)
+
+    @property
+    def core(self) -> Model:
+        core: Model = getattr(self, self.config.part)
+        return core
+
+    def levels(self, size: tuple[int, int]) -> list[Level]:
+        return self.core.levels(size)
+
+    @property
+    def width(self) -> int:
+        return self.core.width
+
+    def decoded_levels(self, size: tuple[int, int]) -> list[Level]:
+        levels = self.levels(size)
+        return [levels[block] for block in self.decoded]
+
+    def core_features(
+        self, images: Tensor, blocks: Iterable[int] | None = None
+    ) -> tuple[Features, list[Tensor]]:
+        """The core's features behind `blocks`, or those that are decoded; and the decoded maps.
+
+        Where the core has a norm behind its blocks, all of them have passed it.
+        """
+        asked = [] if blocks is None else list(blocks)
+        core, count = self.core, len(asked)
+        found = core.features(images, [*asked, *self.decoded], norm=core.ends_with_norm)
+        maps = found.maps[count:]
+        if blocks is not None:
+            found = found._replace(tokens=found.tokens[:count], maps=found.maps[:count])
+        return found, maps
+
+    def layers(self) -> list[list[nn.Module]]:
+        """The core's; everything behind it learns like the head."""
+        *before, behind = self.core.layers()
+        return [*before, [*behind, *(part for part in self.children() if part is not self.core)]]
+
+    def undecayed(self) -> list[nn.Parameter]:
+        return self.core.undecayed()
+
+    def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
+        part = self.config.part
+        found = self.core.attentions(size or self.own_size())
+        return [each._replace(name=f"{part}.{each.name}", part=part) for each in found]
+
+    def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
+        owner = f"{self.config.part}."
+        inner = {k.removeprefix(owner): v for k, v in state.items() if k.startswith(owner)}
+        done = self.core.resample(inner, mode, source)
+        state |= {owner + name: value for name, value in inner.items()}
+        return done.inside(owner)

@@ -10,53 +10,46 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size, choice, pair, positive
+from vitreous.config import Size
 from vitreous.errors import ConfigError
 from vitreous.layers.head import LinearHead
 from vitreous.layers.patch import Stem
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
-from vitreous.models.model import Level, Model
+from vitreous.models.model import Level, Model, ModelConfig
 
 
 @dataclass(frozen=True)
-class ResNetConfig:
+class ResNetConfig(ModelConfig):
     """What a ResNet is made of. The defaults are ResNet-50."""
 
     image_size: Size = 224
     """Height and width in pixels; a ResNet takes any size, this is the one it is made for."""
     channels: int = 3
     classes: int = 1000
-    block: str = "bottleneck"
+    block: Literal["bottleneck", "basic"] = "bottleneck"
     """bottleneck (1x1, 3x3, 1x1) or basic (3x3, 3x3)."""
     stages: tuple[int, ...] = (3, 4, 6, 3)
     """Blocks in each stage."""
     width: int = 64
     """Channels behind the first convolution; they double with each stage."""
-    norm: str = "batch"
+    norm: Literal["batch", "frozen", "group"] = "batch"
     """batch; frozen (batch norm with the statistics that came with the weights, for fine-tuning
     with small batches); or group (independent of the batch, for training from scratch with small
     batches)."""
     dilated: bool = False
     """The last stage keeps the size of the one before, with dilated convolutions (DETR's DC5)."""
-    head: str = "linear"
-    """linear or none."""
+    head: Literal["linear", "none"] = "linear"
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
-        object.__setattr__(self, "block", choice("block", self.block, BLOCKS))
-        object.__setattr__(self, "norm", choice("norm", self.norm, NORMS))
-        object.__setattr__(self, "head", choice("head", self.head, ("linear", "none")))
-        if self.classes == 0:
-            raise ConfigError("classes = 0: expected at least 1; for features use head='none'")
-        positive(self, "channels", "classes", "width")
+        super().__post_init__()
         if not self.stages or any(blocks < 1 for blocks in self.stages):
             raise ConfigError(f"stages = {self.stages}: expected at least one block per stage")
         if self.dilated and len(self.stages) < 2:

@@ -11,30 +11,36 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size, choice, fraction, pair, positive
+from vitreous.config import Size
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
-from vitreous.layers.features import Features
 from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
-from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.tap import show
-from vitreous.models.model import AttentionLayer, Level, Model, Places
+from vitreous.models.model import (
+    AttentionLayer,
+    Composite,
+    CompositeConfig,
+    Features,
+    Model,
+    Places,
+)
 
-DECODERS = ("mask", "linear", "progressive", "pyramid")
 CONV_WIDTH = 256
 
 
 @dataclass(frozen=True)
-class SegmenterConfig:
+class SegmenterConfig(CompositeConfig):
     """What a Segmenter is made of. The defaults are Seg-S-Mask/16 for ADE20K."""
+
+    part = "encoder"
 
     image_size: Size = 512
     """Height and width of what it sees at once; larger images are covered by sliding windows."""
@@ -44,7 +50,7 @@ class SegmenterConfig:
     """The name of any model that classifies: its features are decoded."""
     encoder_fields: dict[str, Any] = field(default_factory=dict)
     """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
-    decoder: str = "mask"
+    decoder: Literal["mask", "linear", "progressive", "pyramid"] = "mask"
     """mask (the paper's transformer), linear, progressive (SETR) or pyramid (Swin, ResNet)."""
     dim: int | None = None
     """Width of the decoder; the encoder's unless given, or 256 for convolutions."""
@@ -56,25 +62,6 @@ class SegmenterConfig:
     """In the mask transformer."""
     norm_eps: float = 1e-5
     """Of the decoder's norms."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
-        object.__setattr__(self, "decoder", choice("decoder", self.decoder, DECODERS))
-        positive(self, "channels", "classes", "depth")
-        for name in ("dim", "heads"):
-            if getattr(self, name) is not None:
-                positive(self, name)
-        fraction(self, "dropout")
-        if not 0 < self.norm_eps < 1:
-            raise ConfigError(f"norm_eps = {self.norm_eps}: expected a small number above 0")
-        for name in ("image_size", "channels", "classes", "head"):
-            if name in self.encoder_fields:
-                raise ConfigError(f"encoder.{name} is the segmenter's own: give {name} itself")
-
-    def part_fields(self) -> dict[str, Any]:
-        """The changes with which the encoder is created."""
-        size = {"image_size": self.image_size, "channels": self.channels}
-        return {**size, "head": "none", **self.encoder_fields}
 
 
 class LinearDecoder(nn.Module):
@@ -215,27 +202,24 @@ def enlarged(x: Tensor, size: Iterable[int]) -> Tensor:
     return F.interpolate(x, size, mode="bilinear", align_corners=False)
 
 
-class Segmenter(Model):
-    """(b, c, h, w) -> logits (b, classes, h, w). See `SegmenterConfig`.
+class Segmenter(Composite):
+    """(b, c, h, w) -> logits (b, classes, h, w). See `SegmenterConfig`."""
 
-    `encoder` is any model with feature maps; tokens that are no patches are left out.
-    """
+    classwise: tuple[str, ...] = ("decoder.out.*",)
 
     def __init__(self, config: SegmenterConfig, encoder: Model) -> None:
-        super().__init__()
-        self.config, self.encoder, self.depth = config, encoder, encoder.depth
-        self.input_weight = f"encoder.{encoder.input_weight}"
-        self.input_norms = tuple(f"encoder.{name}" for name in encoder.input_norms)
-        is_mask = config.decoder == "mask"
-        self.classwise = (
-            ("decoder.classes", "decoder.mask_norm.*") if is_mask else ("decoder.out.*",)
-        )
-        self.decoded = self._stages() if config.decoder == "pyramid" else [-1]
-        """The blocks or stages of the encoder whose maps are decoded."""
-        levels = self._decoded(self.own_size())
+        pyramid = config.decoder == "pyramid"
+        super().__init__(config, encoder, range(encoder.depth) if pyramid else (-1,))
+        levels = self.decoded_levels(self.own_size())
+        if pyramid and len(set(levels)) < 2:
+            raise ConfigError(
+                f"decoder = 'pyramid' needs an encoder with maps of several sizes (swin, resnet), "
+                f"not {config.encoder!r}: use decoder = 'mask', 'linear' or 'progressive'"
+            )
         width, _, (stride, _) = levels[-1]
         match config.decoder:
             case "mask":
+                self.classwise = ("decoder.classes", "decoder.mask_norm.*")
                 self.decoder: nn.Module = MaskTransformer(
                     width,
                     config.classes,
@@ -255,104 +239,50 @@ class Segmenter(Model):
                 widths = [level.channels for level in levels]
                 self.decoder = PyramidDecoder(widths, config.dim or CONV_WIDTH, config.classes)
 
-    @property
-    def core(self) -> Model:
-        return self.encoder
-
-    @property
-    def width(self) -> int:
-        return self.encoder.width
-
     def forward(self, images: Tensor) -> Tensor:
-        maps = self.encoder.features(images, self.decoded, norm=self.encoder.ends_with_norm).maps
-        return self.decode(maps, (images.shape[2], images.shape[3]))
+        _, maps = self.core_features(images)
+        return self.decode(maps, images)
 
-    def features(
-        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
-    ) -> Features:
-        """The encoder's features, as they are decoded, with the segmenter's output."""
-        asked = self.decoded if blocks is None else [*blocks, *self.decoded]
-        found = self.encoder.features(images, asked, norm=self.encoder.ends_with_norm)
-        count = len(self.decoded)
-        logits = self.decode(found.maps[-count:], (images.shape[2], images.shape[3]))
-        if blocks is None:
-            return found._replace(output=logits)
-        return Features(found.tokens[:-count], found.maps[:-count], logits, found.prefix)
+    def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
+        found, maps = self.core_features(images, blocks)
+        return found._replace(output=self.decode(maps, images))
 
-    def decode(self, maps: list[Tensor], size: tuple[int, int]) -> Tensor:
-        """The encoder's maps, (b, d, gh, gw) each -> (b, classes, *size)."""
+    def decode(self, maps: list[Tensor], images: Tensor) -> Tensor:
+        """The encoder's maps, (b, d, gh, gw) each -> (b, classes, h, w), as large as the images."""
         for i, each in enumerate(maps):
             show(self, f"encoder.{i}" if len(maps) > 1 else "encoder", each)
         masks = self.decoder(maps)  # (b, classes, gh, gw)
         # The masks cover whole patches; what reaches over the image is cut off.
-        _, (gh, gw), (ph, pw) = self._decoded(size)[0]
-        masks = enlarged(masks, (gh * ph, gw * pw))[:, :, : size[0], : size[1]]
+        h, w = images.shape[2:]
+        _, (gh, gw), (ph, pw) = self.decoded_levels((h, w))[0]
+        masks = enlarged(masks, (gh * ph, gw * pw))[:, :, :h, :w]
         return show(self, "upsample", masks)
-
-    def levels(self, size: tuple[int, int]) -> list[Level]:
-        return self.encoder.levels(size)
-
-    def _decoded(self, size: tuple[int, int]) -> list[Level]:
-        """The encoder's maps that are decoded, for images of this size."""
-        levels = self.levels(size)
-        return [levels[block] for block in self.decoded]
-
-    def layers(self) -> list[list[nn.Module]]:
-        """The encoder's; the decoder learns like the head."""
-        *before, behind = self.encoder.layers()
-        return [*before, [*behind, self.decoder]]
 
     def undecayed(self) -> list[nn.Parameter]:
         own = [self.decoder.classes] if isinstance(self.decoder, MaskTransformer) else []
-        return [*self.encoder.undecayed(), *own]
+        return [*super().undecayed(), *own]
 
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
-        size = size or self.own_size()
-        found = [each.inside("encoder", "encoder") for each in self.encoder.attentions(size)]
+        found = super().attentions(size)
         if isinstance(self.decoder, MaskTransformer):
-            _, grid, pixels = self._decoded(size)[-1]
+            _, grid, pixels = self.levels(size or self.own_size())[-1]
             places = Places(self.config.classes, grid, pixels)
             for i in range(self.config.depth):
                 name = f"decoder.blocks.{i}.attention"
                 found.append(AttentionLayer(name, "decoder", places, places))
         return found
 
-    def resample(
-        self,
-        state: State,
-        mode: str | None = None,
-        source: Grid | None = None,
-        owner: str = "",
-    ) -> Resampling:
-        return self.encoder.resample(state, mode, source, f"{owner}encoder.")
 
-    def _stages(self) -> list[int]:
-        if len(set(self.levels(self.own_size()))) < 2:
-            raise ConfigError(
-                f"decoder = 'pyramid' needs an encoder with maps of several sizes (swin, resnet), "
-                f"not {self.config.encoder!r}: use decoder = 'mask', 'linear' or 'progressive'"
-            )
-        return list(range(self.encoder.depth))
-
-
-def _variant(size: str, patch: int, decoder: str = "mask") -> SegmenterConfig:
-    """Paper, section 4.2: images of 512, and of 640 for L; stochastic depth of 0.1."""
-    return SegmenterConfig(
-        image_size=640 if size == "l" else 512,
-        encoder=f"vit-{size}/{patch}",
+DECODERS: dict[str, dict[str, Any]] = {"": {}, "-linear": {"decoder": "linear"}}
+VARIANTS = {  # paper, section 4.2: images of 512, and of 640 for L; stochastic depth of 0.1
+    f"segmenter-{size}{ending}": SegmenterConfig(
+        image_size=640 if size == "l/16" else 512,
+        encoder=f"vit-{size}",
         encoder_fields={"norm_eps": 1e-5, "drop_path": 0.1},
-        decoder=decoder,
+        **fields,
     )
-
-
-PATCHES = {"ti": (16,), "s": (16, 32), "b": (8, 16, 32), "l": (16,)}
-VARIANTS = {
-    f"segmenter-{size}/{patch}{'-linear' if decoder == 'linear' else ''}": _variant(
-        size, patch, decoder
-    )
-    for decoder in ("mask", "linear")
-    for size, patches in PATCHES.items()
-    for patch in patches
+    for ending, fields in DECODERS.items()
+    for size in ("ti/16", "s/16", "s/32", "b/8", "b/16", "b/32", "l/16")
 }
 VARIANTS["segmenter-mini/8"] = SegmenterConfig(
     # Ours, not the paper's: for a few hundred images and no weights to start from. A convolutional

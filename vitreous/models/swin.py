@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size, choice, fraction, pair, positive
+from vitreous.config import Size, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
@@ -28,11 +28,11 @@ from vitreous.layers.patch import PatchEmbedding
 from vitreous.layers.position import relative_index
 from vitreous.layers.resample import Grid, Resampling, State, resample_grid
 from vitreous.layers.tap import show
-from vitreous.models.model import AttentionLayer, Level, Model, Places
+from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
 
 
 @dataclass(frozen=True)
-class SwinConfig:
+class SwinConfig(ModelConfig):
     """What a Swin is made of. The defaults are Swin-T."""
 
     image_size: Size = 224
@@ -50,8 +50,7 @@ class SwinConfig:
     """Patches in height and width of a window."""
     mlp_ratio: float = 4.0
     """Width inside the MLP, as a multiple of the token's."""
-    head: str = "linear"
-    """linear or none."""
+    head: Literal["linear", "none"] = "linear"
     norm_eps: float = 1e-5
     qkv_bias: bool = True
     dropout: float = 0.0
@@ -60,17 +59,7 @@ class SwinConfig:
     """Chance to skip a branch of the last block; grows linearly from 0 at the first."""
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "patch", "window"):
-            object.__setattr__(self, name, pair(name, getattr(self, name)))
-        object.__setattr__(self, "head", choice("head", self.head, ("linear", "none")))
-        if self.classes == 0:
-            raise ConfigError("classes = 0: expected at least 1; for features use head='none'")
-        positive(self, "channels", "classes", "dim")
-        fraction(self, "dropout", "attention_dropout", "drop_path")
-        if not 0 < self.mlp_ratio < math.inf:
-            raise ConfigError(f"mlp_ratio = {self.mlp_ratio}: expected a number above 0")
-        if not 0 < self.norm_eps < 1:
-            raise ConfigError(f"norm_eps = {self.norm_eps}: expected a small number above 0")
+        super().__post_init__()
         if len(self.depths) != len(self.heads) or not self.depths:
             raise ConfigError(
                 f"depths = {self.depths} and heads = {self.heads}: expected one number each for "
@@ -345,16 +334,10 @@ class Swin(Model):
                 if isinstance(module, WindowAttention):
                     yield number, name, module
 
-    def resample(
-        self,
-        state: State,
-        mode: str | None = None,
-        source: Grid | None = None,
-        owner: str = "",
-    ) -> Resampling:
+    def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
         done = Resampling()
         for _, name, attention in self._attentions():
-            key = f"{owner}{name}.bias_table"
+            key = f"{name}.bias_table"
             if key not in state or state[key].ndim != 2:
                 continue  # import refuses it for its shape
             window = attention.made_for(state[key], source)

@@ -7,21 +7,21 @@ successors is a field of `ViTConfig`.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from vitreous.config import Size, choice, fraction, pair, positive
+from vitreous.config import Size, choice, pair
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
 from vitreous.layers.head import DistilledHead, DistilledOutput, LinearHead, MlpHead, TanhHead
 from vitreous.layers.init import initialise
-from vitreous.layers.mlp import ACTIVATIONS, Mlp
+from vitreous.layers.mlp import Activation, Mlp
 from vitreous.layers.patch import PatchEmbedding, PrefixTokens, Stem, patch_grid
 from vitreous.layers.position import (
     Conditional,
@@ -34,21 +34,11 @@ from vitreous.layers.position import (
 )
 from vitreous.layers.resample import Grid, Resampling, State, divide_rows
 from vitreous.layers.tap import show
-from vitreous.models.model import AttentionLayer, Level, Model, Places
-
-POSITIONS = (
-    "none",
-    "learned-1d",
-    "learned-2d",
-    "sines-1d",
-    "sines-2d",
-    "relative",
-    "conditional",
-)
+from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
 
 
 @dataclass(frozen=True)
-class ViTConfig:
+class ViTConfig(ModelConfig):
     """What a ViT is made of. The defaults are ViT-B/16 as the paper fine-tunes it."""
 
     image_size: Size = 224
@@ -68,27 +58,29 @@ class ViTConfig:
     """Width of an attention head; dim / heads unless given."""
     mlp_dim: int | None = None
     """Width inside the MLP; 4 x dim unless given."""
-    position: str = "learned-1d"
-    """none, learned-1d, learned-2d, sines-1d, sines-2d, relative or conditional."""
-    tokens: str = "class"
-    """Tokens before the patches: class, class+distillation or none."""
+    position: Literal[
+        "none", "learned-1d", "learned-2d", "sines-1d", "sines-2d", "relative", "conditional"
+    ] = "learned-1d"
+    """See `layers/position.py`."""
+    tokens: Literal["class", "class+distillation", "none"] = "class"
+    """Tokens before the patches."""
     registers: int = 0
     """Further learned tokens that nothing reads."""
-    pool: str = "class"
+    pool: Literal["class", "mean", "both", "none"] = "class"
     """What the head sees: class (token), mean (of patches), both (tokens of DeiT), none (all)."""
-    head: str = "linear"
-    """linear, tanh (hidden layer, pre-training), mlp (LayerNorm, two layers, GELU) or none."""
+    head: Literal["linear", "tanh", "mlp", "none"] = "linear"
+    """tanh: with a hidden layer, for pre-training; mlp: LayerNorm and two layers with GELU."""
     head_hidden: int | None = None
     """Width inside the tanh head (dim unless given) or the mlp head (the MLP's width)."""
-    norm: str = "pre"
+    norm: Literal["pre", "post"] = "pre"
     """LayerNorm before (pre) or after (post) attention and MLP."""
     norm_eps: float = 1e-6
     final_norm: str | bool = "tokens"
-    """LayerNorm behind the last block: on tokens (before pooling), pooled (after it) or none."""
+    """LayerNorm behind the last block: on tokens (before pooling, True), pooled (after it) or none
+    (False)."""
     patch_norm: bool = False
     """LayerNorm before and after the patch embedding, as in vit-pytorch."""
-    activation: str = "gelu"
-    """gelu, gelu-tanh, quick-gelu, relu or silu-gated."""
+    activation: Activation = "gelu"
     qkv_bias: bool = True
     projection_bias: bool = True
     """Whether the linear layer behind the heads has a bias."""
@@ -102,40 +94,16 @@ class ViTConfig:
     attention_dropout: float = 0.0
     drop_path: float = 0.0
     """Chance to skip a branch of the last block; grows linearly from 0 at the first."""
-    init: str = "trunc-normal"
-    """Initial weights: trunc-normal (std 0.02) or jax (the paper's code)."""
+    init: Literal["trunc-normal", "jax"] = "trunc-normal"
+    """Initial weights: normal with std 0.02, or as in the paper's code."""
 
     def __post_init__(self) -> None:
-        spelled: dict[str, object] = {
-            "image_size": pair("image_size", self.image_size),
-            "patch": pair("patch", self.patch),
-            "position": choice("position", self.position, POSITIONS),
-            "tokens": choice("tokens", self.tokens, ("class", "class+distillation", "none")),
-            "pool": choice("pool", self.pool, ("class", "mean", "both", "none")),
-            "head": choice("head", self.head, ("linear", "tanh", "mlp", "none")),
-            "norm": choice("norm", self.norm, ("pre", "post")),
-            "final_norm": _final_norm(self.final_norm),
-            "activation": choice("activation", self.activation, ACTIVATIONS),
-            "init": choice("init", self.init, ("trunc-normal", "jax")),
-        }
-        for name, value in spelled.items():
-            object.__setattr__(self, name, value)
-        if self.classes == 0:
-            raise ConfigError("classes = 0: expected at least 1; for features use head='none'")
-        positive(self, "channels", "classes", "dim", "depth", "heads")
-        for name in ("head_dim", "mlp_dim", "head_hidden"):
-            if getattr(self, name) is not None:
-                positive(self, name)
-        fraction(self, "dropout", "attention_dropout", "drop_path")
-        if self.registers < 0:
-            raise ConfigError(f"registers = {self.registers}: expected 0 or more")
-        if not 0 < self.norm_eps < 1:
-            raise ConfigError(f"norm_eps = {self.norm_eps}: expected a small number above 0")
-        if self.qk_scale is not None and not math.isfinite(self.qk_scale):
-            raise ConfigError(f"qk_scale = {self.qk_scale}: expected a finite number")
-        self._check_together()
-
-    def _check_together(self) -> None:
+        super().__post_init__()
+        norm = self.final_norm
+        if isinstance(norm, bool):
+            norm = "tokens" if norm else "none"
+        norm = choice("final_norm", norm, ("tokens", "pooled", "none"))
+        object.__setattr__(self, "final_norm", norm)
         if self.head_dim is None and self.dim % self.heads:
             raise ConfigError(
                 f"dim = {self.dim} does not divide into {self.heads} heads: change one, "
@@ -208,7 +176,7 @@ class ViT(Model):
             distillation_token=config.rows > 1,
             registers=config.registers,
         )
-        self.position = _position(config)
+        self.position = POSITIONS[config.position](config)
         self.dropout = nn.Dropout(config.dropout)
         drop_path = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
         self.blocks = nn.ModuleList(_block(config, rate) for rate in drop_path)
@@ -309,16 +277,10 @@ class ViT(Model):
             for i in range(self.depth)
         ]
 
-    def resample(
-        self,
-        state: State,
-        mode: str | None = None,
-        source: Grid | None = None,
-        owner: str = "",
-    ) -> Resampling:
+    def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
         done, position = Resampling(), self.position
         for name in position.on_grid:
-            key = f"{owner}position.{name}"
+            key = f"position.{name}"
             if key not in state or state[key].ndim != position.get_parameter(name).ndim:
                 continue  # import refuses it for its shape
             if isinstance(position, Learned1d):
@@ -354,14 +316,14 @@ class ViT(Model):
             return None
         if rows.prefix < ours:
             state[key] = torch.cat((table.new_zeros(ours, table.shape[1]), table))
-            done.notes.append(f"{key}: without rows for tokens before the patches; they are zero")
+            done.notes[key] = "without rows for tokens before the patches; they are zero"
         elif rows.prefix > ours:
             # Rows for registers: a register plus its row is a register.
-            registers = key.removesuffix("position.table") + "prefix.registers"
+            registers = "prefix.registers"
             state[key] = torch.cat((table[:ours], table[rows.prefix :]))
             if registers in state:
                 state[registers] = state[registers] + table[ours : rows.prefix]
-                done.notes.append(f"{key}: the registers' rows were added to {registers}")
+                done.notes[key] = "the registers' rows were added to the registers"
         return rows.grid
 
     def _check(self, images: Tensor) -> None:
@@ -378,29 +340,15 @@ class ViT(Model):
         self.config.grid_of((height, width))
 
 
-def _final_norm(value: str | bool) -> str:
-    if isinstance(value, bool):
-        return "tokens" if value else "none"
-    return choice("final_norm", value, ("tokens", "pooled", "none"))
-
-
-def _position(config: ViTConfig) -> Position:
-    grid = config.grid
-    match config.position:
-        case "learned-1d":
-            return Learned1d(config.dim, grid, config.rows)
-        case "learned-2d":
-            return Learned2d(config.dim, grid)
-        case "sines-1d":
-            return Sines1d()
-        case "sines-2d":
-            return Sines2d()
-        case "relative":
-            return Relative(config.depth, config.heads, grid, config.prefix)
-        case "conditional":
-            return Conditional(config.dim)
-        case _:
-            return Position()
+POSITIONS: dict[str, Callable[[ViTConfig], Position]] = {
+    "none": lambda config: Position(),
+    "learned-1d": lambda config: Learned1d(config.dim, config.grid, config.rows),
+    "learned-2d": lambda config: Learned2d(config.dim, config.grid),
+    "sines-1d": lambda config: Sines1d(),
+    "sines-2d": lambda config: Sines2d(),
+    "relative": lambda config: Relative(config.depth, config.heads, config.grid, config.prefix),
+    "conditional": lambda config: Conditional(config.dim),
+}
 
 
 def _block(config: ViTConfig, drop_path: float) -> Block:
@@ -427,24 +375,21 @@ def _block(config: ViTConfig, drop_path: float) -> Block:
 
 
 def _head(config: ViTConfig) -> nn.Module:
-    dim, classes = config.dim, config.classes
+    dim, classes, hidden = config.dim, config.classes, config.head_hidden
     match config.head:
         case "none":
             return nn.Identity()
         case "tanh":
-            return TanhHead(dim, config.head_hidden or dim, classes)
+            return TanhHead(dim, hidden or dim, classes)
         case "mlp":
-            hidden = config.head_hidden or config.mlp_width
-            return MlpHead(dim, hidden, classes, config.norm_eps)
-        case _:
-            return (
-                DistilledHead(dim, classes) if config.pool == "both" else LinearHead(dim, classes)
-            )
+            return MlpHead(dim, hidden or config.mlp_width, classes, config.norm_eps)
+        case "linear" if config.pool == "both":
+            return DistilledHead(dim, classes)
+    return LinearHead(dim, classes)
 
 
-SIZES: dict[
-    str, dict[str, Any]
-] = {  # paper table 1; Ti, S: Steiner et al. 2021; g, G: Zhai et al. 2021
+# Paper, table 1; Ti, S: Steiner et al. 2021; g, G: Zhai et al. 2021.
+SIZES: dict[str, dict[str, Any]] = {
     "ti": {"dim": 192, "depth": 12, "heads": 3, "mlp_dim": 768},
     "s": {"dim": 384, "depth": 12, "heads": 6, "mlp_dim": 1536},
     "b": {"dim": 768, "depth": 12, "heads": 12, "mlp_dim": 3072},

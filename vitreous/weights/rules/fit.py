@@ -21,7 +21,7 @@ def fit_grid(
     """Bring positions and windows among `values` to the model's grid, if `mode` says how."""
     done = model.resample(values, mode, source)
     report.resampled.update(done.changed)
-    report.notes += done.notes
+    report.notes += [f"{name}: {note}" for name, note in done.notes.items()]
     misfit.misshaped.update(done.refused)
 
 
