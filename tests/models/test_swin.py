@@ -1,5 +1,6 @@
 """Swin's own properties; its numbers are compared in tests/parity."""
 
+import itertools
 import math
 
 import pytest
@@ -9,7 +10,7 @@ from compare import perturb, picture, relative_error
 import vitreous
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.tap import tap
-from vitreous.models.swin import _MADE, WindowAttention, partition, reverse
+from vitreous.models.swin import _MADE, WindowAttention, windows_of
 
 SMALL = {"image_size": 32, "dim": 8, "depths": (2, 2), "heads": (2, 4), "window": 4, "classes": 5}
 
@@ -22,12 +23,16 @@ def swin(**changes):
 @pytest.mark.parametrize(
     ("window", "size"), [((2, 2), (4, 6)), ((3, 2), (6, 8)), ((7, 7), (7, 14))]
 )
-def test_partition_and_reverse_are_the_identity(window, size):
-    x = torch.randn(2, *size, 3)
-    windows = partition(x, window)
-    assert windows.shape == (2 * size[0] // window[0] * size[1] // window[1], math.prod(window), 3)
-    assert torch.equal(windows[1, 0], x[0, 0, window[1]] if size[1] > window[1] else windows[1, 0])
-    assert torch.equal(reverse(windows, window, size), x)
+def test_a_map_is_cut_into_windows_and_put_together_again(window, size):
+    (h, w), (wh, ww) = size, window
+    cut = windows_of(size, window, (0, 0), torch.device("cpu"))
+    tokens = [
+        (top + y) * w + left + x
+        for top, left in itertools.product(range(0, h, wh), range(0, w, ww))
+        for y, x in itertools.product(range(wh), range(ww))
+    ]
+    assert cut.order.tolist() == tokens
+    assert torch.equal(cut.order[cut.inverse], torch.arange(h * w))
 
 
 def influence(attention, size):

@@ -75,21 +75,6 @@ class SwinConfig(ModelConfig):
                 )
 
 
-def partition(x: Tensor, window: Grid) -> Tensor:
-    """(b, h, w, d) -> (b · windows, wh · ww, d); h and w are whole windows."""
-    b, h, w, d = x.shape
-    wh, ww = window
-    x = x.reshape(b, h // wh, wh, w // ww, ww, d).transpose(2, 3)
-    return x.reshape(-1, wh * ww, d)
-
-
-def reverse(windows: Tensor, window: Grid, size: Grid) -> Tensor:
-    """(b · windows, wh · ww, d) -> (b, h, w, d): what `partition` has taken apart."""
-    (wh, ww), (h, w) = window, size
-    x = windows.reshape(-1, h // wh, w // ww, wh, ww, windows.shape[-1]).transpose(2, 3)
-    return x.reshape(-1, h, w, windows.shape[-1])
-
-
 class Windows(NamedTuple):
     """How a map falls into windows, for one size of map."""
 
@@ -125,12 +110,12 @@ def _make_windows(size: Grid, window: Grid, shift: Grid, device: torch.device) -
     """A cyclic shift puts strips from opposite edges of the map into one window. The mask keeps
     them apart: 0 between tokens that were neighbours before, -inf between those that were not.
     """
+    (h, w), (wh, ww) = size, window
 
-    def taken_apart(on_map: Tensor) -> Tensor:
+    def taken_apart(on_map: Tensor) -> Tensor:  # (h, w) -> (windows, n)
         moved = on_map.roll((-shift[0], -shift[1]), (0, 1))
-        return partition(moved[None, :, :, None], window)[:, :, 0]  # (windows, n)
+        return moved.view(h // wh, wh, w // ww, ww).transpose(1, 2).reshape(-1, wh * ww)
 
-    h, w = size
     order = taken_apart(torch.arange(h * w, device=device).view(h, w)).flatten()
     inverse, index = order.argsort(), relative_index(window, device)
     if not any(shift):
