@@ -19,8 +19,7 @@ from vitreous.layers.position import (
     Sines2d,
     relative_index,
 )
-from vitreous.layers.resample import resample_grid
-from vitreous.weights.rules.fit import adapt_channels
+from vitreous.layers.resample import adapt_channels, resample_grid
 
 
 def random(*shape, seed=0):

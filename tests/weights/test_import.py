@@ -14,9 +14,9 @@ from torch import nn
 import vitreous
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.layers.position import resample_grid
+from vitreous.layers.resample import adapt_channels
 from vitreous.models.vit import POSITIONS
 from vitreous.weights.rules.exporting import MAX_LISTED
-from vitreous.weights.rules.fit import adapt_channels
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.keys import family_of
 
@@ -197,7 +197,7 @@ fields_of_any_model = st.fixed_dictionaries(
         "depth": st.integers(1, 3),
         "classes": st.integers(1, 4),
         "registers": st.integers(0, 2),
-        "position": st.sampled_from(POSITIONS),
+        "position": st.sampled_from(list(POSITIONS)),
         "tokens, pool": st.sampled_from(
             [
                 ("class", "class"),

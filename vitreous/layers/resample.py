@@ -1,4 +1,4 @@
-"""Parameters that were made for one grid, brought to another."""
+"""Parameters that were made for one grid or number of channels, brought to another."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -59,6 +60,22 @@ class Resampling:
             return
         state[name] = resample(state[name], source, mode)
         self.changed[name] = f"{sizes}, {mode}"
+
+
+def adapt_channels(weight: Tensor, channels: int) -> Tensor:
+    """(out, c, kh, kw) -> (out, channels, kh, kw) with about the same response.
+
+    More channels repeat the filters in turn, scaled by c / channels, so that the same picture in
+    every channel gives about what it gave before (RGB to N as timm does it). Fewer channels take
+    the mean of the filters that repeating would have made alike, scaled the same way: there and
+    back changes nothing, and RGB to gray is the sum.
+    """
+    have = weight.shape[1]
+    if channels >= have:
+        index = torch.arange(channels, device=weight.device) % have
+        return weight[:, index] * (have / channels)
+    alike = [weight[:, first::channels].mean(dim=1) for first in range(channels)]
+    return torch.stack(alike, dim=1) * (have / channels)
 
 
 class Rows(NamedTuple):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
+
+from vitreous.config import read_toml
 
 SIZES = {"tiny": "ti", "small": "s", "base": "b", "large": "l", "huge": "h"}
 SIZES |= {"giant": "g", "gigantic": "G"}
@@ -21,7 +22,7 @@ PIECES = {
 @functools.cache
 def foreign_names() -> list[tuple[re.Pattern[str], dict[str, Any]]]:
     """A pattern over a foreign name, and our name (`ours`) with the fields that differ."""
-    rows = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+    rows = read_toml(Path(__file__).with_name("names.toml"), "names of models")
     return [
         (
             re.compile(pattern.format(**PIECES), re.IGNORECASE),

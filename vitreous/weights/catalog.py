@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitreous.config import from_dict
+from vitreous.config import from_dict, read_toml
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def catalog() -> dict[str, CatalogEntry]:
     """Every entry, by name."""
     path = Path(__file__).with_name("catalog.toml")
     entries = {}
-    for row in tomllib.loads(path.read_text(encoding="utf-8"))["checkpoint"]:
+    for row in read_toml(path, "checkpoints")["checkpoint"]:
         where = f"{path.name}, {row.get('name')}"
         prepared = from_dict(CatalogPreprocessing, row["preprocessing"], where=where)
         entry = from_dict(CatalogEntry, {**row, "preprocessing": prepared}, where=where)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vitreous.config import from_dict, read_toml
 from vitreous.errors import CheckpointError
 from vitreous.models.model import Model
 from vitreous.models.names import translate
@@ -21,82 +23,23 @@ INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 
 @dataclass(frozen=True)
 class ConfigMap:
-    """How a config.json of transformers corresponds to the config of one of our families."""
+    """How a config.json corresponds to our config: a table of `transformers.toml`."""
 
     family: str
     class_prefix: str
-    """Of the names of its model classes."""
     fields: Mapping[str, str]
-    """Their fields and ours of the same meaning."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Our fields where the file lacks theirs: transformers' defaults, not ours."""
     required: Mapping[str, Any] = field(default_factory=dict)
-    """The only values of their fields that our models support."""
     equal: Mapping[str, str] = field(default_factory=dict)
-    """Pairs of their fields that must be equal, because ours is one field."""
 
 
-_IMAGES = {
-    "image_size": "image_size",
-    "patch_size": "patch",
-    "num_channels": "channels",
-    "qkv_bias": "qkv_bias",
-}
-_VIT = {
-    **_IMAGES,
-    "hidden_size": "dim",
-    "num_hidden_layers": "depth",
-    "num_attention_heads": "heads",
-    "intermediate_size": "mlp_dim",
-    "layer_norm_eps": "norm_eps",
-    "hidden_act": "activation",
-}
-_SWIN = {
-    **_IMAGES,
-    "embed_dim": "dim",
-    "depths": "depths",
-    "num_heads": "heads",
-    "window_size": "window",
-    "mlp_ratio": "mlp_ratio",
-}
-_DETR = {
-    "num_channels": "channels",
-    "d_model": "dim",
-    "encoder_layers": "encoder_depth",
-    "decoder_layers": "decoder_depth",
-    "encoder_attention_heads": "heads",
-    "encoder_ffn_dim": "mlp_dim",
-    "num_queries": "queries",
-    "activation_function": "activation",
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
-}
-_VIT_DEFAULTS = {"norm_eps": 1e-12, "activation": "gelu"}
-CONFIG_MAPS = {
-    "deit": ConfigMap(
-        "vit", "DeiT", _VIT, {**_VIT_DEFAULTS, "tokens": "class+distillation", "pool": "both"}
-    ),
-    "vit": ConfigMap("vit", "ViT", _VIT, _VIT_DEFAULTS),
-    # layer_norm_eps reaches only some of its norms; the others have 1e-5.
-    "swin": ConfigMap(
-        "swin",
-        "Swin",
-        _SWIN,
-        required={"hidden_act": "gelu", "layer_norm_eps": 1e-5, "use_absolute_embeddings": False},
-    ),
-    "detr": ConfigMap(
-        "detr",
-        "Detr",
-        _DETR,
-        {"attention_dropout": 0.0},
-        required={"position_embedding_type": "sine"},
-        equal={
-            "decoder_attention_heads": "encoder_attention_heads",
-            "decoder_ffn_dim": "encoder_ffn_dim",
-        },
-    ),
-}
-"""By model_type."""
+@functools.cache
+def config_maps() -> dict[str, ConfigMap]:
+    """By model_type."""
+    rows = read_toml(Path(__file__).with_name("transformers.toml"), "the fields of transformers")
+    return {name: from_dict(ConfigMap, row, where=name) for name, row in rows.items()}
+
+
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
@@ -112,9 +55,9 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable JSON file: {error}") from error
-    if not isinstance(data, dict) or data.get("model_type") not in CONFIG_MAPS:
+    mapped = config_maps().get(str(data.get("model_type"))) if isinstance(data, dict) else None
+    if mapped is None:
         return None
-    mapped = CONFIG_MAPS[data["model_type"]]
     stated = {ours: data[theirs] for theirs, ours in mapped.fields.items() if theirs in data}
     fields = {**mapped.defaults, **stated}
     for name, value in mapped.required.items():
@@ -149,7 +92,7 @@ def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
     config = model.config
     distilled = getattr(config, "tokens", "") == "class+distillation"
     model_type = "deit" if distilled else family_of(model)
-    mapped = CONFIG_MAPS[model_type]
+    mapped = config_maps()[model_type]
     head = "ForImageClassification"
     if model_type == "detr":
         head = "ForObjectDetection"

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
+from vitreous.layers.resample import Grid, adapt_channels
 from vitreous.models import build
 from vitreous.models.model import Model
 from vitreous.weights.hub import resolve
 from vitreous.weights.io.files import Checkpoint, read_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, stated_fields
-from vitreous.weights.rules.fit import fit_grid, fit_input
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.keys import (
     axes_of,
@@ -70,31 +70,32 @@ def import_weights(
     for field in keep:
         if field not in HIDDEN_FIELDS:
             raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
-    family = family_of(model)
     name, tensors, stated = _read(source, inside)
-    rules = detect_format(model, tensors, name) if format is None else find_format(format, family)
-    tensors = strip_prefix(tensors, rules)
-
-    report, misfit = ImportReport(name, rules.name), Misfit()
-    tensors = _drop(tensors, drop, report)
-    values, used = _gather(model, rules, tensors, reinit, report, misfit)
-    _sort_other_keys(model, rules, tensors, used, reinit, report, misfit)
+    if format is None:
+        rules = detect_format(model, tensors, name)
+    else:
+        rules = find_format(format, family_of(model))
     grid = None if source_grid is None else pair("source_grid", source_grid)
-    fit_grid(model, values, grid, resample, report, misfit)
-    fit_input(model, values, adapt_channels, report, misfit)
-    _check_shapes(model, values, misfit)
-    _compare_fields(model, stated, keep, report, misfit)
-    if misfit:
-        hint = _other_format(model, rules, tensors)
-        raise CheckpointError(misfit.explain(name, title(model), rules.name, hint))
 
-    _load(model, values, report)
+    work = _Import(model, rules, reinit, ImportReport(name, rules.name))
+    tensors = work.without_dropped(strip_prefix(tensors, rules), drop)
+    used = work.gather(tensors)
+    work.sort_other_keys(tensors, used)
+    work.fit_grid(resample, grid)
+    work.fit_input(adapt_channels)
+    work.check_shapes()
+    work.compare_fields(stated, keep)
+    if work.misfit:
+        hint = _other_format(model, rules, tensors)
+        raise CheckpointError(work.misfit.explain(name, title(model), rules.name, hint))
+
+    work.load()
     epsilon = stated.get("norm_eps", rules.numbers.get("norm_eps"))
     if epsilon is not None and "norm_eps" not in keep:
-        _set_epsilon(model, epsilon, report)
+        work.set_epsilon(epsilon)
     if rules.note and all(getattr(model.config, k) == v for k, v in rules.note_when.items()):
-        report.notes.append(rules.note)
-    return report
+        work.report.notes.append(rules.note)
+    return work.report
 
 
 def _patterns(option: str, given: Iterable[str]) -> list[str]:
@@ -121,132 +122,175 @@ def _read(
     return name, read.tensors, stated_fields(name, read.path, read.metadata)
 
 
-def _compare_fields(
-    model: Model, stated: Mapping[str, Any], keep: list[str], report: ImportReport, misfit: Misfit
-) -> None:
-    """The model must have the hidden fields that the checkpoint's config states."""
-    headless = getattr(model.config, "head", "") == "none"
-    head_is_new = headless or any(name.startswith("head.") for name in report.reinitialised)
-    for name, value in stated.items():
-        have = getattr(model.config, name, value)
-        if name == "norm_eps" or name in keep or have == value or (name == "pool" and head_is_new):
-            continue
-        misfit.misshaped[name] = (
-            f"the checkpoint's config has {value!r}, the model has {have!r}: create it with "
-            f"{name}={value!r}, or pass keep=[{name!r}]"
-        )
-
-
 def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
     tensors = {}
     for key, value in given.items():
-        if not isinstance(key, str):
-            raise CheckpointError(f"the given state dict has the key {key!r}: expected strings")
         try:
+            if not isinstance(key, str):
+                raise TypeError("its key is no string")
             tensors[key] = value if isinstance(value, Tensor) else torch.tensor(value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(
-                f"the given state dict: {key} is not a tensor: {error}"
+                f"the given state dict: {key!r} is not a tensor by name: {error}"
             ) from error
     return tensors
 
 
-def _drop(tensors: dict[str, Tensor], drop: list[str], report: ImportReport) -> dict[str, Tensor]:
-    """The tensors without those that the caller drops, which go into the report."""
-    for pattern in drop:
-        if not fnmatch.filter(tensors, pattern):
-            raise ConfigError(f"drop = {pattern!r} matches no key of {report.source}")
-    report.dropped += [key for key in tensors if _matches(key, drop)]
-    return {key: value for key, value in tensors.items() if not _matches(key, drop)}
+class _Import:
+    """Values on their way into a model's parameters, with what happened and what is wrong."""
 
+    def __init__(
+        self, model: Model, rules: Format, reinit: list[str], report: ImportReport
+    ) -> None:
+        self.model, self.rules, self.reinit, self.report = model, rules, reinit, report
+        self.misfit = Misfit()
+        self.axes, self.ours = axes_of(model), model.state_dict()
+        self.values: dict[str, Tensor] = {}
+        """The checkpoint's values for our parameters, in our layout."""
+        headless = getattr(model.config, "head", "") == "none"
+        for pattern in reinit:
+            known = headless and pattern in model.classwise
+            if not known and not fnmatch.filter(self.ours, pattern):
+                raise ConfigError(
+                    f"reinit = {pattern!r} matches no parameter of {title(model)}; "
+                    f"its parts are {', '.join(dict.fromkeys(k.split('.')[0] for k in self.ours))}"
+                )
 
-def _gather(
-    model: Model,
-    rules: Format,
-    tensors: Mapping[str, Tensor],
-    reinit: list[str],
-    report: ImportReport,
-    misfit: Misfit,
-) -> tuple[dict[str, Tensor], set[str]]:
-    """The checkpoint's values for our parameters, in our layout, and the keys that they use."""
-    axes, ours = axes_of(model), model.state_dict()
-    values: dict[str, Tensor] = {}
-    used: set[str] = set()
-    for pattern in reinit:
-        headless = getattr(model.config, "head", "") == "none" and pattern in model.classwise
-        if not headless and not fnmatch.filter(ours, pattern):
-            raise ConfigError(
-                f"reinit = {pattern!r} matches no parameter of {title(model)}; "
-                f"its parts are {', '.join(dict.fromkeys(k.split('.')[0] for k in ours))}"
+    def without_dropped(self, tensors: dict[str, Tensor], drop: list[str]) -> dict[str, Tensor]:
+        """The tensors without those that the caller drops, which go into the report."""
+        for pattern in drop:
+            if not fnmatch.filter(tensors, pattern):
+                raise ConfigError(f"drop = {pattern!r} matches no key of {self.report.source}")
+        self.report.dropped += [key for key in tensors if _matches(key, drop)]
+        return {key: value for key, value in tensors.items() if not _matches(key, drop)}
+
+    def gather(self, tensors: Mapping[str, Tensor]) -> set[str]:
+        """Set `values`; return the keys that were used."""
+        used: set[str] = set()
+        for name, own in self.ours.items():
+            found = find_keys(self.rules, name, tensors, self.axes)
+            if found is not None:
+                used.update(found[1])
+            if _matches(name, self.reinit):
+                self.report.reinitialised.append(name)
+                self.report.dropped += found[1] if found else []
+            elif found is not None:
+                rule, keys = found
+                try:
+                    self.values[name] = to_ours(rule, [tensors[key] for key in keys], self.axes)
+                except ValueError as error:
+                    self.misfit.misshaped[name] = f"{', '.join(keys)}: {error}"
+            elif _matches(name, self.rules.optional):
+                self.values[name] = own
+                self.report.notes.append(f"{name}: not in the checkpoint, unchanged")
+            else:
+                self.misfit.missing[name] = self._expected_keys(name)
+        return used
+
+    def _expected_keys(self, name: str) -> str:
+        covered = self.rules.rule_for(name)
+        if covered is None:
+            return "no key: models of this format have no such part; create the model without it"
+        others = len(list(self.rules.spellings(*covered, self.axes))) - 1
+        usual = " + ".join(self.rules.written(*covered, self.axes, self.ours))
+        return f"{usual}, and {others} other spellings" if others else usual
+
+    def sort_other_keys(self, tensors: Mapping[str, Tensor], used: set[str]) -> None:
+        """Every other key is ignored by a rule, derived, re-initialised, or unexpected."""
+        rules, axes = self.rules, self.axes
+        for key, tensor in tensors.items():
+            if key in used or tensor.numel() == 0:
+                continue
+            ours = rules.ours_of(key, axes)
+            known = _matches(key, rules.drop) or rules.ours_of(key, axes, derived=True) is not None
+            if known or (ours is not None and _matches(ours, self.reinit)):
+                self.report.dropped.append(key)
+            else:
+                self.misfit.unexpected[key] = str(tuple(tensor.shape))
+
+    def fit_grid(self, mode: str | None, source: Grid | None) -> None:
+        """Bring positions and windows to the model's grid, if `mode` says how."""
+        done = self.model.resample(self.values, mode, source)
+        self.report.resampled.update(done.changed)
+        self.report.notes += [f"{name}: {note}" for name, note in done.notes.items()]
+        self.misfit.misshaped.update(done.refused)
+
+    def fit_input(self, allowed: bool) -> None:
+        """Bring the first layer to the model's number of channels, if allowed."""
+        values, name = self.values, self.model.input_weight
+        if name not in values or values[name].ndim != 4:
+            return
+        have, want = values[name].shape[1], self.model.config.channels
+        if have == want:
+            return
+        if not allowed:
+            self.misfit.misshaped[name] = (
+                f"{have} channels, the model has {want}: pass adapt_channels=True "
+                "(--adapt-channels)"
             )
-    for name in ours:
-        found = find_keys(rules, name, tensors, axes)
-        if found is not None:
-            used.update(found[1])
-        if _matches(name, reinit):
-            report.reinitialised.append(name)
-            report.dropped += found[1] if found else []
-        elif found is not None:
-            rule, keys = found
-            try:
-                values[name] = to_ours(rule, [tensors[key] for key in keys], axes)
-            except ValueError as error:
-                misfit.misshaped[name] = f"{', '.join(keys)}: {error}"
-        elif _matches(name, rules.optional):
-            values[name] = ours[name]
-            report.notes.append(f"{name}: not in the checkpoint, unchanged")
-        else:
-            misfit.missing[name] = _expected_keys(rules, name, axes, ours)
-    return values, used
+            return
+        values[name] = adapt_channels(values[name], want)
+        norms = [norm for norm in self.model.input_norms if norm in values]
+        for norm in norms:  # a value per pixel and channel; they need no scaling
+            by_channel = values[norm].reshape(1, have, -1, 1)
+            values[norm] = (adapt_channels(by_channel, want) * (want / have)).flatten()
+        self.report.adapted |= dict.fromkeys((name, *norms), f"{have} to {want} channels")
 
-
-def _expected_keys(
-    rules: Format, name: str, axes: Mapping[str, int], ours: Mapping[str, Tensor]
-) -> str:
-    covered = rules.rule_for(name)
-    if covered is None:
-        return "no key: models of this format have no such part; create the model without it"
-    others = len(list(rules.spellings(*covered, axes))) - 1
-    usual = " + ".join(rules.written(*covered, axes, ours))
-    return f"{usual}, and {others} other spellings" if others else usual
-
-
-def _sort_other_keys(
-    model: Model,
-    rules: Format,
-    tensors: Mapping[str, Tensor],
-    used: set[str],
-    reinit: list[str],
-    report: ImportReport,
-    misfit: Misfit,
-) -> None:
-    """Every other key is ignored by a rule, derived, re-initialised, or unexpected."""
-    axes = axes_of(model)
-    for key, tensor in tensors.items():
-        if key in used or tensor.numel() == 0:
-            continue
-        ours = rules.ours_of(key, axes)
-        known = _matches(key, rules.drop) or rules.ours_of(key, axes, derived=True) is not None
-        if known or (ours is not None and _matches(ours, reinit)):
-            report.dropped.append(key)
-        else:
-            misfit.unexpected[key] = str(tuple(tensor.shape))
-
-
-def _check_shapes(model: Model, values: dict[str, Tensor], misfit: Misfit) -> None:
-    """Compare shapes; axes of length 1 do not matter."""
-    for name, parameter in model.state_dict().items():
-        if name not in values or name in misfit.misshaped:
-            continue
-        have, want = values[name].shape, parameter.shape
-        if [size for size in have if size != 1] == [size for size in want if size != 1]:
-            values[name] = values[name].reshape(want)
-            continue
-        misfit.misshaped[name] = f"{tuple(have)}, the model has {tuple(want)}"
-        if _matches(name, model.classwise):
-            misfit.misshaped[name] += (
+    def check_shapes(self) -> None:
+        """Compare shapes; axes of length 1 do not matter."""
+        for name, value in self.values.items():
+            have, want = value.shape, self.ours[name].shape
+            if name in self.misfit.misshaped:
+                continue
+            if [size for size in have if size != 1] == [size for size in want if size != 1]:
+                self.values[name] = value.reshape(want)
+                continue
+            self.misfit.misshaped[name] = f"{tuple(have)}, the model has {tuple(want)}" + (
                 ": create it with as many classes, or let the head start afresh"
+                if _matches(name, self.model.classwise)
+                else ""
             )
+
+    def compare_fields(self, stated: Mapping[str, Any], keep: list[str]) -> None:
+        """The model must have the hidden fields that the checkpoint's config states."""
+        model, new = self.model, self.report.reinitialised
+        headless = getattr(model.config, "head", "") == "none"
+        if headless or any(_matches(name, model.classwise) for name in new):
+            keep = [*keep, "pool"]  # a new head learns from any pooling
+        for name, value in stated.items():
+            have = getattr(model.config, name, value)
+            if name != "norm_eps" and name not in keep and have != value:
+                self.misfit.misshaped[name] = (
+                    f"the checkpoint's config has {value!r}, the model has {have!r}: create it "
+                    f"with {name}={value!r}, or pass keep=[{name!r}]"
+                )
+
+    def load(self) -> None:
+        values, target, report = self.values, self.ours, self.report
+        casts = sorted({str(v.dtype) for n, v in values.items() if v.dtype != target[n].dtype})
+        if casts:
+            names = ", ".join(cast.removeprefix("torch.") for cast in casts)
+            report.notes.append(f"converted from {names}")
+        if report.reinitialised:
+            fresh = build(family_of(self.model), self.model.config).state_dict()
+            values |= {name: fresh[name] for name in report.reinitialised}
+        on_meta = any(parameter.is_meta for parameter in target.values())
+        if on_meta:  # no memory to copy into: assign the tensors
+            values = {n: v.to(target[n].dtype, copy=True) for n, v in values.items()}
+        self.model.load_state_dict(values, assign=on_meta)
+        changed = {*report.resampled, *report.adapted, *report.reinitialised}
+        report.loaded = [name for name in target if name not in changed]
+
+    def set_epsilon(self, value: float) -> None:
+        """Use the LayerNorm and BatchNorm eps of the checkpoint's library."""
+        before = self.model.config.norm_eps
+        if before == value:
+            return
+        for module in self.model.modules():
+            if isinstance(module, nn.LayerNorm | nn.BatchNorm2d):
+                module.eps = value
+        self.model.config = dataclasses.replace(self.model.config, norm_eps=value)
+        self.report.numbers["norm_eps"] = f"{before} to {value}, as in the checkpoint's library"
 
 
 def _other_format(model: Model, rules: Format, tensors: Mapping[str, Tensor]) -> str:
@@ -256,34 +300,6 @@ def _other_format(model: Model, rules: Format, tensors: Mapping[str, Tensor]) ->
     except CheckpointError:
         return ""
     return "" if better.name == rules.name else f"its keys match format {better.name!r}"
-
-
-def _load(model: Model, values: dict[str, Tensor], report: ImportReport) -> None:
-    target = model.state_dict()
-    casts = sorted({str(v.dtype) for n, v in values.items() if v.dtype != target[n].dtype})
-    if casts:
-        report.notes.append(f"converted from {', '.join(c.removeprefix('torch.') for c in casts)}")
-    if report.reinitialised:
-        fresh = build(family_of(model), model.config).state_dict()
-        values = {**values, **{name: fresh[name] for name in report.reinitialised}}
-    on_meta = any(parameter.is_meta for parameter in target.values())
-    if on_meta:  # no memory to copy into: assign the tensors
-        values = {n: v.to(target[n].dtype, copy=True) for n, v in values.items()}
-    model.load_state_dict(values, assign=on_meta)
-    changed = {*report.resampled, *report.adapted, *report.reinitialised}
-    report.loaded = [name for name in target if name not in changed]
-
-
-def _set_epsilon(model: Model, value: float, report: ImportReport) -> None:
-    """Use the LayerNorm and BatchNorm eps of the checkpoint's library."""
-    before = model.config.norm_eps
-    if before == value:
-        return
-    for module in model.modules():
-        if isinstance(module, nn.LayerNorm | nn.BatchNorm2d):
-            module.eps = value
-    model.config = dataclasses.replace(model.config, norm_eps=value)
-    report.numbers["norm_eps"] = f"{before} to {value}, as in the checkpoint's library"
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
