@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitreous.layers.position import Relative
 from vitreous.models.model import Model
 
 
@@ -24,9 +23,9 @@ def position_similarity(model: Model) -> Tensor | None:
         return None
     grid: tuple[int, int] = config.grid
     n, p = grid[0] * grid[1], config.prefix
-    if isinstance(position, Relative):
-        biases = torch.stack([position.score_bias(i, p, grid) for i in range(model.depth)])
-        similar = biases.mean(dim=(0, 1))[p:, p:]
+    biases = [position.score_bias(i, p, grid) for i in range(model.depth)]
+    if biases[0] is not None:
+        similar = torch.stack(biases).mean(dim=(0, 1))[p:, p:]
     else:
         device = next(model.parameters()).device
         table = position(torch.zeros(1, p + n, config.dim, device=device), p, grid)[0, p:]

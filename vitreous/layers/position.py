@@ -9,6 +9,7 @@ no place in the image; each encoding says what it does with them.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,13 @@ class Position(nn.Module):
         raise NotImplementedError
 
 
+class Rows(NamedTuple):
+    """How the rows of a position table are divided."""
+
+    prefix: int
+    grid: Grid
+
+
 class Learned1d(Position):
     """A learned vector for each token in raster order: the paper's default.
 
@@ -77,6 +85,26 @@ class Learned1d(Position):
         before = x[:, : self.rows] + table[: self.rows]
         patches = x[:, prefix:] + table[self.rows :]
         return torch.cat((before, x[:, self.rows : prefix], patches), dim=1)
+
+    def divide(self, count: int, registers: int, source: Grid | None = None) -> Rows | None:
+        """Which of `count` rows of another table belong to tokens before the patches, and what grid
+        the others form.
+
+        Libraries give a row to the class and distillation token, or also to registers, or to none
+        of them. Without a `source` grid the rest must be as many as here, or a square. None when
+        there is no such division, or more than one.
+        """
+        readings: set[Rows] = set()
+        for prefix in {self.rows, self.rows + registers, 0}:
+            rest = count - prefix
+            side = math.isqrt(max(rest, 0))
+            for grid in (source,) if source is not None else (self.grid, (side, side)):
+                if rest > 0 and rest == grid[0] * grid[1]:
+                    readings.add(Rows(prefix, grid))
+        usual = Rows(self.rows, self.grid)
+        if usual in readings:
+            return usual
+        return readings.pop() if len(readings) == 1 else None
 
     def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
         rows = value.shape[0] - source[0] * source[1]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -76,32 +74,3 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
         return weight[:, index] * (have / channels)
     alike = [weight[:, first::channels].mean(dim=1) for first in range(channels)]
     return torch.stack(alike, dim=1) * (have / channels)
-
-
-class Rows(NamedTuple):
-    """How the rows of a position table are divided."""
-
-    prefix: int
-    grid: Grid
-
-
-def divide_rows(
-    count: int, *, tokens: int, registers: int, target: Grid, source: Grid | None
-) -> Rows | None:
-    """Which of `count` rows belong to tokens before the patches, and what grid the others form.
-
-    Libraries give a row to the class and distillation token, or also to registers, or to none of
-    them. Without a `source` grid the rest must be as many as the target's, or a square. None when
-    there is no such division, or more than one.
-    """
-    readings: set[Rows] = set()
-    for prefix in {tokens, tokens + registers, 0}:
-        rest = count - prefix
-        side = math.isqrt(max(rest, 0))
-        for grid in (source,) if source is not None else (target, (side, side)):
-            if rest > 0 and rest == grid[0] * grid[1]:
-                readings.add(Rows(prefix, grid))
-    usual = Rows(tokens, target)
-    if usual in readings:
-        return usual
-    return readings.pop() if len(readings) == 1 else None

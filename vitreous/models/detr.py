@@ -11,7 +11,7 @@ masked out of attention.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -170,7 +170,7 @@ class BoxHead(nn.Module):
 class DETR(Composite):
     """(b, c, h, w), or a list of (c, h, w) of any sizes -> `DETROutput`. See `DETRConfig`."""
 
-    classwise = ("class_head.*",)
+    classwise, class_weight = ("class_head.*",), "class_head.weight"
 
     def __init__(self, config: DETRConfig, backbone: Model) -> None:
         super().__init__(config, backbone)
@@ -247,6 +247,10 @@ class DETR(Composite):
         """Without the heads, which give every layer's output at once: their last is shown."""
         heads = ("class_head", "box_head")
         return {name: part for name, part in super().steps().items() if name not in heads}
+
+    def fields_from(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+        found = super().fields_from(shapes)
+        return {**found, **({"classes": found["classes"] - 1} if "classes" in found else {})}
 
     def undecayed(self) -> list[nn.Parameter]:
         return [*super().undecayed(), *self.queries.parameters()]

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from vitreous.layers.resample import Grid, Resampling, State
 
 Check = tuple[Callable[[float], bool], str]
 FRACTION: Check = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
-COUNT: Check = (lambda value: 0 <= value < 1000, "0 or more")
+COUNT: Check = (lambda value: 0 <= value < 1000, "0 or more, below 1000")
 CHECKS: dict[str, Check] = {
     "classes": (lambda value: value >= 1, "at least 1 (a model without has head='none')"),
     "dropout": FRACTION,
@@ -126,6 +126,8 @@ class Model(nn.Module):
     """The name it was created by."""
     input_weight: str
     """The parameter that sees the image's channels."""
+    class_weight = "head.out.weight"
+    """The parameter with a row for each class."""
     input_norms: tuple[str, ...] = ()
     """Parameters with a value for each pixel of a patch and each channel."""
     classwise: tuple[str, ...] = ("head.*",)
@@ -242,6 +244,20 @@ class Model(nn.Module):
         """
         return Resampling()
 
+    def with_rows(self, state: State, rows: str) -> State:
+        """A state dict whose position table has a row for every token before the patches ("all")
+        or for none of them ("patches"), as some libraries have it; the outputs stay the same."""
+        return state
+
+    def fields_from(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+        """The config fields that follow from the shapes of a state dict."""
+        found = {}
+        if self.class_weight in shapes:
+            found["classes"] = shapes[self.class_weight][0]
+        if self.input_weight in shapes:
+            found["channels"] = shapes[self.input_weight][1]
+        return found
+
     def derived(self) -> dict[str, Tensor]:
         """What other libraries keep in their files although it follows from the sizes, by name."""
         return {}
@@ -353,8 +369,18 @@ class Composite(Model):
         return [each._replace(name=f"{part}.{each.name}", part=part) for each in found]
 
     def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
-        owner = f"{self.config.part}."
-        inner = {k.removeprefix(owner): v for k, v in state.items() if k.startswith(owner)}
+        inner = self._state_of_core(state)
         done = self.core.resample(inner, mode, source)
-        state |= {owner + name: value for name, value in inner.items()}
-        return done.inside(owner)
+        state |= self._with_owner(inner)
+        return done.inside(f"{self.config.part}.")
+
+    def with_rows(self, state: State, rows: str) -> State:
+        inner = self.core.with_rows(self._state_of_core(state), rows)
+        return {**state, **self._with_owner(inner)}
+
+    def _state_of_core(self, state: State) -> State:
+        owner = f"{self.config.part}."
+        return {k.removeprefix(owner): v for k, v in state.items() if k.startswith(owner)}
+
+    def _with_owner(self, state: State) -> State:
+        return {f"{self.config.part}.{name}": value for name, value in state.items()}

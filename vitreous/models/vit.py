@@ -7,7 +7,7 @@ successors is a field of `ViTConfig`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -32,7 +32,7 @@ from vitreous.layers.position import (
     Sines1d,
     Sines2d,
 )
-from vitreous.layers.resample import Grid, Resampling, State, divide_rows
+from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.tap import show
 from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
 
@@ -297,13 +297,7 @@ class ViT(Model):
     ) -> Grid | None:
         """Give a table as many rows before the patches as ours has; return the grid of the rest."""
         table, ours = state[key], position.rows
-        rows = divide_rows(
-            len(table),
-            tokens=ours,
-            registers=self.config.registers,
-            target=position.grid,
-            source=source,
-        )
+        rows = position.divide(len(table), self.config.registers, source)
         if rows is None:
             done.refused[key] = (
                 f"{len(table)} rows, {ours} of them for tokens before the patches, "
@@ -325,6 +319,27 @@ class ViT(Model):
                 state[registers] = state[registers] + table[ours : rows.prefix]
                 done.notes[key] = "the registers' rows were added to the registers"
         return rows.grid
+
+    def with_rows(self, state: State, rows: str) -> State:
+        """The reverse of `_fit_rows`."""
+        table, count = state["position.table"], self.config.rows
+        if rows == "all":
+            zeros = table.new_zeros(self.config.registers, table.shape[1])
+            return {**state, "position.table": torch.cat((table[:count], zeros, table[count:]))}
+        # Adding a token's row to the token itself leaves the outputs unchanged.
+        tokens = ("prefix.class_token", "prefix.distillation_token")[:count]
+        moved = {token: state[token] + table[row] for row, token in enumerate(tokens)}
+        return {**state, **moved, "position.table": table[count:]}
+
+    def fields_from(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+        found, position = super().fields_from(shapes), self.position
+        if isinstance(position, Learned1d) and "position.table" in shapes:
+            count = shapes["position.table"][0]
+            rows = position.divide(count, self.config.registers)
+            if rows is not None and rows.grid != position.grid:
+                sides = zip(self.own_size(), position.grid, rows.grid, strict=True)
+                found["image_size"] = tuple(size // have * want for size, have, want in sides)
+        return found
 
     def _check(self, images: Tensor) -> None:
         self.check_images(images)

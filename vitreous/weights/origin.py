@@ -16,14 +16,12 @@ from torch import Tensor
 
 from vitreous.config import to_dict
 from vitreous.errors import CheckpointError
-from vitreous.layers.position import Learned1d
-from vitreous.layers.resample import divide_rows
 from vitreous.models import FAMILIES, create
 from vitreous.models.model import Model
 from vitreous.weights.catalog import CatalogPreprocessing, catalog
 from vitreous.weights.io.files import FOLDER_FILES
-from vitreous.weights.rules.keys import axes_of, family_of, find_keys, strip_prefix
-from vitreous.weights.rules.language import Format, to_ours
+from vitreous.weights.rules.keys import axes_of, family_of, our_shapes, strip_prefix
+from vitreous.weights.rules.language import Format
 from vitreous.weights.transformers_files import PREPROCESSOR_FILE, read_config, read_preprocessor
 
 HIDDEN_FIELDS = (
@@ -90,38 +88,5 @@ def infer_changes(
     """`changes`, completed with classes, channels and image size from the tensors' shapes."""
     with torch.device("meta"):
         model = create(name, **changes)
-    keys, axes = strip_prefix(tensors, rules), axes_of(model)
-    shapes = {}
-    for ours in ("head.out.weight", "class_head.weight", "position.table", model.input_weight):
-        match = find_keys(rules, ours, keys, axes)
-        if match is not None:
-            try:
-                shapes[ours] = to_ours(match[0], [keys[k] for k in match[1]], axes).shape
-            except ValueError:
-                continue  # the import will report it
-    inferred = dict(changes)
-    if "head.out.weight" in shapes and "classes" not in changes and changes.get("head") != "none":
-        inferred["classes"] = shapes["head.out.weight"][0]
-    if "class_head.weight" in shapes and "classes" not in changes:
-        inferred["classes"] = shapes["class_head.weight"][0] - 1  # the last is "no object"
-    if model.input_weight in shapes and "channels" not in changes:
-        inferred["channels"] = shapes[model.input_weight][1]
-    position = getattr(model, "position", None)
-    if "position.table" in shapes and "image_size" not in changes:
-        assert isinstance(position, Learned1d)
-        config, count = model.config, shapes["position.table"][0]
-        rows = divide_rows(
-            count,
-            tokens=position.rows,
-            registers=config.registers,
-            target=position.grid,
-            source=None,
-        )
-        if rows is not None and rows.grid != position.grid:
-            inferred["image_size"] = tuple(
-                size // have * want
-                for size, have, want in zip(
-                    config.image_size, position.grid, rows.grid, strict=True
-                )
-            )
-    return inferred
+    found = our_shapes(rules, model.state_dict(), strip_prefix(tensors, rules), axes_of(model))
+    return {**model.fields_from({name: s for name, s in found.items() if s}), **changes}

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import CheckpointError
-from vitreous.layers.position import Learned1d
 from vitreous.models.model import Model
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.keys import axes_of, family_of, title
@@ -42,9 +41,9 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
         )
     result: dict[str, Tensor] = {}
     written_by: dict[str, str] = {}
-    for name, found in covered.items():
+    for found in covered.values():
         if found is not None and found[0].rows != "tokens":
-            ours = _with_rows(ours, name, found[0].rows, model)
+            ours = model.with_rows(ours, found[0].rows)
     for name, found in covered.items():
         assert found is not None
         keys = rules.written(*found, axes, ours)
@@ -67,23 +66,3 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
             shape = [axes[size] if isinstance(size, str) else size for size in rule.if_absent]
             result[rules.written(rule, {}, axes, ours)[0]] = torch.zeros(shape)
     return result
-
-
-def _with_rows(ours: dict[str, Tensor], name: str, rows: str, model: Model) -> dict[str, Tensor]:
-    """Our tensors; the position table gets rows for all prefix tokens, or for none."""
-    owner, prefix = name.rpartition(".")[0], name.removesuffix("position.table") + "prefix."
-    position = model.get_submodule(owner)
-    assert isinstance(position, Learned1d), "only a learned table has rows"
-    table, count = ours[name], position.rows
-    changed = dict(ours)
-    if rows == "all":
-        registers = ours.get(prefix + "registers")
-        if registers is not None:
-            zeros = torch.zeros_like(registers)
-            changed[name] = torch.cat((table[:count], zeros, table[count:]))
-        return changed
-    # Adding a token's row to the token itself leaves the outputs unchanged.
-    for row, token in enumerate(("class_token", "distillation_token")[:count]):
-        changed[prefix + token] = ours[prefix + token] + table[row]
-    changed[name] = table[count:]
-    return changed

@@ -25,6 +25,7 @@ from vitreous.weights.rules.keys import (
     detect_format,
     family_of,
     find_keys,
+    matches,
     strip_prefix,
     title,
 )
@@ -161,8 +162,8 @@ class _Import:
         for pattern in drop:
             if not fnmatch.filter(tensors, pattern):
                 raise ConfigError(f"drop = {pattern!r} matches no key of {self.report.source}")
-        self.report.dropped += [key for key in tensors if _matches(key, drop)]
-        return {key: value for key, value in tensors.items() if not _matches(key, drop)}
+        self.report.dropped += [key for key in tensors if matches(key, drop)]
+        return {key: value for key, value in tensors.items() if not matches(key, drop)}
 
     def gather(self, tensors: Mapping[str, Tensor]) -> set[str]:
         """Set `values`; return the keys that were used."""
@@ -171,7 +172,7 @@ class _Import:
             found = find_keys(self.rules, name, tensors, self.axes)
             if found is not None:
                 used.update(found[1])
-            if _matches(name, self.reinit):
+            if matches(name, self.reinit):
                 self.report.reinitialised.append(name)
                 self.report.dropped += found[1] if found else []
             elif found is not None:
@@ -180,7 +181,7 @@ class _Import:
                     self.values[name] = to_ours(rule, [tensors[key] for key in keys], self.axes)
                 except ValueError as error:
                     self.misfit.misshaped[name] = f"{', '.join(keys)}: {error}"
-            elif _matches(name, self.rules.optional):
+            elif matches(name, self.rules.optional):
                 self.values[name] = own
                 self.report.notes.append(f"{name}: not in the checkpoint, unchanged")
             else:
@@ -202,8 +203,8 @@ class _Import:
             if key in used or tensor.numel() == 0:
                 continue
             ours = rules.ours_of(key, axes)
-            known = _matches(key, rules.drop) or rules.ours_of(key, axes, derived=True) is not None
-            if known or (ours is not None and _matches(ours, self.reinit)):
+            known = matches(key, rules.drop) or rules.ours_of(key, axes, derived=True) is not None
+            if known or (ours is not None and matches(ours, self.reinit)):
                 self.report.dropped.append(key)
             else:
                 self.misfit.unexpected[key] = str(tuple(tensor.shape))
@@ -247,7 +248,7 @@ class _Import:
                 continue
             self.misfit.misshaped[name] = f"{tuple(have)}, the model has {tuple(want)}" + (
                 ": create it with as many classes, or let the head start afresh"
-                if _matches(name, self.model.classwise)
+                if matches(name, self.model.classwise)
                 else ""
             )
 
@@ -255,7 +256,7 @@ class _Import:
         """The model must have the hidden fields that the checkpoint's config states."""
         model, new = self.model, self.report.reinitialised
         headless = getattr(model.config, "head", "") == "none"
-        if headless or any(_matches(name, model.classwise) for name in new):
+        if headless or any(matches(name, model.classwise) for name in new):
             keep = [*keep, "pool"]  # a new head learns from any pooling
         for name, value in stated.items():
             have = getattr(model.config, name, value)
@@ -300,7 +301,3 @@ def _other_format(model: Model, rules: Format, tensors: Mapping[str, Tensor]) ->
     except CheckpointError:
         return ""
     return "" if better.name == rules.name else f"its keys match format {better.name!r}"
-
-
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

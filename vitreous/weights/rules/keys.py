@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import fnmatch
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import torch
@@ -25,6 +26,10 @@ def family_of(model: Model) -> str:
     raise ConfigError(
         f"{type(model).__name__} is not a model of Vitreous: create it with vitreous.create(...)"
     )
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def title(model: Model) -> str:
@@ -56,6 +61,22 @@ def find_keys(
     return None
 
 
+def our_shapes(
+    rules: Format, names: Iterable[str], tensors: Mapping[str, Tensor], axes: Mapping[str, int]
+) -> dict[str, tuple[int, ...] | None]:
+    """For those parameters that the checkpoint has, the shape in our layout; None if the rule does
+    not fit the tensors."""
+    shapes: dict[str, tuple[int, ...] | None] = {}
+    for name in names:
+        match = find_keys(rules, name, tensors, axes)
+        if match is not None:
+            blank = [torch.empty(tensors[key].shape, device="meta") for key in match[1]]
+            shapes[name] = None
+            with suppress(ValueError):  # the import will report it
+                shapes[name] = to_ours(match[0], blank, axes).shape
+    return shapes
+
+
 def strip_prefix(tensors: Mapping[str, Tensor], rules: Format) -> dict[str, Tensor]:
     """The tensors without a prefix of the format that all keys share."""
     for prefix in rules.prefixes:
@@ -73,24 +94,15 @@ def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> F
     known = [one for sets in formats().values() for one in sets if family in one.families]
     originals_first = sorted(known, key=lambda rules: bool(rules.same_as))
     candidates = [find_format(OWN, family), *originals_first]
-    wanted = {k: v.shape for k, v in model.state_dict().items() if not k.startswith("head.")}
-    shapes = {key: torch.empty(t.shape, device="meta") for key, t in tensors.items()}
-    best: tuple[int, Format] | None = None
+    ours = model.state_dict()
+    wanted = {k: v.shape for k, v in ours.items() if not matches(k, model.classwise)}
+    fitting: dict[int, Format] = {}
     for rules in candidates:
-        keys = strip_prefix(shapes, rules)
-        found = {name: find_keys(rules, name, keys, axes) for name in wanted}
-        if None in found.values():
-            continue
-        fitting = 0
-        for name, match in found.items():
-            assert match is not None
-            with suppress(ValueError):
-                value = to_ours(match[0], [keys[k] for k in match[1]], axes)
-                fitting += value.shape == wanted[name]
-        if best is None or fitting > best[0]:
-            best = fitting, rules
-    if best is not None:
-        return best[1]
+        found = our_shapes(rules, wanted, strip_prefix(tensors, rules), axes)
+        if found.keys() == wanted.keys():
+            fitting.setdefault(sum(found[name] == wanted[name] for name in wanted), rules)
+    if fitting:
+        return fitting[max(fitting)]
     raise CheckpointError(
         f"{source} does not fit {title(model)} in any known format "
         f"({', '.join(rules.name for rules in candidates)}); its first keys are "
