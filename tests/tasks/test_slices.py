@@ -49,6 +49,16 @@ def test_no_other_file_knows_a_tasks_name(path):
         assert not list(known_tasks(path))
 
 
+def test_the_show_side_is_called_from_above():
+    """The import rules do not see through the table; `predictor.explain` is the exception."""
+    callers = {
+        path.relative_to(ROOT).parts[0]
+        for path in ROOT.rglob("*.py")
+        if path != TABLE and "show_of" in path.read_text(encoding="utf-8")
+    }
+    assert callers <= {"api.py", "cli", "pages", "predict.py"}
+
+
 def test_the_search_finds_what_it_looks_for(tmp_path):
     bad = tmp_path / "bad.py"
     bad.write_text(

@@ -11,7 +11,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import options_besides
-from vitreous.cli.text_table import TextTable, thousands
+from vitreous.cli.text_table import TextTable
 from vitreous.errors import DataError
 from vitreous.tasks import TASKS
 from vitreous.train.recipe import Flag, option
@@ -72,12 +72,12 @@ def _print(report: CheckReport) -> None:
     if report.sizes:
         sizes = report.sizes
         size = " ".join(f"{k} {_size(sizes[k])}" for k in ("smallest", "median", "largest"))
-        usual = f"; {thousands(sizes['most_common_count'])} are {_size(sizes['most_common'])}"
+        usual = f"; {sizes['most_common_count']:,} are {_size(sizes['most_common'])}"
         same = sizes["different"] == 1
         print(f"sizes       {_size(sizes['median']) if same else size + usual}")
         print(f"channels    {_counted(report.channels)}; values {_counted(report.dtypes)}")
     if report.bytes is not None:
-        print(f"bytes       {thousands(report.bytes)}")
+        print(f"bytes       {report.bytes:,}")
     if report.mean:
         print(f"mean        {_numbers(report.mean)}   (train, in 0..1)")
         print(f"std         {_numbers(report.std)}")
@@ -116,7 +116,7 @@ def _size(size: list[int]) -> str:
 def _counted(counts: dict[int, int] | dict[str, int]) -> str:
     if len(counts) == 1:
         return str(next(iter(counts)))
-    return ", ".join(f"{what} ({thousands(count)})" for what, count in counts.items())
+    return ", ".join(f"{what} ({count:,})" for what, count in counts.items())
 
 
 def _numbers(values: list[float]) -> str:

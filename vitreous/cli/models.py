@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import tyro
 
 from vitreous import api
-from vitreous.cli.text_table import TextTable, thousands
+from vitreous.cli.text_table import TextTable
 from vitreous.train.recipe import Flag
 
 
@@ -32,7 +32,7 @@ def run(arguments: ModelsArguments) -> None:
         return
     table = TextTable("model", "parameters>", "GFLOPs>")
     for name, count in counts.items():
-        table.row(name, thousands(count["parameters"]), f"{count['flops'] / 1e9:,.2f}")
+        table.row(name, f"{count['parameters']:,}", f"{count['flops'] / 1e9:,.2f}")
     table.print()
 
 

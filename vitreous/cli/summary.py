@@ -11,7 +11,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import ConfigOptions
-from vitreous.cli.text_table import TextTable, thousands
+from vitreous.cli.text_table import TextTable
 from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ def run(arguments: SummaryArguments) -> None:
         table.row(
             f"{first.name}{to}",
             "x".join(map(str, first.shape)),
-            thousands(sum(row.parameters for row in alike)),
+            f"{sum(row.parameters for row in alike):,}",
             f"{sum(row.flops for row in alike) / 1e6:,.1f}",
         )
-    table.row("total", "", thousands(parameters), f"{flops / 1e6:,.1f}")
+    table.row("total", "", f"{parameters:,}", f"{flops / 1e6:,.1f}")
     table.print()
 
 

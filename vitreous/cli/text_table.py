@@ -45,7 +45,3 @@ class TextTable:
         for cells in self.rows:
             table.add_row(*map(escape, cells))  # a class may be called [red]
         Console().print(table)
-
-
-def thousands(number: int) -> str:
-    return f"{number:,}"

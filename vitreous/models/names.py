@@ -15,7 +15,7 @@ PIECES = {
     "size": f"(?P<size>{'|'.join(SIZES)})",
     "patch": r"patch(?P<patch>\d+)",
     "image": r"(_(?P<image>\d+))?",
-    "tag": r"(\.[\w.]+)?",
+    "release": r"(\.[\w.]+)?",
 }
 
 
