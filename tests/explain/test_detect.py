@@ -42,7 +42,7 @@ from vitreous.tasks.detect.draw import boxed, enlargement
 from vitreous.tasks.detect.report import judge
 from vitreous.tasks.detect.show import SHOW, image_ids, object_rows
 from vitreous.tasks.detect.task import Detect
-from vitreous.tasks.detect.walk import objects_table, walk
+from vitreous.tasks.detect.walk import objects_table, walk_through
 
 RED = (230, 25, 75)
 
@@ -630,7 +630,7 @@ def test_maps_are_drawn_with_their_boxes(photos):
 
 def test_the_walk_through_a_detector(photos):
     predictor = predictor_of()
-    stops, result = walk(predictor, predictor.view(*predictor.read(photos[2])))
+    stops, result = walk_through(predictor, predictor.view(*predictor.read(photos[2])))
     height, width = predictor.prepare(*predictor.read(photos[2])).shape[1:]
     gh, gw = -(-height // 8), -(-width // 8)
     assert {stop.name: stop.shape for stop in stops} == {
@@ -836,6 +836,6 @@ def test_a_threshold_is_from_0_to_1(photos, threshold):
 def test_the_walk_says_whether_the_map_knows_places(photos):
     for placed, words in ((True, "is added to it"), (False, "is not in it")):
         predictor = predictor_of(placed=placed)
-        stops, _ = walk(predictor, predictor.view(*predictor.read(photos[0])))
+        stops, _ = walk_through(predictor, predictor.view(*predictor.read(photos[0])))
         (tokens,) = [stop for stop in stops if stop.name == "tokens"]
         assert words in tokens.words

@@ -199,7 +199,7 @@ def test_the_walk_shows_every_stage_with_its_shape(run, photo):
         "head": (4,),
     }
     with torch.no_grad():
-        torch.testing.assert_close(logits, predictor.model(values[None])[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(logits, predictor.model(values[None]), rtol=1e-4, atol=1e-5)
     blocks = [stop for stop in stops if stop.name.startswith("blocks")]
     assert all(stop.pictures[0].shape == (3, 4, 6) for stop in blocks)
     assert all(stop.pictures[1].shape == (1, 4, 6) for stop in blocks)

@@ -297,7 +297,7 @@ def test_the_walk_through_a_segmenter():
     assert [name for name in names if name in blocks] == blocks
     assert names[-3:] == ["encoder", "decoder", "upsample"]
     assert [stop.shape for stop in stops[-3:]] == [(4, 6, 16), (4, 6, 4), (16, 24, 4)]
-    assert output.shape == (4, *WINDOW)
+    assert output.shape == (1, 4, *WINDOW)
     assert not any("pool" in name or "head" in name for name in names)
     stops, _ = walk(predictor_of("swin, pyramid"), view.values)
     stages = ["encoder.stages.0", "encoder.stages.1"]

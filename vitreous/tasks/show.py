@@ -196,7 +196,7 @@ class Show:
     def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
         """The stages of the model for one image, and its output."""
         stops, output = walk.walk(predictor, view.values)
-        return stops, self.output_table(output, predictor)
+        return stops, self.output_table(output[0].cpu(), predictor)
 
     def output_table(self, output: Tensor, predictor: Predictor) -> Table:
         """The model's output for one image, the largest first."""

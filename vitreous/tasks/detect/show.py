@@ -169,7 +169,7 @@ class DetectShow(Show):
         }
 
     def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
-        stops, result = walk.walk(predictor, view)
+        stops, result = walk.walk_through(predictor, view)
         return stops, walk.objects_table(result)
 
 

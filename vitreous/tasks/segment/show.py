@@ -180,13 +180,14 @@ class SegmentShow(Show):
     def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
         colours = colours_of(predictor.task.labels.external)
 
-        def drawn(scores: Tensor) -> Tensor:
+        def drawn(scores: Tensor) -> list[Tensor]:
             """(classes, h, w) -> (3, h, w) in 0..1: the colour of the best class of each place."""
-            picture = coloured(scores.argmax(dim=0).numpy(), colours)
-            return as_tensor(picture)
+            return [as_tensor(coloured(scores.argmax(dim=0).numpy(), colours))]
 
-        stops, output = walk.walk(predictor, view.values, {"decoder": drawn, "upsample": drawn})
-        return stops, self.output_table(output[:, : view.inside[0], : view.inside[1]], predictor)
+        draw = {"decoder": drawn, "upsample": drawn}
+        stops, output = walk.walk(predictor, view.values, draw=draw)
+        scores = output[0, :, : view.inside[0], : view.inside[1]].cpu()
+        return stops, self.output_table(scores, predictor)
 
     def output_table(self, output: Tensor, predictor: Predictor) -> Table:
         """output (classes, h, w)"""
