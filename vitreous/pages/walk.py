@@ -7,11 +7,13 @@ drawing of the model says.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from vitreous.config import read_toml
 from vitreous.explain.attention import Layer
 from vitreous.layers.tap import tap
 from vitreous.models.model import Places
@@ -21,33 +23,8 @@ from vitreous.pages.pictures import as_picture, data_url, principal_colours, str
 from vitreous.pages.template import render
 from vitreous.predict import Predictor
 
-WORDS = {
-    "image": "The input: resized, cropped, and normalised by mean and std. Lines: the patches.",
-    "stem": "A small convolutional network turns the image into a feature map.",
-    "patch": "Patch embedding: each patch is multiplied by the same matrix and becomes one vector. "
-    "Patches with similar vectors have similar colours (three principal components).",
-    "tokens": "The grid is flattened into a sequence, row by row. From here on the model does not "
-    "know that it was an image.",
-    "prefix": "Learned tokens are put in front: for the head to read, or as registers.",
-    "position": "Position embeddings are added: without them the order would mean nothing.",
-    "patch_norm": "Normalised.",
-    "blocks": "Block {number}: attention between the tokens, then an MLP for each of them. Left: "
-    "the tokens of the patches. Right: the attention that each patch receives, mean of all heads "
-    "and queries.",
-    "stages": "Stage {number}: {merged}blocks with attention inside windows, shifted in every "
-    "second block. Left: the feature map behind the stage. Right: the attention that each patch "
-    "receives in its last block, mean of all heads and queries.",
-    "norm": "The final norm.",
-    "pool": "The pooled vector, which the head reads.",
-    "pooled_norm": "Normalised once more.",
-    "head": "One logit for each class.",
-    "encoder": "The tokens of the patches go back to their places; tokens without a place are left "
-    "out. This feature map is decoded.",
-    "decoder": "The decoder gives each position a score for each class. Shown: the class with the "
-    "highest, in its colour.",
-    "upsample": "The scores are resized to the image's size; each pixel takes the class with the "
-    "highest.",
-}
+WORDS = read_toml(Path(__file__).with_name("walk.toml"), "words for each stage")
+"""What is written beside each kind of stage."""
 MERGED = "patches are merged two by two; then "
 
 

@@ -28,6 +28,7 @@ from vitreous.predict import Predictor, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image
 
 T = TypeVar("T")
 
@@ -65,11 +66,16 @@ class TaskReport:
         """A batch, the task's output for it, and the targets in the model's classes."""
         raise NotImplementedError
 
-    def example(self, batch: Batch, i: int, caption: str, note: str) -> Example:
-        """One image of a batch, as the model sees it."""
+    def picture(self, batch: Batch, i: int, most: int) -> Image:
+        """One image of a batch, as the model sees it, at most so many pixels long."""
         image = as_picture(self.predictor.preprocess.restore(batch.images[i]))
-        image.thumbnail((224, 224))
-        return Example([picture(image, "input")], batch.ids[i], caption, note)
+        image.thumbnail((most, most))
+        return image
+
+    def example(self, batch: Batch, i: int, caption: str, note: str) -> Example:
+        """One image of a batch with words."""
+        image = picture(self.picture(batch, i, 224), "input")
+        return Example([image], batch.ids[i], caption, note)
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
         """The few numbers that stand first, by name; the first is the largest."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.data.loader import Batch
@@ -105,53 +105,45 @@ class DetectReport(TaskReport):
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output `BoxPrediction`s in pixels, targets with normalised cxcywh boxes."""
         for i, (answer, target) in enumerate(zip(output, targets, strict=True)):
-            kept = answer.scores >= self.threshold
-            kept = answer._replace(
-                boxes=answer.boxes[kept], labels=answer.labels[kept], scores=answer.scores[kept]
-            )
-            boxes = to_pixels(target["boxes"], answer.size)
-            crowd = target.get("crowd", torch.zeros(len(boxes))).bool()
-            judged = judge(kept.boxes, kept.labels, boxes, target["labels"], crowd)
+            above = answer.scores >= self.threshold
+            boxes, labels, scores = (each[above] for each in answer[:3])
+            true = to_pixels(target["boxes"], answer.size)
+            crowd = target.get("crowd", torch.zeros(len(true))).bool()
+            judged = judge(boxes, labels, true, target["labels"], crowd)
             if judged.f1 is None or judged.f1 == 1:
                 continue
             badness = (judged.f1, -judged.missed - judged.false)
             if not self.worst.wants(badness):
                 continue
-            image = _small(self.predictor.preprocess.restore(batch.images[i]))
-            truth = self._truth(boxes, target["labels"], crowd, judged.found)
+            objects = self._marks(true, target["labels"], judged.found | crowd)
+            truth = [
+                mark._replace(words=f"{mark.words}, not counted", colour=GRAY) if is_crowd else mark
+                for mark, is_crowd in zip(objects, crowd.tolist(), strict=True)
+            ]
+            predicted = self._marks(boxes, labels, judged.right, scores)
+            image = self.picture(batch, i, SIDE)
+            size = (image.height, image.width)
+            drawn = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
             pictures = [
-                picture(boxed(image, moved(marks, answer.size, image.shape[1:]), LETTERS), name)
-                for name, marks in (
-                    ("ground truth", truth),
-                    ("prediction", self._predicted(kept, judged.right)),
-                )
+                picture(boxed(drawn, moved(marks, answer.size, size), LETTERS), name)
+                for name, marks in (("ground truth", truth), ("prediction", predicted))
             ]
             note = f"{int(judged.found.sum())} of {judged.objects} found"
             note += f", {judged.false} false" if judged.false else ""
-            note += "" if len(kept.scores) else f"; {self._next(answer)}"
-            example = Example(pictures, batch.ids[i], f"F1 {judged.f1:.2f}", note)
-            self.worst.add(badness, example)
+            note += "" if len(scores) else f"; {self._next(answer)}"
+            self.worst.add(badness, Example(pictures, batch.ids[i], f"F1 {judged.f1:.2f}", note))
 
-    def _truth(self, boxes: Tensor, labels: Tensor, crowd: Tensor, found: Tensor) -> list[Mark]:
-        """What was missed is dashed, what is not counted is gray."""
-        names, marks = self.predictor.labels, []
-        for box, label, is_crowd, is_found in zip(
-            boxes.tolist(), labels.tolist(), crowd.tolist(), found.tolist(), strict=True
-        ):
-            if is_crowd:
-                marks.append(Mark(tuple(box), f"{names[label]}, not counted", GRAY))
-            else:
-                colour = self.colours[names[label]]
-                marks.append(Mark(tuple(box), names[label], colour, not is_found))
-        return marks
-
-    def _predicted(self, answer: BoxPrediction, right: Tensor) -> list[Mark]:
-        """What is not there is dashed."""
-        names = [self.predictor.labels[label] for label in answer.labels.tolist()]
-        rows = (each.tolist() for each in (answer.boxes, answer.scores, right))
+    def _marks(
+        self, boxes: Tensor, labels: Tensor, right: Tensor, scores: Tensor | None = None
+    ) -> list[Mark]:
+        """What was missed, or is not there, is dashed."""
+        names = [self.predictor.labels[label] for label in labels.tolist()]
+        words = [f" {score:.2f}" for score in scores] if scores is not None else [""] * len(names)
         return [
-            Mark(tuple(box), f"{name} {score:.2f}", self.colours[name], not is_right)
-            for name, box, score, is_right in zip(names, *rows, strict=True)
+            Mark(tuple(box), name + more, self.colours[name], not is_right)
+            for box, name, more, is_right in zip(
+                boxes.tolist(), names, words, right.tolist(), strict=True
+            )
         ]
 
     def _next(self, answer: BoxPrediction) -> str:
@@ -188,16 +180,6 @@ class DetectReport(TaskReport):
                 examples=self.worst.found,
             ),
         ]
-
-
-def _small(image: Tensor) -> Tensor:
-    """(c, h, w) in 0..1 as 8 bits, at most SIDE long."""
-    height, width = image.shape[1:]
-    factor = min(SIDE / max(height, width), 1.0)
-    if factor < 1:
-        size = (max(round(height * factor), 1), max(round(width * factor), 1))
-        image = F.interpolate(image[None], size, mode="bilinear", antialias=True)[0]
-    return (255 * image).round().clamp(0, 255).to(torch.uint8)
 
 
 def _sizes(result: Mapping[str, Any]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from vitreous.config import read_toml
 from vitreous.pages import walk
 from vitreous.pages.colours import colours_of
 from vitreous.pages.content import Cell, Table, percent
@@ -16,29 +19,8 @@ from vitreous.results import Detection
 from vitreous.tasks.detect.draw import boxed, marks_of, moved
 from vitreous.tasks.detect.explanation import SUREST
 
-WORDS = {
-    "image": "The input: resized, and normalised by mean and std. Lines: the positions of the "
-    "feature map below.",
-    "backbone": "The backbone's feature map. Positions with similar features have similar colours "
-    "(three principal components).",
-    "projection": "The features are projected to the width of the transformer.",
-    "tokens": "The map is flattened into a sequence, row by row. The positional encoding is not in "
-    "it: attention adds it to queries and keys, in every layer.",
-    "placed": "The map is flattened into a sequence, row by row. The positional encoding is added "
-    "to it, and by attention to queries and keys, in every layer.",
-    "encoder": "Encoder layer {number}: attention between the positions, then an MLP for each of "
-    "them. Left: the feature map. Right: the attention that each position receives, mean of all "
-    "heads and queries.",
-    "queries": "Object queries, learned vectors of which each finds at most one object. Attention "
-    "adds them in every layer; the decoder begins with zeros.",
-    "decoder": "Decoder layer {number}: self-attention, so that no two queries find the same "
-    "object; then cross-attention to the feature map. Left: the cross-attention of all queries. "
-    "Right: that of the query with the highest score.",
-    "norm": "The final norm.",
-    "class_head": "For each query one logit for each class, and one for “no object”; softmax makes "
-    "probabilities of them. Rows: queries. Columns: classes, “no object” last. Bright: likely.",
-    "box_head": "For each query a normalised cxcywh box. Shown: those of the detections.",
-}
+WORDS = read_toml(Path(__file__).with_name("walk.toml"), "words for each stage")
+"""What is written beside each stage."""
 
 
 def walk_through(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.data.loader import Batch
@@ -17,7 +16,7 @@ from vitreous.pages.colours import Colour, colours_of
 from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent, picture
 from vitreous.pages.figure import svg
 from vitreous.pages.maps import Panel
-from vitreous.pages.pictures import as_picture, as_tensor
+from vitreous.pages.pictures import as_tensor
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
 from vitreous.results import Segmentation
@@ -67,9 +66,8 @@ class SegmentReport(TaskReport):
 
         factor = min(SIDE / max(mask.shape), 1.0)
         size = (max(round(mask.shape[0] * factor), 1), max(round(mask.shape[1] * factor), 1))
-        image = F.interpolate(batch.images[i][None], size, mode="bilinear", antialias=True)[0]
         shown: set[int] = set()
-        pictures = [picture(as_picture(self.predictor.preprocess.restore(image)), "input")]
+        pictures = [picture(self.picture(batch, i, SIDE), "input")]
         for each, name in ((mask, "ground truth"), (classes, "prediction")):
             small = resized_mask(each, size)
             shown |= set(small.unique().tolist())
