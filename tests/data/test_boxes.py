@@ -179,7 +179,8 @@ def checked(path, **options):
 
 
 def told(report):
-    return {(problem.file, problem.what) for problem in report.problems}
+    """But not that there is no val."""
+    return {(p.file, p.what) for p in report.problems if not p.fatal or p in report.unusable}
 
 
 def whats(report):
@@ -310,7 +311,7 @@ def test_bad_images_and_bad_boxes_are_both_named(tmp_path):
     coco(tmp_path, [boxed(i, i, [5, 5, 30, 40]) for i in (1, 2)] + [boxed(3, 3, "?")], count=3)
     (tmp_path / "train" / "2.png").write_bytes(b"")
     report = checked(tmp_path)
-    assert [problem.file for problem in report.fatal] == ["train/2.png", "train/3.png"]
+    assert [problem.file for problem in report.unusable] == ["train/2.png", "train/3.png"]
     assert set(bad_samples(open_source(tmp_path))) == {"train/2.png", "train/3.png"}
     assert report.truth.objects["cat"] == {"train": 1}
     assert report.splits == {"train": 3}, "nothing is dropped"
@@ -320,8 +321,8 @@ def test_command(tmp_path, capsys):
     coco(tmp_path, [boxed(i, 1, [5 * i, 5, 4, 4]) for i in range(12)], count=2)
     assert (
         main(["data", "check", str(tmp_path), "--queries", "10", "--json", "--val-fraction", "0"])
-        == 0
-    )
+        == 2
+    ), "there is no val"
     report = json.loads(capsys.readouterr().out)
     assert report["per_image"]["train"] == {"median": 6.0, "largest": 12}
     assert any("12 objects, but a model with 10 queries" in p["what"] for p in report["problems"])
@@ -357,4 +358,4 @@ def test_the_oddities_of_bccd_are_named():
         "looks nearly like JPEGImages/BloodImage_00038.jpg of train"
         in (named["JPEGImages/BloodImage_00037.jpg"])
     )
-    assert report.fatal == []
+    assert report.unusable == []

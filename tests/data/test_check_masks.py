@@ -71,11 +71,11 @@ def test_every_bad_mask_is_named_once(data, workers):
     (data / "train" / "images" / "train0.png").write_bytes(b"")
     image(data / "train" / "images" / "lost.png")
     report = checked(data, workers=workers)
-    found = {problem.file: problem.what for problem in report.fatal}
+    found = {problem.file: problem.what for problem in report.unusable}
     assert found.pop("train/images/train0.png") == "the file is empty"
     assert found.pop("train/images/lost.png").startswith("has no mask: looked for train/masks/")
     assert set(found) == {f"val/masks/{name}" for name in expected}
-    assert len(report.fatal) == len(expected) + 2
+    assert len(report.unusable) == len(expected) + 2
     for file, what in found.items():
         assert re.search(expected[os.path.basename(file)].split(", but .*")[0], what)
         assert str(data) not in what
@@ -84,14 +84,14 @@ def test_every_bad_mask_is_named_once(data, workers):
         "train/images/train0.png",
         "train/images/lost.png",
     }
-    assert {problem.what for problem in bad.values()} == {p.what for p in report.fatal}
+    assert {problem.what for problem in bad.values()} == {p.what for p in report.unusable}
     assert report.splits["val"] == 2 + len(expected), "nothing is dropped"
     assert report.truth.pixels["sky"] == {"train": 48, "val": 48}
 
 
 def test_the_limit_of_pixels_is_for_masks_too(data):
-    assert len(checked(data, max_pixels=47).fatal) == 5
-    assert checked(data, max_pixels=48).fatal == []
+    assert len(checked(data, max_pixels=47).unusable) == 5
+    assert checked(data, max_pixels=48).unusable == []
 
 
 def test_classes_that_are_missing_or_rare(tmp_path):
@@ -116,7 +116,7 @@ def test_a_single_class_is_fatal(data):
         mask(path, np.zeros((6, 8), np.uint8))
     report = checked(data, {"0": "all"})
     assert [problem.what for problem in report.fatal] == [
-        "there is only one class: nothing to tell apart"
+        "has only the class 'all': nothing to tell apart"
     ]
 
 
@@ -139,12 +139,18 @@ def test_masks_that_say_little(data):
     } <= told(checked(data))
 
 
-def test_many_of_a_kind_are_one_problem(tmp_path):
+def test_many_of_a_kind_are_counted(tmp_path, capsys):
+    """14.16: a few examples and a count are printed; --json has them all."""
     for i in range(12):
         pairs(tmp_path, (f"images/{i}.png", f"masks/{i}.png"))
         mask(tmp_path / "masks" / f"{i}.png", np.zeros((6, 8), np.uint8))
-    report = checked(tmp_path, BINARY)
-    assert "12 masks of train have a single class: images/0.png …" in whats(report)
+    whole = "its mask is 'ground' as a whole"
+    assert whats(checked(tmp_path, BINARY)).count(whole) == 12
+    (tmp_path / "names.json").write_text(json.dumps(BINARY))
+    assert main(["data", "check", str(tmp_path), "--val-fraction", "0.5"]) == 0
+    out = capsys.readouterr().out
+    assert (out.count(whole), out.count("… and 9 more like that")) == (3, 1)
+    assert "--json lists all" in out
 
 
 def test_single_pixels_look_like_a_fault(data):
@@ -225,7 +231,7 @@ def test_films_in_several_splits(tmp_path):
             "of train looks nearly like val/images/two_f0041.png of val",
         ),
     }
-    assert report.fatal == []
+    assert report.unusable == []
 
 
 @pytest.mark.parametrize(
@@ -276,7 +282,7 @@ def test_outlines_of_coco(tmp_path):
     source = open_source(tmp_path / "a.json", truth="mask", val_fraction=0)
     report = check(source)
     assert report.truth.pixels == {"background": {"train": 72}, "thing": {"train": 24}}
-    assert [(p.file, p.what) for p in report.fatal] == [
+    assert [(p.file, p.what) for p in report.unusable] == [
         ("2.png", "annotation 2 has no outline (segmentation) that can be drawn")
     ]
     assert (
@@ -322,7 +328,7 @@ def test_command_names_bad_masks(data, capsys):
     (data / "classes.json").write_text(json.dumps(NAMES))
     assert main(["data", "check", str(data)]) == 2
     out, err = capsys.readouterr()
-    assert err == f"vitreous: {data}: 1 problem makes images unusable: see above\n"
+    assert err == f"vitreous: {data}: 1 fatal problem, with which 'train' would stop: see above\n"
     assert "  fatal  val/masks/val1.png: has values that are neither a class nor ignored: 9" in out
 
 

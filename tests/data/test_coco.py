@@ -615,7 +615,7 @@ def test_a_box_that_tells_nothing_spoils_its_image(tmp_path, case):
     assert list(found) == ["1.png"]
     assert re.match(message.replace(str(tmp_path), ""), found["1.png"].what)
     report = check(source)
-    assert [problem.file for problem in report.fatal] == ["1.png"]
+    assert [problem.file for problem in report.unusable] == ["1.png"]
 
 
 def test_several_faults_of_one_image_are_all_told(tmp_path):
@@ -682,7 +682,7 @@ def test_boxes_that_reach_over_the_edge_are_cut_off_and_told(tmp_path):
         assert not any("annotation 1" in file or "annotation 2" in file for file in named)
         noted = any("train: 3 boxes reach over the edge" in note for note in source.notes)
         assert noted == said, "known before any image is read"
-        assert report.fatal == []
+        assert report.unusable == []
 
 
 def test_records_that_belong_nowhere_are_told(tmp_path):
@@ -750,7 +750,7 @@ def test_categories_that_are_renamed_or_ignored(tmp_path):
     assert (source.labels.names, source.labels.external) == (("hound",), (7,))
     assert source.truth(source.splits["train"][0])["labels"].tolist() == [0]
     assert "2 objects of cat are ignored: the names file has null" in source.notes
-    assert check(source).fatal == [], "one class is enough"
+    assert check(source).unusable == [], "one class is enough"
 
 
 def test_boxes_of_splits_agree_by_name(tmp_path):
@@ -785,7 +785,7 @@ def test_nothing_in_a_file_makes_boxes_crash(tmp_path_factory, data):
     with contextlib.suppress(DataError):
         source = detect(path)
         report = check(source, workers=1)
-        assert len(report.fatal) >= len(bad_samples(source, workers=1))
+        assert len(report.unusable) >= len(bad_samples(source, workers=1))
         for sample in source.splits["train"]:
             boxes = source.truth(sample)["boxes"]
             assert (boxes[:, 2:] > boxes[:, :2]).all()

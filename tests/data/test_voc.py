@@ -259,7 +259,7 @@ def test_a_file_that_is_no_annotation_spoils_its_image(tmp_path, case):
         source.truth(bad)
     assert "\n" not in str(error.value)
     report = check(source)
-    assert [problem.file for problem in report.fatal] == ["Annotations/b.xml"]
+    assert [problem.file for problem in report.unusable] == ["Annotations/b.xml"]
     assert list(bad_samples(source)) == ["JPEGImages/b.jpg"]
     (tmp_path / "Annotations" / "a.xml").write_text("<annotation/>")
     with pytest.raises(DataError, match="no annotation has an object"):
@@ -316,7 +316,7 @@ def test_an_object_that_tells_nothing_spoils_its_image(tmp_path, case):
     assert re.search(message, said), said
     assert len(source.truth(good)["boxes"]) == 1
     report = check(source)
-    assert [problem.file for problem in report.fatal] == ["Annotations/a.xml"]
+    assert [problem.file for problem in report.unusable] == ["Annotations/a.xml"]
 
 
 def test_what_is_odd_is_told_and_the_rest_is_used(tmp_path):
@@ -353,7 +353,7 @@ def test_what_is_odd_is_told_and_the_rest_is_used(tmp_path):
         ],
         more=True,
     )
-    assert report.fatal == []
+    assert report.unusable == []
     assert report.truth.cut == {"train": 2}
     assert any("1 boxes begin at 0, though VOC counts from 1" in note for note in source.notes)
     truth = source.truth(source.splits["train"][0])
@@ -392,7 +392,7 @@ def test_nothing_in_a_file_makes_the_reading_crash(tmp_path_factory, data):
     with contextlib.suppress(DataError):
         source = opened(f"voc:{folder}")
         report = check(source, workers=1)
-        assert len(report.fatal) == len(bad_samples(source, workers=1))
+        assert len(report.unusable) == len(bad_samples(source, workers=1))
         good = source.truth(source.splits["train"][-1])
         assert source.labels.names[int(good["labels"][0])] == "cat"
 
@@ -418,7 +418,7 @@ def test_command(tmp_path, capsys):
         xml(thing(), thing(box=(5, 6, 5, 6)), thing("dog", (1, 1, 40, 8), difficult=1)),
     )
     put(tmp_path, "b", xml(file="b.jpg"))
-    assert main(["data", "check", str(tmp_path), "--val-fraction", "0"]) == 0
+    assert main(["data", "check", str(tmp_path), "--val-fraction", "0"]) == 2, "there is no val"
     out = capsys.readouterr().out
     for line in (
         f"{tmp_path}: detect, read as voc",

@@ -290,7 +290,7 @@ def test_a_line_that_tells_nothing_spoils_its_image(data, case):
     assert re.search(message, said), said
     assert len(source.truth(good)["boxes"]) == 1
     report = check(source)
-    assert [(p.file, p.what) for p in report.fatal] == [
+    assert [(p.file, p.what) for p in report.unusable] == [
         ("labels/train/b.txt", said.partition(": ")[2])
     ]
     assert "train: 1 images have boxes that cannot be used: images/train/b.jpg …" in source.notes
@@ -346,7 +346,7 @@ def test_what_is_odd_is_told_and_the_rest_is_used(data):
     assert report.truth.cut == {"train": 2, "val": 0}
     assert any(note.startswith("train: 2 boxes reach over the edge") for note in source.notes)
     assert len(source.truth(source.splits["train"][0])["boxes"]) == 5
-    assert report.fatal == []
+    assert report.unusable == []
     put(data, "a", lines[4], "images/train", "labels/train")
     with pytest.raises(DataError, match="line 1: its box is outside the image of 20x40"):
         opened(data).truth(source.splits["train"][0])
@@ -437,7 +437,7 @@ def test_nothing_in_a_file_makes_the_reading_crash(tmp_path_factory, lines):
     put(folder, "b")
     source = opened(f"yolo:{folder}", names=["cat"])
     report = check(source, workers=1)
-    assert len(report.fatal) == len(bad_samples(source, workers=1)) <= 1
+    assert len(report.unusable) == len(bad_samples(source, workers=1)) <= 1
     with contextlib.suppress(DataError):
         boxes = source.truth(source.splits["train"][0])["boxes"]
         assert (boxes[:, 2:] > boxes[:, :2]).all()

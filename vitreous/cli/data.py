@@ -58,12 +58,13 @@ def run(arguments: DataArguments) -> None:
     if report.fatal:
         count = len(report.fatal)
         raise DataError(
-            f"{report.name}: {count} {'problem makes' if count == 1 else 'problems make'} "
-            "images unusable: see above"
+            f"{report.name}: {count} fatal problem{'s' if count > 1 else ''}, with which 'train' "
+            "would stop: see above"
         )
 
 
 def _print(report: CheckReport) -> None:
+    from vitreous.data.check.listing import listing
     from vitreous.data.check.truth_check import by_split, copies
     from vitreous.tasks import task_for
 
@@ -79,7 +80,7 @@ def _print(report: CheckReport) -> None:
     if report.bytes is not None:
         print(f"bytes       {report.bytes:,}")
     if report.mean:
-        print(f"mean        {_numbers(report.mean)}   (train, in 0..1)")
+        print(f"mean        {_numbers(report.mean)}   (train, in 0..1, as 'train' measures them)")
         print(f"std         {_numbers(report.std)}")
     print(f"duplicates  {copies(report.duplicates)}")
     for word, text in report.truth.lines():
@@ -99,8 +100,11 @@ def _print(report: CheckReport) -> None:
         return
     count = len(report.problems)
     print(f"\n{count} problem{'s' if count > 1 else ''}, {len(report.fatal)} of them fatal:")
-    for problem in sorted(report.problems, key=lambda problem: not problem.fatal):
-        print(f"  {'fatal' if problem.fatal else 'note '}  {problem.file}: {problem.what}")
+    lines = list(listing(report.problems))
+    for level, text in lines:
+        print(f"  {level:<5}  {text}")
+    if len(lines) < count:
+        print("  --json lists all of them")
 
 
 def _id(report: CheckReport, number: int, name: str) -> str:

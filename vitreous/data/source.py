@@ -35,6 +35,8 @@ class Problem:
     file: str
     what: str
     fatal: bool = True
+    leak: bool = False
+    """Usable, but what is measured would not be true."""
 
 
 def multi_hot(classes: Iterable[int], count: int) -> Tensor:

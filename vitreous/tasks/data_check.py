@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from vitreous.data.check import report
 from vitreous.data.check.report import CheckReport
 from vitreous.data.decode.pixels import MAX_PIXELS
+from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem, Source
-from vitreous.errors import ConfigError
+from vitreous.errors import ConfigError, DataError
 from vitreous.tasks import task_for
+from vitreous.tasks.task import glance_at
 
 
 def check(
     source: Source, *, workers: int | None = None, max_pixels: int = MAX_PIXELS, **options: Any
 ) -> CheckReport:
-    """Reads every image and its ground truth once.
+    """Reads every image and its ground truth; what training would refuse is fatal.
 
     `options` are the task's own: for boxes `queries`, how many objects a model can find.
     """
@@ -25,8 +29,32 @@ def check(
     except TypeError:
         given = ", ".join(f"{name} = {value}" for name, value in options.items())
         raise ConfigError(f"{given} is not for data to {task.name}: leave it out") from None
-    limits = {"max_pixels": max_pixels, "least_classes": task.least_classes}
-    return report.check(source, truth, workers=workers, **limits)
+
+    def choose_preprocess(source: Source) -> Preprocess:
+        """As for a model that `train` chooses, if it is told nothing."""
+        glance = glance_at(source, on_cpu=not torch.cuda.is_available())
+        return task.choose_preprocess(task.choose_model(source, glance).image_size, glance.channels)
+
+    return report.check(
+        source,
+        truth,
+        check_trainable=check_trainable,
+        choose_preprocess=choose_preprocess,
+        workers=workers,
+        max_pixels=max_pixels,
+    )
+
+
+def check_trainable(source: Source) -> None:
+    """Data that a model cannot be trained on is an error, for `train` and for the data check."""
+    hints = {
+        "train": "it can only be evaluated on",
+        "val": "give some, or at least two images of each class, so that one can be held out",
+    }
+    for split, hint in hints.items():
+        if not source.splits.get(split):
+            raise DataError(f"{source.name} has no images in the split {split!r}: {hint}")
+    task_for(source.truth_kind).check_trainable(source)
 
 
 def bad_samples(source: Source, **options: Any) -> dict[str, Problem]:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
+from vitreous.config import Size, pair
 from vitreous.data.check.truth_check import TruthCheck
 from vitreous.data.loader import Batch
+from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
 from vitreous.errors import ConfigError, DataError, VitreousError
@@ -90,6 +93,16 @@ class Glance(NamedTuple):
     def whole_patches(self, patch: int) -> tuple[int, int]:
         """The size, rounded up to multiples of `patch`."""
         return -(-self.height // patch) * patch, -(-self.width // patch) * patch
+
+
+def glance_at(source: Source, on_cpu: bool, count: int = 64) -> Glance:
+    """At some training images, evenly picked."""
+    samples = source.splits["train"]
+    step = max(len(samples) // count, 1)
+    shapes = [tuple(source.image(sample).shape) for sample in samples[::step][:count]]
+    channels = max({shape[0] for shape in shapes}, key=[shape[0] for shape in shapes].count)
+    height, width = (sorted(s[axis] for s in shapes)[len(shapes) // 2] for axis in (1, 2))
+    return Glance(height, width, channels, len({shape[1:] for shape in shapes}) == 1, on_cpu)
 
 
 class ModelChoice(NamedTuple):
@@ -221,6 +234,41 @@ class Task:
         """A model that learns from scratch on this data and this machine; a classifier by
         default."""
         return classifier_for(glance)
+
+    @classmethod
+    def choose_preprocess(
+        cls,
+        image_size: Size,
+        channels: int,
+        known: Preprocess | None = None,
+        *,
+        resize: str | None = None,
+        longest: int | None = None,
+        interpolation: str | None = None,
+    ) -> Preprocess:
+        """For a model's input, as the weights were trained (`known`) and as is asked for; mean and
+        std are not decided yet."""
+        dense: dict[str, Any] = {"whole": True, "crop": 1.0} if cls.dense else {}
+        found = replace(
+            known or Preprocess(),
+            image_size=image_size,
+            channels=channels,
+            mean=(0.5,),
+            std=(0.5,),
+            # a limit that came with the weights is for the size that came with them
+            longest=known.longest if known and known.image_size == image_size else None,
+            **dense,
+        )
+        if resize is not None:
+            found = replace(found, resize=resize, longest=None)
+        if cls.truth.any_size and found.resize == "shorter":
+            usual = found.longest or round(max(pair("image_size", found.image_size)) * 5 / 3)
+            found = replace(found, longest=longest or usual)
+        elif longest is not None:
+            raise ConfigError(f"longest = {longest} has no effect with resize = {found.resize!r}")
+        if interpolation is not None:
+            found = replace(found, interpolation=interpolation)
+        return found
 
     @classmethod
     def largest_batch(cls, small: bool) -> int:

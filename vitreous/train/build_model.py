@@ -161,26 +161,14 @@ def choose_preprocess(
     """From the recipe, else as the weights were trained, else measured on the data."""
     config = model.config
     known = None if start is None else start.preprocess
-    dense: dict[str, Any] = {"whole": True, "crop": 1.0} if task.dense else {}
-    base = replace(
-        known or Preprocess(),
-        image_size=config.image_size,
-        channels=config.channels,
-        mean=(0.5,),
-        std=(0.5,),
-        # a limit that came with the weights is for the size that came with them
-        longest=known.longest if known and known.image_size == config.image_size else None,
-        **dense,
+    base = task.choose_preprocess(
+        config.image_size,
+        config.channels,
+        known,
+        resize=recipe.resize,
+        longest=recipe.longest,
+        interpolation=recipe.interpolation,
     )
-    if recipe.resize is not None:
-        base = replace(base, resize=recipe.resize, longest=None)
-    if task.truth.any_size and base.resize == "shorter":
-        usual = base.longest or round(max(pair("image_size", base.image_size)) * 5 / 3)
-        base = replace(base, longest=recipe.longest or usual)
-    elif recipe.longest is not None:
-        raise ConfigError(f"longest = {recipe.longest} has no effect with resize = {base.resize!r}")
-    if recipe.interpolation is not None:
-        base = replace(base, interpolation=recipe.interpolation)
     origin = "as given"
     mean, std = recipe.mean, recipe.std
     if known is not None and len(known.mean) in (1, config.channels):
@@ -188,8 +176,7 @@ def choose_preprocess(
         origin = "as the weights were trained with"
     if not mean or not std:
         measured = measure_statistics(source, samples, base)
-        rounded = [tuple(round(v, 4) for v in values) for values in measured]
-        mean, std = mean or rounded[0], std or rounded[1]
+        mean, std = mean or measured[0], std or measured[1]
         origin = "measured on the training images"
     log(f"mean and std: {mean}, {std}, {origin}")
     return replace(base, mean=mean, std=std)

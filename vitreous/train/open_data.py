@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from vitreous.data.check.listing import listing
 from vitreous.data.formats import BUILT_IN, ON_DISK, open_source
 from vitreous.data.formats.files import FileSource
 from vitreous.data.source import Sample, Source
 from vitreous.errors import DataError
 from vitreous.run_folder import Run
-from vitreous.tasks import TASKS, task_for
-from vitreous.tasks.data_check import bad_samples
+from vitreous.tasks import TASKS
+from vitreous.tasks.data_check import bad_samples, check_trainable
 from vitreous.train.recipe import Recipe, read_recipe
 
 Log = Callable[[str], None]
@@ -63,13 +64,12 @@ def open_named(recipe: Recipe) -> Source:
 def open_usable(recipe: Recipe, log: Log) -> Source:
     """The recipe's data; what cannot be read is left out only if asked, and logged."""
     source = open_named(recipe)
-    task = task_for(source.truth_kind)
     if isinstance(source, FileSource):
         source.max_pixels = recipe.max_pixels
     for note in source.notes:
         log(note)
-    for problem in source.problems:
-        log(f"{problem.file}: {problem.what}")
+    for _, text in listing(source.problems):
+        log(text)
     if recipe.on_bad == "skip":
         bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
         for problem in bad.values():
@@ -82,11 +82,10 @@ def open_usable(recipe: Recipe, log: Log) -> Source:
         few = list(source.splits.get("train", ())[: recipe.overfit])
         log(f"overfit: {len(few)} images, {REPEATED} times in each epoch, and measured on the same")
         source.splits = {"train": few}
-    for split in ("train",) if recipe.overfit else ("train", "val"):
-        if not source.splits.get(split):
-            raise DataError(f"{source.name} has no images in the split {split!r}")
-    if not recipe.overfit:
-        task.check_trainable(source)
+        if not few:
+            raise DataError(f"{source.name} has no images in the split 'train'")
+    else:
+        check_trainable(source)
     return source
 
 

@@ -12,21 +12,11 @@ from vitreous.data.source import Source
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
 from vitreous.tasks import TASKS, task_class
-from vitreous.tasks.task import Glance, Task
+from vitreous.tasks.task import Task, glance_at
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
 Log = Callable[[str], None]
-
-
-def glance_at(source: Source, on_cpu: bool, count: int = 64) -> Glance:
-    """At some training images, evenly picked."""
-    samples = source.splits["train"]
-    step = max(len(samples) // count, 1)
-    shapes = [tuple(source.image(sample).shape) for sample in samples[::step][:count]]
-    channels = max({shape[0] for shape in shapes}, key=[shape[0] for shape in shapes].count)
-    height, width = (sorted(s[axis] for s in shapes)[len(shapes) // 2] for axis in (1, 2))
-    return Glance(height, width, channels, len({shape[1:] for shape in shapes}) == 1, on_cpu)
 
 
 def fill_in(

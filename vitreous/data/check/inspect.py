@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 from dataclasses import dataclass
@@ -35,8 +34,6 @@ class Inspected:
     dtype: str = ""
     digest: bytes = b""
     bytes: int = 0
-    moments: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """Per channel the mean and the mean of squares, in 0..1."""
     remarks: tuple[Problem, ...] = ()
     """What does not keep the image from being used."""
     truth: Any = None
@@ -49,23 +46,17 @@ def inspect_all(
     source: Source,
     check: TruthCheck,
     workers: int | None,
-    max_pixels: int,
-    statistics: frozenset[str] = frozenset(),
 ) -> list[Inspected]:
-    """Every image in the order of the splits; of those in `statistics` the moments too."""
-    if isinstance(source, FileSource):
-        source = dataclasses.replace(source, max_pixels=max_pixels)
+    """Every image in the order of the splits."""
     everything = [(split, s) for split, samples in source.splits.items() for s in samples]
 
     def look(one: tuple[str, Sample]) -> Inspected:
-        return _inspect(source, check, *one, one[1].id in statistics)
+        return _inspect(source, check, *one)
 
     return in_threads(look, everything, f"looking at {source.name}", workers)
 
 
-def _inspect(
-    source: Source, check: TruthCheck, split: str, sample: Sample, statistics: bool
-) -> Inspected:
+def _inspect(source: Source, check: TruthCheck, split: str, sample: Sample) -> Inspected:
     size = sum(map(_size, _files(source, sample).values()))
     try:
         image = source.image(sample)
@@ -80,7 +71,6 @@ def _inspect(
         dtype=str(image.dtype).removeprefix("torch."),
         digest=digest_of(image),
         bytes=size,
-        moments=_moments(image) if statistics else None,
         remarks=_remarks(source, sample) + truth.remarks,
         truth=truth,
         thumbnail=_thumbnail(image) if check.thumbnails else None,
@@ -123,13 +113,6 @@ def _thumbnail(image: Tensor) -> NDArray[np.float32]:
     values = image[0].numpy() / np.float32(FULL_SCALE.get(image.dtype, 1.0))
     small = Image.fromarray(values).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
     return np.asarray(small)
-
-
-def _moments(image: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    # in numpy: torch would start threads of its own inside each of ours
-    values = image.flatten(1).numpy() / np.float64(FULL_SCALE.get(image.dtype, 1.0))
-    square = np.einsum("cn,cn->c", values, values) / values.shape[1]
-    return tuple(values.mean(axis=1).tolist()), tuple(square.tolist())
 
 
 def _size(file: str) -> int:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
-
-import numpy as np
 
 from vitreous.data.check.inspect import Inspected, inspect_all
 from vitreous.data.check.truth_check import TruthCheck, TruthReport
 from vitreous.data.decode.channels import can_be, other_channels
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.formats.files import FileSource
-from vitreous.data.source import Problem, Source
-from vitreous.data.split import draw
+from vitreous.data.preprocess import Preprocess
+from vitreous.data.source import Problem, Sample, Source
+from vitreous.data.statistics import measure_statistics
+from vitreous.errors import DataError
 from vitreous.labels import External
-
-STATISTICS_OF = 1000
 
 
 @dataclass
@@ -41,8 +40,7 @@ class CheckReport:
     bytes: int | None = None
     """Of all files; nothing where images are not files."""
     mean: list[float] = field(default_factory=list)
-    """Per channel of the training images, in 0..1, each image counting the same; from a sample of
-    at most 1000."""
+    """Per channel of the training images, in 0..1, as training measures it."""
     std: list[float] = field(default_factory=list)
     duplicates: dict[str, int] = field(default_factory=dict)
     """Superfluous copies within each split, and under `across` pictures in several splits."""
@@ -53,7 +51,13 @@ class CheckReport:
 
     @property
     def fatal(self) -> list[Problem]:
+        """What training would stop at."""
         return [problem for problem in self.problems if problem.fatal]
+
+    @property
+    def unusable(self) -> list[Problem]:
+        """Of the fatal problems, those of single images: without these images it would go on."""
+        return [problem for problem in self.fatal if problem.file != self.name]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what was counted of the ground truth stands among the rest."""
@@ -66,12 +70,18 @@ def check(
     source: Source,
     truth: TruthCheck,
     *,
+    check_trainable: Callable[[Source], None],
+    choose_preprocess: Callable[[Source], Preprocess],
     workers: int | None = None,
     max_pixels: int = MAX_PIXELS,
-    least_classes: int = 2,
 ) -> CheckReport:
-    """Reads every image and its ground truth once."""
-    seen = inspect_all(source, truth, workers, max_pixels, _for_statistics(source))
+    """Reads every image and its ground truth.
+
+    check_trainable: raises what training would refuse. choose_preprocess: what a model that is
+    trained from scratch would see of the images, to measure their mean and std.
+    """
+    source = _limited(source, max_pixels)
+    seen = inspect_all(source, truth, workers)
     good = [one for one in seen if one.problem is None]
     found = truth.report(source, good)
     report = CheckReport(
@@ -85,19 +95,23 @@ def check(
         problems=list(source.problems),
     )
     report.problems += [one.problem for one in seen if one.problem is not None]
-    report.problems += _other_channels(seen, None).values()
+    other_channels = _other_channels(seen, None)
+    report.problems += other_channels.values()
     report.problems += [remark for one in seen for remark in one.remarks]
     report.problems += found.problems
-    if not report.splits.get("train"):
-        what = "there are no images to train on"
-        report.problems.append(Problem(report.name, what, False))
-    if len(source.labels) < least_classes:
-        what = "there is only one class: nothing to tell apart"
-        report.problems.append(Problem(report.name, what))
     if good:
         _describe(report, good)
-        _statistics(report, [one for one in good if one.moments is not None])
         _duplicates(report, good, truth, source.labels.names)
+        usable = {one.sample.id for one in good} - other_channels.keys()
+        left = _only(source, usable)
+        try:
+            check_trainable(left)
+        except DataError as error:
+            what = str(error).removeprefix(f"{source.name}: ").removeprefix(f"{source.name} ")
+            report.problems.append(Problem(source.name, what))
+        if train := left.splits.get("train"):
+            mean, std = measure_statistics(left, train, choose_preprocess(left))
+            report.mean, report.std = list(mean), list(std)
     if isinstance(source, FileSource):
         report.bytes = sum(one.bytes for one in seen)
     return report
@@ -115,9 +129,24 @@ def bad_samples(
 
     channels: what the model takes; what most images can be turned into unless given.
     """
-    seen = inspect_all(source, truth, workers, max_pixels)
+    seen = inspect_all(_limited(source, max_pixels), truth, workers)
     unread = {one.sample.id: one.problem for one in seen if one.problem is not None}
     return unread | _other_channels(seen, channels)
+
+
+def _limited(source: Source, max_pixels: int) -> Source:
+    if isinstance(source, FileSource):
+        return dataclasses.replace(source, max_pixels=max_pixels)
+    return source
+
+
+def _only(source: Source, ids: set[str]) -> Source:
+    """The source without any other images."""
+    splits: dict[str, Sequence[Sample]] = {
+        split: [sample for sample in samples if sample.id in ids]
+        for split, samples in source.splits.items()
+    }
+    return dataclasses.replace(source, splits=splits)
 
 
 def _other_channels(seen: Sequence[Inspected], channels: int | None) -> dict[str, Problem]:
@@ -142,11 +171,6 @@ def _most_channels(counts: Counter[int]) -> int:
     return max(sorted(counts), key=reach)
 
 
-def _for_statistics(source: Source) -> frozenset[str]:
-    ids = (sample.id for sample in source.splits.get("train", ()))
-    return frozenset(sorted(ids, key=lambda id: draw(0, id))[:STATISTICS_OF])
-
-
 def _describe(report: CheckReport, good: Sequence[Inspected]) -> None:
     by_area = sorted((one.shape[1:] for one in good), key=lambda size: (size[0] * size[1], size))
     common, count = Counter(by_area).most_common(1)[0]
@@ -164,22 +188,6 @@ def _describe(report: CheckReport, good: Sequence[Inspected]) -> None:
         report.notes.append("images differ in channels or depth: see above whether that is meant")
 
 
-def _statistics(report: CheckReport, sampled: Sequence[Inspected]) -> None:
-    """Gray images among coloured ones count as coloured, as they do for a model."""
-    counts = Counter(one.shape[0] for one in sampled)
-    if not counts:
-        return
-    channels = 3 if set(counts) == {1, 3} else _most_channels(counts)
-    rows = []
-    for one in sampled:
-        assert one.moments is not None
-        if one.shape[0] == channels or (one.shape[0] == 1 and channels == 3):
-            rows.append([moment * (channels // one.shape[0]) for moment in one.moments])
-    mean, square = np.array(rows).mean(axis=0)
-    report.mean = mean.round(6).tolist()
-    report.std = np.sqrt(np.maximum(square - mean**2, 0)).round(6).tolist()
-
-
 def _duplicates(
     report: CheckReport, good: Sequence[Inspected], truth: TruthCheck, names: Sequence[str]
 ) -> None:
@@ -188,6 +196,7 @@ def _duplicates(
     for one in good:
         groups[one.digest].append(one)
     report.duplicates = {**dict.fromkeys(report.splits, 0), "across": 0}
+    report.problems += _leaks(report, groups.values())
     for group in groups.values():
         if len(group) == 1:
             continue
@@ -209,3 +218,23 @@ def _duplicates(
         if len(group) > 2:
             what += f" ({len(group)} copies in all)"
         report.problems.append(Problem(first.sample.id, what, fatal=False))
+
+
+def _leaks(report: CheckReport, groups: Iterable[Sequence[Inspected]]) -> Iterable[Problem]:
+    """Splits that have pictures of another: what is measured on one was seen in the other."""
+    found: dict[tuple[str, str], list[tuple[Inspected, Inspected]]] = defaultdict(list)
+    for group in groups:
+        first = {one.split: one for one in reversed(group)}
+        for here, there in combinations([split for split in report.splits if split in first], 2):
+            found[here, there] += [(one, first[here]) for one in group if one.split == there]
+    for (here, there), pairs in found.items():
+        one, other = pairs[0]
+        are = "is" if len(pairs) == 1 else "are"
+        yield Problem(
+            report.name,
+            f"{len(pairs)} of the {report.splits[there]} images of {there} {are} in {here} too, as "
+            f"{one.sample.id}, which is {other.sample.id}: what is measured on {there} is better "
+            "than it will be on new images. Keep each picture in one split",
+            fatal=False,
+            leak=True,
+        )

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from vitreous.data.check.inspect import Inspected
 
 
-LISTED = 10  # files of one problem; more of them are counted
 FEW_IMAGES = 5  # of train, from which a class is learned
 FEW_OF = 20  # where train has so many, FEW_IMAGES are few
 
@@ -99,17 +98,6 @@ class TruthCheck:
 
 
 # ---- what checks share
-
-
-def listed(
-    name: str, found: Iterable[tuple[str, str]], together: str, most: int = LISTED
-) -> list[Problem]:
-    """A problem for each file or record and what is odd about it; one for all where there are more
-    than `most`. name: of the data; together: what is odd, in the plural."""
-    found = list(found)
-    if len(found) > most:
-        return [Problem(name, f"{len(found)} {together}: {found[0][0]} …", False)]
-    return [Problem(record, what, False) for record, what in found]
 
 
 def per_class(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -18,7 +19,6 @@ from vitreous.data.check.truth_check import (
     TruthReport,
     by_split,
     copies,
-    listed,
     per_class,
     rare_problems,
 )
@@ -38,7 +38,6 @@ OTHER_SIZE = 2.5  # times as large as is usual in the class, or as small …
 SPREAD = 6  # … and so many times as far off as is usual …
 SIZES_OF = 20  # … where there are so many to tell what is usual
 USUAL, USUAL_OF = 0.9, 20  # part of all images that have a class, if there are so many
-MANY_RECORDS = 50  # of one problem; more of them are counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,17 +155,16 @@ class BoxCheck(TruthCheck):
             alike=dict.fromkeys((*splits, "across"), 0),
         )
         used = {split: len(of) for split, of in seen.items() if of}
-        records = {
-            f"boxes are thinner than {SLIVER} pixels": _slivers(good),
-            "boxes cover nearly what another of their class covers": _nearly_twice(good, names),
-            "boxes are of a size that is not usual for their class": _other_sizes(good, names),
-            **_not_everywhere(good, names),
-        }
-        many = f"images have more than {self.queries} objects, a model's queries"
+        odd = chain(
+            _too_many(good, self.queries),
+            _slivers(good),
+            _nearly_twice(good, names),
+            _other_sizes(good, names),
+            _not_everywhere(good, names),
+        )
         report.problems = [
             *rare_problems(name, images, used, "objects"),
-            *listed(name, _too_many(good, self.queries), many),
-            *(p for what, of in records.items() for p in listed(name, of, what, MANY_RECORDS)),
+            *(Problem(record, what, fatal=False) for record, what in odd),
             *series_problems(name, good),
             *alike_problems(name, good, report.alike),
         ]
@@ -244,18 +242,15 @@ def _other_sizes(good: Sequence[Inspected], names: Sequence[str]) -> Found:
                 )
 
 
-def _not_everywhere(good: Sequence[Inspected], names: Sequence[str]) -> dict[str, Found]:
+def _not_everywhere(good: Sequence[Inspected], names: Sequence[str]) -> Found:
     """Classes that nearly all images have: those without are perhaps not labelled completely.
 
     Images without any objects are left out: they are empty on purpose.
     """
-    found: dict[str, Found] = {}
     labelled = [one for one in good if len(one.truth.labels)]
     for number, class_ in enumerate(names if len(labelled) >= USUAL_OF else ()):
         without = [one.sample.id for one in labelled if number not in one.truth.labels]
         part = 1 - len(without) / len(labelled)
         if part >= USUAL:
             what = f"has no {class_!r}, which {part:.0%} of the images have: is it labelled wholly?"
-            together = f"images have no {class_!r}, which {part:.0%} of them have"
-            found[together] = [(id, what) for id in without]
-    return found
+            yield from ((id, what) for id in without)

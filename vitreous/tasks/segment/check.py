@@ -15,7 +15,6 @@ from vitreous.data.check.truth_check import (
     TruthCheck,
     TruthReport,
     copies,
-    listed,
     per_class,
     rare_problems,
 )
@@ -153,18 +152,14 @@ def _of_split(
     name: str, split: str, seen: Sequence[Inspected], names: Sequence[str]
 ) -> Iterable[Problem]:
     """Masks with little information."""
-    empty, much, single = [], [], []
     for id, mask in ((one.sample.id, one.truth) for one in seen):
         if mask.ignored == mask.total:
-            empty.append((id, "its mask has no labelled pixel: all are ignored"))
+            yield Problem(id, "its mask has no labelled pixel: all are ignored", False)
         elif mask.ignored > MUCH_IGNORED * mask.total:
-            much.append((id, f"{mask.ignored / mask.total:.0%} of its mask are ignored"))
+            yield Problem(id, f"{mask.ignored / mask.total:.0%} of its mask are ignored", False)
         elif (mask.pixels > 0).sum() == 1:
             class_ = names[int(mask.pixels.argmax())]
-            single.append((id, f"its mask is {class_!r} as a whole"))
-    yield from listed(name, empty, f"masks of {split} are ignored as a whole")
-    yield from listed(name, much, f"masks of {split} are ignored by more than {MUCH_IGNORED:.0%}")
-    yield from listed(name, single, f"masks of {split} have a single class")
+            yield Problem(id, f"its mask is {class_!r} as a whole", False)
     lone, total = (sum(getattr(one.truth, of) for one in seen) for of in ("lone", "total"))
     if lone > MANY_LONE * total:
         what = f"{lone / total:.1%} of the pixels of {split} differ from all four neighbours"
