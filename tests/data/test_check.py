@@ -340,7 +340,7 @@ def test_command_names(tmp_path, capsys):
     ("path", "message"),
     [
         ("nowhere", "nowhere: there is no such file or folder"),
-        ("torchvision:CIFAR10", "with --download"),
+        ("torchvision:CIFAR10", "pass --download to download it"),
         ("torchvision:CIFAR", "is not known"),
     ],
 )

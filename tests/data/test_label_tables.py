@@ -94,7 +94,7 @@ def test_what_is_read_as_labels_and_what_as_classes(tmp_path):
     rows += [(f"{i}.png", "cat", "a;b", i % 2, 1) for i in range(4)] + [("5.png", "dog", "", 0, 0)]
     source = opened(table(tmp_path, *rows))
     assert (source.truth_kind, source.labels.names) == ("class", ("cat", "dog"))
-    assert any('truth="labels"' in note and "tags" in note for note in source.notes)
+    assert any("--task can read several" in note and "tags" in note for note in source.notes)
     assert opened(table(tmp_path, *rows), truth="labels").labels.names == ("a", "b")
     flags = [(path, label, night, wet) for path, label, _, night, wet in rows]
     assert opened(table(tmp_path, *flags), truth="labels").labels.names == ("night", "wet")
@@ -103,7 +103,7 @@ def test_what_is_read_as_labels_and_what_as_classes(tmp_path):
     both = table(tmp_path, ("path", "label"), ("1.png", "a|b"), ("2.png", "c"))
     source = opened(both)
     assert (source.truth_kind, source.labels.names) == ("labels", ("a", "b", "c"))
-    assert any('truth="class"' in note for note in source.notes)
+    assert any("--task can read a cell as one class" in note for note in source.notes)
     source = opened(both, truth="class")
     assert (source.truth_kind, source.labels.names) == ("class", ("a|b", "c"))
     with pytest.raises(DataError, match="no column 'label'"):

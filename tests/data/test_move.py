@@ -69,7 +69,7 @@ def test_shift_moves_both():
 
 def test_without_a_crop_sizes_must_fit():
     preprocess = Preprocess(image_size=48, channels=1, whole=True)
-    with pytest.raises(DataError, match="use crop = 'window'"):
+    with pytest.raises(DataError, match="pass crop='window'"):
         augmented(Augment("none"), preprocess, 0)
 
 

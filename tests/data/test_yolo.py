@@ -201,7 +201,7 @@ def test_names_of_classes(tmp_path):
     (tmp_path / "labels" / "classes.txt").unlink()
     assert opened(tmp_path, names=["a", "b", "c"]).labels.external == (0, 1, 2)
     put(tmp_path, "a", "")
-    with pytest.raises(DataError, match="nothing names the classes: give a names file"):
+    with pytest.raises(DataError, match="nothing names the classes: pass names=FILE"):
         opened(f"yolo:{tmp_path}")
 
 

@@ -246,8 +246,8 @@ def test_a_file_that_does_not_read_back_the_same_is_refused(own, tmp_path, monke
         (["{own}", "x.safetensors", "--model", "vit-b/61"], "did you mean 'vit-b/16'"),
         (["{own}", "x.safetensors", "--resample", "cubic"], "bicubic, bilinear"),
         (["{own}", "x.safetensors", "--set", "haeds=4"], "did you mean 'heads'"),
-        (["{own}", "x.safetensors", "--image-size", "64"], "resample='bicubic'"),
-        (["{own}", "x.safetensors", "--channels", "5"], "adapt_channels=True"),
+        (["{own}", "x.safetensors", "--image-size", "64"], "pass --resample bicubic"),
+        (["{own}", "x.safetensors", "--channels", "5"], "pass --adapt-channels"),
         (["{own}", "x.safetensors", "--from", "none.toml"], "none.toml: no such file"),
     ],
 )

@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from vitreous import __version__
 from vitreous.errors import VitreousError, did_you_mean
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except VitreousError as error:
-        return _fail(str(error), code=getattr(error, "code", 2))
+        return _fail(_spelled(str(error), arguments), code=getattr(error, "code", 2))
     except KeyboardInterrupt:
         return _fail("stopped", code=130)
     except BrokenPipeError:
@@ -68,11 +69,25 @@ def _dispatch(arguments: list[str]) -> int:
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS) or f": the commands are {', '.join(COMMANDS)}"
         return _fail(f"unknown command {command!r}{hint}")
-    # A command imports what it needs, torch among it, only when it is called.
-    module = importlib.import_module(f"vitreous.cli.{command}")
+    module = _module(command)
     from vitreous.cli.parse import parse
 
     return module.run(parse(command, module, rest)) or 0
+
+
+def _module(command: str) -> Any:
+    """A command imports what it needs, torch among it, only when it is called."""
+    return importlib.import_module(f"vitreous.cli.{command}")
+
+
+def _spelled(message: str, arguments: list[str]) -> str:
+    """An error's advice, as options of the command that was called."""
+    if not arguments or arguments[0] not in COMMANDS:
+        return message
+    from vitreous.cli.advice import in_shell
+    from vitreous.cli.parse import arguments_of, options_of
+
+    return in_shell(message, options_of(arguments_of(_module(arguments[0]))))
 
 
 def _fail(message: str, code: int = 2) -> int:

@@ -8,7 +8,7 @@ import itertools
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from vitreous.config import FOREIGN_FIELDS, choice
 from vitreous.errors import ConfigError, did_you_mean
 
 STYLE = (
-    tyro.conf.FlagCreatePairsOff,
+    tyro.conf.FlagConversionOff,
     tyro.conf.OmitArgPrefixes,
     tyro.conf.HelptextFromCommentsOff,
     tyro.conf.PositionalMetavarFromFieldName,
@@ -31,7 +31,9 @@ STYLE = (
 def parse(command: str, module: Any, words: Sequence[str]) -> Any:
     """The arguments of a command. Words that cannot be used are a ConfigError; --help exits."""
     arguments = arguments_of(module)
-    _check_names(command, arguments, words)
+    options = options_of(arguments)
+    _check_names(command, options, words)
+    words = _with_values(words, options)
     # Some options have defaults that depend on others, like those of a recipe file.
     defaults = {"default": module.defaults(words)} if hasattr(module, "defaults") else {}
     registry = ConstructorRegistry()
@@ -74,22 +76,34 @@ def _refuse(event: Any) -> None:
             raise ConfigError(f"{name(event.argument)}: {event.message}")
 
 
-def options_of(arguments: type) -> list[str]:
-    """The names of the options, also of those in groups: image-size, set, …"""
-    names = []
+def options_of(arguments: type) -> dict[str, bool]:
+    """The options by name, also those in groups (image-size, set …): whether each is a flag."""
+    options: dict[str, bool] = {}
     for field, hint in typing.get_type_hints(arguments, include_extras=True).items():
         kind, *notes = typing.get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
         if is_dataclass(kind):
-            names += options_of(typing.cast(type, kind))
+            options |= options_of(typing.cast(type, kind))
         elif tyro.conf.Positional not in notes:
             own = [note.name for note in notes if getattr(note, "name", None)]
-            names.append((own or [field])[0].replace("_", "-"))
-    return names
+            options[(own or [field])[0].replace("_", "-")] = kind is bool
+    return options
 
 
-def _check_names(command: str, arguments: type, words: Sequence[str]) -> None:
+def _with_values(words: Sequence[str], options: Mapping[str, bool]) -> list[str]:
+    """A flag without a value means True; with one, it can take back what a recipe sets."""
+    flags = {f"--{name}" for name, flag in options.items() if flag}
+    full, ended = [], False
+    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
+        full.append(word)
+        ended |= word == "--"
+        if not ended and word.replace("_", "-") in flags and not _is_truth(following):
+            full.append("True")
+    return full
+
+
+def _check_names(command: str, options: Mapping[str, bool], words: Sequence[str]) -> None:
     """An option that does not exist is refused before its value is taken for something else."""
-    known = {name: name for name in ("help", *options_of(arguments))}
+    known = {name: name for name in ("help", *options)}
     foreign = {"fields": "set", **FOREIGN_FIELDS}.items()
     ours = {name.replace("_", "-"): own.replace("_", "-") for name, own in foreign}
     ours = {name: own for name, own in ours.items() if own in known} | known
@@ -137,6 +151,10 @@ def _single_value(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | No
         is_instance=lambda value: isinstance(value, str if choices else kind),
         str_from_instance=lambda value: [str(value)],
     )
+
+
+def _is_truth(text: str) -> bool:
+    return text.lower() in ("true", "false")
 
 
 def _truth(text: str) -> bool:

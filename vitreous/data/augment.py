@@ -128,7 +128,7 @@ class Augment:
             sizes = "x".join(map(str, image.shape[1:])), "x".join(map(str, size))
             raise DataError(
                 f"is {sizes[0]} pixels large where {sizes[1]} are trained on: with crop = "
-                f"{self.crop!r} nothing is cut out; use crop = 'window', or resize = 'square'"
+                f"{self.crop!r} nothing is cut out; pass crop='window' or resize='square'"
             )
         if self.crop == "shift":
             return _shift(image, truth, moves)

@@ -105,6 +105,6 @@ def patch_grid(size: tuple[int, int], patch: tuple[int, int], pad: bool) -> tupl
         multiples = f"{ph}" if ph == pw else f"{ph} in height and {pw} in width"
         raise ConfigError(
             f"image {h}x{w} does not divide into {ph}x{pw} patches: use a multiple of "
-            f"{multiples}, or pad=True"
+            f"{multiples}, or pass pad=True"
         )
     return -(-h // ph), -(-w // pw)

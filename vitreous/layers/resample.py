@@ -52,9 +52,7 @@ class Resampling:
         if source == target:
             return
         if mode is None:
-            self.refused[name] = (
-                f"{what} change from {sizes}: pass resample='bicubic' (--resample bicubic)"
-            )
+            self.refused[name] = f"{what} change from {sizes}: pass resample='bicubic'"
             return
         state[name] = resample(state[name], source, mode)
         self.changed[name] = f"{sizes}, {mode}"

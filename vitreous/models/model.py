@@ -29,7 +29,7 @@ Check = tuple[Callable[[float], bool], str]
 FRACTION: Check = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 COUNT: Check = (lambda value: 0 <= value < 1000, "0 or more, below 1000")
 CHECKS: dict[str, Check] = {
-    "classes": (lambda value: value >= 1, "at least 1 (a model without has head='none')"),
+    "classes": (lambda value: value >= 1, "at least 1; for a model without, pass head='none'"),
     "dropout": FRACTION,
     "attention_dropout": FRACTION,
     "drop_path": FRACTION,

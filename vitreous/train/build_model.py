@@ -109,7 +109,7 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
     given = config_fields(recipe.fields)
     for field, instead in DECIDED.items():
         if field in given:
-            raise ConfigError(f"fields: {field} = {given[field]}: {instead}")
+            raise ConfigError(f"{field} = {given[field]}: {instead}")
     if task.truth.any_size and start and start.preprocess and "image_size" not in changes:
         changes["image_size"] = start.preprocess.image_size  # any size fits; this one was trained
     changes = merged(changes, given)

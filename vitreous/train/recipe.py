@@ -38,7 +38,8 @@ def option(metavar: str | None = None, open_default: str | None = None, name: st
     )
 
 
-Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
+Flag = Annotated[bool, tyro.conf.arg(metavar="", help_behavior_hint="")]
+"""An option that needs no value; `--download False` takes back what a recipe sets."""
 Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
 
 
@@ -311,8 +312,9 @@ def continued(stored: Recipe, given: Recipe) -> Recipe:
     for field in fields(Recipe):
         before, now = was[field.name], getattr(given, field.name)
         if before != now and field.name not in MAY_CHANGE:
+            name = "fields (--set)" if field.name == "fields" else field.name
             raise ConfigError(
-                f"{field.name} = {now!r}, but the run to resume has {before!r}: leave the option "
+                f"{name} = {now!r}, but the run to resume has {before!r}: leave the option "
                 "out, or start another run with another --out"
             )
     if (given.epochs or 0) < (stored.epochs or 0):

@@ -165,7 +165,7 @@ class _Table:
             if not row.labels[0]:
                 raise DataError(f"{row.where}: has no label")
         if others := self.lists or (self.flags if len(self.flags) > 1 else []):
-            what = f'truth="labels" reads several from {", ".join(others[:_SHOWN])}'
+            what = f"--task can read several from {', '.join(others[:_SHOWN])}"
             self.builder.notes.append(f"one class per image, from the column 'label'; {what}")
         return {row.labels[0] for row in self.rows}
 
@@ -208,7 +208,7 @@ class _Table:
         if not names:
             raise DataError(f"{self.builder.name}: no image has a label")
         how = f"separated by {separator!r}" if separator else "each one label, or a list in [ ]"
-        other = '; truth="class" reads a cell as one class' if column == "label" else ""
+        other = "; --task can read a cell as one class" if column == "label" else ""
         what = f"several labels per image, from the column {column!r}, {how}{other}"
         self.builder.notes.append(what)
         self._report_spaces(names, separator)

@@ -129,8 +129,9 @@ def _values(files: Sequence[str], notes: list[str]) -> LabelMap:
         if value in where:
             raise DataError(
                 f"{shown(where[value])}: has the value {value}, which is a class in some data sets "
-                "and unlabelled in others: define it in a names file (--names FILE), "
-                f'{{"0": "…", "{value}": "…"}}, with null instead of a name to ignore it'
+                "and unlabelled in others: define it in a names file "
+                f'({{"0": "…", "{value}": "…"}}, with null instead of a name to ignore it); '
+                "pass names=FILE"
             )
     labels = LabelMap.of_ids(where)
     notes.append(

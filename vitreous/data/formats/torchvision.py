@@ -102,8 +102,7 @@ def _loaded(name: str, arguments: dict[str, Any], download: bool) -> Any:
     except (RuntimeError, OSError):  # how torchvision reports that it is not there
         if not download:
             raise DataError(
-                f"torchvision:{name} is not in {root}: with --download (download=True) it is "
-                "downloaded"
+                f"torchvision:{name} is not in {root}: pass download=True to download it"
             ) from None
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -97,7 +97,7 @@ def _named(
     if not numbers:
         raise DataError(
             f"{shown(builder.root)}: no label file has an object and nothing names the classes: "
-            "give a names file (--names FILE) with one name per line"
+            "pass names=FILE with one name per line"
         )
     labels = LabelMap.of_ids(numbers)
     builder.notes.append(

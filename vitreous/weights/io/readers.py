@@ -195,7 +195,7 @@ def _build(content: Any, inside: str | None) -> dict[str, Tensor]:
 
 def _check_no_inside(kind: str, inside: str | None) -> None:
     if inside is not None:
-        raise WeightFileError(f"{kind} has only one set of tensors: remove inside={inside!r}")
+        raise WeightFileError(f"{kind} has only one set of tensors: leave out inside={inside!r}")
 
 
 def _check_count(count: int) -> None:

@@ -25,19 +25,19 @@ def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
         raise WeightFileError(f"it has a {type(content).__name__}, not a dict of tensors")
     if inside is not None:
         if not isinstance(content.get(inside), dict):
-            raise WeightFileError(f"it has no dict inside={inside!r}, only {_listed(content)}")
+            raise WeightFileError(f"it has no dict {inside!r} inside, only {_listed(content)}")
         return _only_tensors(content[inside])
     found = [key for key in CONTAINERS if _tensors(content.get(key))]
     if len(found) > 1:
         raise WeightFileError(
-            f"it has several models ({', '.join(found)}): choose one, such as inside={found[0]!r}"
+            f"it has several models ({', '.join(found)}): pass inside={found[0]!r}, for example"
         )
     if found:
         return _only_tensors(content[found[0]])
     if not _tensors(content):
         raise WeightFileError(
-            f"it has no tensors by name, only {_listed(content)}: if one of these holds them, pass "
-            "inside=..."
+            f"it has no tensors by name, only {_listed(content)}: if one of these holds them, "
+            "pass inside=KEY"
         )
     return _only_tensors(content)
 

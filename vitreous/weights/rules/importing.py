@@ -226,8 +226,7 @@ class _Import:
             return
         if not allowed:
             self.misfit.misshaped[name] = (
-                f"{have} channels, the model has {want}: pass adapt_channels=True "
-                "(--adapt-channels)"
+                f"{have} channels, the model has {want}: pass adapt_channels=True"
             )
             return
         values[name] = adapt_channels(values[name], want)

@@ -64,11 +64,7 @@ class Misfit:
         lines += [f"  unexpected   {key} {shape}" for key, shape in self.unexpected.items()]
         lines += [f"  wrong shape  {name}: {what}" for name, what in self.misshaped.items()]
         if self.missing:
-            lines.append(
-                "to re-initialise some parameters, name them: reinit=['head.*'] (--reinit 'head.*')"
-            )
+            lines.append("pass reinit=['head.*'] to re-initialise some parameters")
         if self.unexpected:
-            lines.append(
-                "to ignore keys of the checkpoint, name them: drop=['key.*'] (--drop 'key.*')"
-            )
+            lines.append("pass drop=['key.*'] to ignore keys of the checkpoint")
         return "\n".join(lines + ([hint] if hint else []))

@@ -1,0 +1,200 @@
+"""Advice in messages: what it names exists, in the words of whoever reads it."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from vitreous.cli.advice import _config_fields, in_shell
+from vitreous.cli.main import COMMANDS, main
+from vitreous.cli.parse import arguments_of, options_of, parse
+
+ROOT = Path(__file__).parents[2]
+OPTIONS = {
+    command: options_of(arguments_of(importlib.import_module(f"vitreous.cli.{command}")))
+    for command in COMMANDS
+}
+# The commands that can show what a module says: every one of them must have its options.
+READERS = {
+    "vitreous/data": ("data", "train"),
+    "vitreous/train": ("train",),
+    "vitreous/tasks": ("train",),
+    "vitreous/tasks/detect/show.py": ("predict",),
+    "vitreous/pages": ("predict",),
+    "vitreous/weights/convert.py": ("convert",),
+    "vitreous/weights": (),
+    "vitreous/models": (),
+    "vitreous/layers": (),
+    "vitreous/cli/main.py": (),
+    "vitreous/cli/parse.py": (),
+    **{f"vitreous/cli/{command}.py": (command,) for command in COMMANDS},
+}
+OF_EVALUATE = {"results", "from", "figures"}
+# Python keywords that the command line has other ways for, or does not need.
+PYTHON_ONLY = {"keep"}
+
+
+def literals():
+    """(file, text) of every string of the package that is not a docstring; {} is what is filled
+    in."""
+    for path in sorted((ROOT / "vitreous").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = list(ast.walk(tree))
+        docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        inner = {
+            id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values
+        }
+        for node in nodes:
+            if isinstance(node, ast.JoinedStr):
+                parts = [
+                    each.value if isinstance(each, ast.Constant) else "{}" for each in node.values
+                ]
+                yield path.relative_to(ROOT).as_posix(), "".join(parts)
+            elif isinstance(node, ast.Constant) and id(node) not in docs | inner:
+                yield path.relative_to(ROOT).as_posix(), str(node.value)
+
+
+def readers(file):
+    """Of the longest entry that the file lies below."""
+    fitting = [name for name in READERS if file == name or file.startswith(f"{name}/")]
+    return READERS[max(fitting, key=len)] if fitting else None
+
+
+def test_every_option_in_a_message_is_one_of_the_command_that_shows_it():
+    """14.19"""
+    seen = set()
+    for file, text in literals():
+        for command, rest in re.findall(r"vitreous ([a-z]+)((?: [^ '\"]+)* --[^'\"]*)", text):
+            for option in re.findall(r"--([a-z][a-z-]+)", rest):
+                assert option in {**OPTIONS[command], "help": True}, f"{file}: {text}"
+        alone = re.sub(r"vitreous [a-z]+(?: [^ '\"]+)* --[^'\"]*", "", text)
+        for option in re.findall(r"(?<![\w-])--([a-z][a-z-]+)", alone):
+            seen.add(option)
+            assert any(option in known for known in OPTIONS.values()) or option in (
+                "help",
+                "version",
+            ), f"{file}: --{option} does not exist: {text}"
+            for command in readers(file) or ():
+                known = {*OPTIONS[command], *(OF_EVALUATE if "tasks" in file else ())}
+                assert option in known, f"{file}: {command} has no --{option}: {text}"
+    assert {"out", "set", "lr", "names"} <= seen
+
+
+def test_advice_in_python_is_an_option_of_some_command():
+    """14.19"""
+    known = {name.replace("-", "_") for each in OPTIONS.values() for name in each}
+    seen = set()
+    for file, text in literals():
+        for name in re.findall(r"(?:pass|leave out|or) ([a-z_]+)=", text):
+            seen.add(name)
+            assert name in known | _config_fields() | PYTHON_ONLY, f"{file}: {text}"
+        assert not re.search(
+            r"[a-z_]+=(True|False)\b", re.sub(r"(pass|or) [a-z_]+=", "", text)
+        ) or ("was asked for" in text or "layers=True" in text), (
+            f"{file}: write 'pass name=value', which the shell understands: {text}"
+        )
+    assert {"pad", "reinit", "drop", "resample", "download"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "shown"),
+    [
+        (
+            "summary",
+            "use a multiple of 16, or pass pad=True",
+            "use a multiple of 16, or pass --set pad=True",
+        ),
+        ("predict", "use a multiple of 16, or pass pad=True", "use a multiple of 16"),
+        ("convert", "a: pass resample='bicubic'\nb", "a: pass --resample bicubic\nb"),
+        ("convert", "pass reinit=['head.*'] to go on", "pass --reinit 'head.*' to go on"),
+        (
+            "convert",
+            "odd: pass source_grid=(height, width)",
+            "odd: pass --source-grid height width",
+        ),
+        ("train", "a\npass drop=['key.*']", "a\npass --drop 'key.*' to 'vitreous convert'"),
+        ("predict", "a\npass drop=['key.*'] to ignore\nb", "a\nb"),
+        (
+            "train",
+            "none: pass download=True to download it",
+            "none: pass --download to download it",
+        ),
+        ("evaluate", "none: pass download=True to download it", "none"),
+        (
+            "train",
+            "cut; pass crop='window' or resize='square'",
+            "cut; pass --crop window or --resize square",
+        ),
+        ("convert", "one: leave out inside='a'", "one: leave out --inside a"),
+        ("train", "x = 3: expected\n\n  y=4", "x = 3: expected\n\n  y=4"),
+    ],
+)
+def test_advice_is_spelled_for_the_shell(command, message, shown):
+    """14.19"""
+    assert in_shell(message, OPTIONS[command]) == shown
+
+
+def test_messages_of_the_shell_have_no_python(capsys):
+    """14.19"""
+    assert main(["summary", "vit-b/16", "--image-size", "100"]) == 2
+    err = capsys.readouterr().err
+    assert "pass --set pad=True" in err
+    assert main(["summary", "vit-b/16", "--image-size", "100", "--set", "pad=True"]) == 0
+
+
+def parsed(*words):
+    module = importlib.import_module("vitreous.cli.train")
+    return parse("train", module, words).to_recipe()
+
+
+def test_true_and_false_in_any_case(tmp_path, monkeypatch):
+    """14.19: also of flags, which take back what a recipe sets."""
+    monkeypatch.chdir(tmp_path)
+    Path("r.toml").write_text("tensorboard = true\nflip = true\n")
+    for text in ("False", "false", "FALSE"):
+        recipe = parsed("--recipe", "r.toml", "--tensorboard", text, f"--flip={text}")
+        assert (recipe.tensorboard, recipe.flip) == (False, False)
+        assert parsed("--recipe", "r.toml", f"--tensorboard={text}", "a").tensorboard is False
+    for words in (["--compile"], ["--compile", "true"], ["--compile=True"], ["--compile", "a"]):
+        assert parsed(*words).compile is True
+    assert parsed("--compile", "a").data == "a"
+    assert parsed("--recipe", "r.toml", "--tensorboard").tensorboard is True
+    assert parsed("--", "true").data == "true"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("learning-rate", "lr"),
+        ("learning_rate", "lr"),
+        ("base-lr", "lr"),
+        ("batch-size", "batch"),
+        ("bs", "batch"),
+        ("num-epochs", "epochs"),
+        ("img-size", "image-size"),
+        ("imgsz", "image-size"),
+        ("input-size", "image-size"),
+        ("num-workers", "workers"),
+        ("dataloader-num-workers", "workers"),
+        ("checkpoint", "weights"),
+        ("pretrained", "weights"),
+        ("ckpt", "weights"),
+        ("output", "out"),
+        ("output-dir", "out"),
+        ("save-dir", "out"),
+        ("device-ids", "device"),
+        ("gpus", "device"),
+        ("fields", "set"),
+        ("label-smoothing", "smoothing"),
+        ("amp", "precision"),
+        ("random-seed", "seed"),
+        ("arch", "model"),
+        ("wd", "weight-decay"),
+    ],
+)
+def test_names_of_other_programs_suggest_ours(theirs, ours, capsys):
+    """14.19"""
+    assert main(["train", f"--{theirs}", "3"]) == 2
+    assert f"did you mean --{ours}?" in capsys.readouterr().err
