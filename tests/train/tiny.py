@@ -2,14 +2,17 @@
 
 import contextlib
 import functools
+import gzip
 import io
 import json
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from sklearn.datasets import load_digits
 
 from vitreous.cli.main import main
 
@@ -69,6 +72,38 @@ def class_folder():
             path = root / split / f"corner{number % 4}" / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image.astype(np.uint8)).save(path)
+    return root
+
+
+@functools.cache
+def digit_folder():
+    """Sixty of scikit-learn's digits, in class folders."""
+    root, digits = keep() / "digits", load_digits()
+    for number, (image, label) in enumerate(zip(digits.images, digits.target, strict=True)):
+        split = "train" if number < 40 else "val" if number < 50 else "test"
+        path = root / split / str(label) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((image * 255 / 16).astype(np.uint8)).save(path)
+        if number == 59:
+            return root
+
+
+@functools.cache
+def garment_folder():
+    """Bright rectangles in the files of Fashion-MNIST; the height is the class."""
+    root = keep() / "fashion-mnist"
+    root.mkdir()
+    for name, count in (("train", 80), ("t10k", 20)):
+        labels = np.arange(count, dtype=np.uint8) % 10
+        images = np.zeros((count, 28, 28), np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            image[4 : 8 + 2 * label, 6:20] = 200
+        for kind, header, array in (
+            ("images-idx3", struct.pack(">IIII", 0x803, count, 28, 28), images),
+            ("labels-idx1", struct.pack(">II", 0x801, count), labels),
+        ):
+            path = root / f"{name}-{kind}-ubyte.gz"
+            path.write_bytes(gzip.compress(header + array.tobytes()))
     return root
 
 

@@ -1,0 +1,63 @@
+"""Follow a page as its reader would: run its code and its commands, from top to bottom."""
+
+import re
+import shlex
+from pathlib import Path
+
+from train.tiny import digit_folder, garment_folder
+
+from vitreous.cli import train
+from vitreous.cli.main import main
+from vitreous.cli.parse import parse
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```|^((?: {4}[^\n]*\n)+)", flags=re.MULTILINE | re.DOTALL)
+SHELL = ("sh", "bash", "indented")
+# Data that is larger than a test needs, or that this machine may not have.
+SMALLER = {
+    r"shapes(:\d+)?": lambda: "shapes:20",
+    r"digits": digit_folder,
+    r".*/fashion-mnist": garment_folder,
+}
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each block of code; what is only indented is a block as well."""
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [(language or "indented", text or indented) for language, text, indented in found]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of each `vitreous` command in a block, without `vitreous`."""
+    lines = [line.strip() for line in text.replace("\\\n", " ").splitlines()]
+    wanted = [line for line in lines if line.startswith("vitreous ")]
+    return [shlex.split(line, comments=True)[1:] for line in wanted]
+
+
+def shorten(words: list[str]) -> list[str]:
+    """The same training, but of one epoch and with few images; other commands as they stand."""
+    if words[0] != "train":
+        return words
+    data = parse("train", train, words[1:]).to_recipe().data
+    small = next((make() for name, make in SMALLER.items() if re.fullmatch(name, data)), data)
+    rest = [word for word in words[1:] if word != data]
+    few = (
+        ["--overfit=2", "--batch=20"] if any(word.startswith("--overfit") for word in words) else []
+    )
+    return ["train", str(small), *rest, "--epochs=1", *few]
+
+
+def follow(page: Path, capsys) -> int:
+    """How many blocks were run. Files are made and looked for in the working folder."""
+    ran, names = 0, {}
+    for language, text in blocks(page):
+        if file := re.match(r"# (\S+\.(?:py|toml))\n", text):
+            Path(file[1]).write_text(text, encoding="utf-8")
+        elif language == "python":
+            exec(compile(text, page.name, "exec"), names)
+            ran += 1
+        elif language in SHELL and commands(text):
+            for words in commands(text):
+                code = main(shorten(words))
+                assert code == 0, f"vitreous {shlex.join(words)}\n{capsys.readouterr().err}"
+            ran += 1
+    return ran
