@@ -506,7 +506,9 @@ class Fake:
 def test_public_data_needs_to_be_fetched_explicitly(tmp_path, monkeypatch):
     monkeypatch.setattr("torchvision.datasets.CIFAR10", Fake)
     monkeypatch.setenv("VITREOUS_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=rf"CIFAR10 is not in {tmp_path}/CIFAR10: pass download=True"):
+    with pytest.raises(
+        DataError, match=rf"CIFAR10 is not in {tmp_path}/CIFAR10: pass download=True"
+    ):
         open_source("torchvision:CIFAR10")
     source = open_source("torchvision:cifar10", download=True)
     assert Fake.opened == 0
