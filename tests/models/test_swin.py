@@ -10,7 +10,7 @@ from compare import perturb, picture, relative_error
 import vitreous
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.tap import tap
-from vitreous.models.swin import _MADE, WindowAttention, windows_of
+from vitreous.models.swin import WindowAttention, cached_windows, windows_of
 
 SMALL = {"image_size": 32, "dim": 8, "depths": (2, 2), "heads": (2, 4), "window": 4, "classes": 5}
 
@@ -104,14 +104,19 @@ def test_one_window_is_not_shifted():
 
 def test_masks_are_made_once_and_not_saved():
     model = swin()
-    _MADE.clear()
+    cached_windows.cache_clear()
     with torch.inference_mode():
         model(picture(1, 3, 32, 32))
-    before = dict(_MADE)
-    assert [made.mask is not None for made in before.values()] == [False, True, False]
+    assert cached_windows.cache_info().misses == 3  # the second stage has one window only
     model(picture(1, 3, 32, 32)).sum().backward()  # made in inference mode, used to learn
-    assert all(_MADE[key] is made for key, made in before.items())
-    assert len(_MADE) == 3  # the second stage has one window only
+    assert cached_windows.cache_info().misses == 3
+    masks = [
+        attention.windows(attention.padded(size), torch.device("cpu")).mask is not None
+        for size, stage in (((8, 8), model.stages[0]), ((4, 4), model.stages[1]))
+        for attention in (block.attention for block in stage.blocks)
+    ]
+    assert masks == [False, True, False, False]
+    assert cached_windows.cache_info().misses == 3
     assert not [name for name in model.state_dict() if "mask" in name or "index" in name]
 
 

@@ -1,6 +1,6 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2; ViT appendix A).
 
-The one attention of Vitreous. It runs fused; while somebody looks (`tap.py`), it computes the same
+The one attention of Vitreous. It runs fused; while it is tapped (`tap.py`), it computes the same
 thing step by step and shows its queries, keys, values and weights.
 """
 
@@ -104,7 +104,7 @@ class Attention(Heads):
     ) -> Tensor:
         """x (b, n, d), bias (heads, n, n) or (b, heads, n, n) -> (b, n, d).
 
-        With `queries=q`, only the first q tokens ask (all tokens answer): -> (b, q, d).
+        With `queries=q`, only the first q tokens are queries, all are keys: -> (b, q, d).
         """
         if queries is None:
             made = self.qkv(x).unflatten(2, (3, self.heads, self.head_dim))
@@ -117,8 +117,8 @@ class Attention(Heads):
 class CrossAttention(Heads):
     """Attention whose queries, keys and values are made from different things.
 
-    Other tokens may answer than those that ask, and a positional encoding may be added to queries
-    and keys alone (DETR, appendix A.1).
+    Keys and values may come from other tokens than the queries, and a positional encoding may be
+    added to queries and keys alone (DETR, appendix A.1).
     """
 
     def forward(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -175,14 +176,24 @@ class DETR(Composite):
     def __init__(self, config: DETRConfig, backbone: Model) -> None:
         super().__init__(config, backbone)
         dim, eps = config.dim, config.norm_eps
+        attention = partial(
+            CrossAttention,
+            dim,
+            config.heads,
+            dim // config.heads,
+            attention_dropout=config.attention_dropout,
+            dropout=config.dropout,
+        )
+        mlp = partial(
+            Mlp, dim, config.mlp_dim, activation=config.activation, dropout=config.dropout
+        )
         self.projection = nn.Conv2d(backbone.levels(self.own_size())[-1].channels, dim, 1)
         self.encoder = nn.ModuleList(
-            EncoderLayer(dim, _attention(config), _mlp(config), eps)
-            for _ in range(config.encoder_depth)
+            EncoderLayer(dim, attention(), mlp(), eps) for _ in range(config.encoder_depth)
         )
         self.queries = nn.Embedding(config.queries, dim)
         self.decoder = nn.ModuleList(
-            DecoderLayer(dim, _attention(config), _attention(config), _mlp(config), eps)
+            DecoderLayer(dim, attention(), attention(), mlp(), eps)
             for _ in range(config.decoder_depth)
         )
         self.norm = nn.LayerNorm(dim, eps=eps)
@@ -198,7 +209,7 @@ class DETR(Composite):
         return self.config.dim
 
     def forward(self, images: Images, every_layer: bool = False) -> DETROutput:
-        """The output of the last decoder layer; of all of them while training, or if asked."""
+        """The output of the last decoder layer; of all while training, or with `every_layer`."""
         batch = self._join(images)
         _, maps = self.core_features(batch.images)
         return self.detect(maps[-1], batch, every_layer or self.training)
@@ -250,7 +261,9 @@ class DETR(Composite):
 
     def fields_from(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
         found = super().fields_from(shapes)
-        return {**found, **({"classes": found["classes"] - 1} if "classes" in found else {})}
+        if "classes" in found:
+            found["classes"] -= 1  # the last is "no object"
+        return found
 
     def undecayed(self) -> list[nn.Parameter]:
         return [*super().undecayed(), *self.queries.parameters()]
@@ -315,20 +328,6 @@ def nearest(inside: Tensor, length: int) -> Tensor:
     return F.interpolate(inside[None].float(), size=length)[0].bool()
 
 
-def _attention(config: DETRConfig) -> CrossAttention:
-    return CrossAttention(
-        config.dim,
-        config.heads,
-        config.dim // config.heads,
-        attention_dropout=config.attention_dropout,
-        dropout=config.dropout,
-    )
-
-
-def _mlp(config: DETRConfig) -> Mlp:
-    return Mlp(config.dim, config.mlp_dim, activation=config.activation, dropout=config.dropout)
-
-
 def _variant(layers: int, dilated: bool) -> DETRConfig:
     """Paper, section 4: the norms of the backbone stay as they were on ImageNet."""
     fields = {"norm": "frozen", **({"dilated": True} if dilated else {})}
@@ -342,7 +341,7 @@ VARIANTS = {
 } | {
     # Ours, for few images and no weights to start from: a small hybrid ViT as its backbone, which
     # learns what things look like sooner than a ResNet does and halves the size four times, not
-    # five; and a map that is told where things are, in sines that differ from place to place.
+    # five; and positional encodings on the map itself, of sines that vary over the image.
     "detr-small": DETRConfig(
         image_size=256,
         backbone="hybrid",

@@ -68,7 +68,7 @@ class ModelConfig:
 
 
 class Features(NamedTuple):
-    """The inner results of one forward, an entry for each asked block (or stage), in that order."""
+    """The inner results of one forward, one entry for each requested block or stage."""
 
     tokens: list[Tensor]
     """(b, p + n, d) each, the `prefix` class, distillation and register tokens first."""
@@ -135,7 +135,7 @@ class Model(nn.Module):
     prefix_length = 0
     """Tokens before the patches."""
     ends_with_norm = False
-    """Whether a norm follows the last block, which `features` leaves out unless asked."""
+    """Whether a norm follows the last block, which `features` leaves out by default."""
     depth: int
     """How many blocks or stages there are."""
     head: nn.Module
@@ -182,7 +182,7 @@ class Model(nn.Module):
         of a Swin.
         """
         if norm and not self.ends_with_norm:
-            raise ConfigError("norm=True was asked for; this model has no norm behind its blocks")
+            raise ConfigError("norm=True: this model has no norm behind its blocks")
         asked = self.block_indices(blocks)
         x, grid = self.embed(images)
         levels = self.levels((images.shape[2], images.shape[3]))
@@ -200,12 +200,12 @@ class Model(nn.Module):
         return Features(tokens, maps, output, self.prefix_length)
 
     def block_indices(self, blocks: Iterable[int] | None) -> list[int]:
-        """The asked blocks, counted from 0; negative ones count from the end; None is the last."""
+        """The requested blocks from 0 on; negative ones count from the end; None is the last."""
         asked, depth = [-1] if blocks is None else list(blocks), self.depth
         for index in asked:
             if not isinstance(index, int) or not -depth <= index < depth:
                 raise ConfigError(
-                    f"features of block {index} were asked for; this model has {depth} blocks: "
+                    f"features of block {index}: this model has {depth} blocks: "
                     f"use 0 to {depth - 1}, or -{depth} to -1 to count from the end"
                 )
         return [index % depth for index in asked]
@@ -225,7 +225,7 @@ class Model(nn.Module):
 
     def layers(self) -> list[list[nn.Module]]:
         """All modules with parameters from the input to the head, for layer-wise learning rates:
-        what stands before the blocks, each block, what stands behind them."""
+        what comes before the blocks, each block, what comes behind them."""
         raise NotImplementedError
 
     def undecayed(self) -> list[nn.Parameter]:

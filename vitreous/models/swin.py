@@ -8,6 +8,7 @@ and there are maps of four sizes, as dense tasks need them.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -79,31 +80,26 @@ class Windows(NamedTuple):
     """How a map falls into windows, for one size of map."""
 
     order: Tensor
-    """(h · w,): which token of the map stands where, window by window."""
+    """(h · w,): the tokens of the map, window by window."""
     inverse: Tensor
     """(h · w,): and back."""
     offsets: Tensor
-    """(n, n): where the offset between two tokens of a window stands in the table of biases."""
+    """(n, n): the row of the bias table for the offset between two tokens of a window."""
     mask: Tensor | None
     """(windows, n, n), where windows are shifted: what is added to the scores (figure 4)."""
 
 
-_MADE: dict[tuple[object, ...], Windows] = {}
-"""Made once for each size, and never saved: all of it follows from the sizes."""
-
-
 def windows_of(size: Grid, window: Grid, shift: Grid, device: torch.device) -> Windows:
     """For a map of whole windows; cached, except for the compiler, which traces it."""
-    if torch.compiler.is_compiling():
+    make = _make_windows if torch.compiler.is_compiling() else cached_windows
+    return make(size, window, shift, device)
+
+
+@functools.lru_cache(maxsize=64)
+def cached_windows(size: Grid, window: Grid, shift: Grid, device: torch.device) -> Windows:
+    """Made once for each size, and never saved: all of it follows from the sizes."""
+    with torch.inference_mode(False):
         return _make_windows(size, window, shift, device)
-    key = (size, window, shift, device)
-    made = _MADE.get(key)
-    if made is None:
-        if len(_MADE) >= 64:  # images of every size: start over
-            _MADE.clear()
-        with torch.inference_mode(False):
-            made = _MADE[key] = _make_windows(size, window, shift, device)
-    return made
 
 
 def _make_windows(size: Grid, window: Grid, shift: Grid, device: torch.device) -> Windows:
@@ -112,17 +108,17 @@ def _make_windows(size: Grid, window: Grid, shift: Grid, device: torch.device) -
     """
     (h, w), (wh, ww) = size, window
 
-    def taken_apart(on_map: Tensor) -> Tensor:  # (h, w) -> (windows, n)
+    def partition(on_map: Tensor) -> Tensor:  # (h, w) -> (windows, n)
         moved = on_map.roll((-shift[0], -shift[1]), (0, 1))
         return moved.view(h // wh, wh, w // ww, ww).transpose(1, 2).reshape(-1, wh * ww)
 
-    order = taken_apart(torch.arange(h * w, device=device).view(h, w)).flatten()
+    order = partition(torch.arange(h * w, device=device).view(h, w)).flatten()
     inverse, index = order.argsort(), relative_index(window, device)
     if not any(shift):
         return Windows(order, inverse, index, None)
     ys, xs = torch.arange(h, device=device), torch.arange(w, device=device)
-    came_round = (ys < shift[0])[:, None] * 2 + (xs < shift[1])[None]  # (h, w)
-    strip = taken_apart(came_round)
+    wrapped = (ys < shift[0])[:, None] * 2 + (xs < shift[1])[None]  # (h, w)
+    strip = partition(wrapped)
     apart = strip[:, :, None] != strip[:, None]
     mask = torch.zeros(apart.shape, device=device).masked_fill(apart, -torch.inf)
     return Windows(order, inverse, index, mask)

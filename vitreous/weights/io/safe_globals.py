@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,19 +122,13 @@ def _lengths(numbers: Any) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def make_tensor(
-    storage: Any,
-    offset: Any,
-    size: Any,
-    stride: Any,
-    _requires_grad: Any = False,
-    _hooks: Any = None,
-    metadata: Any = None,
-    dtype: torch.dtype | None = None,
-) -> StoredTensor:
-    if not isinstance(storage, Storage) or metadata:
+def make_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> StoredTensor:
+    """`rest` is whether it needs gradients and hooks; the type, in version 3; and metadata."""
+    types = [value for value in rest[2:] if isinstance(value, torch.dtype)]
+    metadata = [value for value in rest[2:] if not isinstance(value, torch.dtype)]
+    if not isinstance(storage, Storage) or any(metadata):
         raise WeightFileError("it has a tensor that is not a plain view of a storage")
-    dtype = dtype or storage.dtype
+    dtype = types[0] if types else storage.dtype
     size, stride, (offset,) = _lengths(size), _lengths(stride), _lengths((offset,))
     elements = math.prod(size)
     reach = sum((length - 1) * step for length, step in zip(size, stride, strict=True))
@@ -147,21 +141,6 @@ def make_tensor(
             f"storage of {storage.size_bytes} bytes: the file is damaged or hostile"
         )
     return StoredTensor(storage, dtype, offset, size, stride)
-
-
-def make_tensor_v3(
-    storage: Any,
-    offset: Any,
-    size: Any,
-    stride: Any,
-    requires_grad: Any,
-    hooks: Any,
-    dtype: Any,
-    metadata: Any = None,
-) -> StoredTensor:
-    if not isinstance(dtype, torch.dtype):
-        raise WeightFileError("it has a tensor without an element type")
-    return make_tensor(storage, offset, size, stride, requires_grad, hooks, metadata, dtype)
 
 
 def make_parameter(tensor: Any, _requires_grad: Any, _hooks: Any) -> StoredTensor:
@@ -216,38 +195,35 @@ def make_dict(pairs: Iterable[Any] = ()) -> dict[Any, Any]:
     return content
 
 
-def _safe_globals() -> Iterator[tuple[str, SafeFunction | StorageType | torch.dtype]]:
-    for name in ("_rebuild_tensor", "_rebuild_tensor_v2"):
-        yield f"torch._utils {name}", SafeFunction(make_tensor)
-    yield "torch._utils _rebuild_tensor_v3", SafeFunction(make_tensor_v3)
-    yield "torch._utils _rebuild_parameter", SafeFunction(make_parameter)
-    yield "torch Size", SafeFunction(tuple)
-    for name, dtype in STORAGE_DTYPES.items():
-        yield f"torch {name}", StorageType(dtype)
-    yield "torch.storage UntypedStorage", StorageType(torch.uint8)
-    for dtype in DTYPES:
-        yield str(dtype).replace(".", " "), dtype
-    for core in ("numpy.core", "numpy._core"):  # before and since numpy 2
-        yield f"{core}.multiarray _reconstruct", SafeFunction(make_empty_array)
-        yield f"{core}.multiarray scalar", SafeFunction(make_number)
-        yield f"{core}.numeric _frombuffer", SafeFunction(make_array_from_buffer)
-    yield "numpy ndarray", SafeFunction(make_empty_array)
-    yield "numpy dtype", SafeFunction(make_array_type)
-    yield "collections OrderedDict", SafeFunction(make_dict)
+BUILTINS: dict[str, Callable[..., Any]] = {  # paddle writes a tensor as tuple((name, array))
+    **{"bytes": make_bytes, "bytearray": make_bytes, "set": make_set, "frozenset": make_set},
+    "tuple": tuple,
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "torch._utils _rebuild_tensor": make_tensor,
+    "torch._utils _rebuild_tensor_v2": make_tensor,
+    "torch._utils _rebuild_tensor_v3": make_tensor,
+    "torch._utils _rebuild_parameter": make_parameter,
+    "torch Size": tuple,
+    "numpy ndarray": make_empty_array,
+    "numpy dtype": make_array_type,
+    "collections OrderedDict": make_dict,
     # Training scripts store their arguments beside the weights; they become plain dicts.
-    for name in ("argparse Namespace", "yacs.config CfgNode"):  # the second in Swin's releases
-        yield name, SafeFunction(make_dict)
-    yield "_codecs encode", SafeFunction(make_bytes)
-    for builtins in ("builtins", "__builtin__"):  # protocol 2 has Python 2's name
-        for name in ("bytes", "bytearray"):
-            yield f"{builtins} {name}", SafeFunction(make_bytes)
-        for name in ("set", "frozenset"):
-            yield f"{builtins} {name}", SafeFunction(make_set)
-        yield (
-            f"{builtins} tuple",
-            SafeFunction(tuple),
-        )  # paddle writes a tensor as tuple((name, array))
+    "argparse Namespace": make_dict,
+    "yacs.config CfgNode": make_dict,  # in Swin's releases
+    "_codecs encode": make_bytes,
+    **{f"builtins {name}": make for name, make in BUILTINS.items()},
+    **{f"__builtin__ {name}": make for name, make in BUILTINS.items()},  # Python 2's name
+}
+for _core in ("numpy.core", "numpy._core"):  # before and since numpy 2
+    FUNCTIONS[f"{_core}.multiarray _reconstruct"] = make_empty_array
+    FUNCTIONS[f"{_core}.multiarray scalar"] = make_number
+    FUNCTIONS[f"{_core}.numeric _frombuffer"] = make_array_from_buffer
 
-
-SAFE_GLOBALS = dict(_safe_globals())
+SAFE_GLOBALS: dict[str, SafeFunction | StorageType | torch.dtype] = {
+    **{name: SafeFunction(function) for name, function in FUNCTIONS.items()},
+    **{f"torch {name}": StorageType(dtype) for name, dtype in STORAGE_DTYPES.items()},
+    "torch.storage UntypedStorage": StorageType(torch.uint8),
+    **{str(dtype).replace(".", " "): dtype for dtype in DTYPES},
+}
 """By "module name", as pickle writes it."""
