@@ -153,15 +153,15 @@ def fake_explanation(layers, heads, grid):
     weights = weights / weights.sum(-1, keepdim=True)
     places = Places(1, grid, (16, 16))
     return MapExplanation(
-        result,
-        torch.rand(3, 16 * grid[0], 16 * grid[1]),
-        grid,
-        (16, 16),
-        (0, 0, 1, 1),
-        [layer[:, 0, 1:].unflatten(-1, grid) for layer in weights],
-        torch.rand(grid),
-        {"x": torch.rand(grid)},
-        [Layer(i, "", layer[None], places) for i, layer in enumerate(weights)],
+        result=result,
+        image=torch.rand(3, 16 * grid[0], 16 * grid[1]),
+        grid=grid,
+        pixels=(16, 16),
+        region=(0, 0, 1, 1),
+        attention=[layer[:, 0, 1:].unflatten(-1, grid) for layer in weights],
+        rollout=torch.rand(grid),
+        class_maps={"x": torch.rand(grid)},
+        layers=[Layer(i, "", layer[None], places) for i, layer in enumerate(weights)],
     )
 
 

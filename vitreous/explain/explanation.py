@@ -10,8 +10,11 @@ from torch import Tensor
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import Layer
 
+Pixel = tuple[int, int]
+"""y and x"""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """One image, cut into patches, and the model's result for it: what every task's explanation
     has. Maps are (gh, gw), a number for each patch."""
@@ -26,6 +29,17 @@ class Explanation:
     """Height and width of such a patch in `image`."""
     region: tuple[float, float, float, float]
     """top, left, height and width of what the model sees, in pixels of the image as given."""
+    attention: list[Tensor]
+    """For each layer of the encoder (heads, gh, gw): what the tokens that the explanation is about
+    attend to. Swin's later layers have coarser grids."""
+    layers: list[Layer] = field(default_factory=list)
+    """All attention of the encoder, where it was asked for."""
+    pixel: Pixel | None = None
+    """In the image as given: what the explanation is about; None: the whole image."""
+    at: Pixel | None = None
+    """The same in what the model sees."""
+    chosen: bool = False
+    """Whether the user chose the pixel."""
 
     def box(self, row: int, column: int) -> tuple[float, float, float, float]:
         """top, left, bottom, right of a patch, in pixels of the image as given."""
@@ -44,36 +58,31 @@ class Explanation:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: the result, and where the patches are."""
+        """Plain data for JSON: everything as lists, without the picture."""
         return {
             **self.result.to_dict(),
             "grid": list(self.grid),
             "pixels": list(self.pixels),
             "region": list(self.region),
+            "attention": [layer.tolist() for layer in self.attention],
+            **({} if self.pixel is None else {"pixel": list(self.pixel)}),
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MapExplanation(Explanation):
     """What the encoder attends to, and which patches are evidence for a class."""
 
-    attention: list[Tensor]
-    """For each layer (heads, gh, gw): what the tokens that the query is about attend to. Swin's
-    later layers have coarser grids."""
     rollout: Tensor
     """(gh, gw), attention rollout over all layers, back from the same tokens; sums to one."""
     class_maps: dict[str, Tensor] = field(default_factory=dict)
     """By class name (gh, gw), the evidence for the class; sums to one."""
-    layers: list[Layer] = field(default_factory=list)
-    """All attention, where it was asked for."""
     prefix: tuple[str, ...] = ()
     """Names of the tokens before the patches."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: everything as lists, without the picture."""
         return {
             **super().to_dict(),
-            "attention": [layer.tolist() for layer in self.attention],
             "rollout": self.rollout.tolist(),
             "class_maps": {name: values.tolist() for name, values in self.class_maps.items()},
         }

@@ -12,13 +12,10 @@ from torch import Tensor
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.explain.attention import Layer, Reader, has_attention, head_reader, look, no_attention
 from vitreous.explain.class_maps import Wanted, class_maps
-from vitreous.explain.explanation import MapExplanation
+from vitreous.explain.explanation import MapExplanation, Pixel
 from vitreous.explain.rollout import Rollout
 from vitreous.models.model import Places
 from vitreous.predict import Predictor, View
-
-Pixel = tuple[int, int]
-"""y and x"""
 
 
 class Query:
@@ -123,6 +120,14 @@ def check_pixel(pixel: Any) -> None:
     listed = isinstance(pixel, Sequence) and not isinstance(pixel, str) and len(pixel) == 2
     if not listed or not all(isinstance(n, int) and not isinstance(n, bool) for n in pixel):
         raise ConfigError(f"pixel = {pixel!r}: expected two whole numbers, y and x")
+
+
+def mark_pixel(view: View, pixel: Pixel) -> tuple[Pixel, Tensor]:
+    """Where a pixel of the image is in what the model sees, and (h, w) with a one there."""
+    at = view.place(*pixel)
+    marked = torch.zeros(view.values.shape[1:])
+    marked[at] = 1
+    return at, marked
 
 
 def check_inside(pixel: Pixel, image: Tensor, name: str) -> None:

@@ -36,6 +36,10 @@ def colours_of(ids: tuple[External, ...]) -> tuple[Colour, ...]:
     return tuple(found)
 
 
+def class_colours(names: Sequence[str], ids: Sequence[External]) -> dict[str, Colour]:
+    return dict(zip(names, colours_of(tuple(ids)), strict=True))
+
+
 def as_hex(colour: Colour) -> str:
     return "#{:02x}{:02x}{:02x}".format(*colour)
 

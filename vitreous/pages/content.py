@@ -11,7 +11,7 @@ from vitreous.pages.colours import Colour
 from vitreous.pages.pictures import data_url
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
+    from matplotlib.figure import Figure
     from PIL.Image import Image
 
 
@@ -60,7 +60,7 @@ class Section:
 
     title: str
     note: str = ""
-    figures: Sequence[tuple[Markup, str]] = ()
+    figures: Sequence[tuple[Figure, str]] = ()
     """Each with its caption."""
     table: Table | None = None
     legend: Mapping[str, Colour | None] | None = None

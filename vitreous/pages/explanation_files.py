@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vitreous.explain.explanation import Pixel
 from vitreous.explain.parameters import position_similarity
-from vitreous.explain.query import Pixel
 from vitreous.pages import viewer, walk
 from vitreous.pages.figure import save
 from vitreous.pages.inside import model_figures

@@ -15,7 +15,6 @@ from vitreous.explain.distances import mean_distances
 from vitreous.explain.parameters import filters, position_similarity
 from vitreous.pages import charts, maps
 from vitreous.pages.content import Section
-from vitreous.pages.figure import svg
 from vitreous.predict import Predictor
 from vitreous.tasks import show_of
 
@@ -63,14 +62,14 @@ def inside_sections(
         return []
     show = show_of(predictor.task.name)
     shown = samples[:: max(len(samples) // SHOWN, 1)][:SHOWN]
-    drawn = [show.map_figure(show.explain(predictor, source.image(each), 2)) for each in shown]
-    looked = [(svg(each), sample.id) for each, sample in zip(drawn, shown, strict=True)]
-    least = max(4 * each.get_figwidth() for each in drawn)  # rem: nearly their own size
+    looked = [
+        (show.map_figure(show.explain(predictor, source.image(sample), 2)), sample.id)
+        for sample in shown
+    ]
+    least = max(4 * figure.get_figwidth() for figure, _ in looked)  # rem: nearly their own size
     measured = samples[:: max(len(samples) // MEASURED, 1)][:MEASURED]
     views = [predictor.view(source.image(s), source.where(s)).values for s in measured]
-    learned = [
-        (svg(figure), CAPTIONS[name]) for name, figure in model_figures(predictor, views).items()
-    ]
+    learned = [(figure, CAPTIONS[name]) for name, figure in model_figures(predictor, views).items()]
     return [
         Section(f"Inside: {show.question}", BRIGHT, figures=looked, least=least),
         Section("Inside: what the model has learned", figures=learned),

@@ -12,7 +12,6 @@ from vitreous.config import to_dict
 from vitreous.data.source import Source
 from vitreous.pages import charts
 from vitreous.pages.content import Section
-from vitreous.pages.figure import svg
 from vitreous.pages.inside import inside_sections
 from vitreous.pages.template import render
 from vitreous.predict import load
@@ -86,7 +85,7 @@ def _learning(evaluations: Evaluations, part: TaskReport, best: float) -> Sectio
         "learning rate": lines({"lr": "learning rate"}),
         **{title: lines(keys) for title, keys in loss_terms(evaluations).items()},
     }
-    figures = [(svg(charts.curves(name, each, best)), "") for name, each in drawn.items() if each]
+    figures = [(charts.curves(name, each, best), "") for name, each in drawn.items() if each]
     least = 16 if len(figures) == 4 else 19  # four side by side, not three and one
     note = "Dotted: the epoch that was kept."
     return Section("Learning curves", note, figures=figures, least=least)

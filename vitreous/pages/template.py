@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from vitreous.pages.figure import svg
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -17,11 +19,12 @@ def render(template: str, **values: Any) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("vitreous.pages")
-    return Environment(
-        loader=loader,
+    made = Environment(
+        loader=PackageLoader("vitreous.pages"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["svg"] = svg
+    return made

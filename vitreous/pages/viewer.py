@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vitreous.explain.attention import Layer
-from vitreous.explain.explanation import MapExplanation
+from vitreous.explain.explanation import Explanation, MapExplanation
 from vitreous.pages.pictures import as_picture, data_url, steps_url
 from vitreous.pages.template import render
 
@@ -28,27 +28,20 @@ def page(data: dict[str, Any], title: str) -> str:
     return render("viewer.html", title=title, data=data)
 
 
-def layer_data(found: Any) -> dict[str, Any]:
-    """What the page needs of every explanation: the image and the attention of `found.layers`.
-
-    What it may show besides has no value yet: the prefix tokens, the chosen place, maps, positions,
-    objects.
-    """
+def layer_data(found: Explanation) -> dict[str, Any]:
+    """What the page needs of every explanation: the image, the attention of `found.layers`, and the
+    pixel that it is about, as shares of the image's height and width."""
     layers, note = _within_budget(found.layers)
+    size = found.image.shape[1:]
     return {
         "picture": data_url(as_picture(found.image)),
         "grid": found.grid,
         "pixels": found.pixels,
-        "size": list(found.image.shape[1:]),
+        "size": list(size),
         "headName": "mean of all heads" if "averaged" in note else "the only one",
         "note": note,
         "layers": [packed(layer) for layer in layers],
-        "prefix": 0,
-        "prefixNames": (),
-        "chosen": None,
-        "maps": {},
-        "positions": None,
-        "objects": None,
+        "chosen": found.at and [(place + 0.5) / s for place, s in zip(found.at, size, strict=True)],
     }
 
 
@@ -66,11 +59,6 @@ def map_data(found: MapExplanation, positions: Tensor | None) -> dict[str, Any]:
         "maps": {name: _short(values.flatten()) for name, values in maps.items()},
         "positions": None if positions is None else _packed_positions(positions),
     }
-
-
-def shares(pixel: tuple[int, int], image: Tensor) -> list[float]:
-    """Where the centre of a pixel lies, from the top and from the left, as shares of the image."""
-    return [(place + 0.5) / side for place, side in zip(pixel, image.shape[1:], strict=True)]
 
 
 def packed(layer: Layer) -> dict[str, Any]:

@@ -17,9 +17,11 @@ from torch import Tensor
 from vitreous.data.loader import Batch
 from vitreous.errors import ConfigError
 from vitreous.explain import query
-from vitreous.explain.query import Pixel, Query
+from vitreous.explain.explanation import Pixel
+from vitreous.explain.query import Query
 from vitreous.labels import LabelMap
 from vitreous.pages import maps, viewer, walk
+from vitreous.pages.colours import class_colours
 from vitreous.pages.content import Example, Section, Table, picture
 from vitreous.pages.maps import Panel
 from vitreous.pages.pictures import as_picture
@@ -61,6 +63,8 @@ class TaskReport:
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
+        labels = predictor.task.labels
+        self.colours = class_colours(labels.names, labels.external)
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """A batch, the task's output for it, and the targets in the model's classes."""
@@ -177,6 +181,12 @@ class Show:
     ) -> Any:
         """See `Predictor.explain`."""
         self.check_query(predictor, classes, pixel)
+        return self.explained(predictor, image, classes, pixel, layers)
+
+    def explained(
+        self, predictor: Predictor, image: Any, classes: Any, pixel: Pixel | None, layers: bool
+    ) -> Any:
+        """What `explain` returns, for a query that makes sense."""
         return query.explain(self.query(predictor, image, pixel), classes, layers=layers)
 
     def map_figure(self, found: Any) -> Figure:
@@ -188,7 +198,7 @@ class Show:
 
     def explanation_figures(self, found: Any) -> dict[str, Figure]:
         """What `explain` draws for an image, by file name."""
-        heads = maps.head_attention(found.image, found.attention)
+        heads = maps.head_attention(found.image, found.attention, found.at)
         return {"maps": self.map_figure(found), "heads": heads}
 
     def answer(self, found: Any) -> str:

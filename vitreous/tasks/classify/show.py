@@ -12,7 +12,6 @@ from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import LabelMap
 from vitreous.pages import charts
 from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent
-from vitreous.pages.figure import svg
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 from vitreous.tasks.show import Show, TaskReport, Worst
@@ -61,13 +60,13 @@ class ClassifyReport(TaskReport):
         matrix = charts.confusion_matrix(list(result["classes"]), result["confusion"])
         diagram = charts.reliability_diagram(result["calibration"], result["calibration_error"])
         return [
-            Section("Confusion matrix", figures=[(svg(matrix), "")], half=True),
+            Section("Confusion matrix", figures=[(matrix, "")], half=True),
             Section(
                 "Classes, the hardest first",
                 table=class_table(result["classes"], columns, "f1"),
                 half=True,
             ),
-            Section("Reliability diagram (calibration)", figures=[(svg(diagram), "")], half=True),
+            Section("Reliability diagram (calibration)", figures=[(diagram, "")], half=True),
             Section(
                 "Most confident errors",
                 "The prediction with its confidence, and the ground truth.",

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import torch
-from torch import Tensor
 
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.files import read_json
@@ -28,18 +27,18 @@ from vitreous.tasks.detect.boxes import normalised
 from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
 
 ImageId = int | str
+Corners = tuple[float, float, float, float]
 KEYS = ("image_id", "category_id", "bbox", "score")
 
 
-class ResultBoxes(NamedTuple):
-    """The boxes that a file of results has for one image."""
+class ResultBox(NamedTuple):
+    """One box of a file of results."""
 
-    boxes: Tensor
-    """(n, 4), double precision: left, top, right, bottom in pixels of the image as it is stored"""
-    labels: Tensor
-    """(n,): classes, as places in the data's label map"""
-    scores: Tensor
-    """(n,), double precision"""
+    corners: Corners
+    """left, top, right, bottom in pixels of the image as it is stored"""
+    label: int
+    """The class's place in the data's label map."""
+    score: float
 
 
 def image_ids(source: Source, split: str) -> dict[str, ImageId]:
@@ -102,8 +101,8 @@ def _named(option: str) -> Iterator[None]:
         raise ConfigError(f"{option}: cannot be written: {error}") from error
 
 
-def read_results(path: str | Path, source: Source, split: str) -> dict[str, ResultBoxes]:
-    """By the sample's id the boxes of a file; images that it has none for are left out.
+def read_results(path: str | Path, source: Source, split: str) -> dict[str, list[ResultBox]]:
+    """By the sample's id the boxes of a file, the highest score first.
 
     An image or a category that the data has not, and a row that is not one, are errors that name
     them.
@@ -111,7 +110,7 @@ def read_results(path: str | Path, source: Source, split: str) -> dict[str, Resu
     rows = _load(path)
     images = _images(image_ids(source, split))
     classes = {id: number for number, id in enumerate(source.labels.external)}
-    found: dict[str, list[tuple[list[float], int, float]]] = defaultdict(list)
+    found: dict[str, list[ResultBox]] = defaultdict(list)
     strange: dict[str, Counter[Any]] = {"image_id": Counter(), "category_id": Counter()}
     for number, row in enumerate(rows):
         image, category, box, score = _checked(row, f"{shown(path)}, row {number}")
@@ -122,24 +121,27 @@ def read_results(path: str | Path, source: Source, split: str) -> dict[str, Resu
             strange["image_id"][image] += sample is None
             strange["category_id"][category] += label is None
             continue
-        found[sample].append((box, label, score))
+        found[sample].append(ResultBox(box, label, score))
     _refuse(strange["image_id"], path, "image_id", f"{split} of {source.name}", list(images))
     _refuse(strange["category_id"], path, "category_id", source.name, list(classes))
-    return {sample: _joined(each) for sample, each in found.items()}
+    for boxes in found.values():
+        boxes.sort(key=lambda box: -box.score)
+    return found
 
 
 def measure_results(path: str | Path, source: Source, split: str) -> dict[str, Any]:
     """The metrics of the boxes in a file, of any program. The images are not read."""
     results = read_results(path, source, split)
     metrics = DetectMetrics(source.labels)
-    none = ResultBoxes(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
     for sample in source.splits[split]:
-        found, truth = results.get(sample.id, none), source.truth(sample)
+        found, truth = results.get(sample.id, []), source.truth(sample)
         # of an image of 1x1, pixels are normalised
         target = {**truth, "boxes": normalised(truth["boxes"].double(), (1, 1))}
-        order = found.scores.argsort(descending=True, stable=True)
-        boxes, labels, scores = (each[order] for each in found)
-        metrics.update([BoxPrediction(boxes, labels, scores, order, (1, 1))], [target])
+        boxes = torch.tensor([box.corners for box in found], dtype=torch.float64).reshape(-1, 4)
+        labels = torch.tensor([box.label for box in found], dtype=torch.int64)
+        scores = torch.tensor([box.score for box in found], dtype=torch.float64)
+        rows = torch.arange(len(found))
+        metrics.update([BoxPrediction(boxes, labels, scores, rows, (1, 1))], [target])
     return metrics.compute(metrics.counts())
 
 
@@ -169,7 +171,7 @@ def _images(ids: Mapping[str, ImageId]) -> dict[ImageId, str]:
     return known
 
 
-def _checked(row: Any, where: str) -> tuple[Any, Any, list[float], float]:
+def _checked(row: Any, where: str) -> tuple[Any, Any, Corners, float]:
     """image, category, box as left, top, right, bottom, and score of a row that has them all."""
     if not isinstance(row, dict):
         raise DataError(f"{where}: is {_quoted(row)}, where an object with {KEYS[0]} … is expected")
@@ -188,12 +190,8 @@ def _checked(row: Any, where: str) -> tuple[Any, Any, list[float], float]:
     if not _finite(score):
         raise DataError(f"{where}: score is {_quoted(score)}: expected a number")
     left, top, width, height = map(float, box)
-    return (
-        row["image_id"],
-        row["category_id"],
-        [left, top, left + width, top + height],
-        float(score),
-    )
+    corners = (left, top, left + width, top + height)
+    return row["image_id"], row["category_id"], corners, float(score)
 
 
 def _finite(value: Any) -> bool:
@@ -224,13 +222,4 @@ def _refuse(strange: Counter[Any], path: Any, key: str, what: str, known: list[A
     raise DataError(
         f"{shown(path)}: {rows:,} rows have an {key} that {what} has not: {listed(unknown)}; it "
         f"has {listed(known)}{hint or '. Is the file for this data, and for this split?'}"
-    )
-
-
-def _joined(rows: list[tuple[list[float], int, float]]) -> ResultBoxes:
-    boxes, labels, scores = zip(*rows, strict=True)
-    return ResultBoxes(
-        torch.tensor(boxes, dtype=torch.float64),
-        torch.tensor(labels),
-        torch.tensor(scores, dtype=torch.float64),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from vitreous.pages.colours import Colour, colours_of, ink_on
+from vitreous.pages.colours import Colour, class_colours, ink_on
 from vitreous.pages.maps import Corners, Mark
 from vitreous.pages.pictures import DATA, JPEG_SIDE, fitting, font, in_bands, save, save_data
 from vitreous.results import DetectedObject, Detection
@@ -35,7 +35,7 @@ SMALLEST = 11
 
 def marks_of(result: Detection) -> list[Mark]:
     """The detected objects, the most confident first."""
-    colours = dict(zip(result.names, colours_of(result.ids), strict=True))
+    colours = class_colours(result.names, result.ids)
     return [mark_of(found, colours) for found in result.objects]
 
 

@@ -8,15 +8,15 @@ each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitreous.explain.attention import Layer, map_places, pixel_reader, showing
-from vitreous.explain.explanation import Explanation
-from vitreous.explain.query import Pixel, attended, check_inside
+from vitreous.explain.explanation import Explanation, Pixel
+from vitreous.explain.query import attended, check_inside, mark_pixel
 from vitreous.predict import Predictor, Prepared
 from vitreous.results import DetectedObject, Detection
 
@@ -54,7 +54,7 @@ class Look:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DetectionExplanation(Explanation):
     """What a detector did with an image: for each object where its query looks, and for one pixel
     what its place in the encoder attends to."""
@@ -68,23 +68,13 @@ class DetectionExplanation(Explanation):
     """In the image as given: the one in the request, else the centre of the most confident object,
     or of the image if there is none."""
     at: Pixel
-    """The same in what the model sees."""
-    chosen: bool
-    """Whether the pixel was asked about."""
-    attention: list[Tensor]
-    """For each layer of the encoder (heads, gh, gw): what the pixel's place attends to."""
-    layers: list[Layer] = field(default_factory=list)
-    """All attention of the encoder, where it was asked for."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: everything as lists, without the picture."""
         return {
             **super().to_dict(),
             "threshold": self.result.threshold,
             "below_threshold": self.below,
             "looks": [look.to_dict() for look in self.looks],
-            "pixel": list(self.pixel),
-            "attention": [layer.tolist() for layer in self.attention],
         }
 
 
@@ -106,10 +96,8 @@ def explain_objects(
     found, below = chosen(result, names)
     whole = (0.0, 0.0, float(size[1]), float(size[0]))
     where = pixel or _centre(found[0].box if found else whole, size)
-    at = view.place(*where)
-    pixels = torch.zeros(view.values.shape[1:])
-    pixels[at] = 1
-    read = pixel_reader(pixels)
+    at, marked = mark_pixel(view, where)
+    read = pixel_reader(marked)
     rows: list[Tensor] = []
     kept: list[Layer] = []
     looks: list[Tensor] = []

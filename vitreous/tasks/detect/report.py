@@ -11,9 +11,7 @@ from torch import Tensor
 
 from vitreous.data.loader import Batch
 from vitreous.pages import charts
-from vitreous.pages.colours import colours_of
 from vitreous.pages.content import Example, Section, class_table, percent, picture
-from vitreous.pages.figure import svg
 from vitreous.pages.maps import Mark
 from vitreous.predict import Predictor
 from vitreous.tasks.detect.boxes import SMALLEST, area, intersection, iou, to_pixels
@@ -97,9 +95,7 @@ class DetectReport(TaskReport):
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor)
         assert isinstance(predictor.task, Detect)
-        labels = predictor.task.labels
         self.threshold = predictor.task.threshold
-        self.colours = dict(zip(labels.names, colours_of(labels.external), strict=True))
         self.worst = Worst[Example](WORST)
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
@@ -160,12 +156,11 @@ class DetectReport(TaskReport):
         }
 
     def sections(self, result: Mapping[str, Any]) -> list[Section]:
-        keys = ("objects", "ap", "ap50", "ap75", "ar100")
-        columns = dict(zip(keys, ("objects", "AP", "AP50", "AP75", "AR"), strict=True))
+        columns = {"objects": "objects", **self.curves, "ar100": "AR"}
         table = class_table(result["classes"], columns, "ap", self.colours)
         drawn = charts.precision_recall(result["curves"], self.colours, title=CURVES)
         return [
-            Section("Precision and recall", figures=[(svg(drawn), "")], half=True),
+            Section("Precision and recall", figures=[(drawn, "")], half=True),
             Section(
                 "Classes, the hardest first",
                 f"{NOTE} By size: {_sizes(result)}.",

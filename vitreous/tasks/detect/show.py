@@ -13,11 +13,11 @@ from torch import Tensor
 
 from vitreous.data.decode.images import shown
 from vitreous.explain.attention import Layer
-from vitreous.explain.query import Pixel
+from vitreous.explain.explanation import Pixel
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
 from vitreous.pages import charts, maps, viewer
-from vitreous.pages.colours import colours_of
+from vitreous.pages.colours import class_colours, colours_of
 from vitreous.pages.content import Table
 from vitreous.pages.maps import Mark, Panel
 from vitreous.pages.walk import Stop
@@ -94,16 +94,9 @@ class DetectShow(Show):
             "precision": charts.precision_recall(result["curves"], title=CURVES),
         }
 
-    def explain(
-        self,
-        predictor: Predictor,
-        image: Any,
-        classes: Sequence[str] | int = 3,
-        *,
-        pixel: Pixel | None = None,
-        layers: bool = False,
+    def explained(
+        self, predictor: Predictor, image: Any, classes: Any, pixel: Pixel | None, layers: bool
     ) -> DetectionExplanation:
-        self.check_query(predictor, classes, pixel)
         names = None if isinstance(classes, int) else classes
         return explain_objects(predictor, image, names, pixel=pixel, layers=layers)
 
@@ -164,7 +157,6 @@ class DetectShow(Show):
         return data | {
             "note": data["note"] and f"Of the encoder: {data['note']}",
             "answer": self.answer(found),
-            "chosen": viewer.shares(found.at, found.image),
             "objects": objects,
         }
 
@@ -176,7 +168,7 @@ class DetectShow(Show):
 def marks_in(found: DetectionExplanation) -> list[Mark]:
     """Boxes and words of the explained objects, in what the model sees."""
     result = found.result
-    colours = dict(zip(result.names, colours_of(result.ids), strict=True))
+    colours = class_colours(result.names, result.ids)
     marks = [mark_of(look.found, colours) for look in found.looks]
     return moved(marks, result.size, found.image.shape[1:])
 

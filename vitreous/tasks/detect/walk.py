@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitreous.config import read_toml
 from vitreous.pages import walk
-from vitreous.pages.colours import colours_of
+from vitreous.pages.colours import class_colours
 from vitreous.pages.content import Cell, Table, percent
 from vitreous.pages.pictures import as_tensor
 from vitreous.pages.walk import Draw, Stop
@@ -48,7 +48,7 @@ def walk_through(predictor: Predictor, view: View) -> tuple[list[Stop], Detectio
 def objects_table(result: Detection) -> Table:
     """What was found, the highest score first; or, where that is nothing, what comes next."""
     found = result.objects or result.above(0.0).objects[:SUREST]
-    colours = dict(zip(result.names, colours_of(result.ids), strict=True))
+    colours = class_colours(result.names, result.ids)
     rows = [
         (
             Cell(each.label, colours[each.label]),

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vitreous.explain.attention import pixel_reader
 from vitreous.explain.class_maps import Wanted
-from vitreous.explain.explanation import MapExplanation
-from vitreous.explain.query import Pixel, Query, check_inside
+from vitreous.explain.explanation import MapExplanation, Pixel
+from vitreous.explain.query import Query, check_inside, mark_pixel
 from vitreous.predict import Predictor, Prepared
 from vitreous.results import Segmentation
 
@@ -22,16 +22,9 @@ class PixelExplanation(MapExplanation):
 
     result: Segmentation
     pixel: Pixel
-    """In the image as given."""
     at: Pixel
-    """The same in what the model sees."""
-    chosen: bool
-    """Whether the user chose the pixel; then class maps are for this pixel alone."""
     prediction: Tensor
     """(h, w): the predicted class of each pixel of what the model sees, without padding."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "pixel": list(self.pixel)}
 
 
 class PixelQuery(Query):
@@ -53,9 +46,7 @@ class PixelQuery(Query):
         self.pixel = (height // 2, width // 2) if pixel is None else pixel
         check_inside(self.pixel, image, name)
         self.view = predictor.view(image, name, self.pixel)
-        self.at = self.view.place(*self.pixel)
-        self.pixels = torch.zeros(self.view.values.shape[1:])
-        self.pixels[self.at] = 1
+        self.at, self.pixels = mark_pixel(self.view, self.pixel)
         self.read = pixel_reader(self.pixels)
 
     def most_likely(self, output: Tensor, count: int) -> list[int]:
@@ -78,13 +69,8 @@ class PixelQuery(Query):
         return self.predictor.answer([Prepared(values, self.name, size)])[0]
 
     def fields(self, output: Tensor) -> dict[str, Any]:
-        prediction = self._prediction(output)
-        return {
-            "pixel": self.pixel,
-            "at": self.at,
-            "chosen": self.chosen,
-            "prediction": prediction,
-        }
+        asked = {"pixel": self.pixel, "at": self.at, "chosen": self.chosen}
+        return {**asked, "prediction": self._prediction(output)}
 
     def _prediction(self, output: Tensor) -> Tensor:
         height, width = self.view.inside

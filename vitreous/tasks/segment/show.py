@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from vitreous.data.loader import Batch
-from vitreous.explain.query import Pixel
+from vitreous.explain.explanation import Pixel
 from vitreous.labels import IGNORED, LabelMap
-from vitreous.pages import charts, maps, viewer, walk
-from vitreous.pages.colours import Colour, colours_of
+from vitreous.pages import charts, maps, walk
+from vitreous.pages.colours import Colour, class_colours, colours_of
 from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent, picture
-from vitreous.pages.figure import svg
 from vitreous.pages.maps import Panel
 from vitreous.pages.pictures import as_tensor
 from vitreous.pages.walk import Stop
@@ -48,8 +47,6 @@ class SegmentReport(TaskReport):
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor)
         self.worst = Worst[tuple[Example, set[int]]](WORST)
-        labels = predictor.task.labels
-        self.colours = dict(zip(labels.names, colours_of(labels.external), strict=True))
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output `MaskPrediction`s, targets masks (h, w), both at the images' own sizes."""
@@ -83,8 +80,7 @@ class SegmentReport(TaskReport):
         }
 
     def sections(self, result: Mapping[str, Any]) -> list[Section]:
-        keys = ("pixels", "iou", "accuracy", "precision")
-        columns = dict(zip(keys, ("pixels", "IoU", "accuracy", "precision"), strict=True))
+        columns = {key: key for key in ("pixels", "iou", "accuracy", "precision")} | {"iou": "IoU"}
         table = class_table(result["classes"], columns, "iou", self.colours)
         matrix = charts.confusion_matrix(list(result["classes"]), result["confusion"])
         shown = set[int]().union(*(classes for _, classes in self.worst.found))
@@ -94,7 +90,7 @@ class SegmentReport(TaskReport):
         if IGNORED in shown:
             legend["ignored"] = None
         return [
-            Section("Confusion matrix", figures=[(svg(matrix), "")], half=True),
+            Section("Confusion matrix", figures=[(matrix, "")], half=True),
             Section("Classes, the hardest first", NOTE, table=table, half=True),
             Section(
                 "Worst images",
@@ -145,10 +141,10 @@ class SegmentShow(Show):
 
     def map_figure(self, found: PixelExplanation) -> Figure:
         """The prediction beside the maps."""
-        image, pixels, names = found.image, found.pixels, found.result.names
-        colours = colours_of(found.result.ids)
-        predicted = {names[i]: colours[i] for i in found.prediction.unique().tolist()}
-        overlay = overlaid(image, found.prediction, found.result.ids)
+        image, pixels, result = found.image, found.pixels, found.result
+        colours = list(class_colours(result.names, result.ids).items())
+        predicted = dict(colours[i] for i in found.prediction.unique().tolist())
+        overlay = overlaid(image, found.prediction, result.ids)
         ring = found.at if found.chosen else None  # else maps are for all pixels of their class
         drawn = [
             Panel(image, "input", ring=found.at),
@@ -161,19 +157,11 @@ class SegmentShow(Show):
         ]
         return maps.grid(maps.wrapped(drawn))
 
-    def explanation_figures(self, found: PixelExplanation) -> dict[str, Figure]:
-        heads = maps.head_attention(found.image, found.attention, found.at)
-        return {"maps": self.map_figure(found), "heads": heads}
-
     def answer(self, found: PixelExplanation) -> str:
         y, x = found.pixel
         result = found.result
         name, score = result.names[result.mask[y, x]], float(result.confidence[y, x])
         return f"The pixel in row {y}, column {x} is {name}, {percent(score)} confidence"
-
-    def viewer_data(self, found: PixelExplanation, positions: Tensor | None) -> dict[str, Any]:
-        chosen = viewer.shares(found.at, found.image)
-        return super().viewer_data(found, positions) | {"chosen": chosen}
 
     def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
         colours = colours_of(predictor.task.labels.external)

@@ -12,7 +12,6 @@ from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.pages import charts
 from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent
-from vitreous.pages.figure import svg
 from vitreous.predict import Predictor
 from vitreous.tasks.show import Show, TaskReport, Worst
 from vitreous.tasks.tag.task import Tag, Tags
@@ -73,7 +72,7 @@ class TagReport(TaskReport):
             **{"f1": "F1", "threshold": "threshold"},
         }
         return [
-            Section("Precision and recall", figures=[(svg(_curves(result)), "")]),
+            Section("Precision and recall", figures=[(_curves(result), "")]),
             Section(
                 "Labels, the hardest first",
                 NOTE,
