@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mask_files import NAMES, bad_masks, image, mask, pairs
 from PIL import Image
+from problem_facts import assert_problems
 
 from vitreous.cli.main import main
 from vitreous.data.check.similar import series_of
@@ -35,10 +36,6 @@ def checked(path, names=NAMES, **options):
     return check(open_source(path, names=names, val_fraction=0), **options)
 
 
-def told(report):
-    return {(problem.file, problem.what) for problem in report.problems}
-
-
 def whats(report):
     return [problem.what for problem in report.problems]
 
@@ -59,7 +56,7 @@ def test_what_was_understood(data):
     assert report.truth.lone == {"train": 0, "val": 0}
     assert report.bytes == sum(path.stat().st_size for path in data.rglob("*.png"))
     assert report.sizes["most_common"] == [6, 8]
-    assert told(report) == {("train/images/train0.png", "83% of its mask are ignored")}
+    assert_problems(report.problems, [("train/images/train0.png", "83%.*ignored")])
     assert json.loads(json.dumps(report.to_dict()))["pixels"]["sky"] == {"train": 48, "val": 48}
 
 
@@ -133,10 +130,11 @@ def test_shares_that_differ(data):
 def test_masks_that_say_little(data):
     mask(data / "train" / "masks" / "train0.png", np.full((6, 8), 255, np.uint8))
     mask(data / "train" / "masks" / "train1.png", np.full((6, 8), 3, np.uint8))
-    assert {
-        ("train/images/train0.png", "its mask has no labelled pixel: all are ignored"),
-        ("train/images/train1.png", "its mask is 'road' as a whole"),
-    } <= told(checked(data))
+    expected = {
+        ("train/images/train0.png", "no labelled pixel"),
+        ("train/images/train1.png", "'road'"),
+    }
+    assert_problems(checked(data).problems, expected, more=True)
 
 
 def test_many_of_a_kind_are_counted(tmp_path, capsys):
@@ -172,16 +170,11 @@ def test_the_same_picture(data):
     mask(train / "masks" / "other.png", np.full((6, 8), 3, np.uint8))
     report = checked(data)
     assert report.duplicates == {"train": 1, "val": 0, "across": 1}
-    assert {
-        (
-            "train/images/train0.png",
-            "is in train, and the same picture val/images/seen.png is in val",
-        ),
-        (
-            "train/images/other.png",
-            "has another mask than the same picture train/images/train1.png",
-        ),
-    } <= told(report)
+    expected = {
+        ("train/images/train0.png", "in train.*val/images/seen.png is in val"),
+        ("train/images/other.png", "another mask.*train/images/train1.png"),
+    }
+    assert_problems(report.problems, expected, more=True)
 
 
 def film(root, split, name, numbers, start):
@@ -208,29 +201,14 @@ def test_films_in_several_splits(tmp_path):
     film(tmp_path, "test", "one_", [61], one)
     report = checked(tmp_path, BINARY)
     assert report.truth.alike == {"train": 0, "val": 3, "test": 0, "across": 2}
-    assert told(report) == {
-        (
-            str(tmp_path),
-            "images of the same series are in several splits: one_… (train 3, test 1), two_f… "
-            "(train 3, val 5): if they are frames of one film, the splits are not independent",
-        ),
-        (
-            str(tmp_path),
-            "all 5 images of val are of one series, two_f…: it shows little of what there is",
-        ),
-        (
-            str(tmp_path),
-            "3 of the 5 images of val look nearly like the one before: they are worth fewer",
-        ),
-        (
-            "train/images/one_0060.png",
-            "of train looks nearly like test/images/one_0061.png of test",
-        ),
-        (
-            "train/images/two_f0040.png",
-            "of train looks nearly like val/images/two_f0041.png of val",
-        ),
+    expected = {
+        (str(tmp_path), r"one_… \(train 3, test 1\), two_f… \(train 3, val 5\)"),
+        (str(tmp_path), "all 5 images of val .* two_f…"),
+        (str(tmp_path), "3 of the 5 images of val"),
+        ("train/images/one_0060.png", "test/images/one_0061.png of test"),
+        ("train/images/two_f0040.png", "val/images/two_f0041.png of val"),
     }
+    assert_problems(report.problems, expected)
     assert report.unusable == []
 
 
@@ -285,10 +263,8 @@ def test_outlines_of_coco(tmp_path):
     assert [(p.file, p.what) for p in report.unusable] == [
         ("2.png", "annotation 2 has no outline (segmentation) that can be drawn")
     ]
-    assert (
-        f"{tmp_path}/a.json, annotation 3",
-        "has the unknown image_id 7: not used",
-    ) in told(report)
+    expected = [(f"{tmp_path}/a.json, annotation 3", "unknown image_id 7")]
+    assert_problems(report.problems, expected, more=True)
     assert set(bad_samples(source)) == {"2.png"}
 
 
@@ -328,8 +304,8 @@ def test_command_names_bad_masks(data, capsys):
     (data / "classes.json").write_text(json.dumps(NAMES))
     assert main(["data", "check", str(data)]) == 2
     out, err = capsys.readouterr()
-    assert err == f"vitreous: {data}: 1 fatal problem, with which 'train' would stop: see above\n"
-    assert "  fatal  val/masks/val1.png: has values that are neither a class nor ignored: 9" in out
+    assert "1 fatal problem" in err
+    assert re.search("fatal  val/masks/val1.png: .* 9", out)
 
 
 def test_command_takes_the_task(data, capsys):
