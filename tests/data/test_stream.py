@@ -1,4 +1,4 @@
-"""The stream of samples: a function of (seed, epoch, sample), and of nothing else."""
+"""The stream of samples: a function of (seed, epoch, position, sample), and of nothing else."""
 
 import torch
 from hypothesis import given, settings
@@ -26,7 +26,7 @@ def test_any_number_of_processes_and_any_start_see_the_same(count, batch, seed, 
 
 def test_an_epoch_has_every_sample_once():
     order = Order(count=64, batch=8, seed=3, start=0, stop=16)
-    numbers = [number for step in order for _, number in step]
+    numbers = [draw.number for step in order for draw in step]
     assert sorted(numbers[:64]) == sorted(numbers[64:]) == list(range(64))
     assert numbers[:64] != numbers[64:]
 
@@ -38,13 +38,26 @@ def test_balanced_sampling_draws_classes_alike():
     assert 0.4 < targets[drawn].double().mean() < 0.6
 
 
-def stream(workers, **augment):
+def stream(workers, weights=None, **augment):
     source = open_source("digits")
     samples = source.splits["train"][:64]
     preprocess = Preprocess(image_size=8, channels=1)
     data = TrainSet(source, samples, preprocess, Augment(**augment), ClassTruth(), seed=1)
-    order = Order(64, 16, 1, 0, 8)
+    order = Order(64, 16, 1, 0, 8, weights=weights)
     return list(train_batches(data, order, workers))
+
+
+def test_a_sample_drawn_several_times_in_an_epoch_looks_different_each_time():
+    rare = torch.full((64,), 1e-3, dtype=torch.float64)
+    rare[:4] = 1.0
+    seen = {}
+    for batch in stream(0, rare, crop="resized", erase=0.99)[:4]:  # one epoch
+        for id, image in zip(batch.ids, batch.images, strict=True):
+            seen.setdefault(id, []).append(image)
+    often = [images for images in seen.values() if len(images) >= 6]
+    assert len(often) >= 3
+    for images in often:
+        assert len({image.numpy().tobytes() for image in images}) == len(images)
 
 
 def test_workers_do_not_change_the_stream():

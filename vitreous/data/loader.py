@@ -1,6 +1,7 @@
 """Batches for training and evaluation.
 
-The order of samples is a function of (seed, epoch), what happens to each of (seed, epoch, sample).
+The order of samples is a function of (seed, epoch), what happens to each of (seed, epoch, position in
+the epoch, sample): a sample that is drawn twice in an epoch looks different each time.
 So the stream is the same with any number of workers and of processes, and can begin at any step.
 """
 
@@ -64,9 +65,19 @@ Item = tuple[Tensor, Any, str, tuple[int, int]] | DataError
 in a traceback."""
 
 
+class Draw(NamedTuple):
+    """One place in the stream of training samples."""
+
+    epoch: int
+    position: int
+    """In the epoch."""
+    number: int
+    """Of the sample that is drawn here."""
+
+
 @dataclass
 class TrainSet(Dataset[Item]):
-    """Augmented samples; an index is (epoch, number): workers need not be told the epoch."""
+    """Augmented samples; an index is a `Draw`: workers need not be told the epoch."""
 
     source: Source
     samples: Sequence[Sample]
@@ -75,26 +86,27 @@ class TrainSet(Dataset[Item]):
     moves: Truth
     seed: int
 
-    def __getitem__(self, index: tuple[int, int]) -> Item:
+    def __getitem__(self, draw: Draw) -> Item:
         try:
-            return self._get(*index)
+            return self._get(draw)
         except DataError as error:
             return error
 
-    def _get(self, epoch: int, number: int) -> Item:
-        sample = self.samples[number]
-        image, target, size = self._augmented(sample, epoch)
+    def _get(self, draw: Draw) -> Item:
+        sample = self.samples[draw.number]
+        image, target, size = self._augmented(sample, draw)
         other, share = target, 1.0
         if self.augment.mixes:
-            with random_by(self.seed, epoch, sample.id, "mix"):
+            with random_by(self.seed, draw.epoch, draw.position, sample.id, "mix"):
                 partner = self.samples[int(torch.randint(len(self.samples), ()))]
-                second, other, _ = self._augmented(partner, epoch)
+                second, other, _ = self._augmented(partner, draw)
                 image, share = self.augment.mix(image, second)
         return image, self.moves.mix(target, other, share), sample.id, size
 
-    def _augmented(self, sample: Sample, epoch: int) -> tuple[Tensor, Any, tuple[int, int]]:
+    def _augmented(self, sample: Sample, draw: Draw) -> tuple[Tensor, Any, tuple[int, int]]:
         image, truth = self.source.image(sample), self.source.truth(sample)
-        with random_by(self.seed, epoch, sample.id), self.source.naming(sample):
+        seed = (self.seed, draw.epoch, draw.position, sample.id)
+        with random_by(*seed), self.source.naming(sample):
             values, truth = self.augment(image, truth, self.preprocess, self.moves)
         target = self.moves.target(truth, (values.shape[1], values.shape[2]))
         return values, target, (image.shape[1], image.shape[2])
@@ -126,7 +138,7 @@ class EvalSet(Dataset[Item]):
 
 
 @dataclass
-class Order(Sampler[list[tuple[int, int]]]):
+class Order(Sampler[list[Draw]]):
     """The batches of one process, from step `start` to step `stop`.
 
     A global batch is divided among `world` processes; each step of each epoch has the same samples
@@ -146,14 +158,15 @@ class Order(Sampler[list[tuple[int, int]]]):
     def steps_per_epoch(self) -> int:
         return max(self.count // self.batch, 1)
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+    def __iter__(self) -> Iterator[list[Draw]]:
         share = self.batch // self.world
         for step in range(self.start, self.stop):
             epoch, within = divmod(step, self.steps_per_epoch)
             if step == self.start or within == 0:
                 order = self.epoch(epoch)
             first = within * self.batch + self.rank * share
-            yield [(epoch, number) for number in order[first : first + share]]
+            places = range(first, min(first + share, len(order)))
+            yield [Draw(epoch, place, order[place]) for place in places]
 
     def __len__(self) -> int:
         return self.stop - self.start

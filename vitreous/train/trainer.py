@@ -215,7 +215,7 @@ class Trainer:
         """
         recipe, parts = self.recipe, self.recipe.accumulate
         assert recipe.lr is not None
-        torch.default_generator.manual_seed(seed_of(recipe.seed, step, self.world.rank, "model"))
+        torch.manual_seed(seed_of(recipe.seed, step, self.world.rank, "model"))  # of all devices
         scale = lr_factor(step, self.steps, warmup=recipe.warmup, final=recipe.final_lr)
         set_lr(self.optimizer, recipe.lr * scale if lr is None else lr)
         self.wrapped.train()
@@ -228,11 +228,12 @@ class Trainer:
         for number in range(parts):
             part = batch.part(number, parts) if parts > 1 else batch
             last = number == parts - 1
-            with self._without_sync(not last), self._precision():
-                output = self.compute(part.images)
-                if self.teacher is not None:
-                    extra["teacher"] = self.teacher(part.images)
-                terms = self._terms(output, part, extra)
+            with self._without_sync(not last):
+                with self._precision():  # of the forward; the backward follows its types
+                    output = self.compute(part.images)
+                    if self.teacher is not None:
+                        extra["teacher"] = self.teacher(part.images)
+                    terms = self._terms(output, part, extra)
                 (torch.stack(list(terms.values())).sum() / parts).backward()
             for name, term in terms.items():
                 total[name] = total.get(name, 0) + term.detach() / parts

@@ -20,7 +20,7 @@ def as_channels(image: Tensor, channels: int) -> Tensor:
     if have == 1 and channels == 3:
         return image.expand(3, -1, -1)
     if have == 3 and channels == 1:
-        weights = torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)
+        weights = torch.tensor([0.299, 0.587, 0.114], device=image.device).view(3, 1, 1)
         gray = (image.to(torch.float32) * weights).sum(0, keepdim=True)
         return gray if image.is_floating_point() else gray.round().to(image.dtype)
     raise DataError(other_channels(have, channels))
