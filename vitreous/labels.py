@@ -8,8 +8,10 @@ classes of two data sets are matched by name only.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from vitreous.errors import DataError, did_you_mean
 
@@ -33,15 +35,23 @@ class LabelMap:
         if len(self.names) != len(self.external):
             raise DataError(f"{len(self.names)} class names for {len(self.external)} class ids")
         for what, values in (("name", self.names), ("id", self.external)):
-            twice = sorted({str(v) for v in values if values.count(v) > 1})
+            twice = sorted(str(value) for value, count in Counter(values).items() if count > 1)
             if twice:
                 raise DataError(f"two classes have the same {what}: {', '.join(twice)}")
-        both = [str(id) for id in self.ignored if id in self.external]
+        both = [str(id) for id in self.ignored if id in self._by_id]
         if both:
             raise DataError(f"{', '.join(both)} cannot be a class and ignored")
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def _by_id(self) -> dict[External, int]:
+        return {external: number for number, external in enumerate(self.external)}
+
+    @cached_property
+    def _by_name(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> LabelMap:
@@ -63,20 +73,20 @@ class LabelMap:
     def internal(self, external: External) -> int:
         """The class index of an id in the data."""
         try:
-            return self.external.index(external)
-        except ValueError:
+            return self._by_id[external]
+        except KeyError:
             hint = did_you_mean(str(external), map(str, self.external))
             raise DataError(f"unknown class {external!r}{hint}") from None
 
     def indices_of(self, other: LabelMap, *, what: str = "the data") -> tuple[int, ...]:
         """For each class of `other`, our class of the same name; an unknown name is an error."""
-        unknown = [name for name in other.names if name not in self.names]
+        unknown = [name for name in other.names if name not in self._by_name]
         if unknown:
             raise DataError(
                 f"{what} has classes that the model does not know: {', '.join(unknown)}; it knows "
                 f"{', '.join(self.names)}. Rename the classes, or train on this data"
             )
-        return tuple(self.names.index(name) for name in other.names)
+        return tuple(self._by_name[name] for name in other.names)
 
     def to_dict(self) -> dict[str, list[External]]:
         values = {"names": list(self.names), "external": list(self.external)}

@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -140,3 +141,14 @@ def test_names_from_files(tmp_path):
         with_names(LabelMap.of_ids([1, 2]), json_file)
     with pytest.raises(DataError, match=r"nothing\.txt: cannot be read"):
         with_names(LabelMap.of_ids([1, 2]), tmp_path / "nothing.txt")
+
+
+def test_twenty_thousand_classes_take_no_time():
+    count = 20_000
+    began = time.process_time()
+    labels = LabelMap.of_names(f"class {number}" for number in range(count))
+    other = LabelMap(tuple(reversed(labels.names)), tuple(range(count)))
+    found = labels.indices_of(other)
+    assert found == tuple(reversed(range(count)))
+    assert [other.internal(number) for number in range(count)] == list(range(count))
+    assert time.process_time() - began < 2

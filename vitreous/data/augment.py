@@ -1,7 +1,7 @@
 """Random changes to training images, and to the ground truth that belongs to them.
 
-What happens to a sample is a function of (seed, epoch, position in the epoch, sample) and of nothing
-else: not of the worker, the rank or the batch it travels in.
+What happens to a sample is a function of (seed, epoch, position in the epoch, sample) and of
+nothing else: not of the worker, the rank or the batch it travels in.
 """
 
 from __future__ import annotations

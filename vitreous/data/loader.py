@@ -1,7 +1,7 @@
 """Batches for training and evaluation.
 
-The order of samples is a function of (seed, epoch), what happens to each of (seed, epoch, position in
-the epoch, sample): a sample that is drawn twice in an epoch looks different each time.
+The order of samples is a function of (seed, epoch), what happens to each of (seed, epoch, position
+in the epoch, sample): a sample that is drawn twice in an epoch looks different each time.
 So the stream is the same with any number of workers and of processes, and can begin at any step.
 """
 

@@ -4,6 +4,7 @@ training (behind the augmentation), evaluation, prediction, explanation, export 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from vitreous.errors import ConfigError
 
 FULL_SCALE = {torch.uint8: 255.0, torch.uint16: 65535.0}
 """What counts as 1 in an image of whole numbers; floating-point images are taken as they are."""
+MIN_CROP = 0.1
+"""An image is enlarged by up to the inverse of it before its middle is cut out."""
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
 
@@ -50,8 +53,8 @@ class Preprocess:
         known = choice("interpolation", self.interpolation, INTERPOLATIONS)
         object.__setattr__(self, "interpolation", known)
         positive(self, "channels")
-        if not 0 < self.crop <= 1:
-            raise ConfigError(f"crop = {self.crop}: expected a part, above 0 and up to 1")
+        if not MIN_CROP <= self.crop <= 1:
+            raise ConfigError(f"crop = {self.crop}: expected a fraction from {MIN_CROP} to 1")
         if self.whole and self.crop < 1:
             raise ConfigError(f"crop = {self.crop}: of a whole image nothing is cut off")
         if self.longest is not None and not (self.whole and self.resize == "shorter"):
@@ -64,6 +67,8 @@ class Preprocess:
             )
         for name in ("mean", "std"):
             values = getattr(self, name)
+            if not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
+                raise ConfigError(f"{name} = {values}: expected finite numbers")
             if len(values) not in (1, self.channels):
                 raise ConfigError(
                     f"{name} = {values}: expected one value, or {self.channels}, one per channel"
