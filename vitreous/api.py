@@ -97,18 +97,19 @@ def train(
     """
     from vitreous.pages.report import write_report
     from vitreous.tasks import task_class
-    from vitreous.train.open_data import open_usable
     from vitreous.train.progress import ProgressBar
     from vitreous.train.run import train as fit
 
     settings = _settings(data, recipe, out, resume, options)
-    folder = free_folder(settings.data) if out is None else Path(out)
+    folder = None if out is None else Path(out)
     with ProgressBar() if progress else nullcontext() as bar:
         shown: dict[str, Any] = {"log": bar.line, "watch": bar.event} if bar else {}
-        run = fit(settings, folder, resume=resume, **shown)
+        run, source = fit(
+            settings, folder, resume=resume, stopped=lambda one: write_report(*one), **shown
+        )
     if int(os.environ.get("RANK", "0")) > 0:
         return TrainedRun(run.path)  # of several processes the first one writes
-    _, split, metrics = write_report(run, open_usable(settings, lambda note: None))
+    _, split, metrics = write_report(run, source)
     metric = task_class(run.read_config().task).primary
     return TrainedRun(run.path, metric, split, metrics)
 

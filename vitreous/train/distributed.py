@@ -44,6 +44,13 @@ class World:
         dist.all_gather_object(found, values)
         return found
 
+    def broadcast(self, thing: Any) -> Any:
+        """What the first process has, on every process."""
+        things = [thing]
+        if self.size > 1:
+            dist.broadcast_object_list(things)
+        return things[0]
+
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any process."""
         return bool(self.all_reduce(torch.tensor(float(flag))).item())

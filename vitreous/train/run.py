@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from vitreous.config import to_dict
 from vitreous.data.augment import Augment, random_by
@@ -17,72 +18,82 @@ from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.tasks import task_for
 from vitreous.train import checkpoint
 from vitreous.train.build_model import build, choose_preprocess, find_start
+from vitreous.train.claim import claimed
 from vitreous.train.distributed import World, joined, restarts
 from vitreous.train.open_data import absolute, open_usable, parts, stored_recipe
 from vitreous.train.plan import check_options, fill_in, fine_tuning_lr
 from vitreous.train.recipe import Recipe, continued, write_recipe
 from vitreous.train.teacher import find_teacher, sample_weights
 from vitreous.train.tensorboard import board
-from vitreous.train.trainer import Event, Trainer
+from vitreous.train.trainer import Event, StoppedError, Trainer
 from vitreous.weights.rules.keys import family_of
 
 Log = Callable[[str], None]
 Watch = Callable[[Event], None]
 
 
+class Trained(NamedTuple):
+    """A run, and the data it was trained on."""
+
+    run: Run
+    source: Source
+
+
 def train(
     recipe: Recipe,
-    out: Path,
+    out: Path | None = None,
     *,
     resume: bool = False,
     log: Log = lambda text: None,
     watch: Watch = lambda event: None,
-) -> Run:
-    """Train by a recipe into the folder `out`; with `resume`, continue where the run stopped.
+    stopped: Callable[[Trained], None] = lambda trained: None,
+) -> Trained:
+    """Train by a recipe into the folder `out`, or a new one; with `resume`, continue where the run
+    stopped.
 
     Everything is made and checked before anything is written: an error leaves `out` as it was.
+    `stopped` is called, before the error, when somebody has stopped the run.
     """
-    with joined(recipe.device) as world:
+    with joined(recipe.device) as world, claimed(out, recipe.data, world) as claim:
         quiet: Log = log if world.is_first else (lambda text: None)
-        run = Run(out)
+        run = claim.run
         # torchrun starts all processes again when one has died: that is a resume.
         again = world.any(resume or restarts() > 0)
         stored = stored_recipe(run) if again else None
         if world.any(world.is_first and run.exists) and not again:
             raise ConfigError(
-                f"{out} already has a run: choose another --out, or continue it with --resume"
+                f"{run.path} already has a run: choose another --out, or continue it with --resume"
             )
         if stored is not None:
             recipe = continued(stored, absolute(recipe)) if resume else stored
         seen = watch if world.is_first else (lambda event: None)
-        trainer, config = prepare(recipe, run, world, quiet, seen)
+        trainer, config, source = prepare(recipe, run, world, quiet, seen)
         if again:
+            if world.is_first:
+                run.remove_leftovers()
             longer = stored is not None and (trainer.recipe.epochs or 0) > (stored.epochs or 0)
             found = trainer.resume(longer)
             at = f"resumed at step {trainer.progress.step} of {trainer.steps}"
             quiet(at if found else "there is no complete checkpoint to resume: starting anew")
             if trainer.progress.finished:
+                trainer.keep_weights()
                 quiet("this run is finished: a larger --epochs makes it longer")
-                return run
+                return Trained(run, source)
         if world.is_first:
-            _make_folder(out)
             run.write_text("recipe.toml", write_recipe(trainer.recipe))
             run.write_config(config)  # last: from here on there is a run
+        claim.begun = True
         with contextlib.ExitStack() as stack:
             if recipe.tensorboard and world.is_first:
                 show = board(run.path / "tensorboard", trainer.progress.step)
                 trainer.watch = _both(watch, stack.enter_context(show))
-            trainer.fit()
-        return run
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"--out {path}: the folder cannot be made: {error.strerror or error}"
-        ) from error
+            try:
+                trainer.fit()
+            except StoppedError:
+                if world.is_first and run.has_weights:
+                    stopped(Trained(run, source))
+                raise
+        return Trained(run, source)
 
 
 def _both(one: Watch, other: Watch) -> Watch:
@@ -95,7 +106,7 @@ def _both(one: Watch, other: Watch) -> Watch:
 
 def prepare(
     recipe: Recipe, run: Run, world: World, log: Log, watch: Watch
-) -> tuple[Trainer, RunConfig]:
+) -> tuple[Trainer, RunConfig, Source]:
     """Everything before the first step; nothing is written.
 
     A run that is resumed keeps its classes, model and preprocessing, even if the data or the
@@ -151,7 +162,7 @@ def prepare(
         watch=watch,
         log=log,
     )
-    return trainer, config
+    return trainer, config, source
 
 
 def _check_same_classes(before: LabelMap, source: Source) -> None:
