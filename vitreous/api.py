@@ -126,10 +126,12 @@ def dry_run(
     a picture of the first batch, beside where the run would be."""
     from vitreous.pages.batch import batch_figure
     from vitreous.pages.figure import save
+    from vitreous.train.claim import folder_names
     from vitreous.train.rehearsal import dry_run as rehearse
 
     settings = _settings(data, recipe, None, False, options)
-    folder = free_folder(settings.data) if out is None else Path(out)
+    free = (path for path in folder_names(settings.data) if not path.exists())
+    folder = next(free) if out is None else Path(out)
     found = rehearse(settings, log or _to_stderr)
     picture = folder.with_name(f"{folder.name}-first-batch.png")
     figure = batch_figure(found.batch, found.task, found.labels, found.preprocess)
@@ -389,16 +391,6 @@ def stored_values(
     if not path.exists():
         raise ConfigError(f"{out} has no run to resume")
     return read_recipe(path)
-
-
-def free_folder(data: str) -> Path:
-    """runs/NAME for this data, or runs/NAME-2 … if that exists."""
-    name = re.sub(r"[^\w.-]+", "-", Path(data).name).strip("-.") or "run"
-    folder, number = Path("runs", name), 1
-    while folder.exists():
-        number += 1
-        folder = Path("runs", f"{name}-{number}")
-    return folder
 
 
 def _settings(

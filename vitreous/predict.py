@@ -300,6 +300,6 @@ def load(run: str | Path, device: str | torch.device | None = None) -> Predictor
     folder = Run(run)
     config: RunConfig = folder.read_config()
     model = config.create()
-    import_weights(model, folder.weights, "vitreous")
+    import_weights(model, folder.stored_weights(), "vitreous")
     task = task_class(config.task).restored(config.labels, config.decoding)
     return Predictor(model, config.preprocess, task, found)

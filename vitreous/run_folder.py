@@ -10,6 +10,7 @@ report.html         one page to look at
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,10 @@ from vitreous.models import FAMILIES, create
 from vitreous.models.model import Model
 from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata
+
+STATE, MANIFEST = "state.safetensors", "manifest.json"
+"""Of a checkpoint."""
+LAST = "@last"
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,23 @@ class RunConfig:
 
 
 class Run:
-    """A run folder on disk."""
+    """A run folder on disk, with its best weights; RUN@last means the last ones, and
+    RUN/checkpoints/step-N those of one checkpoint."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.checkpoint: Path | None = None
+        """Whose weights are meant, if not the best."""
+        if self.path.parent.name == "checkpoints" and self.path.name.startswith("step-"):
+            self.path, self.checkpoint = self.path.parent.parent, self.path
+        elif self.path.name.endswith(LAST) and not self.path.exists():
+            self.path = self.path.with_name(self.path.name.removesuffix(LAST))
+            self.checkpoint = newest_checkpoint(self.checkpoints)
+            if self.checkpoint is None and self.exists:
+                raise CheckpointError(
+                    f"{self.path} has no complete checkpoint: without {LAST}, its best weights "
+                    "are used"
+                )
 
     @property
     def checkpoints(self) -> Path:
@@ -71,7 +89,7 @@ class Run:
         """Whether transformers has saved this folder, which then has a config.json too."""
         try:
             values = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return False
         return isinstance(values, dict) and "model_type" in values
 
@@ -98,7 +116,7 @@ class Run:
             values["labels"] = LabelMap.from_dict(values["labels"])
             values["preprocess"] = from_dict(Preprocess, values["preprocess"], where=str(path))
             read = from_dict(RunConfig, values, where=str(path))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(f"{path} cannot be used: {error}") from error
         if read.family not in FAMILIES:
             raise ConfigError(f"{path}: unknown model family {read.family!r}")
@@ -114,13 +132,37 @@ class Run:
         path = self.path / "model.safetensors"
         if not path.is_file():
             raise CheckpointError(
-                f"{self.path} has no model.safetensors yet, which the first evaluation writes: "
-                "continue with 'vitreous train --resume'"
+                f"{self.path} has no model.safetensors, which the first evaluation writes: "
+                f"'vitreous train --resume --out {self.path}' continues the run and writes it"
             )
         return path
 
-    def read_weights(self) -> dict[str, Tensor]:
-        return read_tensors(self.weights).tensors
+    @property
+    def has_weights(self) -> bool:
+        return (self.path / "model.safetensors").is_file()
+
+    def stored_weights(self) -> Path | dict[str, Tensor]:
+        """What `import_weights` takes: the file, or the tensors of a checkpoint."""
+        return self.weights if self.checkpoint is None else self.checkpoint_weights()
+
+    def checkpoint_weights(self) -> dict[str, Tensor]:
+        """Those of the checkpoint; the averaged ones (EMA), which are what training evaluates, if
+        it has them."""
+        if self.checkpoint is None or not is_valid_checkpoint(self.checkpoint):
+            raise CheckpointError(f"{self.checkpoint}: there is no such complete checkpoint")
+        state = read_tensors(self.checkpoint / STATE).tensors
+        averaged = any(name.startswith("average.") for name in state)
+        prefix = "average." if averaged else "model."
+        return {
+            name.removeprefix(prefix): tensor
+            for name, tensor in state.items()
+            if name.startswith(prefix)
+        }
+
+    def remove_leftovers(self) -> None:
+        """Files that were being written when the run was killed."""
+        for path in self.path.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
 
     def write_text(self, name: str, text: str) -> None:
         """A file that is there completely, or as it was."""
@@ -134,24 +176,48 @@ class Run:
             file.write(json.dumps(values) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
+        """What was logged; half a line, from when the run was killed, is left out."""
         path = self.path / "metrics.jsonl"
         if not path.is_file():
             return []
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line.strip()]
+        found = []
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                values = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(values, dict) and isinstance(values.get("step"), int):
+                found.append(values)
+        return found
 
     def forget_after(self, step: int) -> None:
         """Remove what was logged after a step: those steps will be repeated."""
-        path = self.path / "metrics.jsonl"
-        if path.is_file():
-            kept = []
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    if json.loads(line)["step"] <= step:
-                        kept.append(line)
-                except (ValueError, KeyError):
-                    continue  # half a line, from when the run was killed
+        if (self.path / "metrics.jsonl").is_file():
+            kept = [json.dumps(line) for line in self.metrics() if line["step"] <= step]
             self.write_text("metrics.jsonl", "".join(line + "\n" for line in kept))
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest complete checkpoint, or None."""
+    paths = sorted(folder.glob("step-*"), reverse=True)
+    return next((path for path in paths if is_valid_checkpoint(path)), None)
+
+
+def is_valid_checkpoint(path: Path) -> bool:
+    """Whether every file has the size and hash that the manifest says."""
+    try:
+        files = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        return bool(files) and all(
+            describe_file(path / name) == described for name, described in files.items()
+        )
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return False
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
 
 
 def versions() -> dict[str, str]:

@@ -14,7 +14,7 @@ from train.processes import end, start_ranks
 from train.tiny import class_folder, command, train
 
 from vitreous.errors import ConfigError
-from vitreous.run_folder import Run
+from vitreous.run_folder import Run, newest_checkpoint
 from vitreous.train import checkpoint
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
@@ -36,7 +36,7 @@ def run_two(out, *more, task="classify"):
 
 
 def final(out):
-    tensors, progress = checkpoint.load(checkpoint.newest(out / "checkpoints"))
+    tensors, progress = checkpoint.load(newest_checkpoint(out / "checkpoints"))
     assert progress.finished
     return tensors
 
@@ -109,11 +109,13 @@ def test_a_checkpoint_of_two_goes_on_with_one(one, tmp_path):
 
 def test_ranks_that_die_are_started_again(two, tmp_path):
     """torchrun restarts all processes; they go on where the run was, to the same bits. First one
-    that only computes dies, then the one that writes."""
-    out = tmp_path / "restarted"
+    that only computes dies, then the one that writes. 14.3: they find their folder without --out."""
+    out = tmp_path / "runs" / "classes"
+    given = [word for word in words(out) if not word.startswith("--out")]
     start_two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     process = subprocess.Popen(
-        [sys.executable, *start_two, "--max-restarts=3", "-m", "vitreous", *words(out)],
+        [sys.executable, *start_two, "--max-restarts=3", "-m", "vitreous", *given],
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -128,6 +130,8 @@ def test_ranks_that_die_are_started_again(two, tmp_path):
     first, second = final(two), final(out)
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
     assert evaluations(out) == evaluations(two)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["classes"]
+    assert not (out / ".claim").exists()
 
 
 def child_of(parent, rank):

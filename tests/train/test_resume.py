@@ -13,13 +13,14 @@ from train.processes import end, start
 from train.tiny import command, train
 
 from vitreous.errors import CheckpointError
+from vitreous.run_folder import newest_checkpoint
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.weights.io.files import read_tensors
 
 
 def final(out):
-    last = checkpoint.newest(out / "checkpoints")
+    last = newest_checkpoint(out / "checkpoints")
     tensors, progress = checkpoint.load(last)
     assert progress.finished
     return tensors
@@ -115,7 +116,7 @@ def test_a_finished_run_is_extended_only_by_asking(whole, tmp_path):
     steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps))
     assert (
-        checkpoint.newest(out / "checkpoints").name > checkpoint.newest(whole / "checkpoints").name
+        newest_checkpoint(out / "checkpoints").name > newest_checkpoint(whole / "checkpoints").name
     )
 
 
@@ -136,13 +137,13 @@ def saved(tmp_path):
 
 def test_newest_valid_checkpoint_wins(saved):
     newest = saved / "step-00000002"
-    assert checkpoint.newest(saved) == newest
+    assert newest_checkpoint(saved) == newest
     data = bytearray((newest / "state.safetensors").read_bytes())
     data[-1] ^= 1
     (newest / "state.safetensors").write_bytes(data)
-    assert checkpoint.newest(saved).name == "step-00000001"
+    assert newest_checkpoint(saved).name == "step-00000001"
     (saved / "step-00000001" / "manifest.json").unlink()
-    assert checkpoint.newest(saved) is None
+    assert newest_checkpoint(saved) is None
 
 
 @pytest.mark.parametrize("place", ["write_tensors", "_write"])
@@ -153,9 +154,9 @@ def test_a_full_disk_leaves_the_checkpoint_before(saved, monkeypatch, place):
     monkeypatch.setattr(checkpoint, place, full)
     with pytest.raises(CheckpointError, match="No space left"):
         checkpoint.save(saved, {"a": torch.zeros(3)}, Progress(step=3))
-    assert checkpoint.newest(saved).name == "step-00000002"
+    assert newest_checkpoint(saved).name == "step-00000002"
     assert [path.name for path in saved.iterdir() if path.name.startswith(".")] == []
-    tensors, progress = checkpoint.load(checkpoint.newest(saved))
+    tensors, progress = checkpoint.load(newest_checkpoint(saved))
     assert progress.step == 2
     assert torch.equal(tensors["a"], torch.full((100,), 2.0))
 

@@ -46,7 +46,7 @@ class Start:
     fields: dict[str, Any]
     labels: LabelMap | None
     preprocess: Preprocess | None
-    path: Path
+    weights: Path | dict[str, Tensor]
 
 
 def find_start(recipe: Recipe) -> Start:
@@ -59,7 +59,7 @@ def find_start(recipe: Recipe) -> Start:
         own = (None, config.model, config.family)
         other = recipe.model not in own and task_class(config.task).takes(recipe.model or "")
         fields = {} if other else dict(config.config)
-        return Start(config.family, fields, config.labels, config.preprocess, run.weights)
+        return Start(config.family, fields, config.labels, config.preprocess, run.stored_weights())
     path = resolve(recipe.weights)
     stored = read_tensors(path)
     origin = origin_of(recipe.weights, stored.path, stored.metadata)
@@ -136,7 +136,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportR
         into, reinit = model.core, ["head.*"]
     report = import_weights(
         into,
-        start.path,
+        start.weights,
         recipe.weights_format,
         reinit=reinit,
         resample="bicubic",

@@ -7,20 +7,20 @@ same folder, flushed to the disk and renamed. Loading takes the newest whose man
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
+from vitreous.config import from_dict
 from vitreous.errors import CheckpointError
+from vitreous.run_folder import MANIFEST, STATE, describe_file
 from vitreous.weights.io.files import read_tensors, sync_folder, write_tensors
 
-STATE, PROGRESS, MANIFEST = "state.safetensors", "progress.json", "manifest.json"
+PROGRESS = "progress.json"
 
 
 @dataclass
@@ -52,7 +52,7 @@ def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:
     try:
         write_tensors(temporary / STATE, tensors, "safetensors")
         _write(temporary / PROGRESS, json.dumps(progress.__dict__))
-        files = {name: _describe(temporary / name) for name in (STATE, PROGRESS)}
+        files = {name: describe_file(temporary / name) for name in (STATE, PROGRESS)}
         _write(temporary / MANIFEST, json.dumps(files))
         sync_folder(temporary)
         if final.exists():  # of a run that was killed and came here again
@@ -66,28 +66,19 @@ def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:
     return final
 
 
-def newest(folder: Path) -> Path | None:
-    """The newest checkpoint that is complete, and None where there is none."""
-    return next((path for path in reversed(listed(folder)) if is_valid(path)), None)
-
-
 def listed(folder: Path) -> list[Path]:
     """All checkpoints, the oldest first."""
     return sorted(folder.glob("step-*")) if folder.is_dir() else []
 
 
-def is_valid(path: Path) -> bool:
-    """Whether every file has the size and hash that the manifest says."""
-    try:
-        files = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        return all(_describe(path / name) == described for name, described in files.items())
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
 def load(path: Path) -> tuple[dict[str, Tensor], Progress]:
-    tensors = read_tensors(path / STATE).tensors
-    return tensors, Progress(**json.loads((path / PROGRESS).read_text(encoding="utf-8")))
+    """A forged or damaged one is an error."""
+    try:
+        values = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
+        progress = from_dict(Progress, values, where=str(path / PROGRESS))
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path / PROGRESS} cannot be used: {error}") from error
+    return read_tensors(path / STATE).tensors, progress
 
 
 def prune(folder: Path, keep: int, best_step: int) -> None:
@@ -99,12 +90,6 @@ def prune(folder: Path, keep: int, best_step: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
     for path in folder.glob(".step-*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _describe(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
 
 
 def _write(path: Path, text: str) -> None:

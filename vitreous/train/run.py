@@ -14,9 +14,8 @@ from vitreous.data.loader import EvalSet, TrainSet
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
-from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.run_folder import Run, RunConfig, newest_checkpoint, versions
 from vitreous.tasks import task_for
-from vitreous.train import checkpoint
 from vitreous.train.build_model import build, choose_preprocess, find_start
 from vitreous.train.claim import claimed
 from vitreous.train.distributed import World, joined, restarts
@@ -46,7 +45,7 @@ def train(
     resume: bool = False,
     log: Log = lambda text: None,
     watch: Watch = lambda event: None,
-    stopped: Callable[[Trained], None] = lambda trained: None,
+    stopped: Callable[[Trained], object] = lambda trained: None,
 ) -> Trained:
     """Train by a recipe into the folder `out`, or a new one; with `resume`, continue where the run
     stopped.
@@ -117,7 +116,7 @@ def prepare(
     kind = task_for(source.truth_kind)
     check_options(recipe, kind)
     learned, measured = parts(recipe, source)
-    begun = run.read_config() if checkpoint.newest(run.checkpoints) is not None else None
+    begun = run.read_config() if newest_checkpoint(run.checkpoints) is not None else None
     if begun is not None:
         _check_same_classes(begun.labels, source)
         model, preprocess = begun.create(), begun.preprocess

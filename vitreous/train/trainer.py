@@ -19,7 +19,7 @@ from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, 
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.models.model import Model
 from vitreous.predict import measure
-from vitreous.run_folder import Run
+from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
 from vitreous.tasks.task import NotFiniteError, Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
@@ -190,16 +190,26 @@ class Trainer:
 
         A run that is made longer may have stopped early: its patience starts anew.
         """
-        found = checkpoint.newest(self.run.checkpoints)
-        if found is None:
-            return False
-        tensors, self.progress = checkpoint.load(found)
-        restore(tensors, self.model, self.optimizer, self.average)
+        found = newest_checkpoint(self.run.checkpoints)
+        if found is not None:
+            tensors, self.progress = checkpoint.load(found)
+            restore(tensors, self.model, self.optimizer, self.average)
         if longer:
             self.progress.finished, self.progress.waited = False, 0
         if self.world.is_first:
             self.run.forget_after(self.progress.step)
-        return True
+        return found is not None
+
+    def keep_weights(self) -> None:
+        """Write the weights of a finished run that has lost them: of its best checkpoint, or else
+        of its last."""
+        if not self.world.is_first or self.run.has_weights:
+            return
+        best = self.run.checkpoints / f"step-{self.progress.best_step:08d}"
+        source = best if is_valid_checkpoint(best) else newest_checkpoint(self.run.checkpoints)
+        assert source is not None
+        self.run.write_weights(self.model, Run(source).checkpoint_weights())
+        self.log(f"model.safetensors was missing: written from {source.name}")
 
     def save(self) -> None:
         tensors = gather(self.model, self.optimizer, self.average)
