@@ -109,7 +109,7 @@ def test_a_checkpoint_of_two_goes_on_with_one(one, tmp_path):
 
 def test_ranks_that_die_are_started_again(two, tmp_path):
     """torchrun restarts all processes; they go on where the run was, to the same bits. First one
-    that only computes dies, then the one that writes. 14.3: they find their folder without --out."""
+    that only computes dies, then the one that writes. 14.3: without --out, in the same folder."""
     out = tmp_path / "runs" / "classes"
     given = [word for word in words(out) if not word.startswith("--out")]
     start_two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
