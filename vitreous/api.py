@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from vitreous.models.summary import SummaryRow
     from vitreous.predict import Bad, Predictor
     from vitreous.predict import load as load
+    from vitreous.run_folder import Run
     from vitreous.train.rehearsal import Rehearsal
     from vitreous.weights.catalog import CatalogEntry
     from vitreous.weights.convert import convert as convert
@@ -104,12 +105,15 @@ def train(
     folder = None if out is None else Path(out)
     with ProgressBar() if progress else nullcontext() as bar:
         shown: dict[str, Any] = {"log": bar.line, "watch": bar.event} if bar else {}
-        run, source = fit(
-            settings, folder, resume=resume, stopped=lambda one: write_report(*one), **shown
-        )
-    if int(os.environ.get("RANK", "0")) > 0:
+        reports: list[tuple[str, dict[str, Any]]] = []
+
+        def report(run: Run, source: Source) -> None:
+            reports.append(write_report(run, source)[1:])
+
+        run = fit(settings, folder, resume=resume, report=report, **shown)
+    if not reports:
         return TrainedRun(run.path)  # of several processes the first one writes
-    _, split, metrics = write_report(run, source)
+    split, metrics = reports[-1]
     metric = task_class(run.read_config().task).primary
     return TrainedRun(run.path, metric, split, metrics)
 

@@ -145,6 +145,10 @@ class Run:
         """What `import_weights` takes: the file, or the tensors of a checkpoint."""
         return self.weights if self.checkpoint is None else self.checkpoint_weights()
 
+    def read_weights(self) -> dict[str, Tensor]:
+        stored = self.stored_weights()
+        return read_tensors(stored).tensors if isinstance(stored, Path) else stored
+
     def checkpoint_weights(self) -> dict[str, Tensor]:
         """Those of the checkpoint; the averaged ones (EMA), which are what training evaluates, if
         it has them."""

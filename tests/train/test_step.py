@@ -1,5 +1,7 @@
 """One step of the loop: its random numbers, its precision."""
 
+import math
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from vitreous.run_folder import Run
 from vitreous.train.distributed import joined
 from vitreous.train.recipe import Recipe
 from vitreous.train.run import prepare
+from vitreous.train.trainer import TrainingError
 
 FIELDS = ("patch=4", "dim=16", "depth=1", "heads=2", "dropout=0.3", "drop_path=0.3")
 SMALL = {"model": "vit", "fields": FIELDS, "image_size": (8,), "batch": 16, "lr": 1e-3, "epochs": 1}
@@ -56,6 +59,37 @@ def test_the_backward_is_outside_of_autocast(trainer):
     trainer.compute = lambda images: Look.apply(compute(images))
     trainer.step(0, first_batch(trainer))
     assert found == {"forward": True, "backward": False}
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_detection_skips_steps_that_are_not_finite(tmp_path, allowed):
+    """14.5: the option holds for every task, and the image is named."""
+    fields = ("queries=4", "dim=16", "heads=2", "mlp_dim=16", "encoder_depth=1", "decoder_depth=2")
+    parts = ("backbone=resnet", "backbone.block=basic", "backbone.stages=[1]", "backbone.width=8")
+    recipe = Recipe(
+        data="shapes:16",
+        task="detect",
+        model="detr-small",
+        fields=(*fields, *parts),
+        image_size=(64,),
+        batch=8,
+        lr=1e-3,
+        epochs=1,
+        skip_nonfinite=allowed,
+    )
+    told = []
+    with joined("cpu") as world:
+        trainer = prepare(recipe, Run(tmp_path), world, told.append, lambda event: None)[0]
+        batch = first_batch(trainer)
+        bad = next(i for i, target in enumerate(batch.targets) if len(target["boxes"]))
+        batch.targets[bad]["boxes"][0, 0] = float("nan")
+        if allowed:
+            assert not math.isfinite(trainer.step(0, batch))
+            assert batch.ids[bad] in told[-1]
+            assert trainer.progress.skipped == 1
+        else:
+            with pytest.raises(TrainingError, match=rf"{batch.ids[bad]}: the boxes in the data"):
+                trainer.step(0, batch)
 
 
 def test_luminance_is_computed_where_the_image_is():

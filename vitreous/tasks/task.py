@@ -20,7 +20,7 @@ from vitreous.data.loader import Batch
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
-from vitreous.errors import ConfigError, DataError, VitreousError
+from vitreous.errors import ConfigError, DataError
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.models import FAMILIES, configure
 from vitreous.models.model import Model
@@ -28,20 +28,6 @@ from vitreous.models.model import Model
 Log = Callable[[str], None]
 See = Callable[[Batch, Any, Any], None]
 """Is shown a batch with the task's predictions and the targets in our classes."""
-
-
-class NotFiniteError(VitreousError):
-    """A loss that cannot be computed, because a prediction or a target is not finite.
-
-    `sample` is the image's index in the batch; the training loop knows its name.
-    """
-
-    def __init__(self, sample: int, what: str) -> None:
-        self.sample, self.what = sample, what
-        super().__init__(
-            f"image {sample} of the batch: {what} not finite. Look at the image and its ground "
-            "truth; a smaller --lr, or --precision float32, often helps"
-        )
 
 
 class Engine(Protocol):
@@ -152,6 +138,10 @@ class Task:
     def loss(self, output: Any, targets: Any, teacher: Tensor | None = None) -> dict[str, Tensor]:
         """The terms by name, each a mean over the batch; their sum is what training minimises."""
         raise NotImplementedError
+
+    def not_finite(self, output: Any, targets: Any) -> tuple[int, str] | None:
+        """For a loss that is not finite: the image's index in the batch, and what of it is not."""
+        return None
 
     def count_of(self, targets: Any) -> int | None:
         """How many items the loss is a mean over, where batches differ in that.

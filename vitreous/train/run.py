@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from vitreous.config import to_dict
 from vitreous.data.augment import Augment, random_by
@@ -31,13 +30,6 @@ Log = Callable[[str], None]
 Watch = Callable[[Event], None]
 
 
-class Trained(NamedTuple):
-    """A run, and the data it was trained on."""
-
-    run: Run
-    source: Source
-
-
 def train(
     recipe: Recipe,
     out: Path | None = None,
@@ -45,13 +37,14 @@ def train(
     resume: bool = False,
     log: Log = lambda text: None,
     watch: Watch = lambda event: None,
-    stopped: Callable[[Trained], object] = lambda trained: None,
-) -> Trained:
+    report: Callable[[Run, Source], object] = lambda run, source: None,
+) -> Run:
     """Train by a recipe into the folder `out`, or a new one; with `resume`, continue where the run
     stopped.
 
     Everything is made and checked before anything is written: an error leaves `out` as it was.
-    `stopped` is called, before the error, when somebody has stopped the run.
+    `report` is called in the first process when the run is finished, or has been stopped and has
+    weights.
     """
     with joined(recipe.device) as world, claimed(out, recipe.data, world) as claim:
         quiet: Log = log if world.is_first else (lambda text: None)
@@ -77,22 +70,24 @@ def train(
             if trainer.progress.finished:
                 trainer.keep_weights()
                 quiet("this run is finished: a larger --epochs makes it longer")
-                return Trained(run, source)
-        if world.is_first:
-            run.write_text("recipe.toml", write_recipe(trainer.recipe))
-            run.write_config(config)  # last: from here on there is a run
-        claim.begun = True
-        with contextlib.ExitStack() as stack:
-            if recipe.tensorboard and world.is_first:
-                show = board(run.path / "tensorboard", trainer.progress.step)
-                trainer.watch = _both(watch, stack.enter_context(show))
-            try:
-                trainer.fit()
-            except StoppedError:
-                if world.is_first and run.has_weights:
-                    stopped(Trained(run, source))
-                raise
-        return Trained(run, source)
+        if not trainer.progress.finished:
+            if world.is_first:
+                run.write_text("recipe.toml", write_recipe(trainer.recipe))
+                run.write_config(config)  # last: from here on there is a run
+            claim.begun = True
+            with contextlib.ExitStack() as stack:
+                if recipe.tensorboard and world.is_first:
+                    show = board(run.path / "tensorboard", trainer.progress.step)
+                    trainer.watch = _both(watch, stack.enter_context(show))
+                try:
+                    trainer.fit()
+                except StoppedError:
+                    if world.is_first and run.has_weights:
+                        report(run, source)
+                    raise
+    if world.is_first:  # the other processes need not wait for it
+        report(run, source)
+    return run
 
 
 def _both(one: Watch, other: Watch) -> Watch:

@@ -20,7 +20,7 @@ from vitreous.errors import ConfigError, VitreousError
 from vitreous.models.model import Model
 from vitreous.predict import measure
 from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
-from vitreous.tasks.task import NotFiniteError, Task
+from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.train.distributed import World, whole, wrap
@@ -243,7 +243,7 @@ class Trainer:
                     output = self.compute(part.images)
                     if self.teacher is not None:
                         extra["teacher"] = self.teacher(part.images)
-                    terms = self._terms(output, part, extra)
+                    terms = self.task.loss(output, part.targets, **extra)
                 (torch.stack(list(terms.values())).sum() / parts).backward()
             for name, term in terms.items():
                 total[name] = total.get(name, 0) + term.detach() / parts
@@ -252,7 +252,7 @@ class Trainer:
         mean = each.sum().item()
         self.terms = dict(zip(total, each.tolist(), strict=True))
         if not math.isfinite(mean) or not math.isfinite(norm):
-            self._not_finite(step, mean, norm, batch.ids)
+            self._not_finite(step, mean, norm, batch)
             return mean
         self.optimizer.step()
         if self.average is not None:
@@ -269,11 +269,12 @@ class Trainer:
         total = self.world.all_reduce(torch.tensor(float(count))).item()
         return {"count": total / (self.world.size * self.recipe.accumulate)}
 
-    def _terms(self, output: Any, part: Batch, extra: dict[str, Any]) -> dict[str, Tensor]:
-        try:
-            return self.task.loss(output, part.targets, **extra)
-        except NotFiniteError as error:
-            raise TrainingError(f"{part.ids[error.sample]}: {error}") from None
+    @torch.no_grad()
+    def _culprit(self, batch: Batch) -> str:
+        """Which image it was; a second forward, on all processes."""
+        with self._precision():
+            found = self.task.not_finite(self.compute(batch.images), batch.targets)
+        return "" if found is None else f"{batch.ids[found[0]]}: the {found[1]} are not finite; "
 
     def _clip(self) -> float:
         parameters = [p for p in self.model.parameters() if p.grad is not None]
@@ -281,17 +282,18 @@ class Trainer:
         norm = nn.utils.clip_grad_norm_(parameters, limit, foreach=True)
         return float(whole(norm))
 
-    def _not_finite(self, step: int, loss: float, norm: float, ids: list[str]) -> None:
+    def _not_finite(self, step: int, loss: float, norm: float, batch: Batch) -> None:
         """Skip the step if that is allowed, else stop; either way name the samples."""
         self.progress.skipped += 1
-        what = f"step {step + 1}: loss {loss}, gradient norm {norm}; samples {', '.join(ids)}"
+        numbers = f"step {step + 1}: loss {loss}, gradient norm {norm}"
+        what = f"{numbers}; {self._culprit(batch)}samples {', '.join(batch.ids)}"
         if self.progress.skipped > self.recipe.skip_nonfinite:
             raise TrainingError(
                 f"the loss is not finite at {what}. Look at these images; a smaller --lr, or "
                 "--precision float32, often helps"
             )
         self.log(f"skipped {what}")
-        self._log(step + 1, "skipped", loss=str(loss), samples=ids)
+        self._log(step + 1, "skipped", loss=str(loss), samples=batch.ids)
 
     def _evaluate(self, step: int, train_loss: float) -> dict[str, Any]:
         with self._averaged():

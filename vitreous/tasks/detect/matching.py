@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from vitreous.tasks.detect.boxes import cxcywh_to_xyxy, giou
-from vitreous.tasks.task import NotFiniteError
 
 Target = Mapping[str, Tensor]
 """labels (n,) int64, and boxes (n, 4), normalised cxcywh."""
+
+
+NOT_FINITE = -1e9
+"""The cost of a pair that has none."""
 
 
 class Matches(NamedTuple):
@@ -46,11 +49,10 @@ def match(
     from scipy.optimize import linear_sum_assignment
 
     cost = costs(logits, boxes, targets, class_cost, box_cost, giou_cost).cpu()
+    # What is not finite is matched first, so that the loss is not finite either.
+    cost = cost.nan_to_num(NOT_FINITE, NOT_FINITE, NOT_FINITE)
     counts = [len(target["labels"]) for target in targets]
     own = [part[:, image] for image, part in enumerate(cost.split(counts, dim=-1))]
-    for image, part in enumerate(own):  # (layers, q, n)
-        if not bool(part.isfinite().all()):
-            raise NotFiniteError(image, _culprit(logits[:, image], boxes[:, image], targets[image]))
     rows = []
     for layer in range(len(cost)):
         first = 0
@@ -82,11 +84,3 @@ def costs(
     by_box = (boxes[..., None, :] - truth).abs().sum(dim=-1)
     by_giou = -giou(cxcywh_to_xyxy(boxes)[..., None, :], cxcywh_to_xyxy(truth))
     return box_cost * by_box + class_cost * by_class + giou_cost * by_giou
-
-
-def _culprit(logits: Tensor, boxes: Tensor, target: Target) -> str:
-    if not bool(target["boxes"].isfinite().all()):
-        return "its boxes in the data are"
-    if not bool(logits.isfinite().all()):
-        return "the model's class scores are"
-    return "the model's boxes are" if not bool(boxes.isfinite().all()) else "the cost is"

@@ -155,6 +155,18 @@ class Detect(Task):
         queries = classes[0].numel()
         return each.sum(dim=(1, 2)) / (count + self.no_object * (queries - count))
 
+    def not_finite(self, output: Any, targets: Any) -> tuple[int, str] | None:
+        parts = {
+            "boxes in the data": [target["boxes"] for target in targets],
+            "predicted class scores": output.logits.unbind(1),
+            "predicted boxes": output.boxes.unbind(1),
+        }
+        for what, images in parts.items():
+            for number, values in enumerate(images):
+                if not bool(values.isfinite().all()):
+                    return number, what
+        return None
+
     @torch.inference_mode()
     def infer(
         self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]
