@@ -59,7 +59,8 @@ def train(
         if stored is not None:
             recipe = continued(stored, absolute(recipe)) if resume else stored
         seen = watch if world.is_first else (lambda event: None)
-        trainer, config, source = prepare(recipe, run, world, quiet, seen)
+        trainer, config = prepare(recipe, run, world, quiet, seen)
+        source = trainer.train_set.source
         if again:
             if world.is_first:
                 run.remove_leftovers()
@@ -100,7 +101,7 @@ def _both(one: Watch, other: Watch) -> Watch:
 
 def prepare(
     recipe: Recipe, run: Run, world: World, log: Log, watch: Watch
-) -> tuple[Trainer, RunConfig, Source]:
+) -> tuple[Trainer, RunConfig]:
     """Everything before the first step; nothing is written.
 
     A run that is resumed keeps its classes, model and preprocessing, even if the data or the
@@ -156,7 +157,7 @@ def prepare(
         watch=watch,
         log=log,
     )
-    return trainer, config, source
+    return trainer, config
 
 
 def _check_same_classes(before: LabelMap, source: Source) -> None:
