@@ -165,13 +165,15 @@ def evaluate(
     figures: Folder | None = None,
     results: Folder | None = None,
     from_results: Folder | None = None,
+    max_pixels: int | None = None,
     log: Log | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data.
 
     `split` is test, else val, else train. `figures` is a folder to draw the metrics into. `results`
     is a COCO results file to write with the detected boxes; `from_results` one whose boxes are
-    evaluated instead of the model's.
+    evaluated instead of the model's. `max_pixels` is the limit of an image, the run's own unless
+    given.
     """
     from vitreous.pages.figure import save
     from vitreous.predict import check_split, load
@@ -180,7 +182,7 @@ def evaluate(
     log = log or _to_stderr
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
-    source = _labelled_source(run, data, log)
+    source = _labelled_source(run, data, max_pixels, log)
     split = split or next(name for name in ("test", "val", "train") if name in source.splits)
     check_split(source, split)
     task = task_for(source.truth_kind)
@@ -199,7 +201,7 @@ def evaluate(
     return {"data": source.name, "split": split, **metrics}
 
 
-def _labelled_source(run: Folder, data: Folder | None, log: Log) -> Source:
+def _labelled_source(run: Folder, data: Folder | None, max_pixels: int | None, log: Log) -> Source:
     """The run's own data, split as it was for training; other data is used as it is."""
     from vitreous.data.formats import open_source, same_source
     from vitreous.run_folder import Run
@@ -209,21 +211,26 @@ def _labelled_source(run: Folder, data: Folder | None, log: Log) -> Source:
     folder = Run(Path(run))
     config = folder.read_config()
     if data is not None and not same_source(os.fspath(data), config.data):
-        return open_source(os.fspath(data), truth=TASKS[config.task], val_fraction=0)
+        source = open_source(os.fspath(data), truth=TASKS[config.task], val_fraction=0)
+        source.max_pixels = max_pixels or source.max_pixels
+        return source
     recipe = stored_recipe(folder)
     if recipe is None:
         raise ConfigError(
             f"{folder.path / 'recipe.toml'} is missing, which says how {config.data} was split for "
             "training: give other data to evaluate on"
         )
-    return open_usable(recipe, log)
+    return open_usable(replace(recipe, max_pixels=max_pixels or recipe.max_pixels), log)
 
 
-def predict(run: Folder, images: Any, batch: int | None = None) -> Any:
-    """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors."""
+def predict(run: Folder, images: Any, batch: int | None = None, **limits: Any) -> Any:
+    """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors.
+
+    `limits` are those of `load`: max_pixels.
+    """
     from vitreous.predict import load
 
-    return load(Path(run))(images, batch)
+    return load(Path(run), **limits)(images, batch)
 
 
 def predict_files(
@@ -264,18 +271,19 @@ def explain(
     *,
     classes: Sequence[str] | int = 3,
     pixel: tuple[int, int] | None = None,
+    **limits: Any,
 ) -> list[Path]:
     """Write the figures and pages that show what the model does with each image, to RUN/explain
     unless `out` is given; returns the files. `predictor.explain(image)` gives the arrays instead.
 
     `classes` are names, or how many of the most likely ones; `pixel` (y, x) is the one whose class
-    and attention are explained, if there is one for each.
+    and attention are explained, if there is one for each. `limits` are those of `load`: max_pixels.
     """
     from vitreous.predict import load
 
     many = list(images) if isinstance(images, list | tuple) else [images]
     folder = Path(run, "explain") if out is None else Path(out)
-    return list(write_explanations(load(Path(run)), many, folder, classes, pixel))
+    return list(write_explanations(load(Path(run), **limits), many, folder, classes, pixel))
 
 
 def write_explanations(

@@ -21,6 +21,7 @@ from torch import Tensor
 from vitreous.config import pair
 from vitreous.data.decode.channels import without_alpha
 from vitreous.data.decode.images import from_any
+from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.loader import EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
@@ -74,12 +75,19 @@ class Predictor:
     """
 
     def __init__(
-        self, model: Model, preprocess: Preprocess, task: Task, device: str | torch.device = "cpu"
+        self,
+        model: Model,
+        preprocess: Preprocess,
+        task: Task,
+        device: str | torch.device = "cpu",
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         self.device = find_device(device)
         self.model = model.to(self.device).eval()
         self.engine: Engine = TorchEngine(self.model)
         self.preprocess, self.task = preprocess, task
+        self.max_pixels = max_pixels
+        """An image with more pixels is an error and is not decoded; nor is one enlarged beyond."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -171,13 +179,13 @@ class Predictor:
 
     def read(self, thing: Any) -> tuple[Tensor, str]:
         """An image in any form as it is stored, (c, h, w), and its name."""
-        image, name = from_any(thing)
+        image, name = from_any(thing, max_pixels=self.max_pixels)
         return image if isinstance(thing, str | Path) else self._as_files_are(image, name), name
 
     def prepare(self, image: Tensor, name: str = "image") -> Tensor:
         """What `read` gives as the model takes it: (channels, *image_size), normalised."""
         with naming(name):
-            return self.preprocess(image)
+            return self.preprocess(image, self.max_pixels)
 
     def view(self, image: Tensor, name: str = "image", at: tuple[int, int] | None = None) -> View:
         """What the model sees at once of what `read` gives.
@@ -193,7 +201,7 @@ class Predictor:
             region = self.preprocess.region(height, width)
             return View(values, region, (values.shape[1], values.shape[2]))
         with naming(name):
-            fitted = self.preprocess.fit(image)
+            fitted = self.preprocess.fit(image, self.max_pixels)
         y, x = (height // 2, width // 2) if at is None else at
         tall, wide = fitted.shape[1] / height, fitted.shape[2] / width
         top = _start((y + 0.5) * tall, window[0], fitted.shape[1])
@@ -292,8 +300,15 @@ def _at_least(name: str, value: int, least: int) -> None:
         raise ConfigError(f"{name} = {value!r}: expected a whole number of at least {least}")
 
 
-def load(run: str | Path, device: str | torch.device | None = None) -> Predictor:
-    """The predictor of a run folder."""
+def load(
+    run: str | Path,
+    device: str | torch.device | None = None,
+    *,
+    max_pixels: int = MAX_PIXELS,
+) -> Predictor:
+    """The predictor of a run folder. It refuses images of more than `max_pixels` pixels, and those
+    that would be enlarged to more, before it spends memory on them."""
+    _at_least("max_pixels", max_pixels, 1)
     if not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run = {run!r}: expected the path of a run folder")
     found = find_device(device)
@@ -302,4 +317,4 @@ def load(run: str | Path, device: str | torch.device | None = None) -> Predictor
     model = config.create()
     import_weights(model, folder.stored_weights(), "vitreous")
     task = task_class(config.task).restored(config.labels, config.decoding)
-    return Predictor(model, config.preprocess, task, found)
+    return Predictor(model, config.preprocess, task, found, max_pixels)

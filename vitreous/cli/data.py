@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import options_besides
+from vitreous.cli.options import MaxPixels, options_besides
 from vitreous.cli.text_table import TextTable
 from vitreous.errors import DataError
 from vitreous.tasks import TASKS
@@ -42,8 +42,9 @@ class DataArguments:
     """Seed of the held-out split, if the data has no val split."""
     val_fraction: Annotated[float, option("F")] = 0.1
     """Fraction of each class in that split."""
-    max_pixels: Annotated[int, option("N")] = 50_000_000
-    """Report images with more pixels than this instead of decoding them."""
+    max_pixels: MaxPixels = 50_000_000
+    """Report images with more pixels than this, or that would be enlarged to more, instead of
+    decoding them."""
     json: Flag = False
     """Print one JSON object."""
 

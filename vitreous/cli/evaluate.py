@@ -40,6 +40,8 @@ class EvaluateArguments:
         None
     )
     """Evaluate the boxes of a COCO results file, written by any program."""
+    max_pixels: Annotated[int | None, option("N", "the run's own, 50000000")] = None
+    """Refuse images with more pixels than this, or that would be enlarged to more."""
     json: Flag = False
     """Print one JSON object with metric names as keys."""
 

@@ -11,6 +11,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.image_paths import IMAGES, Complaints, paths_of
+from vitreous.cli.options import MaxPixels
 from vitreous.errors import DataError
 from vitreous.train.recipe import Flag, Repeated, option
 
@@ -27,12 +28,14 @@ class ExplainArguments:
     """Class to draw a map for, or whose detected objects to show; may be repeated."""
     pixel: Annotated[tuple[int, int] | None, option("Y X", "the centre")] = None
     """Row and column, from 0, of the pixel whose class and attention are explained."""
+    max_pixels: MaxPixels = 50_000_000
+    """Refuse images with more pixels than this, or that would be enlarged to more."""
     json: Flag = False
     """Print one line of JSON per image, with all maps, instead of writing files."""
 
 
 def run(arguments: ExplainArguments) -> None:
-    predictor = api.load(arguments.run)
+    predictor = api.load(arguments.run, max_pixels=arguments.max_pixels)
     classes, pixel = arguments.classes or 3, arguments.pixel
     bad = Complaints()
     paths = list(paths_of(arguments.images, bad))

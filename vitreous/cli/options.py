@@ -8,6 +8,9 @@ from typing import Annotated, Any
 from vitreous.config import config_fields, size_of
 from vitreous.train.recipe import Repeated, option
 
+MaxPixels = Annotated[int, option("N")]
+"""The limit of an image, in every command that reads images."""
+
 
 def options_besides(arguments: Any, *names: str) -> dict[str, Any]:
     """Arguments that a function of `vitreous.api` takes under the same names."""

@@ -11,6 +11,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.image_paths import IMAGES, Complaints, paths_of
+from vitreous.cli.options import MaxPixels
 from vitreous.cli.text_table import TextTable
 from vitreous.config import positive
 from vitreous.train.recipe import Flag, option
@@ -33,6 +34,8 @@ class PredictArguments:
     """Images per forward pass."""
     out: Annotated[Path | None, option("FOLDER", "none")] = None
     """Folder for masks, overlays or drawn boxes, with a JSON file per image."""
+    max_pixels: MaxPixels = 50_000_000
+    """Refuse images with more pixels than this, or that would be enlarged to more."""
     json: Flag = False
     """Print one line of JSON per image."""
 
@@ -43,7 +46,7 @@ def run(arguments: PredictArguments) -> None:
     positive(arguments, "top", *(["batch"] if arguments.batch is not None else []))
     bad = Complaints()
     paths = list(paths_of(arguments.images, bad))
-    predictor = api.load(arguments.run)
+    predictor = api.load(arguments.run, max_pixels=arguments.max_pixels)
     show: Show = show_of(predictor.task.name)
     table = TextTable("image", *show.headings)
     for result in api.predict_files(

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vitreous.config import choice, fraction, pair
 from vitreous.data.decode.channels import as_channels
+from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.truth import Truth
 from vitreous.errors import ConfigError, DataError
@@ -77,7 +78,12 @@ class Augment:
         return self.mixup > 0 or self.cutmix > 0
 
     def __call__(
-        self, image: Tensor, truth: Any, preprocess: Preprocess, moves: Truth
+        self,
+        image: Tensor,
+        truth: Any,
+        preprocess: Preprocess,
+        moves: Truth,
+        max_pixels: int = MAX_PIXELS,
     ) -> tuple[Tensor, Any]:
         """(c, h, w) as stored -> (channels, *image_size), normalised, and the truth moved with it.
 
@@ -87,7 +93,7 @@ class Augment:
         from torchvision.transforms import v2
 
         image = as_channels(image, preprocess.channels)
-        image, truth = self._place(image, truth, preprocess, moves)
+        image, truth = self._place(image, truth, preprocess, moves, max_pixels)
         if self.flip and torch.rand(()) < 0.5:
             image, truth = image.flip(-1), moves.hflip(truth, _size(image))
         if self.randaugment:
@@ -105,7 +111,7 @@ class Augment:
         return values, truth
 
     def _place(
-        self, image: Tensor, truth: Any, preprocess: Preprocess, moves: Truth
+        self, image: Tensor, truth: Any, preprocess: Preprocess, moves: Truth, max_pixels: int
     ) -> tuple[Tensor, Any]:
         """What is seen of an image and how large; with window it may still be too small."""
         size = pair("image_size", preprocess.image_size)
@@ -116,14 +122,14 @@ class Augment:
             box = cut.make_params([image])
             corner = box["top"], box["left"], box["height"], box["width"]
             image, truth = _crop(image, truth, moves, *corner)
-            return _resize(image, truth, moves, size, preprocess)
+            return _resize(image, truth, moves, size, preprocess, max_pixels)
         if self.crop == "window":
-            return self._window(image, truth, size, preprocess, moves)
+            return self._window(image, truth, size, preprocess, moves, max_pixels)
         if preprocess.whole:
             working = preprocess.working_size(*_size(image))
-            image, truth = _resize(image, truth, moves, working, preprocess)
+            image, truth = _resize(image, truth, moves, working, preprocess, max_pixels)
         else:
-            image = preprocess.fit(image)
+            image = preprocess.fit(image, max_pixels)
         if image.shape[1:] != size and not moves.any_size:
             sizes = "x".join(map(str, image.shape[1:])), "x".join(map(str, size))
             raise DataError(
@@ -141,12 +147,13 @@ class Augment:
         size: tuple[int, int],
         preprocess: Preprocess,
         moves: Truth,
+        max_pixels: int,
     ) -> tuple[Tensor, Any]:
         low, high = (math.log(factor) for factor in self.zoom)
         factor = math.exp(low + (high - low) * float(torch.rand(())))
         working = preprocess.working_size(*_size(image))
         zoomed = (max(1, round(working[0] * factor)), max(1, round(working[1] * factor)))
-        image, truth = _resize(image, truth, moves, zoomed, preprocess)
+        image, truth = _resize(image, truth, moves, zoomed, preprocess, max_pixels)
         free = [max(have - want, 0) for have, want in zip(zoomed, size, strict=True)]
         top, left = (int(torch.randint(0, room + 1, ())) for room in free)
         return _crop(image, truth, moves, top, left, *size)
@@ -194,9 +201,14 @@ def _crop(
 
 
 def _resize(
-    image: Tensor, truth: Any, moves: Truth, size: tuple[int, int], preprocess: Preprocess
+    image: Tensor,
+    truth: Any,
+    moves: Truth,
+    size: tuple[int, int],
+    preprocess: Preprocess,
+    max_pixels: int,
 ) -> tuple[Tensor, Any]:
-    return preprocess.resized(image, size), moves.resize(truth, _size(image), size)
+    return preprocess.resized(image, size, max_pixels), moves.resize(truth, _size(image), size)
 
 
 def _shift(image: Tensor, truth: Any, moves: Truth) -> tuple[Tensor, Any]:

@@ -106,8 +106,9 @@ class TrainSet(Dataset[Item]):
     def _augmented(self, sample: Sample, draw: Draw) -> tuple[Tensor, Any, tuple[int, int]]:
         image, truth = self.source.image(sample), self.source.truth(sample)
         seed = (self.seed, draw.epoch, draw.position, sample.id)
+        limit = self.source.max_pixels
         with random_by(*seed), self.source.naming(sample):
-            values, truth = self.augment(image, truth, self.preprocess, self.moves)
+            values, truth = self.augment(image, truth, self.preprocess, self.moves, limit)
         target = self.moves.target(truth, (values.shape[1], values.shape[2]))
         return values, target, (image.shape[1], image.shape[2])
 
@@ -126,7 +127,7 @@ class EvalSet(Dataset[Item]):
         try:
             image = self.source.image(sample)
             with self.source.naming(sample):
-                values = self.preprocess(image)
+                values = self.preprocess(image, self.source.max_pixels)
             size = (image.shape[1], image.shape[2])
             target = self.moves.target(self.source.truth(sample), size)
             return values, target, sample.id, size

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vitreous.config import Size, choice, pair, positive
 from vitreous.data.decode.channels import as_channels
+from vitreous.data.decode.pixels import MAX_PIXELS, check_enlarged
 from vitreous.errors import ConfigError
 
 FULL_SCALE = {torch.uint8: 255.0, torch.uint16: 65535.0}
@@ -81,20 +82,23 @@ class Preprocess:
         """How many images to hold at a time unless said: whole ones may be large."""
         return 1 if self.resize == "none" else 8 if self.whole else 64
 
-    def __call__(self, image: Tensor) -> Tensor:
-        return self.normalise(self.fit(image))
+    def __call__(self, image: Tensor, max_pixels: int = MAX_PIXELS) -> Tensor:
+        return self.normalise(self.fit(image, max_pixels))
 
-    def fit(self, image: Tensor) -> Tensor:
-        """Channels and size as the model wants them; the values as they are."""
+    def fit(self, image: Tensor, max_pixels: int = MAX_PIXELS) -> Tensor:
+        """Channels and size as the model wants them; the values as they are.
 
+        An image that would be enlarged too far is a DataError, see `check_enlarged`.
+        """
         image = as_channels(image, self.channels)
         height, width = pair("image_size", self.image_size)
         if image.shape[1:] == (height, width) and self.crop == 1:
             return image
         if self.whole or self.resize == "square":
-            return self.resized(image, self.working_size(image.shape[1], image.shape[2]))
+            working = self.working_size(image.shape[1], image.shape[2])
+            return self.resized(image, working, max_pixels)
         (h, w), (top, left) = self._resized_and_cut(image.shape[1], image.shape[2])
-        image = self.resized(image, (h, w))
+        image = self.resized(image, (h, w), max_pixels)
         return image[:, top : top + height, left : left + width]
 
     def working_size(self, h: int, w: int) -> tuple[int, int]:
@@ -127,13 +131,25 @@ class Preprocess:
         y, x = h / resized[0], w / resized[1]
         return top * y, left * x, height * y, width * x
 
-    def resized(self, image: Tensor, size: tuple[int, int]) -> Tensor:
+    def check_size(self, h: int, w: int, max_pixels: int = MAX_PIXELS) -> None:
+        """An image of h x w that would be enlarged too far is a DataError."""
+        if (h, w) != self.image_size:
+            self._check_enlarged((h, w), self.working_size(h, w), max_pixels)
+
+    def _check_enlarged(
+        self, size: tuple[int, int], resized: tuple[int, int], max_pixels: int
+    ) -> None:
+        height, width = pair("image_size", self.image_size)
+        check_enlarged(size, resized, max_pixels, own=height * width, seen=self.whole)
+
+    def resized(self, image: Tensor, size: tuple[int, int], max_pixels: int = MAX_PIXELS) -> Tensor:
         """The image at another size, in its own type of values."""
         from torchvision.transforms import InterpolationMode
         from torchvision.transforms.v2 import functional
 
         if tuple(image.shape[1:]) == size:
             return image
+        self._check_enlarged((image.shape[1], image.shape[2]), size, max_pixels)
         whole = image.dtype == torch.uint16  # which torchvision cannot resize
         resized = functional.resize(
             image.float() if whole else image,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.errors import naming
 from vitreous.labels import IGNORED as IGNORED
 from vitreous.labels import LabelMap
@@ -62,6 +63,8 @@ class Source:
     """What was understood and is worth saying."""
     problems: list[Problem] = field(default_factory=list)
     """What was found to be wrong while looking, before any image was read."""
+    max_pixels: int = field(default=MAX_PIXELS, kw_only=True)
+    """An image with more pixels is an error and is not decoded; nor is one enlarged beyond it."""
 
     def image(self, sample: Sample) -> Tensor:
         """(c, h, w) as stored: uint8, uint16 or float32. A bad file is a DataError naming it."""

@@ -22,8 +22,12 @@ def measure_statistics(
     plain = replace(preprocess, mean=(0.0,), std=(1.0,))
     step = max(len(samples) // count, 1)
     sums = torch.zeros(3, preprocess.channels, dtype=torch.float64)
+
+    def prepare(image: Tensor) -> Tensor:
+        return plain(image, source.max_pixels)
+
     for sample in samples[::step][:count]:
-        values = source.prepared(sample, plain).double().flatten(1)
+        values = source.prepared(sample, prepare).double().flatten(1)
         pixels = torch.full_like(sums[0], values.shape[1])
         sums += torch.stack((pixels, values.sum(1), values.square().sum(1)))
     mean = sums[1] / sums[0]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from vitreous.data.check.listing import listing
 from vitreous.data.formats import BUILT_IN, ON_DISK, open_source
-from vitreous.data.formats.files import FileSource
 from vitreous.data.source import Sample, Source
 from vitreous.errors import DataError
 from vitreous.run_folder import Run
@@ -64,8 +63,7 @@ def open_named(recipe: Recipe) -> Source:
 def open_usable(recipe: Recipe, log: Log) -> Source:
     """The recipe's data; what cannot be read is left out only if asked, and logged."""
     source = open_named(recipe)
-    if isinstance(source, FileSource):
-        source.max_pixels = recipe.max_pixels
+    source.max_pixels = recipe.max_pixels
     for note in source.notes:
         log(note)
     for _, text in listing(source.problems):

@@ -82,7 +82,7 @@ class DataOptions:
     on_bad: Literal["error", "skip"] = "error"
     """Stop if an image cannot be read, or skip such images and list them."""
     max_pixels: Annotated[int, option("N")] = 50_000_000
-    """Treat images with more pixels than this as unreadable."""
+    """Refuse images with more pixels than this, or that would be enlarged to more."""
     download: Flag = False
     """Allow downloading a public dataset."""
 
@@ -239,7 +239,7 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
 
 
 RANGES = {
-    "epochs batch accumulate keep": (1, sys.maxsize, "at least 1"),
+    "epochs batch accumulate keep max_pixels": (1, sys.maxsize, "at least 1"),
     "warmup final_lr layer_decay": (0, 1, "0 to 1"),
     "workers patience save_every skip_nonfinite log_every": (0, sys.maxsize, "0 or more"),
     "overfit weight_decay clip dice": (0, sys.maxsize, "0 or more"),

@@ -80,7 +80,7 @@ def check(
     check_trainable: raises what training would refuse. choose_preprocess: what a model that is
     trained from scratch would see of the images, to measure their mean and std.
     """
-    source = _limited(source, max_pixels)
+    source = dataclasses.replace(source, max_pixels=max_pixels)
     seen = inspect_all(source, truth, workers)
     good = [one for one in seen if one.problem is None]
     found = truth.report(source, good)
@@ -129,15 +129,9 @@ def bad_samples(
 
     channels: what the model takes; what most images can be turned into unless given.
     """
-    seen = inspect_all(_limited(source, max_pixels), truth, workers)
+    seen = inspect_all(dataclasses.replace(source, max_pixels=max_pixels), truth, workers)
     unread = {one.sample.id: one.problem for one in seen if one.problem is not None}
     return unread | _other_channels(seen, channels)
-
-
-def _limited(source: Source, max_pixels: int) -> Source:
-    if isinstance(source, FileSource):
-        return dataclasses.replace(source, max_pixels=max_pixels)
-    return source
 
 
 def _only(source: Source, ids: set[str]) -> Source:

@@ -116,6 +116,9 @@ def decoding(file: BinaryIO, name: str, max_pixels: int) -> Iterator[bytes]:
     # take `warnings.catch_warnings`, which is not safe where several threads decode.
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         count = next(iter(re.findall(r"\((\d+) pixels\)", str(error))), "far more")
+        if count.isdecimal() and int(count) <= max_pixels:
+            what = f"has {count} pixels, more than Pillow opens (PIL.Image.MAX_IMAGE_PIXELS)"
+            raise DataError(f"{name}: {what}: make the image smaller") from None
         raise too_many_pixels(name, count, max_pixels) from None
     except Image.UnidentifiedImageError:
         raise DataError(f"{name}: {_not_an_image(head)}") from None

@@ -10,6 +10,12 @@ from numpy.typing import NDArray
 from vitreous.errors import DataError
 
 MAX_PIXELS = 50_000_000
+SEEN = 8
+"""What a pixel that only enlarging has made counts where the model sees it: that takes many times
+as long as decoding, and there is nothing to see."""
+PLAIN = 8
+"""Times the model's own size that any image may become: enlarged sides of 8:1 are no attack."""
+_VALUES_AT_ONCE = 1 << 20
 
 
 def check_pixels(name: str, width: int, height: int, max_pixels: int, channels: int = 1) -> None:
@@ -23,7 +29,29 @@ def check_pixels(name: str, width: int, height: int, max_pixels: int, channels: 
 
 
 def too_many_pixels(name: str, size: str, max_pixels: int) -> DataError:
-    return DataError(f"{name}: too many pixels: {size}, at most {max_pixels:,} are allowed")
+    return DataError(
+        f"{name}: too many pixels: {size}, at most {max_pixels:,} are allowed: make the image "
+        "smaller, or raise --max-pixels (max_pixels in Python)"
+    )
+
+
+def check_enlarged(
+    size: tuple[int, int], resized: tuple[int, int], max_pixels: int, *, own: int, seen: bool
+) -> None:
+    """Bounds the work behind the decoder before it is done. A file of a few bytes can be an image
+    so long and narrow that gigabytes come out when its shorter side is enlarged.
+
+    size, resized: height and width before and after. own: pixels of the model's own size. seen: the
+    model sees all that comes out; else most of it is cropped away.
+    """
+    stored, made = size[0] * size[1], resized[0] * resized[1]
+    counted = made * (SEEN if seen else 1)
+    if made > max(stored, PLAIN * own) and counted > max_pixels:
+        raise DataError(
+            f"is {size[0]}x{size[1]} (height x width) and would be enlarged to {resized[0]}x"
+            f"{resized[1]} for the model, {made:,} pixels: cut a part out of the image, or raise "
+            f"--max-pixels (max_pixels in Python) from {max_pixels:,} to {counted:,}"
+        )
 
 
 def over_white(pixels: NDArray[Any], *, multiplied: bool = False) -> NDArray[Any]:
@@ -32,10 +60,15 @@ def over_white(pixels: NDArray[Any], *, multiplied: bool = False) -> NDArray[Any
     `multiplied`: the colours were stored already multiplied by alpha.
     """
     top = int(np.iinfo(pixels.dtype).max)
-    wide: NDArray[np.int64] = pixels.astype(np.int64)
-    colour, alpha = wide[:, :, :-1], wide[:, :, -1:]
-    seen = colour if multiplied else (colour * alpha + top // 2) // top
-    return np.minimum(seen + top - alpha, top).astype(pixels.dtype)
+    height, width, channels = pixels.shape
+    result = np.empty((height, width, channels - 1), pixels.dtype)
+    rows = max(_VALUES_AT_ONCE // (width * channels), 1)  # wider numbers, for a few rows only
+    for first in range(0, height, rows):
+        wide: NDArray[np.int64] = pixels[first : first + rows].astype(np.int64)
+        colour, alpha = wide[:, :, :-1], wide[:, :, -1:]
+        seen = colour if multiplied else (colour * alpha + top // 2) // top
+        result[first : first + rows] = np.minimum(seen + top - alpha, top)
+    return result
 
 
 def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:

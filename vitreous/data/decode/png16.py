@@ -25,13 +25,15 @@ def read(file: BinaryIO) -> NDArray[Any]:
         kind = str(image.tile[0].args)
         if kind == "LA;16B":  # the four bytes of a pixel, as if they were four channels
             each = _unpacked(image, "RGBA")
-            return each[:, :, 0::2] << 8 | each[:, :, 1::2]
-        high = _unpacked(image, kind)
+            return each[:, :, 0::2].astype(np.uint16) << 8 | each[:, :, 1::2]
+        pixels = _unpacked(image, kind).astype(np.uint16)
+    pixels <<= 8  # in place: these may be hundreds of megabytes
     file.seek(0)
     with Image.open(file, formats=("PNG",)) as image:
-        return high << 8 | _unpacked(image, {"RGB;16B": "RGB;16L", "RGBA;16B": "RGBA;16L"}[kind])
+        pixels |= _unpacked(image, {"RGB;16B": "RGB;16L", "RGBA;16B": "RGBA;16L"}[kind])
+    return pixels
 
 
-def _unpacked(image: ImageFile.ImageFile, kind: str) -> NDArray[np.uint16]:
+def _unpacked(image: ImageFile.ImageFile, kind: str) -> NDArray[np.uint8]:
     image.tile = [tile._replace(args=kind) for tile in image.tile]
-    return np.asarray(image).astype(np.uint16)
+    return np.asarray(image)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,7 @@ from vitreous.data.formats.box_source import AnnotatedSource, BoxSource
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.coco_json import Coco, draw, read_coco
 from vitreous.data.formats.files import SPLIT_FOLDERS, below, claim
+from vitreous.data.formats.instances import Instance
 from vitreous.data.formats.names import with_names
 from vitreous.data.source import IGNORED, Sample
 from vitreous.errors import DataError
@@ -144,11 +146,13 @@ def read(builder: SourceBuilder) -> BoxSource | CocoMaskSource:
 
 
 def _check_objects(part: Coco, masks: bool) -> None:
-    things = [thing for image in part.images.values() for thing in image.instances]
+    def any_thing(has: Callable[[Instance], object]) -> bool:
+        return any(has(thing) for image in part.images.values() for thing in image.instances)
+
     what = ""
-    if masks and not any(thing.outline for thing in things):
+    if masks and not any_thing(lambda thing: thing.outline):
         what = "none of its objects has an outline (segmentation) to draw a mask from"
-    if things and not masks and not any(thing.corners for thing in things):
+    if not masks and any_thing(lambda thing: True) and not any_thing(lambda thing: thing.corners):
         what = "none of its objects has a box (bbox); masks can be drawn from their outlines"
     if what:
         raise DataError(f"{shown(part.path)}: {what}")

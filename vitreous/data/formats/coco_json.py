@@ -8,6 +8,7 @@ silently, and an odd record does not stop the reading.
 from __future__ import annotations
 
 import os
+from array import array
 from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.files import read_json
 from vitreous.data.formats.instances import Annotation, Corners, Instance
+from vitreous.data.formats.json_lists import JsonLists
 from vitreous.data.source import Problem
 from vitreous.errors import DataError
 
@@ -31,6 +32,7 @@ FARTHEST = 10
 """Times its size that an outline may reach out of an image; long lines take long to draw."""
 
 _LARGEST = 2**53  # whole numbers beyond are not exact in floating point
+_NUMBERS = {int, float}
 
 
 @dataclass
@@ -60,28 +62,28 @@ def read_coco(path: str, *, outlines: bool = True) -> Coco:
         "annotations": reader.instance,
     }
     for part, read in parts.items():
-        for number, record in enumerate(values[part]):
+        for number, record in enumerate(values.records(part)):
             read(number, record if isinstance(record, dict) else {})
     for what, count in reader.text_ids.items():
         coco.problem(what, f"{count} ids are text instead of numbers: read as numbers")
-    if twice := [id for id, count in reader.annotations.items() if count > 1]:
+    if twice := reader.repeated_ids():
         what = f"{len(twice)} ids are used by several annotations, {twice[0]} first: all are used"
         coco.problem("annotations", what)
     for part in ("categories", "images"):
         if not getattr(coco, part):
-            why = coco.problems[0].what if values[part] else "the list is empty"
+            why = coco.problems[0].what if any(values.records(part)) else "the list is empty"
             raise DataError(f"{shown(path)}: has no usable {part}: {why}")
     return coco
 
 
-def _load(path: str) -> dict[str, list[Any]]:
-    name, values = shown(path), read_json(path)
+def _load(path: str) -> JsonLists:
+    values = JsonLists(path)
     for part in ("images", "annotations", "categories"):
-        if not isinstance(values, dict) or not isinstance(values.get(part), list):
-            found = f"has {', '.join(list(values)[:8])}" if isinstance(values, dict) else "is not"
+        if not values.has_list(part):
+            found = "is not" if values.keys is None else f"has {', '.join(values.keys[:8])}"
             raise DataError(
-                f"{name}: is not a COCO file of objects: expected an object with lists of images, "
-                f"annotations and categories; it {found}, and no list {part!r}"
+                f"{shown(path)}: is not a COCO file of objects: expected an object with lists of "
+                f"images, annotations and categories; it {found}, and no list {part!r}"
             )
     return values
 
@@ -94,7 +96,8 @@ class _Reader:
     outlines: bool
     text_ids: Counter[str] = field(default_factory=Counter)
     files: dict[str, int] = field(default_factory=dict)
-    annotations: Counter[int] = field(default_factory=Counter)
+    ids: array[int] = field(default_factory=lambda: array("q"))
+    """Of annotations: millions, so not as Python's numbers."""
 
     def category(self, number: int, values: Record) -> None:
         try:
@@ -123,12 +126,51 @@ class _Reader:
             problem(f"image {id}", f"has the same file as image {other}: not used")
             images[other].errors.append(f"occurs twice, as image {other} and {id}: keep one")
 
+    def repeated_ids(self) -> list[int]:
+        """Those of several annotations, in the order of the file."""
+        ids, first, counts = np.unique(
+            np.frombuffer(self.ids, np.int64), return_index=True, return_counts=True
+        )
+        return [int(ids[i]) for i in np.argsort(first, kind="stable") if counts[i] > 1]
+
     def instance(self, number: int, values: Record) -> None:
+        if not self._add_plain(values):
+            self._add_checked(number, values)
+
+    def _add_plain(self, values: Record) -> bool:
+        """Adds a record whose values are all as COCO writes them, without further checks: nearly
+        all are, of millions. False where anything is odd."""
+        get = values.get
+        id, crowd = get("id"), get("iscrowd")
+        area: Any = get("area")
+        box: Any = get("bbox")
+        if type(id) is not int or type(crowd) is not int or type(box) is not list or len(box) != 4:
+            return False
+        if not {type(area), *map(type, box)} <= _NUMBERS:
+            return False
+        image_id, category_id = get("image_id"), get("category_id")
+        if type(image_id) is not int or type(category_id) is not int:
+            return False
+        image = self.coco.images.get(image_id)
+        category = self.coco.categories.get(category_id)
+        if image is None or category is None or crowd not in (0, 1) or abs(id) >= _LARGEST:
+            return False
+        if not 0 <= area < _LARGEST or not sum(map(abs, box)) < _LARGEST:  # also false for NaN
+            return False
+        record = f"annotation {id}"
+        left, top, width, height = map(float, box)
+        corners = left, top, left + width, top + height
+        outline = self._outline(record, values) if self.outlines else None
+        self.ids.append(id)
+        image.instances.append(Instance(record, category, corners, crowd == 1, area, outline))
+        return True
+
+    def _add_checked(self, number: int, values: Record) -> None:
         coco, record = self.coco, f"annotation {number} of the list"
         if _is_id(values.get("id")):
             id = self._id(values, "id")
             record = f"annotation {id}"
-            self.annotations[id] += 1
+            self.ids.append(id)
         try:
             image = coco.images[self._id(values, "image_id", coco.images)]
         except DataError as error:

@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor
 
 from vitreous.data.decode.images import EXTENSIONS, read_image, shown
-from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.errors import DataError
 
@@ -29,8 +28,6 @@ class FileSource(Source):
     """A sample's id is its path below `root`."""
 
     root: str = field(default="", kw_only=True)
-    max_pixels: int = field(default=MAX_PIXELS, kw_only=True)
-    """A file with more pixels is an error, and is not decoded."""
     odd_names: dict[str, str] = field(default_factory=dict, kw_only=True)
     """The real path of a file whose name is not valid text, by the path as text."""
 
