@@ -240,14 +240,18 @@ def predict_files(
     *,
     threshold: float | None = None,
     out: Folder | None = None,
+    save_labels: str | None = None,
+    data: Folder | None = None,
     bad: Bad | None = None,
 ) -> Iterator[Any]:
     """The predictions for image files, as they are made.
 
     `threshold` is the smallest score of what counts as found, for tasks that have one. `out` is a
-    folder for what the task draws. An image that cannot be used is an error, unless `bad` takes it.
+    folder for what the task draws, or with `save_labels` (yolo, voc, coco) for a data set with what
+    was found as its labels. `data` is a COCO file whose ids the written files have. An image that
+    cannot be used is an error, unless `bad` takes it.
     """
-    from vitreous.pages.prediction_files import writing
+    from vitreous.pages.prediction_files import labelling, writing
     from vitreous.tasks import show_of
 
     if threshold is not None and not show_of(predictor.task.name).has_threshold:
@@ -255,7 +259,16 @@ def predict_files(
             f"--threshold {threshold:g}: a model for the task {predictor.task.name} has no "
             "threshold: leave it out"
         )
-    with nullcontext() if out is None else writing(predictor, paths, Path(out)) as write:
+    if out is None and (save_labels or data):
+        needs = "--save-labels" if save_labels else "--data"
+        raise ConfigError(f"{needs} is about what is written: give --out FOLDER")
+    ids = None if data is None else Path(data)
+    files: Any = nullcontext()
+    if out is not None and save_labels:
+        files = labelling(predictor, paths, Path(out), save_labels, ids)
+    elif out is not None:
+        files = writing(predictor, paths, Path(out), ids)
+    with files as write:
         for result in predictor.stream(paths, batch, bad=bad):
             if threshold is not None:
                 result = result.above(threshold)

@@ -7,6 +7,7 @@ classes of two data sets are matched by name only.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,6 +65,14 @@ class LabelMap:
         """Classes in the order of their ids; a class without a name is called by its id."""
         ordered = tuple(sorted(set(ids)))
         return cls(tuple((names or {}).get(i, str(i)) for i in ordered), ordered)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """A whole number for each class, for files that know no names: its id in the data, or where
+        that is text, the smallest number that is free."""
+        taken = {id for id in self.external if isinstance(id, int)}
+        free = (number for number in itertools.count() if number not in taken)
+        return tuple(id if isinstance(id, int) else next(free) for id in self.external)
 
     def by_external(self) -> dict[External, int]:
         """The class index of each id in the data; IGNORED for those that are not a class."""

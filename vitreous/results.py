@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.errors import ConfigError
+from vitreous.labels import LabelMap
 
 
 def check_threshold(threshold: Any) -> None:
@@ -27,8 +28,8 @@ class Classification:
     """Name of the most probable class."""
     score: float
     """Its probability."""
-    id: int | str
-    """The class's id in the training data."""
+    id: int
+    """Number of the class: its id in the training data, or from 0 where that has only names."""
     scores: dict[str, float]
     """Probability by class name, highest first."""
     image: str = ""
@@ -80,14 +81,18 @@ class Segmentation:
         return self.mask == self.names.index(name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, without the mask; `vitreous predict --out` writes that."""
+        """Plain data for JSON, without the mask; `vitreous predict --out` writes that.
+
+        A class's `id` is a number there too: 0, 1, 2 … where the data has none (colours, names).
+        """
+        numbers = dict(zip(self.names, LabelMap(self.names, self.ids).numbers, strict=True))
         return {
             "image": self.image,
             "size": list(self.mask.shape),
             "classes": [
                 {
                     "label": name,
-                    "id": self.ids[self.names.index(name)],
+                    "id": numbers[name],
                     "pixels": count,
                     "area": count / self.mask.size,
                     "score": float(self.confidence[self.where(name)].mean(dtype=np.float64)),
@@ -102,12 +107,12 @@ class DetectedObject:
     """One object in an image, with its box and score."""
 
     label: str
-    id: int | str
-    """The class's id in the training data."""
+    id: int
+    """Number of the class: its id in the training data, or from 0 where that has only names."""
     score: float
     """Its probability."""
     box: tuple[float, float, float, float]
-    """Left, top, right, bottom in pixels of the input image."""
+    """Left, top, right, bottom in pixels of the input image, inside of it."""
     query: int
     """Index of the query that predicted it."""
 
@@ -131,8 +136,9 @@ class Detection:
     scores: NDArray[np.float32]
     queries: NDArray[np.int64]
     names: tuple[str, ...]
-    ids: tuple[int | str, ...]
-    """The classes' ids in the training data."""
+    ids: tuple[int, ...]
+    """Numbers of the classes: their ids in the training data, or from 0 where that has only
+    names."""
     size: tuple[int, int]
     """Height and width of the input image."""
     threshold: float = 0.5

@@ -40,7 +40,7 @@ from vitreous.results import Detection
 from vitreous.tasks.detect import draw as boxes
 from vitreous.tasks.detect.draw import boxed, enlargement
 from vitreous.tasks.detect.report import judge
-from vitreous.tasks.detect.show import SHOW, image_ids, object_rows
+from vitreous.tasks.detect.show import SHOW, file_ids, object_rows
 from vitreous.tasks.detect.task import Detect
 from vitreous.tasks.detect.walk import objects_table, walk_through
 
@@ -175,7 +175,11 @@ def test_predict_writes_boxes_and_results(run, photos, tmp_path, capsys):
         with Image.open(out / f"{name}-boxes.jpg") as picture:
             assert picture.size == (size[1] * times, size[0] * times)
     rows = json.loads((out / "results.json").read_text())
-    assert rows == [row for p, r in zip(photos, results, strict=True) for row in r.to_coco(p.name)]
+    assert rows == [
+        {**row, "file_name": photo.name}
+        for number, (photo, result) in enumerate(zip(photos, results, strict=True), 1)
+        for row in result.to_coco(number)
+    ]
     assert len(rows) == 5 * len(photos)  # every query, whatever the threshold
     assert main(["predict", str(run.path), *[str(photos[0])] * 2, f"--out={out}"]) == 0
     assert len(json.loads((out / "results.json").read_text())) == 5  # of one image, named twice
@@ -218,7 +222,7 @@ def test_names_of_files_and_of_images():
         "results.png": "results-2",
         "c/Results.jpg": "c-Results",
     }
-    assert image_ids(paths) == {
+    assert file_ids(paths) == {
         "a/x.png": "a/x.png",
         "b/x.png": "b/x.png",
         "results.png": "results.png",

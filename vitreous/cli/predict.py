@@ -36,6 +36,10 @@ class PredictArguments:
     """Folder for masks, overlays or drawn boxes, with a JSON file per image."""
     max_pixels: MaxPixels = 50_000_000
     """Refuse images with more pixels than this, or that would be enlarged to more."""
+    save_labels: Annotated[str | None, option("FORMAT", "none")] = None
+    """Write what was found to --out as labels of a data set instead: yolo, voc or coco."""
+    data: Annotated[Path | None, option("FILE", "images are numbered")] = None
+    """Take the ids of images and categories in what is written from this COCO file."""
     json: Flag = False
     """Print one line of JSON per image."""
 
@@ -55,6 +59,8 @@ def run(arguments: PredictArguments) -> None:
         arguments.batch,
         threshold=arguments.threshold,
         out=arguments.out,
+        save_labels=arguments.save_labels,
+        data=arguments.data,
         bad=bad,
     ):
         if arguments.json:

@@ -18,7 +18,7 @@ from vitreous.tasks import show_of
 
 @contextmanager
 def writing(
-    predictor: Predictor, paths: Sequence[str], out: Path
+    predictor: Predictor, paths: Sequence[str], out: Path, data: Path | None = None
 ) -> Iterator[Callable[[Any], None]]:
     """Inside, a function that writes a result to `out`; what cannot be written is an error before
     any work is done."""
@@ -31,7 +31,7 @@ def writing(
     names = file_names(paths, show.reserved)
     _check_free(paths, names.values(), show.endings, out)
     files = {shown(path): path for path in paths}
-    with show.collecting(out, paths) as collect:
+    with show.collecting(out, paths, predictor.task.labels, data) as collect:
 
         def write(result: Any) -> None:
             path = files[result.image]
@@ -43,6 +43,33 @@ def writing(
             collect(result, path)
 
         yield write
+
+
+@contextmanager
+def labelling(
+    predictor: Predictor, paths: Sequence[str], out: Path, format: str, data: Path | None = None
+) -> Iterator[Callable[[Any], None]]:
+    """Inside, a function that adds a result to the data set in the new folder `out`."""
+    show, task = show_of(predictor.task.name), predictor.task
+    if format not in show.label_formats:
+        known = f"use one of {', '.join(show.label_formats)}" if show.label_formats else ""
+        reason = known or f"there is no format of labels for the task {task.name}: leave it out"
+        raise ConfigError(f"--save-labels {format}: {reason}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out {out}: already exists: labels are written into a new folder")
+    files = {shown(path): path for path in paths}
+    done: set[str] = set()
+    try:
+        with show.labelling(format, out, file_names(paths), task.labels, data) as add:
+
+            def write(result: Any) -> None:
+                if result.image not in done:  # an image may be named twice
+                    add(result, files[result.image])
+                    done.add(result.image)
+
+            yield write
+    except OSError as error:
+        raise ConfigError(f"--out {out}: cannot be written: {error}") from error
 
 
 def _check_free(

@@ -117,10 +117,26 @@ class Show:
         raise NotImplementedError
 
     def collecting(
-        self, out: Path, paths: Sequence[str]
+        self, out: Path, paths: Sequence[str], labels: LabelMap, data: Path | None = None
     ) -> AbstractContextManager[Callable[[Any, str], None]]:
-        """Inside, a function that is given every result and its path, for a file about them all."""
+        """Inside, a function that is given every result and its path, for a file about them all.
+        `data` is a COCO file with the ids of the images."""
         return nullcontext(lambda result, path: None)
+
+    label_formats: tuple[str, ...] = ()
+    """The formats of `predict --save-labels`."""
+
+    def labelling(
+        self,
+        format: str,
+        out: Path,
+        names: Mapping[str, str],
+        labels: LabelMap,
+        data: Path | None = None,
+    ) -> AbstractContextManager[Callable[[Any, str], None]]:
+        """Inside, a function that writes a result, given with its path, as labels of a data set in
+        `out`. `names`: by path, what an image is called there."""
+        raise NotImplementedError
 
     # ---- training
 

@@ -146,7 +146,7 @@ class Classify(Task):
 
     def decode(self, output: Tensor, images: list[str]) -> list[Classification]:
         results = []
-        names, ids = self.labels.names, self.labels.external
+        names, ids = self.labels.names, self.labels.numbers
         for scores, image in zip(output.float().softmax(dim=1).tolist(), images, strict=True):
             order = sorted(range(len(scores)), key=lambda i, s=scores: (-s[i], i))  # type: ignore[misc]
             best = order[0]

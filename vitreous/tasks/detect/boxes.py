@@ -33,6 +33,12 @@ def to_pixels(boxes: Tensor, size: Size) -> Tensor:
     return cxcywh_to_xyxy(boxes) * _sides(boxes, size)
 
 
+def clipped(boxes: Tensor, size: Size) -> Tensor:
+    """(…, 4): the same, cut off at the edges of the image, beyond which there is no object."""
+    inside = to_pixels(boxes, size).clamp(min=0)
+    return inside.minimum(_sides(boxes, size))
+
+
 def normalised(boxes: Tensor, size: Size) -> Tensor:
     """(…, 4): xyxy in pixels of an image of `size` -> normalised cxcywh."""
     return xyxy_to_cxcywh(boxes / _sides(boxes, size))

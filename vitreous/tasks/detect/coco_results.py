@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -20,9 +20,11 @@ from typing import Any, NamedTuple, TextIO
 import torch
 
 from vitreous.data.decode.images import shown
+from vitreous.data.formats.coco_json import read_coco
 from vitreous.data.formats.files import read_json
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError
+from vitreous.labels import LabelMap
 from vitreous.tasks.detect.boxes import normalised
 from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
 
@@ -46,6 +48,48 @@ def image_ids(source: Source, split: str) -> dict[str, ImageId]:
     it, or else just that id."""
     numbers: Mapping[str, int] = getattr(source, "image_ids", {})
     return {sample.id: numbers.get(sample.id, sample.id) for sample in source.splits[split]}
+
+
+class CocoIds(NamedTuple):
+    """What a COCO file calls images and classes."""
+
+    images: dict[str, int]
+    """By the path of the image."""
+    categories: tuple[int | None, ...]
+    """For each class of the model; None for one that the data has not."""
+
+
+def coco_ids(paths: Sequence[str], labels: LabelMap, data: str | Path | None = None) -> CocoIds:
+    """The ids of a COCO file, `data`, whose images are found by the names of their files; without
+    one, images are numbered from 1 in their order."""
+    if data is None:
+        paths = list(dict.fromkeys(paths))
+        return CocoIds({path: i for i, path in enumerate(paths, 1)}, labels.numbers)
+    known = read_coco(os.fspath(data))
+    files: dict[str, list[tuple[tuple[str, ...], int]]] = defaultdict(list)
+    for number, image in known.images.items():
+        parts = Path(image.file).parts
+        files[parts[-1]].append((parts, number))
+    images = {path: _known_image(path, files, data) for path in paths}
+    categories = {name: id for id, name in known.categories.items()}
+    if not any(name in categories for name in labels.names):
+        raise DataError(
+            f"{shown(data)}: has none of the model's classes ({', '.join(labels.names)}): its "
+            f"categories are {', '.join(categories)}"
+        )
+    return CocoIds(images, tuple(categories.get(name) for name in labels.names))
+
+
+def _known_image(path: str, files: dict[str, list[tuple[tuple[str, ...], int]]], data: Any) -> int:
+    """Of several files of this name, the one whose folders are the path's too."""
+    here = Path(os.path.abspath(path)).parts
+    same = files.get(here[-1], [])
+    if len(same) > 1:
+        same = [(parts, number) for parts, number in same if here[-len(parts) :] == parts]
+    if len(same) != 1:
+        what = "several images" if same else "no image"
+        raise DataError(f"{shown(data)}: has {what} called {shown(path)}")
+    return same[0][1]
 
 
 class ResultsWriter:
@@ -109,14 +153,18 @@ def read_results(path: str | Path, source: Source, split: str) -> dict[str, list
     """
     rows = _load(path)
     images = _images(image_ids(source, split))
-    classes = {id: number for number, id in enumerate(source.labels.external)}
+    classes: dict[Any, int] = {id: i for i, id in enumerate(source.labels.numbers)}
+    classes |= {id: i for i, id in enumerate(source.labels.external)}
     found: dict[str, list[ResultBox]] = defaultdict(list)
     strange: dict[str, Counter[Any]] = {"image_id": Counter(), "category_id": Counter()}
     for number, row in enumerate(rows):
         image, category, box, score = _checked(row, f"{shown(path)}, row {number}")
         if category in source.labels.ignored:
             continue  # the data has such objects, and they count for nothing
-        sample, label = images.get(image), classes.get(category)
+        # ours have the image's file too, where its number is only its place in the list
+        file = row.get("file_name")
+        sample = images.get(file if isinstance(file, str) else image)
+        label = classes.get(category)
         if sample is None or label is None:
             strange["image_id"][image] += sample is None
             strange["category_id"][category] += label is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,9 @@ from vitreous.pages.maps import Mark, Panel
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
 from vitreous.results import Detection
-from vitreous.tasks.detect import draw, walk
+from vitreous.tasks.detect import draw, label_files, walk
 from vitreous.tasks.detect.boxes import to_pixels
-from vitreous.tasks.detect.coco_results import writing
+from vitreous.tasks.detect.coco_results import coco_ids, writing
 from vitreous.tasks.detect.draw import mark_of, moved
 from vitreous.tasks.detect.explanation import DetectionExplanation, explain_objects
 from vitreous.tasks.detect.report import CURVES, DetectReport
@@ -63,17 +63,34 @@ class DetectShow(Show):
 
     @contextmanager
     def collecting(
-        self, out: Path, paths: Sequence[str]
+        self, out: Path, paths: Sequence[str], labels: LabelMap, data: Path | None = None
     ) -> Iterator[Callable[[Detection, str], None]]:
-        """Every box, whatever its score, as a COCO file of results."""
-        ids = image_ids(paths)
+        """Every box, whatever its score, as a COCO file of results. Ids of images are those of a
+        COCO file, `data`; else their places in the list, and rows have the file's name too."""
+        ids, files = coco_ids(paths, labels, data), file_ids(paths)
         with writing(out / f"{RESULTS}.json", f"--out {out}") as file:
 
             def add(result: Detection, path: str) -> None:
-                if path in ids:  # an image may be named twice
-                    file.add(result.to_coco(ids.pop(path)))
+                if path not in ids.images:  # an image may be named twice
+                    return
+                rows = result.to_coco(ids.images.pop(path), ids.categories)
+                name = {"file_name": files[path]} if data is None else {}
+                file.add({**row, **name} for row in rows)
 
             yield add
+
+    label_formats = tuple(label_files.FORMATS)
+
+    def labelling(
+        self,
+        format: str,
+        out: Path,
+        names: Mapping[str, str],
+        labels: LabelMap,
+        data: Path | None = None,
+    ) -> AbstractContextManager[Callable[[Detection, str], None]]:
+        ids = coco_ids(list(names), labels, data)
+        return label_files.FORMATS[format](label_files.Place(out, names), labels.names, ids)
 
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
         """Normalised cxcywh boxes with their names."""
@@ -196,7 +213,7 @@ def object_rows(found: DetectionExplanation, column: str, each: Sequence[Tensor]
     return maps.grid(rows or [[Panel(found.image, "no detections")]], 1.4)
 
 
-def image_ids(paths: Sequence[str]) -> dict[str, str]:
+def file_ids(paths: Sequence[str]) -> dict[str, str]:
     """What a file of results calls each image: its file's name, or all of its path where another
     image has that name."""
     files = Counter(Path(path).name for path in set(paths))

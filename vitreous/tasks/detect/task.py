@@ -16,7 +16,7 @@ from vitreous.data.source import Source
 from vitreous.labels import LabelMap
 from vitreous.models.model import Model
 from vitreous.results import Detection
-from vitreous.tasks.detect.boxes import cxcywh_to_xyxy, giou, to_pixels
+from vitreous.tasks.detect.boxes import clipped, cxcywh_to_xyxy, giou
 from vitreous.tasks.detect.check import BoxCheck
 from vitreous.tasks.detect.coco_results import image_ids, measure_results, writing
 from vitreous.tasks.detect.matching import Matches, Target, match
@@ -185,7 +185,7 @@ class Detect(Task):
         boxes = output.boxes[-1].float().cpu()
         labels, scores, order = labels.cpu(), scores.cpu(), order.cpu()
         return [
-            BoxPrediction(to_pixels(boxes[i], size)[each], labels[i][each], scores[i], each, size)
+            BoxPrediction(clipped(boxes[i][each], size), labels[i][each], scores[i], each, size)
             for i, (each, size) in enumerate(zip(order, sizes, strict=True))
         ]
 
@@ -226,7 +226,7 @@ class Detect(Task):
                 answer.scores.numpy(),
                 answer.queries.numpy(),
                 self.labels.names,
-                self.labels.external,
+                self.labels.numbers,
                 answer.size,
                 self.threshold,
                 image,

@@ -35,8 +35,9 @@ class Tags:
     scores: dict[str, float]
     """Probability by label, highest first; they are independent and do not sum to one."""
     thresholds: dict[str, float]
-    ids: dict[str, int | str]
-    """The labels' ids in the training data."""
+    ids: dict[str, int]
+    """Numbers of the labels: their ids in the training data, or from 0 where that has only
+    names."""
     image: str = ""
     """The image's file, if it has one."""
 
@@ -159,7 +160,7 @@ class Tag(Task):
 
     def decode(self, output: Tensor, images: list[str]) -> list[Tags]:
         names = self.labels.names
-        ids = dict(zip(names, self.labels.external, strict=True))
+        ids = dict(zip(names, self.labels.numbers, strict=True))
         thresholds = dict(zip(names, self.thresholds.tolist(), strict=True))
         results = []
         for row, image in zip(output.float().sigmoid().tolist(), images, strict=True):

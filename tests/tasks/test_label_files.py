@@ -1,0 +1,161 @@
+"""What `predict` writes of detections, for other tools and as labels."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from explain.detect_runs import LABELS, make_run, write_coco, write_photos
+from PIL import Image
+
+import vitreous
+from vitreous.cli.main import main
+from vitreous.data.formats import open_source
+from vitreous.labels import LabelMap
+from vitreous.tasks import task_class
+from vitreous.tasks.detect.boxes import clipped, normalised
+
+THRESHOLD = 0.4
+EXACT = {"yolo": 1e-3, "coco": 1e-3, "voc": 1.0}
+"""Pixels: VOC's numbers are whole."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return write_photos(tmp_path_factory.mktemp("photos"))
+
+
+def predict(run, *options):
+    return main(["predict", str(run.path), *map(str, options), f"--threshold={THRESHOLD}"])
+
+
+def test_boxes_end_where_the_image_ends(run, photos):
+    """14.20"""
+    boxes = torch.tensor([[0.5, 0.5, 3.0, 0.2], [0.1, 0.9, 0.1, 0.4], [0.5, 0.5, 0.2, 0.2]])
+    cut = clipped(boxes, (20, 40))
+    assert cut[0].tolist() == pytest.approx([0, 8, 40, 12])
+    assert cut[1].tolist() == pytest.approx([2, 14, 6, 20])
+    assert torch.allclose(normalised(cut[2], (20, 40)), boxes[2])
+    for result in vitreous.load(run.path)(photos):
+        height, width = result.size
+        assert result.boxes.min() >= 0
+        assert (result.boxes <= (width, height, width, height)).all()
+
+
+@pytest.mark.parametrize("format", EXACT)
+def test_labels_are_read_back_as_they_were_found(run, photos, tmp_path, format, capsys):
+    """14.20: predict -> labels -> open_source."""
+    out = tmp_path / "labelled"
+    assert predict(run, *photos, photos[0], "--out", out, "--save-labels", format) == 0
+    source = open_source(out, truth="boxes", val_fraction=0)
+    assert source.kind == format
+    samples = {s.id.rpartition("/")[2]: s for s in source.splits["train"]}
+    assert len(samples) == len(photos)
+    results = [result.above(THRESHOLD) for result in vitreous.load(run.path)(photos)]
+    assert sum(len(result.objects) for result in results) > 5
+    for path, result in zip(photos, results, strict=True):
+        sample = samples[path.name.replace(" ", "-")]
+        assert torch.equal(source.image(sample), vitreous.load(run.path).read(path)[0])
+        truth = source.truth(sample)
+        names = [source.labels.names[label] for label in truth["labels"]]
+        assert names == [found.label for found in result.objects]
+        expected = np.array([found.box for found in result.objects]).reshape(-1, 4)
+        np.testing.assert_allclose(truth["boxes"].numpy(), expected, atol=EXACT[format])
+    assert not [problem for problem in source.problems if problem.fatal]
+    assert predict(run, *photos, "--out", out, "--save-labels", format) == 2
+    assert "already exists" in capsys.readouterr().err
+
+
+def test_an_image_that_exif_rotates_is_saved_upright(run, photos, tmp_path):
+    """14.20"""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    with Image.open(photos[1]) as image:
+        image.save(tmp_path / "turned.jpg", exif=exif, quality=100)
+    out = tmp_path / "out"
+    assert predict(run, tmp_path / "turned.jpg", "--out", out, "--save-labels", "yolo") == 0
+    source = open_source(out, val_fraction=0)
+    (sample,) = source.splits["train"]
+    assert (
+        source.image(sample).shape == vitreous.load(run.path).read(tmp_path / "turned.jpg")[0].shape
+    )
+    source.truth(sample)
+
+
+def test_results_have_the_ids_of_the_data(run, tmp_path, capsys):
+    """14.20: COCO's own tool reads them."""
+    from faster_coco_eval import COCO
+
+    file = write_coco(tmp_path / "data", run)
+    images = tmp_path / "data" / "val"
+    out = tmp_path / "out"
+    assert predict(run, images, "--out", out, "--data", file) == 0
+    truth = COCO(str(file))
+    found = truth.loadRes(str(out / "results.json"))
+    assert set(found.getImgIds()) == set(truth.getImgIds())
+    rows = json.loads((out / "results.json").read_text())
+    ids = {image["id"]: image["file_name"] for image in truth.dataset["images"]}
+    for result in vitreous.load(run.path)(sorted(images.iterdir())):
+        name = result.image.rpartition("/")[2]
+        mine = [row for row in rows if ids[row["image_id"]] == name]
+        assert len(mine) == len(result.boxes)
+    assert predict(run, images, "--out", tmp_path / "l", "--data", file, "--save-labels=coco") == 0
+    written = json.loads((tmp_path / "l" / "annotations" / "instances_train.json").read_text())
+    assert {image["id"] for image in written["images"]} == ids.keys()
+    assert [kind["id"] for kind in written["categories"]] == list(LABELS.external)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--save-labels=yolo"], "--save-labels is about what is written: give --out FOLDER"),
+        (["--data=x.json"], "--data is about what is written: give --out FOLDER"),
+        (["--save-labels=xml", "--out=o"], "--save-labels xml: use one of yolo, voc, coco"),
+        (["--data={data}", "--out=o"], "no image called"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_first(
+    run, photos, tmp_path, options, words, capsys, monkeypatch
+):
+    """14.20"""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.json").write_text(
+        json.dumps(
+            {
+                "images": [{"id": 1, "file_name": "a.png"}],
+                "annotations": [],
+                "categories": [{"id": 1, "name": "cat"}],
+            }
+        )
+    )
+    filled = [each.format(data=tmp_path / "data.json") for each in options]
+    assert predict(run, photos[0], *filled) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_ids_in_json_are_numbers(run, photos):
+    """14.20: JSON's `id` has one type, whatever the data has."""
+    for external, numbers in (
+        (("cat", "dog", "owl"), (0, 1, 2)),
+        ((7, 3, 12), (7, 3, 12)),
+        (("background", 1, 2), (0, 1, 2)),
+        (("#ff0000", "#00ff00", 0), (1, 2, 0)),
+    ):
+        labels = LabelMap(("a", "b", "c"), external)
+        assert labels.numbers == numbers
+        classify, tag = (task_class(name)(labels) for name in ("classify", "tag"))
+        output = torch.tensor([[1.0, 5.0, 0.0]])
+        assert classify.decode(output, [""])[0].to_dict()["id"] == numbers[1]
+        assert tag.decode(output, [""])[0].to_dict()["top"][0]["id"] == numbers[1]
+        mask = vitreous.results.Segmentation(
+            np.array([[1]], np.int16), np.ones((1, 1), np.float16), labels.names, external
+        )
+        assert mask.to_dict()["classes"][0]["id"] == numbers[1]
+    objects = vitreous.load(run.path)(photos[0]).above(0).to_dict()["objects"]
+    assert {type(each["id"]) for each in objects} == {int}

@@ -1,0 +1,133 @@
+"""Detections as a data set with labels, in formats that `train` and other tools read back.
+
+The folder has the images too, as they are. Only one whose EXIF rotates it is saved upright, because
+readers of labels disagree about such images.
+
+    yolo   images/  labels/  data.yaml
+    voc    JPEGImages/  Annotations/
+    coco   images/  annotations/instances_train.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
+
+from vitreous.data.decode.images import displayed_size
+from vitreous.results import Detection
+from vitreous.tasks.detect.coco_results import CocoIds
+
+Add = Callable[[Detection, str], None]
+"""Is given a result and the path of its image."""
+
+
+class Place(NamedTuple):
+    """Where a data set is written, and what each image is called there, without its ending."""
+
+    out: Path
+    names: Mapping[str, str]
+
+    def image(self, path: str, folder: str) -> Path:
+        """The image, in a folder of the data set."""
+        upright = displayed_size(path)[2] == 1
+        to = self.out / folder / f"{self.names[path]}{Path(path).suffix if upright else '.png'}"
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if upright:
+            shutil.copyfile(path, to)
+        else:
+            from PIL import Image, ImageOps
+
+            with Image.open(path) as image:
+                ImageOps.exif_transpose(image).save(to)
+        return to
+
+    def file(self, path: str, folder: str, ending: str) -> Path:
+        to = self.out / folder / f"{self.names[path]}{ending}"
+        to.parent.mkdir(parents=True, exist_ok=True)
+        return to
+
+
+@contextmanager
+def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds) -> Iterator[Add]:
+    """A line for each object: the class from 0, then normalised cxcywh."""
+
+    def add(result: Detection, path: str) -> None:
+        place.image(path, "images")
+        height, width = result.size
+        lines = []
+        for found in result.objects:
+            left, top, right, bottom = found.box
+            centre = (left + right) / 2 / width, (top + bottom) / 2 / height
+            box = *centre, (right - left) / width, (bottom - top) / height
+            numbers = " ".join(f"{value:.8f}" for value in box)
+            lines.append(f"{classes.index(found.label)} {numbers}\n")
+        place.file(path, "labels", ".txt").write_text("".join(lines), encoding="utf-8")
+
+    yield add
+    names = "".join(f"  {number}: {json.dumps(name)}\n" for number, name in enumerate(classes))
+    text = f"path: .\ntrain: images\nnames:\n{names}"
+    (place.out / "data.yaml").write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def voc(place: Place, classes: tuple[str, ...], ids: CocoIds) -> Iterator[Add]:
+    """A box is the pixels that it touches: VOC gives the first and the last, counted from 1."""
+
+    def add(result: Detection, path: str) -> None:
+        root = Element("annotation")
+        SubElement(root, "filename").text = place.image(path, "JPEGImages").name
+        size = SubElement(root, "size")
+        for name, value in zip(("height", "width"), result.size, strict=True):
+            SubElement(size, name).text = str(value)
+        for found in result.objects:
+            element = SubElement(root, "object")
+            SubElement(element, "name").text = found.label
+            SubElement(element, "difficult").text = "0"
+            left, top, right, bottom = found.box
+            box = SubElement(element, "bndbox")
+            sides = {"xmin": math.floor(left) + 1, "ymin": math.floor(top) + 1}
+            sides |= {"xmax": math.ceil(right), "ymax": math.ceil(bottom)}
+            for name, side in sides.items():
+                SubElement(box, name).text = str(side)
+        indent(root)
+        to = place.file(path, "Annotations", ".xml")
+        ElementTree(root).write(to, encoding="utf-8", xml_declaration=True)
+
+    yield add
+
+
+@contextmanager
+def coco(place: Place, classes: tuple[str, ...], ids: CocoIds) -> Iterator[Add]:
+    """One file for all images; objects also have their `score`."""
+    images: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
+
+    def add(result: Detection, path: str) -> None:
+        height, width = result.size
+        file = place.image(path, "images").name
+        images.append({"id": ids.images[path], "file_name": file, "height": height, "width": width})
+        for found in result.objects:
+            category = ids.categories[classes.index(found.label)]
+            left, top, right, bottom = found.box
+            box = [left, top, right - left, bottom - top]
+            if category is not None:
+                kind = {"image_id": ids.images[path], "category_id": category, "iscrowd": 0}
+                measures = {"bbox": box, "area": box[2] * box[3], "score": found.score}
+                objects.append({"id": len(objects) + 1, **kind, **measures})
+
+    yield add
+    pairs = zip(classes, ids.categories, strict=True)
+    categories = [{"id": id, "name": name} for name, id in pairs if id is not None]
+    values = {"images": images, "categories": categories, "annotations": objects}
+    path = place.out / "annotations" / "instances_train.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(values), encoding="utf-8")
+
+
+FORMATS = {"yolo": yolo, "voc": voc, "coco": coco}
