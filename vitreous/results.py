@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.errors import ConfigError
-from vitreous.labels import LabelMap
 
 
 def check_threshold(threshold: Any) -> None:
@@ -85,7 +85,9 @@ class Segmentation:
 
         A class's `id` is a number there too: 0, 1, 2 … where the data has none (colours, names).
         """
-        numbers = dict(zip(self.names, LabelMap(self.names, self.ids).numbers, strict=True))
+        free = (number for number in itertools.count() if number not in self.ids)
+        own = [id if isinstance(id, int) else next(free) for id in self.ids]
+        numbers = dict(zip(self.names, own, strict=True))
         return {
             "image": self.image,
             "size": list(self.mask.shape),
