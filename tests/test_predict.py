@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,13 +13,15 @@ import torch
 from PIL import Image
 
 import vitreous
+from vitreous.api import _labelled_source
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError, DataError, InputError
-from vitreous.labels import LabelMap
+from vitreous.labels import IGNORED, LabelMap
 from vitreous.predict import Predictor, find_device
 from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.tasks import task_for
 from vitreous.train.recipe import Recipe, write_recipe
 
 
@@ -310,6 +313,74 @@ def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, cap
     (own.path / "recipe.toml").unlink()
     assert main(["evaluate", str(own.path)]) == 2
     assert "says how" in capsys.readouterr().err
+
+
+def test_data_that_was_moved(run, album, tmp_path, capsys):
+    """14.15: the error says that DATA can be given, and its split is the training's."""
+    own = Run(tmp_path / "own")
+    shutil.copytree(run.path, own.path)
+    config = run.read_config()
+    own.write_config(replace(config, data=str(album), labels=open_source(album).labels))
+    own.write_text("recipe.toml", write_recipe(Recipe(data=str(album), seed=3)))
+    shutil.move(album, tmp_path / "moved")
+    assert main(["evaluate", str(own.path)]) == 2
+    assert f"if it was moved, give its new path: vitreous evaluate {own.path} DATA" in (
+        capsys.readouterr().err
+    )
+    lines = []
+    source = _labelled_source(own.path, tmp_path / "moved", (None,) * 3, None, lines.append)
+    held_out = open_source(tmp_path / "moved", seed=3).splits["val"]
+    assert list(source.splits["val"]) == list(held_out)
+    assert any("is taken for it, split as in training" in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["class", "labels", "mask", "boxes"])
+def test_unknown_classes_that_nothing_has_are_left_out(kind):
+    """14.15: only classes with images, objects or pixels have to be known."""
+    task = task_for(kind)
+    source = open_source("shapes:30", truth=kind)
+    names = source.labels.names
+    *known, last = sorted(names)
+    source.labels = LabelMap(names, source.labels.external)
+    lines = []
+    predictor = SimpleNamespace(task=task(LabelMap.of_names(known)), labels=tuple(known))
+    assert Predictor._unused_classes(predictor, source, "test", lines.append) == set()
+    with pytest.raises(DataError, match=f"does not know: {last}"):
+        predictor.task.labels.indices_of(source.labels)
+    number = names.index(last)
+    source.splits["test"] = [
+        sample
+        for sample in source.splits["test"]
+        if number not in set(task.truth.classes(source.truth(sample)))
+    ]
+    assert source.splits["test"]
+    unused = Predictor._unused_classes(predictor, source, "test", lines.append)
+    assert unused == {number}
+    assert lines == [f"classes that the model does not know, and test does not have: {last}"]
+    here = predictor.task.labels.indices_of(source.labels, unused=unused)
+    assert here[number] == IGNORED
+    assert [known[i] for i in here if i != IGNORED] == [name for name in names if name != last]
+    targets = [source.truth(sample) for sample in source.splits["test"][:2]]
+    if kind in ("class", "labels", "mask"):
+        targets = torch.stack([torch.as_tensor(target) for target in targets])
+    renamed = predictor.task.renamed(targets, here)
+    for ours, theirs in zip(renamed, targets, strict=True):
+        if kind == "labels":  # every one of ours is known
+            ours = torch.stack([*ours])
+        expected = {names[i] for i in task.truth.classes(theirs)}
+        assert {known[i] for i in task.truth.classes(ours)} == expected
+
+
+def test_a_model_is_evaluated_on_data_with_more_classes(run, album, capsys):
+    """14.15: the class folder is there, and no image of it is in the split."""
+    (album / "train").mkdir()
+    for name in "37":
+        shutil.move(album / name, album / "train" / name)
+    shutil.copytree(album / "train", album / "test")
+    shutil.copytree(album / "train" / "7", album / "train" / "zebra")
+    assert evaluated(capsys, run.path, album) == ("test", 20)
+    assert main(["evaluate", str(run.path), str(album), "--split", "train"]) == 2
+    assert "classes that the model does not know: zebra" in capsys.readouterr().err
 
 
 def test_the_confusion_matrix_is_printed(run, capsys):

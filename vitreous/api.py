@@ -26,6 +26,7 @@ from vitreous.train.recipe import Recipe, find_recipe, read_recipe
 if TYPE_CHECKING:
     from vitreous.data.check.report import CheckReport
     from vitreous.data.source import Source
+    from vitreous.labels import LabelMap
     from vitreous.models import create as create
     from vitreous.models.summary import SummaryRow
     from vitreous.predict import Bad, Predictor
@@ -160,6 +161,9 @@ def evaluate(
     data: Folder | None = None,
     split: str | None = None,
     *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    split_column: str | None = None,
     batch: int | None = None,
     workers: int = 0,
     figures: Folder | None = None,
@@ -170,7 +174,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data.
 
-    `split` is test, else val, else train. `figures` is a folder to draw the metrics into. `results`
+    `split` is test, else val, else train. The columns are those of a table, if they are called
+    otherwise than in the run's own data. `figures` is a folder to draw the metrics into. `results`
     is a COCO results file to write with the detected boxes; `from_results` one whose boxes are
     evaluated instead of the model's. `max_pixels` is the limit of an image, the run's own unless
     given.
@@ -182,7 +187,8 @@ def evaluate(
     log = log or _to_stderr
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
-    source = _labelled_source(run, data, max_pixels, log)
+    columns = (path_column, label_column, split_column)
+    source = _labelled_source(run, data, columns, max_pixels, log)
     split = split or next(name for name in ("test", "val", "train") if name in source.splits)
     check_split(source, split)
     task = task_for(source.truth_kind)
@@ -194,33 +200,66 @@ def evaluate(
         if results is not None:
             writing = predictor.task.writing_results(Path(results), source, split, log)
         with writing as see:
-            metrics = predictor.evaluate(source, split, batch, workers, see)
+            metrics = predictor.evaluate(source, split, batch, workers, see, log)
     if figures is not None:
         for name, figure in show_of(task.name).figures(metrics).items():
             log(f"drawn: {save(figure, Path(figures) / f'{name}.png')}")
     return {"data": source.name, "split": split, **metrics}
 
 
-def _labelled_source(run: Folder, data: Folder | None, max_pixels: int | None, log: Log) -> Source:
+def _labelled_source(
+    run: Folder,
+    data: Folder | None,
+    columns: tuple[str | None, ...],
+    max_pixels: int | None,
+    log: Log,
+) -> Source:
     """The run's own data, split as it was for training; other data is used as it is."""
-    from vitreous.data.formats import open_source, same_source
+    from vitreous.data.formats import Columns, is_table, is_there, open_source, same_source
     from vitreous.run_folder import Run
     from vitreous.tasks import TASKS
-    from vitreous.train.open_data import open_usable, stored_recipe
+    from vitreous.train.open_data import columns_of, open_usable, stored_recipe
 
     folder = Run(Path(run))
-    config = folder.read_config()
+    config, recipe = folder.read_config(), stored_recipe(folder)
+    if recipe is not None:
+        recipe = replace(recipe, max_pixels=max_pixels or recipe.max_pixels)
     if data is not None and not same_source(os.fspath(data), config.data):
-        source = open_source(os.fspath(data), truth=TASKS[config.task], val_fraction=0)
+        name = os.fspath(data)
+        if recipe is not None and not is_there(config.data):
+            moved = _moved_source(replace(recipe, data=name), config.labels)
+            if moved is not None:
+                log(f"{config.data} is not there: {name} is taken for it, split as in training")
+                return moved
+        own = columns_of(recipe) if recipe is not None and is_table(name) else Columns()
+        both = Columns(*(given or usual for given, usual in zip(columns, own, strict=True)))
+        source = open_source(name, truth=TASKS[config.task], val_fraction=0, columns=both)
         source.max_pixels = max_pixels or source.max_pixels
         return source
-    recipe = stored_recipe(folder)
+    if any(columns):
+        raise ConfigError("the columns of the run's own data are known: leave out the options")
     if recipe is None:
         raise ConfigError(
             f"{folder.path / 'recipe.toml'} is missing, which says how {config.data} was split for "
             "training: give other data to evaluate on"
         )
-    return open_usable(replace(recipe, max_pixels=max_pixels or recipe.max_pixels), log)
+    if not is_there(config.data):
+        raise DataError(
+            f"{config.data}, the data of {folder.path}, is not there any more: if it was moved, "
+            f"give its new path: vitreous evaluate {folder.path} DATA"
+        )
+    return open_usable(recipe, log)
+
+
+def _moved_source(recipe: Recipe, labels: LabelMap) -> Source | None:
+    """The data of a run at another place, if it looks like it."""
+    from vitreous.train.open_data import open_usable
+
+    try:
+        source = open_usable(recipe, lambda note: None)
+    except (ConfigError, DataError):
+        return None
+    return source if source.labels == labels else None
 
 
 def predict(run: Folder, images: Any, batch: int | None = None, **limits: Any) -> Any:
@@ -334,6 +373,9 @@ def check_data(
     *,
     task: str | None = None,
     names: Folder | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    split_column: str | None = None,
     download: bool = False,
     seed: int = 0,
     val_fraction: float = 0.1,
@@ -344,7 +386,7 @@ def check_data(
 
     `options` are the task's own: for boxes `queries`, how many objects a model can find.
     """
-    from vitreous.data.formats import open_source
+    from vitreous.data.formats import Columns, open_source
     from vitreous.tasks import TASKS
     from vitreous.tasks.data_check import check
 
@@ -355,6 +397,7 @@ def check_data(
         seed=seed,
         val_fraction=val_fraction,
         names=None if names is None else Path(names),
+        columns=Columns(path_column, label_column, split_column),
     )
     return check(source, max_pixels=max_pixels, **options)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -87,15 +87,19 @@ class LabelMap:
             hint = did_you_mean(str(external), map(str, self.external))
             raise DataError(f"unknown class {external!r}{hint}") from None
 
-    def indices_of(self, other: LabelMap, *, what: str = "the data") -> tuple[int, ...]:
-        """For each class of `other`, our class of the same name; an unknown name is an error."""
-        unknown = [name for name in other.names if name not in self._by_name]
+    def indices_of(
+        self, other: LabelMap, *, what: str = "the data", unused: Container[int] = ()
+    ) -> tuple[int, ...]:
+        """For each class of `other`, our class of the same name. An unknown name is an error, or
+        IGNORED if the class is among the `unused`."""
+        ours = self._by_name
+        unknown = [n for i, n in enumerate(other.names) if n not in ours and i not in unused]
         if unknown:
             raise DataError(
                 f"{what} has classes that the model does not know: {', '.join(unknown)}; it knows "
                 f"{', '.join(self.names)}. Rename the classes, or train on this data"
             )
-        return tuple(self._by_name[name] for name in other.names)
+        return tuple(ours.get(name, IGNORED) for name in other.names)
 
     def to_dict(self) -> dict[str, list[External]]:
         values = {"names": list(self.names), "external": list(self.external)}

@@ -24,13 +24,14 @@ from vitreous.data.decode.images import from_any
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.loader import EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
-from vitreous.data.source import Source
+from vitreous.data.source import Sample, Source
+from vitreous.data.threads import in_threads
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import show_of, task_class
-from vitreous.tasks.task import Engine, Metrics, See, Task
+from vitreous.tasks.task import Engine, Log, Metrics, See, Task
 from vitreous.weights.rules.importing import import_weights
 
 if TYPE_CHECKING:
@@ -143,22 +144,43 @@ class Predictor:
         batch: int | None = None,
         workers: int = 0,
         see: See | None = None,
+        log: Log = lambda text: None,
     ) -> dict[str, Any]:
         """How good the model is on a split of a source; classes are matched by name.
 
-        `see` is shown each batch with the model's output and the targets, as `measure` does it.
+        A class that the model does not know is an error if something in the split has it, and else
+        left out and logged. `see` is shown each batch with the model's output and the targets, as
+        `measure` does it.
         """
         batch = self.preprocess.at_once if batch is None else batch
         _at_least("batch", batch, 1)
         _at_least("workers", workers, 0)
         check_split(source, split)
-        here = self.task.labels.indices_of(source.labels, what=source.name)
+        unused = self._unused_classes(source, split, log)
+        here = self.task.labels.indices_of(source.labels, what=source.name, unused=unused)
         samples = source.splits[split]
         batches = eval_batches(
             EvalSet(source, samples, self.preprocess, self.task.truth), batch, workers
         )
         metrics = measure(self.model, self.task, batches, here, see)
         return metrics.compute(metrics.counts())
+
+    def _unused_classes(self, source: Source, split: str, log: Log) -> set[int]:
+        """The classes of a source that the model does not know and that no image needs."""
+        names, truth = source.labels.names, self.task.truth
+        unknown = {number for number, name in enumerate(names) if name not in self.labels}
+        if not unknown:
+            return unknown
+
+        def look(sample: Sample) -> set[int]:
+            return unknown.intersection(truth.classes(source.truth(sample)))
+
+        used = in_threads(look, source.splits[split], "looking for classes")
+        unused = unknown.difference(*used)
+        if unused:
+            listed = ", ".join(names[number] for number in sorted(unused))
+            log(f"classes that the model does not know, and {split} does not have: {listed}")
+        return unused
 
     def explain(
         self,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitreous.data.formats.names import with_names
+from vitreous.data.formats.names import mask_labels, with_names
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap, natural
 
@@ -152,3 +152,50 @@ def test_twenty_thousand_classes_take_no_time():
     assert found == tuple(reversed(range(count)))
     assert [other.internal(number) for number in range(count)] == list(range(count))
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "path: ../coco\ntrain: images\nnames: [cat, dog]\nnc: 2\n",
+        "names:\n  0: cat\n  1: dog\n",
+        "# classes\n- cat\n- dog\n",
+        "1: dog\n0: cat\n",
+    ],
+)
+@pytest.mark.parametrize("end", [".yaml", ".YML"])
+def test_names_from_yaml(tmp_path, text, end):
+    """14.15: a YAML file is not a text with one name per line."""
+    path = tmp_path / f"config{end}"
+    path.write_text(text)
+    assert with_names(LabelMap.of_ids([0, 1]), path).names == ("cat", "dog")
+    assert mask_labels(path).names == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("c.yaml", "lr: 1\nepochs: 3\n", "no name for class 0|'lr' is neither"),
+        ("c.yaml", "names: cat\n", "expected names: with a list of names"),
+        ("c.yaml", "names:\n- cat\n- [dog]\n", "expected names: with a list of names"),
+        ("c.yaml", "model: {names: [cat, dog]}\n", "expected names: with a list of names"),
+        ("c.yaml", "cat\n", "expected names: with a list of names"),
+        ("c.yaml", "", "expected names: with a list of names"),
+        ("c.yaml", "names: [cat\n", "is not YAML"),
+        ("c.toml", 'names = ["cat", "dog"]\n', r"\.toml is not the extension of a names file"),
+    ],
+)
+def test_other_structures_are_refused(tmp_path, name, text, message):
+    """14.15: no line of a file becomes a name by accident."""
+    path = tmp_path / name
+    path.write_text(text)
+    for read in (lambda: with_names(LabelMap.of_ids([0, 1]), path), lambda: mask_labels(path)):
+        with pytest.raises(DataError, match=message) as error:
+            read()
+        assert str(error.value).startswith(str(path))
+
+
+def test_yaml_ignores_by_null(tmp_path):
+    path = tmp_path / "names.yaml"
+    path.write_text("0: sky\n255: null\n254: ~\n'1': 'no'\n")
+    assert mask_labels(path) == LabelMap(("sky", "no"), (0, 1), (254, 255))

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitreous.data.formats import open_source, same_source
+from vitreous.cli.main import main
+from vitreous.data.formats import Columns, open_source, same_source
 from vitreous.data.formats.scenes import SHAPES, draw_scene
 from vitreous.data.source import Sample
 from vitreous.data.split import hold_out
@@ -254,6 +255,40 @@ def test_table_with_numbers_and_splits(tmp_path):
     assert source.labels.names == ("a", "b", "c")
     assert ids(source, "val") == ["3.png", "4.png", "5.png"]
     assert ids(source, "test") == ["6.png", "7.png", "8.png"]
+
+
+def test_columns_of_a_table_can_be_named(tmp_path, capsys):
+    """14.15: by options, which the error names and the recipe keeps."""
+    for number in range(8):
+        picture(tmp_path / f"{number}.png", 20 * number)
+    rows = "".join(f"{n}.png,x,{'ab'[n % 2]},{'valid' if n > 5 else ''}\n" for n in range(8))
+    path = tmp_path / "t.csv"
+    path.write_text(f"File,label,kind,part\n{rows}")
+    with pytest.raises(DataError, match=r"no column 'path'.*--path-column, --label-column"):
+        open_source(path)
+    source = open_source(path, columns=Columns("File", "kind", "part"))
+    assert source.labels.names == ("a", "b")
+    assert ids(source, "val") == ["6.png", "7.png"]
+    assert open_source(path, columns=Columns("File")).labels.names == ("x",)
+    with pytest.raises(DataError, match=r"--label-column knd: .*did you mean 'kind'"):
+        open_source(path, columns=Columns("File", "knd"))
+    with pytest.raises(ConfigError, match="was read as digits, which has no columns"):
+        open_source("digits", columns=Columns("File"))
+    options = ["--path-column=File", "--label-column=kind", "--split-column", "part"]
+    assert main(["data", "check", str(path), *options]) == 0
+    run = tmp_path / "run"
+    small = ["--model=vit", "--set=patch=4", "--set=dim=8", "--set=depth=1", "--set=heads=1"]
+    small += ["--image-size=8", "--epochs=1", "--workers=0"]
+    assert main(["train", str(path), *options, *small, "--out", str(run)]) == 0
+    assert 'label_column = "kind"' in (run / "recipe.toml").read_text()
+    assert main(["evaluate", str(run)]) == 0
+    other = tmp_path / "other.csv"
+    other.write_text(f"File,label,kind,part\n{rows}")
+    assert main(["evaluate", str(run), str(other)]) == 0
+    other.write_text(f"File,label,sort,part\n{rows}")
+    assert main(["evaluate", str(run), str(other)]) == 2
+    assert main(["evaluate", str(run), str(other), "--label-column=sort"]) == 0
+    assert "val: 2 images" in capsys.readouterr().out
 
 
 def test_table_with_mixed_labels_has_names(tmp_path):

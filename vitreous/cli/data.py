@@ -32,8 +32,14 @@ class DataArguments:
     task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "the data's own")] = None
     """Task that the data is meant for, if it allows several (shapes, COCO, Pascal VOC)."""
     names: Annotated[Path | None, option("FILE", "the data's own")] = None
-    """File with the classes' names: JSON from ids (or mask colours) to names, or text with one name
-    per line."""
+    """File with the classes' names: JSON or YAML from ids (or mask colours) to names, or text with
+    one name per line."""
+    path_column: Annotated[str | None, option("NAME", "path")] = None
+    """Column of a table with the images' paths."""
+    label_column: Annotated[str | None, option("NAME", "label")] = None
+    """Column of a table with the images' classes or labels."""
+    split_column: Annotated[str | None, option("NAME", "split")] = None
+    """Column of a table with the images' splits."""
     queries: Annotated[int | None, option("N", "100, for boxes")] = None
     """Report images with more objects than this, which a model with N queries cannot detect."""
     download: Flag = False

@@ -28,6 +28,12 @@ class EvaluateArguments:
     """Labelled data to evaluate on; classes are matched by name."""
     split: Annotated[str | None, option("{train,val,test}", "test, else val, else train")] = None
     """Split to evaluate on."""
+    path_column: Annotated[str | None, option("NAME", "as in training")] = None
+    """Column of a table with the images' paths."""
+    label_column: Annotated[str | None, option("NAME", "as in training")] = None
+    """Column of a table with the images' classes or labels."""
+    split_column: Annotated[str | None, option("NAME", "as in training")] = None
+    """Column of a table with the images' splits."""
     batch: Annotated[int | None, option("N", "64, or fewer if images are not cropped")] = None
     """Images per forward pass."""
     workers: Annotated[int, option("N")] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -37,6 +38,10 @@ class Truth:
     def target(self, truth: Any, size: Size) -> Any:
         """As the loss and the metrics take it, of an image of `size`."""
         return truth
+
+    def classes(self, truth: Any) -> Iterable[int]:
+        """That it has; each at least once."""
+        return (int(truth),)
 
     def mix(self, first: Any, second: Any, share: float) -> Any:
         """The target of two images that Mixup or CutMix has mixed; the first one has `share`."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitreous.data.check.listing import listing
-from vitreous.data.formats import BUILT_IN, ON_DISK, open_source
+from vitreous.data.formats import BUILT_IN, ON_DISK, Columns, open_source
 from vitreous.data.source import Sample, Source
 from vitreous.errors import DataError
 from vitreous.run_folder import Run
@@ -57,7 +57,12 @@ def open_named(recipe: Recipe) -> Source:
         seed=recipe.seed,
         val_fraction=recipe.val_fraction,
         names=names,
+        columns=columns_of(recipe),
     )
+
+
+def columns_of(recipe: Recipe) -> Columns:
+    return Columns(recipe.path_column, recipe.label_column, recipe.split_column)
 
 
 def open_usable(recipe: Recipe, log: Log) -> Source:

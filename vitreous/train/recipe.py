@@ -72,7 +72,13 @@ class DataOptions:
     """What is read, and how it is split and sampled."""
 
     names: Annotated[str | None, option("FILE", "the data's own")] = None
-    """File with the classes' names: JSON from ids to names, or text with one name per line."""
+    """File with the classes' names: JSON or YAML from ids to names, or text with one per line."""
+    path_column: Annotated[str | None, option("NAME", "path")] = None
+    """Column of a table with the images' paths."""
+    label_column: Annotated[str | None, option("NAME", "label")] = None
+    """Column of a table with the images' classes or labels."""
+    split_column: Annotated[str | None, option("NAME", "split")] = None
+    """Column of a table with the images' splits."""
     val_fraction: Annotated[float, option("F")] = 0.1
     """Fraction of each class that is held out for validation if the data has no val split."""
     sampler: Literal["uniform", "balanced"] = "uniform"

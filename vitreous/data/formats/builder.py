@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from vitreous.data.decode.images import EXTENSIONS, shown
 from vitreous.data.formats.files import FileSource, Scan
 from vitreous.data.formats.names import Names
+from vitreous.data.formats.table import OUR_COLUMNS, Columns
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.data.split import VAL_FRACTION, check_apart, with_val
 from vitreous.errors import DataError, did_you_mean
@@ -36,6 +37,7 @@ class SourceBuilder:
     seed: int = 0
     val_fraction: float = VAL_FRACTION
     names: Names | None = None
+    columns: Columns = OUR_COLUMNS
 
     splits: dict[str, list[Sample]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

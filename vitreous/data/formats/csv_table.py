@@ -4,7 +4,8 @@ One class per image is a column `label`. Several labels per image are a column `
 (or `label`) with "cat;dog", "cat|dog", "cat, dog" or ["cat", "dog"], or one column of 0 and 1 for
 each label; an image may have none. Labels are names, or whole numbers where all of them are.
 
-Paths start at the table's folder. Columns may be separated by commas, semicolons or tabs.
+Tables that call these columns otherwise are read with `Columns`. Paths start at the table's folder.
+Columns may be separated by commas, semicolons or tabs.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from itertools import zip_longest
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import SPLIT_FOLDERS, FileSource, read_text
 from vitreous.data.formats.names import spelling_problems, with_names
+from vitreous.data.formats.table import Columns
 from vitreous.data.source import Problem, Sample
-from vitreous.errors import DataError, naming
+from vitreous.errors import DataError, did_you_mean, naming
 from vitreous.labels import LabelMap
 
 _COLUMNS = ("path", "split", "label", "labels", "tags")
@@ -76,7 +78,7 @@ def _read_rows(builder: SourceBuilder) -> tuple[list[str], list[Row]]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     rows, line = [], 1
     try:
-        columns = _columns(next(reader, []), name)
+        columns = _columns(next(reader, []), name, builder.columns)
         line = reader.line_num + 1
         for cells in reader:
             if cells:
@@ -90,10 +92,21 @@ def _read_rows(builder: SourceBuilder) -> tuple[list[str], list[Row]]:
     return columns, rows
 
 
-def _columns(cells: list[str], name: str) -> list[str]:
-    """The header; our own columns in lower case, labels as they are."""
+def _columns(cells: list[str], name: str, given: Columns) -> list[str]:
+    """The header with our own names of the columns that have one; others as they are."""
     stripped = [cell.strip() for cell in cells]
     columns = [cell.lower() if cell.lower() in _COLUMNS else cell for cell in stripped]
+    for ours, theirs in given._asdict().items():
+        if theirs is None:
+            continue
+        if theirs not in stripped:
+            hint = did_you_mean(theirs, stripped)
+            found = ", ".join(filter(None, stripped)) or "nothing"
+            what = f"--{ours}-column {theirs}: the header has no such column{hint}; it has {found}"
+            raise DataError(f"{name}: {what}")
+        # a column that only happens to have our name is not used
+        columns = ["" if column == ours else column for column in columns]
+        columns[stripped.index(theirs)] = ours
     if "path" not in columns:
         raise _missing("path", columns, name)
     if twice := [column for column in columns if column and columns.count(column) > 1]:
@@ -106,7 +119,8 @@ def _missing(column: str, columns: list[str], name: str) -> DataError:
     return DataError(
         f"{name}: the header has no column {column!r}: {found}. The first line must name the "
         "columns path, label and perhaps split; for several labels per image, path and labels, or "
-        "path and a column of 0 and 1 for each label"
+        "path and a column of 0 and 1 for each label. If they are called otherwise, name them with "
+        "--path-column, --label-column and --split-column"
     )
 
 

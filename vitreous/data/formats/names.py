@@ -18,12 +18,17 @@ from typing import Any, NamedTuple
 
 from vitreous.data.decode.masks import LARGEST_ID
 from vitreous.data.formats.files import read_text
+from vitreous.data.formats.plain_yaml import plain_yaml
 from vitreous.data.source import Problem
 from vitreous.errors import DataError, naming
 from vitreous.labels import External, LabelMap
 
 Names = str | Path | Mapping[str, str | None] | Mapping[int, str | None] | Sequence[str]
 
+_TEXT = (".txt", ".names", ".labels", ".list", ".csv", ".tsv", "")
+"""Extensions of files that are read line by line."""
+_NULL = ("", "~", "null", "Null", "NULL")
+"""How YAML writes it."""
 _ID = re.compile(r"0|[1-9]\d{0,4}")
 _COLOUR = re.compile(r"#[0-9a-f]{6}")
 _COLOUR_LINE = re.compile(r"(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\S.*)")
@@ -41,7 +46,8 @@ class _Given(NamedTuple):
 def with_names(labels: LabelMap, names: Names | None, *, partial: bool = False) -> LabelMap:
     """The same classes under the given names: a file, a mapping from ids, or a list for 0, 1, 2 ….
 
-    A file is JSON (an object from id to name, or a list), or text with one name per line.
+    A file is JSON or YAML (a mapping from id to name, or a list, perhaps under `names`), or text
+    with one name per line.
     A list is refused unless the ids of the data are 0, 1, 2 …: with ids from 1, or with gaps,
     every class would silently get its neighbour's name.
     partial: a mapping may name only some classes; null ignores a class.
@@ -154,12 +160,36 @@ def _understood(text: str, path: Path, tables: bool) -> _Given:
         if not isinstance(names, list) or not all(isinstance(n, str | None) for n in names):
             raise DataError("expected an object from ids to names, or a list of names")
         return _Given(where, values) if isinstance(values, dict) else _numbered(where, names)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return _from_yaml(plain_yaml(text), where)
+    if path.suffix.lower() not in _TEXT:
+        raise DataError(
+            f"{path.suffix} is not the extension of a names file: give .json, .yaml, or .txt with "
+            "one name per line"
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if tables and path.suffix.lower() == ".csv":
         lines = _colour_lines(lines)
     elif not tables or not any(_COLOUR_LINE.fullmatch(line) for line in lines):
         return _numbered(where, lines)
     return _Given(where, _each_once(map(_colour, lines)))
+
+
+def _from_yaml(values: Any, where: str) -> _Given:
+    """A list of names or a mapping from ids, as the whole file or under `names`, as YOLO's."""
+    names = values.get("names", values) if isinstance(values, dict) else values
+    pairs = names.items() if isinstance(names, dict) else enumerate(names or ())
+    named = {str(id): None if name in _NULL else name for id, name in pairs}
+    if (
+        isinstance(names, str)
+        or not named
+        or not all(isinstance(n, str | None) for n in named.values())
+    ):
+        raise DataError(
+            "expected names: with a list of names, or with a name for each id; a list or such a "
+            "mapping may also be the whole file"
+        )
+    return _Given(where, named, isinstance(names, list))
 
 
 def _each_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

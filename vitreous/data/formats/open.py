@@ -11,10 +11,18 @@ from vitreous.data.decode.images import EXTENSIONS, shown
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import Scan
 from vitreous.data.formats.names import Names
-from vitreous.data.formats.table import BUILT_IN, FORMATS, ON_DISK, TRUTHS, module_of
+from vitreous.data.formats.table import (
+    BUILT_IN,
+    FORMATS,
+    ON_DISK,
+    OUR_COLUMNS,
+    TRUTHS,
+    Columns,
+    module_of,
+)
 from vitreous.data.source import Source
 from vitreous.data.split import VAL_FRACTION
-from vitreous.errors import DataError, did_you_mean
+from vitreous.errors import ConfigError, DataError, did_you_mean
 
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz")
 
@@ -27,6 +35,7 @@ def open_source(
     seed: int = 0,
     val_fraction: float = VAL_FRACTION,
     names: Names | None = None,
+    columns: Columns = OUR_COLUMNS,
 ) -> Source:
     """The images that `name` means.
 
@@ -40,6 +49,7 @@ def open_source(
         given. Data that has another is an error.
     seed, val_fraction: where the data has no val, this part of each class of train becomes one.
     names: the names of the classes, see `vitreous.data.formats.names`.
+    columns: the columns of a table that are called otherwise than path, label and split.
     """
     text = os.fspath(name)
     prefix, _, path = text.partition(":")
@@ -50,9 +60,14 @@ def open_source(
     else:
         formats, path = _recognise(text), text
     format = _choose(formats, truth, shown(text))
+    if any(columns) and not FORMATS[format].has_columns:
+        raise ConfigError(
+            f"{shown(text)}: was read as {format}, which has no columns: leave out --path-column, "
+            "--label-column and --split-column"
+        )
     truth_kind = truth or FORMATS[format].truths[0]
     builder = SourceBuilder(
-        path, format, truth_kind, truth is not None, download, seed, val_fraction, names
+        path, format, truth_kind, truth is not None, download, seed, val_fraction, names, columns
     )
     source: Source = module_of(format).read(builder)
     source.notes += [
@@ -76,6 +91,22 @@ def _choose(formats: list[str], truth: str | None, name: str) -> str:
         f"{name}: was read as {' or '.join(formats)}, whose ground truth is {has}, not {truth}: "
         f"use {TRUTHS[truth]}"
     )
+
+
+def is_there(name: str) -> bool:
+    """Whether data on disk is where its name says; other data is everywhere."""
+    format, _, rest = name.partition(":")
+    if name in BUILT_IN or (rest and format in FORMATS and format not in ON_DISK):
+        return True
+    return os.path.exists(os.path.expanduser(rest if format in ON_DISK and rest else name))
+
+
+def is_table(name: str) -> bool:
+    """Whether the name is that of a file with columns."""
+    endings = tuple(
+        end for format in FORMATS.values() if format.has_columns for end in format.extensions
+    )
+    return name.lower().endswith(endings)
 
 
 def same_source(one: str, other: str) -> bool:

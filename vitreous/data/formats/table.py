@@ -12,6 +12,17 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 
+class Columns(NamedTuple):
+    """What a table calls its columns, if not as we do."""
+
+    path: str | None = None
+    label: str | None = None
+    split: str | None = None
+
+
+OUR_COLUMNS = Columns()
+
+
 class DataFormat(NamedTuple):
     module: str
     truths: tuple[str, ...]
@@ -21,6 +32,8 @@ class DataFormat(NamedTuple):
     """On disk it is a folder, or may be one."""
     extensions: tuple[str, ...] = ()
     """Of files that are read as this."""
+    has_columns: bool = False
+    """It is a table, whose columns `Columns` may name."""
 
 
 FORMATS = {
@@ -30,7 +43,13 @@ FORMATS = {
     "voc": DataFormat("voc", ("boxes",)),
     "masks": DataFormat("mask_folders", ("mask",)),
     "folder": DataFormat("class_folders", ("class",)),
-    "csv": DataFormat("csv_table", ("class", "labels"), folder=False, extensions=(".csv", ".tsv")),
+    "csv": DataFormat(
+        "csv_table",
+        ("class", "labels"),
+        folder=False,
+        extensions=(".csv", ".tsv"),
+        has_columns=True,
+    ),
     "digits": DataFormat("digits", ("class",), on_disk=False),
     "shapes": DataFormat("shapes", ("class", "labels", "mask", "boxes"), on_disk=False),
     "torchvision": DataFormat("torchvision", ("class",), on_disk=False),

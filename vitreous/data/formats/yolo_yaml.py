@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import SPLIT_FOLDERS, below, read_text
 from vitreous.data.formats.pairing import Pairing
+from vitreous.data.formats.plain_yaml import plain_yaml
 from vitreous.data.source import Sample
 from vitreous.errors import DataError, naming
 from vitreous.labels import LabelMap
 
 MAX_BYTES = 1_000_000
 MOST_CLASSES = 100_000
-_DEEPEST = 10
 _USUAL = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 
 
@@ -39,15 +37,11 @@ class YoloData:
 def read_data_yaml(path: str) -> YoloData:
     """What is in `data.yaml`; a DataError begins with the path.
 
-    Every value is read as text, so that a class may be called `no` or `1e3`. What the file gives to
-    download is not downloaded.
+    What the file gives to download is not downloaded.
     """
     text = read_text(path, MAX_BYTES)
     with naming(shown(path)):
-        try:
-            values = yaml.load(text, Loader=_PlainLoader)
-        except yaml.YAMLError as error:
-            raise DataError(f"is not YAML: {' '.join(str(error).split())}") from None
+        values = plain_yaml(text)
         if not isinstance(values, dict):
             what = "expected train, val and names, each with a colon"
             raise DataError(f"is not YOLO's data.yaml: {what}")
@@ -62,37 +56,6 @@ def read_data_yaml(path: str) -> YoloData:
         if not isinstance(root, str):
             raise DataError("path: expected a folder")
         return YoloData(root, splits, _labels(values))
-
-
-class _PlainLoader(yaml.BaseLoader):
-    """Reads mappings, lists and text, as far as they are written out and not deeply nested: aliases
-    of aliases can make a small file enormous."""
-
-    depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.AliasEvent):
-            raise DataError(f"line {line}: has an alias (*{event.anchor}): write the value out")
-        if self.depth > _DEEPEST:
-            raise DataError(f"line {line}: has values nested more than {_DEEPEST} deep")
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
-        seen = set()
-        for key, _ in node.value:
-            line = key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                raise DataError(f"line {line}: expected a name before the colon")
-            if key.value in seen:
-                raise DataError(f"line {line}: {key.value!r} occurs twice")
-            seen.add(key.value)
-        values: dict[str, Any] = super().construct_mapping(node, deep)
-        return values
 
 
 def _folders(key: str, value: Any) -> list[str]:

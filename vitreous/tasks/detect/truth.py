@@ -35,5 +35,8 @@ class BoxesTruth(Truth):
         left, top, right, bottom = truth["boxes"].unbind(1)
         return {**truth, "boxes": torch.stack((size[1] - right, top, size[1] - left, bottom), 1)}
 
+    def classes(self, truth: Objects) -> list[int]:
+        return truth["labels"].tolist()
+
     def target(self, truth: Objects, size: Size) -> Objects:
         return {**truth, "boxes": normalised(truth["boxes"], size)}

@@ -27,6 +27,9 @@ class MaskTruth(Truth):
     def shift(self, truth: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         return truth[rows][:, columns]
 
+    def classes(self, truth: Tensor) -> list[int]:
+        return [number for number in truth.unique().tolist() if number != IGNORED]
+
     def pad(self, truth: Tensor, right: int, bottom: int) -> Tensor:
         return F.pad(truth, (0, right, 0, bottom), value=IGNORED)
 

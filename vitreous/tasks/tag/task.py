@@ -63,6 +63,9 @@ class Tags:
 class LabelsTruth(Truth):
     """(classes,): 1 for each label of the image as a whole, 0 for the others."""
 
+    def classes(self, truth: Tensor) -> list[int]:
+        return truth.nonzero().flatten().tolist()
+
     def mix(self, first: Tensor, second: Tensor, share: float) -> Tensor:
         return share * first + (1 - share) * second
 
@@ -149,7 +152,8 @@ class Tag(Task):
     def renamed(self, targets: Any, here: Sequence[int]) -> Tensor:
         """Labels that the other data does not have are not known of its images: IGNORED."""
         ours = torch.full((len(targets), len(self.labels)), float(IGNORED))
-        ours[:, list(here)] = targets
+        known = [theirs for theirs, number in enumerate(here) if number != IGNORED]
+        ours[:, [here[theirs] for theirs in known]] = targets[:, known]
         return ours
 
     def metrics(self) -> TagMetrics:
