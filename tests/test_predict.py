@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -141,7 +142,7 @@ def test_damaged_run_folders(run, tmp_path):
     folder.path.mkdir()
     config = json.loads((run.path / "config.json").read_text())
     (folder.path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match=r"no model\.safetensors yet"):
+    with pytest.raises(CheckpointError, match=r"no model\.safetensors"):
         vitreous.load(folder.path)
     for broken in ({**config, "labels": {}}, {**config, "colour": 1}, {**config, "family": "x"}):
         (folder.path / "config.json").write_text(json.dumps(broken))
@@ -401,3 +402,49 @@ def test_the_same_weights_are_the_same_bytes(run, tmp_path):
         written.add((other.path / "model.safetensors").read_bytes())
     assert len(written) == 1
     assert other.read_weights().keys() == model.state_dict().keys()
+
+
+# ---- vectors, and what a predictor says of itself
+
+
+def test_embed_is_what_the_head_sees(run, pictures):
+    """14.23"""
+    predictor = vitreous.load(run.path)
+    paths = sorted(pictures.iterdir())[:5]
+    vectors = predictor.embed(paths, batch=2)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (5, predictor.model.width)
+    values = torch.stack([predictor.prepare(*predictor.read(path)) for path in paths])
+    with torch.inference_mode():
+        logits = predictor.model.head(torch.from_numpy(vectors))
+        assert torch.allclose(logits, predictor.model(values), atol=1e-5)
+    np.testing.assert_allclose(predictor.embed(paths[0]), vectors[:1], atol=1e-6)
+    np.testing.assert_allclose(
+        predictor.embed(np.array(Image.open(paths[0]))), vectors[:1], atol=1e-6
+    )
+    assert predictor.embed([]).shape == (0, predictor.model.width)
+    with pytest.raises(DataError, match="nowhere"):
+        predictor.embed(["nowhere.png"])
+
+
+def test_embed_of_models_around_others(tmp_path):
+    """14.23: of the encoder or backbone inside, also where images differ in size."""
+    from explain.detect_runs import make_run as make_detector
+    from explain.segment_runs import make_run as make_segmenter
+
+    images = [np.full(size, 90, np.uint8) for size in ((40, 70, 3), (64, 64, 3))]
+    runs = make_detector(tmp_path / "a"), make_segmenter(tmp_path / "b", "linear, no token")
+    for each in runs:
+        predictor = vitreous.load(each.path)
+        vectors = predictor.embed(images)
+        assert vectors.shape == (2, predictor.model.core.width)
+        assert np.isfinite(vectors).all()
+        np.testing.assert_allclose(vectors[1:], predictor.embed(images[1]), atol=1e-5)
+
+
+def test_a_predictor_says_what_it_is(run):
+    """14.23"""
+    said = repr(vitreous.load(run.path))
+    assert re.fullmatch(r"Predictor\(classify, \S+ for 8x8 images, 10 classes, on cpu\)", said)
+    public = [getattr(Predictor, name) for name in dir(Predictor) if not name.startswith("_")]
+    assert all(each.__doc__ for each in [Predictor, Predictor.__call__, *public])

@@ -12,10 +12,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
+import numpy as np
+import PIL.Image
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.config import pair
@@ -37,6 +40,16 @@ from vitreous.weights.rules.importing import import_weights
 if TYPE_CHECKING:
     from vitreous.explain.explanation import Explanation
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", default=Any)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
+"""What the task decodes: the result of one image."""
+Image = str | os.PathLike[str] | NDArray[Any] | Tensor | PIL.Image.Image
 Bad = Callable[[VitreousError], None]
 """Is called for an image that cannot be used, with an error that names it."""
 
@@ -68,11 +81,17 @@ class View(NamedTuple):
         return min(row, self.inside[0] - 1), min(column, self.inside[1] - 1)
 
 
-class Predictor:
-    """A trained model that takes images as people have them.
+class Predictor(Generic[R]):
+    """A trained model that takes images as people have them: paths, arrays (h, w) or (h, w, c), PIL
+    images, tensors (c, h, w).
 
-    One image gives one result, several give a list: paths, arrays (h, w), (h, w, c), PIL images,
-    tensors (c, h, w).
+    `predictor(image)` gives one result, `predictor([image, …])` a list of them. `embed` gives
+    feature vectors, `explain` what a prediction rests on, `evaluate` metrics on labelled data. It
+    may be used from several threads at once.
+
+    What a result is depends on the task: `Classification`, `Segmentation` and `Detection` (in
+    `vitreous.results`), or `Tags`. A type checker can be told which:
+    `predictor: Predictor[Classification] = vitreous.load("runs/digits")`.
     """
 
     def __init__(
@@ -90,12 +109,28 @@ class Predictor:
         self.max_pixels = max_pixels
         """An image with more pixels is an error and is not decoded; nor is one enlarged beyond."""
 
+    def __repr__(self) -> str:
+        height, width = pair("image_size", self.preprocess.image_size)
+        model = f"{self.model.name or type(self.model).__name__} for {height}x{width} images"
+        classes = f"{len(self.labels)} classes" if len(self.labels) != 1 else "1 class"
+        return f"Predictor({self.task.name}, {model}, {classes}, on {self.device})"
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the classes."""
         return self.task.labels.names
 
+    @overload
+    def __call__(
+        self, images: list[Any] | tuple[Any, ...], batch: int | None = None
+    ) -> list[R]: ...
+    @overload
+    def __call__(self, images: Image, batch: int | None = None) -> R: ...
     def __call__(self, images: Any, batch: int | None = None) -> Any:
+        """The result for an image, or a list of results for a list or tuple of them.
+
+        `batch` is how many images are computed at once, as in `stream`, which takes any iterable.
+        """
         if isinstance(images, list | tuple):
             return list(self.stream(images, batch))
         _at_least("batch", 1 if batch is None else batch, 1)
@@ -107,21 +142,57 @@ class Predictor:
         batch: int | None = None,
         threads: int = 2,
         bad: Bad | None = None,
-    ) -> Iterator[Any]:
+    ) -> Iterator[R]:
         """Results in the order of the images; the next batch is decoded while one computes.
 
         A batch is of 32 images unless given, or of fewer where images are not cut to one size.
         An image that cannot be used is an error, unless `bad` takes it; it has no result then.
         """
+        batches = self._batches(images, batch, threads, bad)
+        return (result for prepared in batches for result in self.answer(prepared))
+
+    def embed(self, images: Any, batch: int | None = None) -> NDArray[np.float32]:
+        """(n, d): a vector for each image, what the model's head sees of it.
+
+        It is the pooled output of the last block: the class token behind the final norm, or the
+        mean of the patches, as the model pools. Of a model that segments or detects it is that of
+        the encoder or backbone inside. Images are prepared as for prediction; where prediction goes
+        over windows, the whole image is resized to one. One image gives (1, d).
+        """
+        many = images if isinstance(images, list | tuple) else [images]
+        vectors = [self._embed(prepared) for prepared in self._batches(many, batch)]
+        if not vectors:
+            return np.zeros((0, self.model.core.width), np.float32)
+        return torch.cat(vectors).numpy()
+
+    @torch.inference_mode()
+    def _embed(self, prepared: Sequence[Prepared]) -> Tensor:
+        size = pair("image_size", self.preprocess.image_size)
+        values = [each.values for each in prepared]
+        if self.task.windows:
+            values = [F.interpolate(each[None], size, mode="bilinear")[0] for each in values]
+        together = joined(values)
+        parts = [together] if isinstance(together, Tensor) else [each[None] for each in values]
+        found = [self.model.core.vectors(part.to(self.device)) for part in parts]
+        return torch.cat(found).float().cpu()
+
+    def _batches(
+        self,
+        images: Iterable[Any],
+        batch: int | None = None,
+        threads: int = 2,
+        bad: Bad | None = None,
+    ) -> Iterator[list[Prepared]]:
+        """Prepared images, so many at a time; see `stream`."""
         if batch is None:
             batch = min(self.preprocess.at_once, 32)
         _at_least("batch", batch, 1)
         _at_least("threads", threads, 1)
-        return self._stream(iter(images), batch, threads, bad)
+        return self._read_ahead(iter(images), batch, threads, bad)
 
-    def _stream(
+    def _read_ahead(
         self, waiting: Iterator[Any], batch: int, threads: int, bad: Bad | None
-    ) -> Iterator[Any]:
+    ) -> Iterator[list[Prepared]]:
         with ThreadPoolExecutor(threads) as pool:
             ahead = [pool.submit(self._prepare, thing) for thing in islice(waiting, 2 * batch)]
             while ahead:
@@ -129,9 +200,9 @@ class Predictor:
                 prepared = list(_usable(ready, bad))
                 ahead += [pool.submit(self._prepare, thing) for thing in islice(waiting, batch)]
                 if prepared:
-                    yield from self.answer(prepared)
+                    yield prepared
 
-    def answer(self, prepared: Sequence[Prepared]) -> list[Any]:
+    def answer(self, prepared: Sequence[Prepared]) -> list[R]:
         """The results for a batch of prepared images."""
         values, names, sizes = zip(*prepared, strict=True)
         output = self.task.infer(self.engine, joined(values), sizes)

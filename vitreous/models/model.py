@@ -165,6 +165,12 @@ class Model(nn.Module):
         """Tokens from behind the last block -> what the head sees."""
         raise NotImplementedError
 
+    def vectors(self, images: Tensor) -> Tensor:
+        """(b, c, h, w) -> (b, d): what the head sees of each image, the mean of its tokens where it
+        sees several (distillation)."""
+        pooled = self.pool(self.encode(*self.embed(images)))
+        return pooled if pooled.ndim == 2 else pooled.flatten(1, -2).mean(dim=1)
+
     def final_norm(self, x: Tensor, block: int) -> Tensor:
         """The norm that follows the last block, on tokens from behind `block`, where it fits."""
         return x
