@@ -1,7 +1,11 @@
 """Every kind of image file comes out as it was meant; every kind of bad one says what is wrong."""
 
 import contextlib
+import io
 import os
+import struct
+import sys
+import types
 
 import numpy as np
 import picture_files
@@ -11,7 +15,7 @@ import torch
 from PIL import Image, ImageOps
 
 from vitreous.data.decode.channels import as_channels
-from vitreous.data.decode.images import from_any, read_image, unread_pages
+from vitreous.data.decode.images import displayed_size, from_any, read_image, unread_pages
 from vitreous.errors import DataError
 
 RANDOM = np.random.default_rng(0)
@@ -475,3 +479,64 @@ def test_from_any(tmp_path):
     ):
         with pytest.raises(DataError, match=what):
             from_any(thing)
+
+
+# ---- AVIF and HEIC
+
+
+def test_avif_is_read(tmp_path):
+    """14.17: Pillow reads it."""
+    pixels = np.zeros((20, 30, 3), np.uint8)
+    pixels[:, 15:] = (200, 100, 50)
+    Image.fromarray(pixels).save(tmp_path / "a.avif", quality=100)
+    image = read_image(tmp_path / "a.avif")
+    assert image.shape == (3, 20, 30)
+    assert np.abs(image.permute(1, 2, 0).numpy().astype(int) - pixels).mean() < 3
+    assert displayed_size(tmp_path / "a.avif") == (20, 30, 1)
+    with pytest.raises(DataError, match="too many pixels: 30x20"):
+        read_image(tmp_path / "a.avif", max_pixels=599)
+    (tmp_path / "cut.avif").write_bytes((tmp_path / "a.avif").read_bytes()[:60])
+    with pytest.raises(DataError, match=r"cut\.avif: is (damaged|cut short)"):
+        read_image(tmp_path / "cut.avif")
+
+
+def test_heic_needs_pillow_heif(tmp_path, monkeypatch):
+    """14.17: with pillow-heif it is read, without the message names it."""
+    made = io.BytesIO()
+    Image.new("RGB", (6, 4), "red").save(made, "PNG")
+    file = tmp_path / "phone.heic"
+    file.write_bytes(b"\0\0\0\x18ftypheic" + made.getvalue())
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(DataError, match=r"phone\.heic: is a HEIC image: install pillow-heif"):
+        read_image(file)
+
+    def opener(fp, filename):
+        fp.seek(12)
+        return Image.open(io.BytesIO(fp.read()), formats=("PNG",))
+
+    plugin = types.ModuleType("pillow_heif")
+    plugin.register_heif_opener = lambda: Image.register_open("HEIF", opener)
+    monkeypatch.setitem(sys.modules, "pillow_heif", plugin)
+    monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
+    monkeypatch.setattr(Image, "ID", list(Image.ID))
+    assert read_image(file)[:, 0, 0].tolist() == [255, 0, 0]
+
+
+def test_a_video_is_not_an_image(tmp_path):
+    """14.17"""
+    (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftypmp42" + bytes(50))
+    with pytest.raises(DataError, match="is a video file"):
+        read_image(tmp_path / "a.jpg")
+
+
+def test_tiff_without_pixels(tmp_path):
+    """14.10: a width of 0 became an image without channels, which nothing behind it expects."""
+    for name, shape in (("a.tif", (8, 9, 5)), ("b.tif", (5, 8, 9)), ("c.tif", (8, 9))):
+        tifffile.imwrite(tmp_path / name, np.zeros(shape, np.uint8), photometric="minisblack")
+        data = (tmp_path / name).read_bytes()
+        for tag in (256, 257):  # width and height
+            at = max(data.find(struct.pack("<HHI", tag, kind, 1)) for kind in (3, 4))
+            (tmp_path / name).write_bytes(data[: at + 8] + bytes(4) + data[at + 12 :])
+            for read in (read_image, displayed_size):
+                with pytest.raises(DataError, match=name):
+                    read(tmp_path / name)

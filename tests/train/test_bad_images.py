@@ -43,3 +43,16 @@ def test_bad_file_is_left_out_and_listed(photos, tmp_path, capsys):
     assert main(["train", str(photos), *SMALL, f"--out={tmp_path / 'run'}", "--on-bad=skip"]) == 0
     assert "left out: cat/5.png: is an HTML page" in capsys.readouterr().err
     assert (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.parametrize("measured", [False, True], ids=["in the loop", "before it"])
+def test_a_bad_file_says_what_to_do(photos, tmp_path, capsys, measured):
+    """14.17: the error names the file, how to see all bad ones, and how to go on without them."""
+    for number in range(8):
+        (photos / "dog" / f"{number}.png").write_bytes(b"no image")
+    command = ["train", str(photos), *SMALL, f"--out={tmp_path / 'run'}", "--channels=3"]
+    assert main([*command, *([] if measured else ["--mean", "0.5", "--std", "0.5"])]) == 2
+    error = capsys.readouterr().err
+    assert f"{photos}/dog/" in error
+    assert f"'vitreous data check {photos}' lists every image that cannot be used" in error
+    assert "--on-bad skip" in error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,6 +92,20 @@ def open_usable(recipe: Recipe, log: Log) -> Source:
     else:
         check_trainable(source)
     return source
+
+
+@contextmanager
+def advising(recipe: Recipe) -> Iterator[None]:
+    """Inside, where samples are read, the error of a bad one tells what can be done about all."""
+    try:
+        yield
+    except DataError as error:
+        if recipe.on_bad == "skip":
+            raise
+        raise DataError(
+            f"{error}\n'vitreous data check {shlex.quote(recipe.data)}' lists every image that "
+            "cannot be used; --on-bad skip trains without them"
+        ) from None
 
 
 def parts(recipe: Recipe, source: Source) -> tuple[Sequence[Sample], Sequence[Sample]]:

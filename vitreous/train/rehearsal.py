@@ -22,7 +22,7 @@ from vitreous.labels import LabelMap
 from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
 from vitreous.train.distributed import joined
-from vitreous.train.open_data import open_named
+from vitreous.train.open_data import advising, open_named
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe
 from vitreous.train.run import prepare
@@ -150,4 +150,5 @@ def _trainer(recipe: Recipe, log: Log) -> Iterator[Trainer]:
 
 def _first_batches(trainer: Trainer, count: int) -> list[Batch]:
     trainer.order.start, trainer.order.stop = 0, min(count, trainer.steps)
-    return list(train_batches(trainer.train_set, trainer.order, 0))
+    with advising(trainer.recipe):
+        return list(train_batches(trainer.train_set, trainer.order, 0))

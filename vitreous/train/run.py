@@ -18,7 +18,7 @@ from vitreous.tasks import task_for
 from vitreous.train.build_model import build, choose_preprocess, find_start
 from vitreous.train.claim import claimed
 from vitreous.train.distributed import World, joined, restarts
-from vitreous.train.open_data import absolute, open_usable, parts, stored_recipe
+from vitreous.train.open_data import absolute, advising, open_usable, parts, stored_recipe
 from vitreous.train.plan import check_options, fill_in, fine_tuning_lr
 from vitreous.train.recipe import Recipe, continued, write_recipe
 from vitreous.train.teacher import find_teacher, sample_weights
@@ -81,7 +81,8 @@ def train(
                     show = board(run.path / "tensorboard", trainer.progress.step)
                     trainer.watch = _both(watch, stack.enter_context(show))
                 try:
-                    trainer.fit()
+                    with advising(recipe):
+                        trainer.fit()
                 except StoppedError:
                     if world.is_first and run.has_weights:
                         report(run, source)
@@ -117,18 +118,21 @@ def prepare(
         _check_same_classes(begun.labels, source)
         model, preprocess = begun.create(), begun.preprocess
     else:
-        recipe = fill_in(recipe, kind, source, len(learned), world, log)
+        with advising(recipe):
+            recipe = fill_in(recipe, kind, source, len(learned), world, log)
         start = None if recipe.weights is None else find_start(recipe)
         with random_by(recipe.seed, "first weights"):
             model = build(recipe, kind, source, start, log)
-        kind.check_model(source, model, log)
-        preprocess = choose_preprocess(recipe, kind, model, source, learned, start, log)
+        with advising(recipe):
+            kind.check_model(source, model, log)
+            preprocess = choose_preprocess(recipe, kind, model, source, learned, start, log)
         if recipe.lr is None:
             recipe = replace(recipe, lr=fine_tuning_lr(model))
             log(f"lr: {recipe.lr:g}, to fine-tune a model of this width")
         decided = ("mean", "std", "resize", "longest", "interpolation")
         recipe = replace(recipe, **{name: getattr(preprocess, name) for name in decided})
-    task = kind.for_training(recipe, source, learned)
+    with advising(recipe):
+        task = kind.for_training(recipe, source, learned)
     config = RunConfig(
         model=model.name,
         family=family_of(model),

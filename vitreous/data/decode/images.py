@@ -12,6 +12,7 @@ the header and limited before anything is decoded.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import stat
@@ -24,6 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.ImageFile import ImageFile
 from torch import Tensor
 
 from vitreous.data.decode import png16, tiff
@@ -36,10 +38,10 @@ from vitreous.data.decode.pixels import (
 )
 from vitreous.errors import DataError
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF")
 EXTENSIONS = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif"),
-    *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm", ".avif", ".heic", ".heif"),
 )
 
 # Other files that are often found in place of an image, by their first bytes.
@@ -55,7 +57,34 @@ _KNOWN_OTHERS = (
 )
 _SWAPPED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 _PNG_EXIF = (b"eXIf", b"type exif", b"adobe.xmp")
+_HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+_CUT_SHORT = "is damaged or cut short: its header cannot be read"
 _DAMAGED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"II*\0", b"MM\0*", b"RIFF", b"BM")
+
+
+def open_image(file: BinaryIO, head: bytes, name: str) -> ImageFile:
+    """What Pillow makes of a file's header; HEIC by pillow-heif, if it is installed."""
+    formats: tuple[str, ...] = FORMATS
+    if _is_heic(head):
+        try:
+            importlib.import_module("pillow_heif").register_heif_opener()
+        except ImportError:
+            raise DataError(
+                f"{name}: is a HEIC image: install pillow-heif (pip install pillow-heif), or "
+                "convert it to JPEG or PNG"
+            ) from None
+        formats = ("HEIF",)
+    file.seek(0)
+    return Image.open(file, formats=formats)
+
+
+def _is_heic(head: bytes) -> bool:
+    return _brand(head) in _HEIC and b"avif" not in head  # which mif1 may also contain
+
+
+def _brand(head: bytes) -> bytes:
+    """What a file in ISO's container for media holds: avif, heic, mp42 …; empty in other files."""
+    return head[8:12] if head[4:8] == b"ftyp" else b""
 
 
 def read_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Tensor:
@@ -90,8 +119,7 @@ def decode(file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS) -> Tensor
         if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
             pixels = tiff.read(file, name, max_pixels)
         else:
-            file.seek(0)
-            with Image.open(file, formats=FORMATS) as image:
+            with open_image(file, head, name) as image:
                 deep = image.format == "PNG" and png16.is_deep(head)
                 pixels = _pixels(image, name, max_pixels, deep_png=file if deep else None)
     if pixels.dtype == np.float32 and not np.isfinite(pixels).all():
@@ -181,8 +209,7 @@ def displayed_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[i
         # Pillow decodes a whole PNG to find EXIF, which may come last.
         data = file.read() if head.startswith(b"\x89PNG") else b""
         plain = bool(data) and not any(mark in data for mark in _PNG_EXIF)
-        file.seek(0)
-        with Image.open(file, formats=FORMATS) as image:
+        with open_image(file, head, shown(path)) as image:
             check_pixels(shown(path), *image.size, max_pixels)
             orientation = 1 if plain else orientation_of(image) or 1
             width, height = image.size
@@ -228,10 +255,9 @@ def unread_pages(path: str) -> int:
             head = file.read(64)
             if tiff.is_tiff(head):
                 return tiff.unread_pages(file)
-            if not head.startswith((b"GIF8", b"RIFF", b"\x89PNG")):
+            if not head.startswith((b"GIF8", b"RIFF", b"\x89PNG")) and not _brand(head):
                 return 0
-            file.seek(0)
-            with Image.open(file, formats=("GIF", "WEBP", "PNG")) as image:
+            with open_image(file, head, shown(path)) as image:
                 frames: int = getattr(image, "n_frames", 1)
                 return frames if frames > 1 else 0
     except Exception:  # later pages may be damaged, but they are not read
@@ -313,8 +339,9 @@ def _not_an_image(head: bytes) -> str:
     for magic, what in _KNOWN_OTHERS:
         if start.startswith(magic):
             return what
-    if head[4:8] == b"ftyp":
-        return "is a HEIC, AVIF or video file: convert it to JPEG or PNG"
+    if brand := _brand(head):
+        known = brand in _HEIC or b"avif" in head
+        return _CUT_SHORT if known else "is a video file: save its frames as images"
     if head.startswith(_DAMAGED):
-        return "is damaged or cut short: its header cannot be read"
-    return "is not an image that can be read (JPEG, PNG, WEBP, BMP, TIFF, GIF, PNM)"
+        return _CUT_SHORT
+    return "is not an image that can be read (JPEG, PNG, WEBP, BMP, TIFF, GIF, AVIF, HEIC, PNM)"

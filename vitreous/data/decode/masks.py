@@ -18,9 +18,9 @@ from torch import Tensor
 
 from vitreous.data.decode import png16, tiff
 from vitreous.data.decode.images import (
-    FORMATS,
     decoding,
     displayed_size,
+    open_image,
     opened,
     orientation_of,
     shown,
@@ -76,8 +76,7 @@ def read_mask(path: str, *, max_pixels: int = MAX_PIXELS) -> Mask:
         if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
             values = tiff.read(file, name, max_pixels)
             return Mask(_plain(values[:, :, 0] if values.shape[2] == 1 else values, name), of_tiff)
-        file.seek(0)
-        with Image.open(file, formats=FORMATS) as image:
+        with open_image(file, head, name) as image:
             check_pixels(name, *image.size, max_pixels)
             _check_exact(image, name)
             if image.format == "PNG" and png16.is_deep(head):

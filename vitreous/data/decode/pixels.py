@@ -21,8 +21,9 @@ _VALUES_AT_ONCE = 1 << 20
 def check_pixels(name: str, width: int, height: int, max_pixels: int, channels: int = 1) -> None:
     """Bounds the work that an image can cause, by its header, before anything is decoded. The limit
     is on pixels; many channels multiply it, so four of each are allowed."""
-    if not width or not height:
-        raise DataError(f"{name}: has no pixels ({width}x{height})")
+    if not width or not height or not channels:
+        of = "" if channels else " with 0 channels"
+        raise DataError(f"{name}: has no pixels ({width}x{height}{of})")
     if width * height * max(1, channels / 4) > max_pixels:
         of = f" with {channels} channels" if channels > 4 else ""
         raise too_many_pixels(name, f"{width}x{height}{of}", max_pixels)
