@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vitreous.run_folder import Run
     from vitreous.train.rehearsal import Rehearsal
     from vitreous.weights.catalog import CatalogEntry
-    from vitreous.weights.convert import convert as convert
+    from vitreous.weights.convert import Conversion
     from vitreous.weights.rules.exporting import export_weights as export_weights
     from vitreous.weights.rules.importing import import_weights as import_weights
 
@@ -42,7 +42,6 @@ Folder = str | os.PathLike[str]
 Log = Callable[[str], None]
 
 _ELSEWHERE = {
-    "convert": "vitreous.weights.convert",
     "create": "vitreous.models",
     "export_weights": "vitreous.weights.rules.exporting",
     "import_weights": "vitreous.weights.rules.importing",
@@ -400,6 +399,17 @@ def check_data(
         columns=Columns(path_column, label_column, split_column),
     )
     return check(source, max_pixels=max_pixels, **options)
+
+
+def convert(source: Folder, target: Folder, **options: Any) -> Conversion:
+    """Convert weights between formats, verified: `vitreous.weights.convert.convert`, whose options
+    these are. The source may also be RUN@last or RUN/checkpoints/step-N."""
+    from vitreous.run_folder import Run
+    from vitreous.weights.convert import convert
+
+    run = Run(os.fspath(source))
+    given = os.fspath(source) if run.checkpoint is None else run.as_checkpoint()
+    return convert(given, Path(target), **options)
 
 
 def models(pattern: str = "*") -> list[str]:

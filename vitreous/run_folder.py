@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vitreous import __version__
@@ -26,7 +27,7 @@ from vitreous.errors import CheckpointError, ConfigError
 from vitreous.labels import LabelMap
 from vitreous.models import FAMILIES, create
 from vitreous.models.model import Model
-from vitreous.weights.io.files import read_tensors, write_tensors
+from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata
 
 STATE, MANIFEST = "state.safetensors", "manifest.json"
@@ -162,6 +163,14 @@ class Run:
             for name, tensor in state.items()
             if name.startswith(prefix)
         }
+
+    def as_checkpoint(self) -> Checkpoint:
+        """The weights of a checkpoint with the metadata that a file of ours has."""
+        config, tensors = self.read_config(), self.checkpoint_weights()
+        assert self.checkpoint is not None
+        with torch.device("meta"):
+            metadata = own_metadata(config.create())
+        return Checkpoint(tensors, metadata, self.checkpoint / STATE)
 
     def remove_leftovers(self) -> None:
         """Files that were being written when the run was killed."""

@@ -1,15 +1,21 @@
 """convert: any format to any other, verified, and the command that does it."""
 
 import json
+import pickle
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from compare import perturb, picture, relative_error
 
 import vitreous
 from vitreous.cli.main import main
+from vitreous.config import to_dict
+from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError
+from vitreous.labels import LabelMap
+from vitreous.run_folder import MANIFEST, STATE, Run, RunConfig, describe_file, versions
 from vitreous.weights.convert import convert
 from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata
@@ -349,3 +355,121 @@ def test_options_may_be_repeated_and_stand_anywhere(own, tmp_path):
     assert not torch.equal(before["head.out.weight"], after["head.out.weight"])
     assert not torch.equal(before["head.out.bias"], after["head.out.bias"])
     assert torch.equal(before["norm.weight"], after["norm.weight"])
+
+
+@pytest.fixture
+def run(own, tmp_path):
+    """A run folder as training leaves it, with a checkpoint."""
+    model, _ = own
+    run = Run(tmp_path / "run")
+    run.path.mkdir()
+    labels = LabelMap.of_names([f"thing {number}" for number in range(7)])
+    prepare = Preprocess(image_size=32, mean=(0.3,), std=(0.2,))
+    config = to_dict(model.config)
+    run.write_config(
+        RunConfig("vit", "vit", config, "classify", labels, prepare, "digits", "", versions())
+    )
+    run.write_weights(model, model.state_dict())
+    step = run.checkpoints / "step-00000003"
+    step.mkdir(parents=True)
+    later = {f"model.{name}": value + 1 for name, value in model.state_dict().items()}
+    write_tensors(step / STATE, later, "safetensors")
+    (step / MANIFEST).write_text(json.dumps({STATE: describe_file(step / STATE)}))
+    return run
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize("source", ["run", "run@last", "run/model.safetensors"])
+@pytest.mark.parametrize(
+    ("target", "format"), [("run", "huggingface"), ("run/model.safetensors", "timm")]
+)
+def test_a_run_is_never_replaced_by_its_own_conversion(
+    run, tmp_path, monkeypatch, capsys, source, target, format, force
+):
+    """14.1: whatever is insisted on."""
+    if force and source == "run@last" and target != "run":
+        return  # whose best weights may be replaced on demand
+    monkeypatch.chdir(tmp_path)
+    before = contents(run.path)
+    assert main(["convert", source, target, "--to", format, *force]) == 2
+    assert "choose another DST" in capsys.readouterr().err
+    assert contents(run.path) == before
+    assert vitreous.load(run.path).labels[2] == "thing 2"
+
+
+def test_what_others_wrote_is_replaced_on_demand_only(own, run, tmp_path, capsys):
+    """14.1: a config.json, a weight file, another run; what convert wrote is replaced."""
+    model, path = own
+    foreign, theirs = tmp_path / "foreign", tmp_path / "theirs.pth"
+    foreign.mkdir()
+    (foreign / "config.json").write_text('{"precious": 1}')
+    torch.save(model.state_dict(), theirs)
+    for target, format in (
+        (foreign, "huggingface"),
+        (theirs, "timm"),
+        (run.path, "huggingface"),
+        (run.path / "model.safetensors", "timm"),
+    ):
+        before = contents(tmp_path)
+        arguments = ["convert", str(path), str(target), "--to", format]
+        assert main(arguments) == 2
+        assert "--force" in capsys.readouterr().err
+        assert contents(tmp_path) == before
+        if target.is_dir():
+            continue
+        assert main([*arguments, "--force"]) == 0
+        assert contents(tmp_path) != before
+    assert main(["convert", str(path), str(foreign), "--to", "huggingface", "--force"]) == 0
+    assert "model_type" in (foreign / "config.json").read_text()
+    assert not list(tmp_path.rglob(".*")), "nothing is left over"
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.pth", "a.safetensors", "a.pdparams", "folder"])
+def test_what_convert_wrote_may_be_replaced(own, tmp_path, name):
+    """14.1: and the mark by which it is recognised does not disturb a reader."""
+    format = {"a.npz": "google", "a.pdparams": "paddle", "folder": "huggingface"}.get(name, "timm")
+    for _ in range(2):
+        convert(own[1], tmp_path / name, to_format=format)
+    if name == "a.pth":
+        assert torch.load(tmp_path / name, weights_only=True, mmap=True)["norm.weight"].shape
+    if name == "a.npz":
+        assert np.load(tmp_path / name)["Transformer/encoder_norm/scale"].shape
+    if name == "a.pdparams":
+        assert pickle.loads((tmp_path / name).read_bytes())
+
+
+def test_a_folder_that_fails_its_verification_is_left_as_it_was(own, tmp_path, monkeypatch):
+    """14.1: config.json was replaced before the weights were verified."""
+    from vitreous.weights import convert as module
+
+    convert(own[1], tmp_path / "folder", to_format="huggingface")
+    before = contents(tmp_path)
+
+    def careless(path, tensors, *rest, **more):
+        changed = {name: value * 1.01 for name, value in tensors.items()}
+        write_tensors(path, changed, *rest, **more)
+
+    monkeypatch.setattr(module, "write_tensors", careless)
+    for target in ("folder", "new"):
+        with pytest.raises(CheckpointError, match="gives other outputs"):
+            convert(
+                *(own[1], tmp_path / target), to_format="huggingface", changes={"norm_eps": 1e-3}
+            )
+        assert contents(tmp_path) == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_last_weights_of_a_run_are_converted(run, own, tmp_path):
+    """14.1, 14.8: RUN@last and RUN/checkpoints/step-N."""
+    model, _ = own
+    for source in (f"{run.path}@last", str(run.checkpoints / "step-00000003")):
+        assert main(["convert", source, str(tmp_path / "last"), "--to", "huggingface"]) == 0
+        config = json.loads((tmp_path / "last" / "config.json").read_text())
+        assert config["id2label"]["1"] == "thing 1"
+        vitreous.convert(source, tmp_path / "last.safetensors")
+        tensors = read_tensors(tmp_path / "last.safetensors").tensors
+        assert torch.equal(tensors["norm.weight"], model.norm.weight + 1)

@@ -19,7 +19,8 @@ from vitreous.train.recipe import Flag, Repeated, option
 @dataclass(frozen=True)
 class ConvertArguments:
     source: Annotated[tyro.conf.Positional[str], option("SRC")]
-    """Weights to read: a file or folder, hf:OWNER/NAME[@REVISION], or a name from the catalog."""
+    """Weights to read: a file, folder or run (RUN, RUN@last), hf:OWNER/NAME[@REVISION], or a
+    name from the catalog."""
     target: Annotated[tyro.conf.Positional[Path], option("DST")]
     """File to write (.safetensors, .npz, .pth, .pdparams); for huggingface also a new folder."""
     from_format: Annotated[str | None, option("FORMAT", "recognised", name="from")] = None
@@ -41,6 +42,8 @@ class ConvertArguments:
     """Adapt the first layer if --channels changes the number of channels."""
     inside: Annotated[str | None, option("KEY", "recognised")] = None
     """Part of a training checkpoint to read, like model_ema."""
+    force: Flag = False
+    """Replace a DST that 'vitreous convert' did not write."""
     json: Flag = False
     """Print one JSON object."""
     options: Annotated[ConfigOptions, option(name="model")] = field(default_factory=ConfigOptions)

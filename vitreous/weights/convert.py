@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,15 @@ from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import build, create
 from vitreous.models.model import Model
+from vitreous.weights.destination import (
+    CONFIG_FILE,
+    METADATA,
+    WEIGHTS_FILE,
+    check_target,
+    config_of,
+    mark,
+    written_aside,
+)
 from vitreous.weights.hub import resolve
 from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, infer_changes, origin_of, own_metadata
@@ -55,7 +62,7 @@ class Conversion:
 
 
 def convert(
-    source: str | Path,
+    source: str | Path | Checkpoint,
     target: str | Path,
     *,
     from_format: str | Path | None = None,
@@ -68,16 +75,21 @@ def convert(
     source_grid: Size | None = None,
     adapt_channels: bool = False,
     inside: str | None = None,
+    force: bool = False,
 ) -> Conversion:
     """Read `source`, write `target`, read that back and compare the outputs of both.
 
     `target` is a file whose suffix decides its type (.safetensors, .npz, .pth, .pdparams), or for
     huggingface also a folder for `from_pretrained`. The source states its model, unless `model` and
-    `changes` are given; the other arguments are those of `import_weights`.
+    `changes` are given; `force` replaces files that `convert` did not write. The other
+    arguments are those of `import_weights`.
     """
     target = Path(target)
     kind = _file_type(target, to_format)
-    checkpoint = read_tensors(resolve(str(source)), inside=inside)
+    if isinstance(source, Checkpoint):
+        checkpoint, source = source, source.path
+    else:
+        checkpoint = read_tensors(resolve(str(source)), inside=inside)
     given = changes or {}
     name, fields = _origin(str(source), checkpoint.path, checkpoint.metadata, model, given)
     keep = {*given, "norm_eps"} & {*HIDDEN_FIELDS} & fields.keys()
@@ -90,7 +102,6 @@ def convert(
     find_format(to_format, family_of(blank))  # fail early if to_format is misspelt
     fields = infer_changes(name, fields, checkpoint.tensors, rules)
 
-    _refuse_non_finite(checkpoint)
     first = create(name, **fields).eval()
     if checkpoint.metadata.get("format") == "vitreous" and model is None:
         first.name = checkpoint.metadata.get("model", first.name)
@@ -108,6 +119,7 @@ def convert(
     )
     report.source = str(source)
     tensors = export_weights(first, to_format)
+    check_target(target, checkpoint.path, force)
     stated = _config_json(checkpoint.path)
     file, difference = _write(target, kind, tensors, first, to_format, _class_names(stated))
     if target.suffix:
@@ -122,8 +134,8 @@ def convert(
 def _config_json(path: Path) -> dict[str, Any]:
     """The config.json beside the weights, ours or transformers', or an empty dict."""
     try:
-        values = json.loads(path.with_name("config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        values = json.loads(config_of(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
 
@@ -176,15 +188,6 @@ def _origin(
     return origin[0], {**origin[1], **changes}
 
 
-def _refuse_non_finite(checkpoint: Checkpoint) -> None:
-    for key, tensor in checkpoint.tensors.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise CheckpointError(
-                f"{checkpoint.path}: {key} has values that are not finite: the training diverged, "
-                "or the file is damaged"
-            )
-
-
 def _write(
     target: Path,
     kind: str,
@@ -193,31 +196,19 @@ def _write(
     to_format: str | Path,
     names: list[str],
 ) -> tuple[Path, float]:
-    """Write to a temporary name, read that back, and rename it only if it is correct."""
-    metadata = {"format": "pt"} if kind == "safetensors" else None
+    """Write aside, read that back, and move it to its place only if it is correct."""
+    metadata = METADATA if kind == "safetensors" else None
     if str(to_format) == OWN:
         metadata = own_metadata(model)
     wrap = find_format(to_format, family_of(model)).wrap if kind == "pth" else None
-    file = target if target.suffix else target / "model.safetensors"
-    try:
-        if not target.suffix:
-            config = json.dumps(make_config(model, names), indent=2)
-            target.mkdir(parents=True, exist_ok=True)
-            (target / "config.json").write_text(config + "\n", encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from error
-    if not file.parent.is_dir():
-        raise CheckpointError(f"{target}: the folder {file.parent} does not exist")
-    unverified = file.with_name(f".{file.name}.unverified")
-    try:
-        write_tensors(unverified, tensors, kind, metadata, wrap=wrap)
-        difference = _verify(model, unverified, to_format, file)
-        os.replace(unverified, file)
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be written: {error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            unverified.unlink(missing_ok=True)
+    file = target if target.suffix else target / WEIGHTS_FILE
+    config = "" if target.suffix else json.dumps(make_config(model, names), indent=2) + "\n"
+    with written_aside(target) as aside:
+        if config:
+            (aside / CONFIG_FILE).write_text(config, encoding="utf-8")
+        write_tensors(aside / file.name, tensors, kind, metadata, wrap=wrap)
+        mark(aside / file.name, kind)
+        difference = _verify(model, aside / file.name, to_format, file)
     return file, difference
 
 

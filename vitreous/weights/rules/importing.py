@@ -177,6 +177,8 @@ class _Import:
                 self.report.dropped += found[1] if found else []
             elif found is not None:
                 rule, keys = found
+                for key in keys:
+                    _check_finite(self.report.source, key, tensors[key].to(own.dtype))
                 try:
                     self.values[name] = to_ours(rule, [tensors[key] for key in keys], self.axes)
                 except ValueError as error:
@@ -291,6 +293,15 @@ class _Import:
                 module.eps = value
         self.model.config = dataclasses.replace(self.model.config, norm_eps=value)
         self.report.numbers["norm_eps"] = f"{before} to {value}, as in the checkpoint's library"
+
+
+def _check_finite(source: str, key: str, tensor: Tensor) -> None:
+    bad = 0 if tensor.is_meta else int((~tensor.isfinite()).sum())
+    if bad:
+        raise CheckpointError(
+            f"{source}: {key} has values that are not finite ({bad:,} of {tensor.numel():,}): the "
+            "training diverged, or the file is damaged"
+        )
 
 
 def _other_format(model: Model, rules: Format, tensors: Mapping[str, Tensor]) -> str:

@@ -1,0 +1,132 @@
+"""Where converted weights go: written aside, verified by the caller, then moved into place.
+
+What `convert` wrote before may be replaced; anything else only if the user insists, and the source
+of the conversion never.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import safetensors
+
+from vitreous.errors import CheckpointError, ConfigError
+from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX, sync_folder
+
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+MARK = b"written by vitreous convert"
+"""The end of our files of other types than safetensors, where no reader looks."""
+METADATA = {"format": "pt", "written_by": "vitreous convert"}
+"""Of our safetensors files in other libraries' formats."""
+
+
+def check_target(target: Path, source: Path, force: bool = False) -> None:
+    """Refuse to replace the source, or what we did not write unless `force`."""
+    folder = target if _is_folder(target) else target.parent
+    files = [folder / CONFIG_FILE, folder / WEIGHTS_FILE] if _is_folder(target) else [target]
+    described = config_of(source)
+    if any(_is_part_of(file, source) or _same(file, described) for file in files):
+        raise ConfigError(
+            f"{target}: this would replace what is converted, {source}: choose another DST"
+        )
+    if force:
+        return
+    if target.name in FOLDER_FILES and (folder / CONFIG_FILE).exists():
+        raise ConfigError(
+            f"{target}: these would become the weights of {folder}, which has a {CONFIG_FILE} for "
+            "others: choose another DST, or pass force=True"
+        )
+    # The config of a folder is ours if its weights are, and if they are not those of a run.
+    ours = is_ours(files[-1]) and not (_is_folder(target) and _metadata(files[-1]) != METADATA)
+    existing = [file for file in files if os.path.lexists(file)]
+    if existing and not ours:
+        raise ConfigError(
+            f"{existing[0]} exists, and 'vitreous convert' did not write it: choose another DST, "
+            "or pass force=True to replace it"
+        )
+
+
+@contextmanager
+def written_aside(target: Path) -> Iterator[Path]:
+    """A temporary folder, whose files are moved to their places if nothing is raised.
+
+    They are those of the folder `target`, or the file `target` itself.
+    """
+    folder = target if _is_folder(target) else target.parent
+    if folder != target and not folder.is_dir():
+        raise CheckpointError(f"{target}: the folder {folder} does not exist")
+    there = folder
+    while not there.is_dir() and there != there.parent:
+        there = there.parent
+    aside = there / f".vitreous-{secrets.token_hex(8)}.tmp"
+    try:
+        aside.mkdir()
+        yield aside
+        folder.mkdir(parents=True, exist_ok=True)
+        # Weights before the config that describes them: without it they are not used.
+        for file in sorted(aside.iterdir(), key=lambda path: path.name == CONFIG_FILE):
+            os.replace(file, folder / file.name)
+        sync_folder(folder)
+    except OSError as error:
+        raise CheckpointError(f"{target}: cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def mark(path: Path, kind: str) -> None:
+    """Let `is_ours` recognise a file; a safetensors file is recognised by its metadata."""
+    if kind == "safetensors":
+        return
+    with path.open("rb+") as file:
+        if kind in ("npz", "pth"):  # zip archives, which end with the length of a comment
+            file.seek(-2, os.SEEK_END)
+            file.write(len(MARK).to_bytes(2, "little"))
+        file.seek(0, os.SEEK_END)
+        file.write(MARK)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether `convert` wrote this file, or in our own format anything of Vitreous."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-len(MARK), os.SEEK_END)
+            if file.read() == MARK:
+                return True
+    except (OSError, ValueError):
+        return False
+    return _metadata(path) == METADATA or _metadata(path).get("format") == "vitreous"
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    try:
+        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+            return dict(file.metadata() or {})
+    except (OSError, safetensors.SafetensorError):
+        return {}
+
+
+def _is_folder(target: Path) -> bool:
+    return not target.suffix
+
+
+def config_of(source: Path) -> Path:
+    """Where the config.json is that describes these weights."""
+    folder = source.parent
+    if folder.parent.name == "checkpoints":  # of a run
+        folder = folder.parent.parent
+    return folder / CONFIG_FILE
+
+
+def _is_part_of(file: Path, source: Path) -> bool:
+    """Whether the file is the source, or one of those that a source's index lists."""
+    sharded = source.name == SHARD_INDEX and file.resolve().parent == source.resolve().parent
+    return _same(file, source) or (sharded and file.exists())
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
