@@ -99,6 +99,7 @@ def train(
     from vitreous.pages.report import write_report
     from vitreous.tasks import task_class
     from vitreous.train.progress import ProgressBar
+    from vitreous.train.rehearsal import within_time
     from vitreous.train.run import train as fit
 
     settings = _settings(data, recipe, out, resume, options)
@@ -110,6 +111,8 @@ def train(
         def report(run: Run, source: Source) -> None:
             reports.append(write_report(run, source)[1:])
 
+        if settings.time is not None:
+            settings = within_time(settings, shown.get("log", _to_stderr))
         run = fit(settings, folder, resume=resume, report=report, **shown)
     if not reports:
         return TrainedRun(run.path)  # of several processes the first one writes

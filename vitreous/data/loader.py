@@ -181,7 +181,9 @@ class Order(Sampler[list[Draw]]):
         return draws.tolist()
 
 
-def train_batches(dataset: TrainSet, order: Order, workers: int) -> Iterator[Batch]:
+def train_batches(
+    dataset: TrainSet, order: Order, workers: int, *, pin: bool = False
+) -> Iterator[Batch]:
     return _readable(
         DataLoader(
             dataset,
@@ -189,17 +191,25 @@ def train_batches(dataset: TrainSet, order: Order, workers: int) -> Iterator[Bat
             num_workers=workers,
             collate_fn=collate,
             prefetch_factor=4 if workers else None,
+            pin_memory=pin,
         )
     )
 
 
 def eval_batches(
-    dataset: EvalSet, batch: int, workers: int, rank: int = 0, world: int = 1
+    dataset: EvalSet,
+    batch: int,
+    workers: int,
+    rank: int = 0,
+    world: int = 1,
+    *,
+    pin: bool = False,
 ) -> Iterator[Batch]:
     """Every sample once, every `world`-th of them on each process."""
     numbers = list(range(rank, len(dataset), world))
     part = torch.utils.data.Subset(dataset, numbers)
-    return _readable(DataLoader(part, batch, num_workers=workers, collate_fn=collate))
+    loader = DataLoader(part, batch, num_workers=workers, collate_fn=collate, pin_memory=pin)
+    return _readable(loader)
 
 
 def _readable(batches: Iterable[Batch | DataError]) -> Iterator[Batch]:

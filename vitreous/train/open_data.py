@@ -15,6 +15,7 @@ from vitreous.errors import DataError
 from vitreous.run_folder import Run
 from vitreous.tasks import TASKS
 from vitreous.tasks.data_check import bad_samples, check_trainable
+from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe, read_recipe
 
 Log = Callable[[str], None]
@@ -67,8 +68,9 @@ def columns_of(recipe: Recipe) -> Columns:
     return Columns(recipe.path_column, recipe.label_column, recipe.split_column)
 
 
-def open_usable(recipe: Recipe, log: Log) -> Source:
-    """The recipe's data; what cannot be read is left out only if asked, and logged."""
+def open_usable(recipe: Recipe, log: Log, world: World | None = None) -> Source:
+    """The recipe's data; what cannot be read is left out only if asked, and logged. The first
+    process of several looks for it."""
     source = open_named(recipe)
     source.max_pixels = recipe.max_pixels
     for note in source.notes:
@@ -76,7 +78,10 @@ def open_usable(recipe: Recipe, log: Log) -> Source:
     for _, text in listing(source.problems):
         log(text)
     if recipe.on_bad == "skip":
-        bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
+        bad = {}
+        if world is None or world.is_first:
+            bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
+        bad = bad if world is None else world.broadcast(bad)
         for problem in bad.values():
             log(f"left out: {problem.file}: {problem.what}")
         source.splits = {

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from vitreous.config import pair, size_of
+import torch
+
+from vitreous.config import config_fields, pair, size_of
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
+from vitreous.models import create
 from vitreous.models.model import Model
 from vitreous.tasks import TASKS, task_class
-from vitreous.tasks.task import Task, glance_at
+from vitreous.tasks.task import Glance, Task, glance_at
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
@@ -36,6 +39,11 @@ def fill_in(
         changes |= {"model": chosen.name, "image_size": size}
         changes["fields"] = (*chosen.fields, *recipe.fields)
         log(f"model: {chosen.reason}, images {size}")
+    elif recipe.weights is None and not recipe.image_size and not task.dense:
+        fitting = fitting_size(str(recipe.model), recipe.fields, glance)
+        if fitting is not None:
+            changes["image_size"] = fitting
+            log(f"image size: {fitting[0]}, for images of {glance.height}x{glance.width}")
     if recipe.batch is None:
         most = task.largest_batch(glance.small)
         batch = max(8, min(most, 1 << (count // 16).bit_length() >> 1))
@@ -77,6 +85,20 @@ def fill_in(
         changes["workers"] = 0 if glance.small or cores < 2 else some
         log(f"workers: {changes['workers']}")
     return replace(recipe, **changes)
+
+
+def fitting_size(model: str, fields: tuple[str, ...], glance: Glance) -> tuple[int, int] | None:
+    """For small images, a size below the model's own: not smaller than the images, and with at
+    least four patches, or two positions of a pyramid's last map, a side. None: its own."""
+    given = config_fields(fields)
+    if not glance.small or "image_size" in given:
+        return None
+    with torch.device("meta"):
+        made = create(model, **given)
+    maps = [max(level.pixels) for level in made.levels(made.own_size())]
+    least = maps[-1] * (4 if maps[0] == maps[-1] else 2)
+    side = -(-max(glance.height, glance.width, least) // maps[-1]) * maps[-1]
+    return (side, side) if side < min(made.own_size()) else None
 
 
 def _check_crop(recipe: Recipe, crop: str | None, log: Log) -> None:

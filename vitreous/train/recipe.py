@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import sysconfig
 import typing
@@ -55,6 +56,8 @@ class CommonOptions:
     """Weights to start from: a run folder, a file, hf:OWNER/NAME, or a name from the catalog."""
     epochs: Annotated[int | None, option("N", "chosen by the number of images")] = None
     """Passes over the training images."""
+    time: Annotated[str | None, option("30m", "as long as it takes")] = None
+    """Train for about this long (90s, 30m, 2h): chooses the epochs by a few measured steps."""
     batch: Annotated[int | None, option("N", "chosen by the number of images")] = None
     """Images per optimiser step, summed over all processes."""
     lr: Annotated[float | None, option("LR", "chosen for the model")] = None
@@ -230,6 +233,10 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, choice(name, value, known))
+        if self.time is not None:
+            seconds(self.time)
+            if self.epochs is not None:
+                raise ConfigError(f"time = {self.time!r} chooses the epochs: leave out --epochs")
         if self.distill is not None and self.teacher is None:
             raise ConfigError(f"distill = {self.distill!r} needs a teacher: give --teacher RUN")
         fraction(self, "ema", *(["smoothing"] if self.smoothing is not None else []))
@@ -242,6 +249,14 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
                 value = getattr(self, name)
                 if value is not None and not least <= value <= most:
                     raise ConfigError(f"{name} = {value}: expected {expected}")
+
+
+def seconds(text: str) -> float:
+    """90s, 30m or 2h as seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)", text.strip().lower())
+    if found is None or not float(found[1]):
+        raise ConfigError(f"time = {text!r}: expected a number and s, m or h, such as 30m")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 RANGES = {
@@ -323,9 +338,4 @@ def continued(stored: Recipe, given: Recipe) -> Recipe:
                 f"{name} = {now!r}, but the run to resume has {before!r}: leave the option "
                 "out, or start another run with another --out"
             )
-    if (given.epochs or 0) < (stored.epochs or 0):
-        raise ConfigError(
-            f"epochs = {given.epochs}, but the run to resume has {stored.epochs}: a run can be "
-            "made longer, not shorter"
-        )
     return given

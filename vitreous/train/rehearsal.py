@@ -15,16 +15,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vitreous.data.loader import Batch, train_batches
+from vitreous.data.loader import Batch, eval_batches, train_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem
 from vitreous.labels import LabelMap
+from vitreous.predict import measure
 from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
 from vitreous.train.distributed import joined
 from vitreous.train.open_data import advising, open_named
 from vitreous.train.optimizer import lr_factor
-from vitreous.train.recipe import Recipe
+from vitreous.train.recipe import Recipe, seconds
 from vitreous.train.run import prepare
 from vitreous.train.trainer import Trainer, TrainingError
 
@@ -34,6 +35,10 @@ DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """The learning rates that `find_lr` tries first."""
 NEARLY = 0.05
 """By which fraction of the largest fall of the loss another fall may be smaller and be as good."""
+
+
+SHARE_OF_TIME = 0.9
+"""Of the time that is asked for: start, checkpoints and the report take the rest."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,32 @@ def dry_run(recipe: Recipe, log: Log) -> Rehearsal:
             *(total, learning, trainer.steps, batch, trainer.task.name, trainer.task.labels),
             *(trainer.train_set.preprocess, state + kept, seconds, images, bad),
         )
+
+
+def within_time(recipe: Recipe, log: Log, steps: int = 3) -> Recipe:
+    """The recipe with as many epochs as fit into its time, by a few steps and one batch of val."""
+    assert recipe.time is not None
+    budget = seconds(recipe.time)
+    with _trainer(replace(recipe, time=None, epochs=1), lambda text: None) as trainer:
+        began = time.perf_counter()
+        batches = _first_batches(trainer, steps + 1)
+        reading = (time.perf_counter() - began) / len(batches)
+        trainer.step(0, batches[0])  # the first one is slower
+        began = time.perf_counter()
+        for batch in batches[1:] or batches:
+            trainer.step(1, batch)
+        step = (time.perf_counter() - began) / len(batches[1:] or batches)
+        few = replace(trainer.val_set, samples=trainer.val_set.samples[: trainer.batch])
+        began = time.perf_counter()
+        measure(trainer.model, trainer.task, eval_batches(few, trainer.batch, 0))
+        check = (time.perf_counter() - began) / len(few) * len(trainer.val_set)
+        workers = trainer.recipe.workers or 0
+        step = max(step, reading / workers) if workers else step + reading
+        epoch = step * trainer.order.steps_per_epoch + check
+        epochs = trainer.world.broadcast(max(int(SHARE_OF_TIME * budget / epoch), 1))
+    over = "; one epoch takes longer than that" if epoch > budget else ""
+    log(f"epochs: {epochs}, of about {epoch:.1f} s each, for {recipe.time}{over}")
+    return replace(recipe, time=None, epochs=epochs)
 
 
 def find_lr(recipe: Recipe, log: Log, steps: int = 40) -> tuple[float, list[tuple[float, float]]]:

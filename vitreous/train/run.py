@@ -13,6 +13,7 @@ from vitreous.data.loader import EvalSet, TrainSet
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
+from vitreous.models import configure
 from vitreous.run_folder import Run, RunConfig, newest_checkpoint, versions
 from vitreous.tasks import task_for
 from vitreous.train.build_model import build, choose_preprocess, find_start
@@ -26,6 +27,8 @@ from vitreous.train.tensorboard import board
 from vitreous.train.trainer import Event, StoppedError, Trainer
 from vitreous.weights.rules.keys import family_of
 
+FEW_TO_CHOOSE = 100
+"""Validation images below which the best evaluation is likely to be one by chance."""
 Log = Callable[[str], None]
 Watch = Callable[[Event], None]
 
@@ -87,9 +90,20 @@ def train(
                     if world.is_first and run.has_weights:
                         report(run, source)
                     raise
+    _log_chance(trainer, run, log)
     if world.is_first:  # the other processes need not wait for it
         report(run, source)
     return run
+
+
+def _log_chance(trainer: Trainer, run: Run, log: Log) -> None:
+    """Few validation images choose the best weights by chance (14 of 20 or 15 of 20)."""
+    count, progress = len(trainer.val_set), trainer.progress
+    if trainer.world.is_first and count < FEW_TO_CHOOSE and progress.best_step < progress.step:
+        log(
+            f"the weights of step {progress.best_step} of {progress.step} are the best on only "
+            f"{count} validation images, which may be chance; {run.path}@last has the last ones"
+        )
 
 
 def _both(one: Watch, other: Watch) -> Watch:
@@ -109,18 +123,22 @@ def prepare(
     weights it started from have changed.
     """
     recipe = absolute(recipe)
-    source = open_usable(recipe, log)
+    begun = run.read_config() if newest_checkpoint(run.checkpoints) is not None else None
+    start = None
+    if begun is None:  # a model or weights that do not exist are found out before data is read
+        if recipe.model is not None:
+            configure(recipe.model)
+        start = None if recipe.weights is None else find_start(recipe)
+    source = open_usable(recipe, log, world)
     kind = task_for(source.truth_kind)
     check_options(recipe, kind)
     learned, measured = parts(recipe, source)
-    begun = run.read_config() if newest_checkpoint(run.checkpoints) is not None else None
     if begun is not None:
         _check_same_classes(begun.labels, source)
         model, preprocess = begun.create(), begun.preprocess
     else:
         with advising(recipe):
             recipe = fill_in(recipe, kind, source, len(learned), world, log)
-        start = None if recipe.weights is None else find_start(recipe)
         with random_by(recipe.seed, "first weights"):
             model = build(recipe, kind, source, start, log)
         with advising(recipe):

@@ -118,6 +118,8 @@ class Trainer:
         self.terms: dict[str, float] = {}
         """The terms of the last step's loss."""
         self.stop_asked = 0
+        self.pins = world.device.type == "cuda"
+        """Whether batches are put into memory that a GPU can copy from meanwhile."""
 
     def _batch(self, asked: int, count: int) -> int:
         """The batch of the recipe, or less if there are fewer samples."""
@@ -140,7 +142,11 @@ class Trainer:
         per_epoch = self.order.steps_per_epoch
         start = self.progress.step
         self.order.start, self.order.stop = start, self.steps
-        batches = train_batches(self.train_set, self.order, self.recipe.workers or 0)
+        if start >= self.steps:
+            self._end_early()
+            return
+        workers = self.recipe.workers or 0
+        batches = train_batches(self.train_set, self.order, workers, pin=self.pins)
         progress, began, counted = self.progress, time.perf_counter(), 0
         with self._signals():
             for step in range(start, self.steps):
@@ -184,6 +190,19 @@ class Trainer:
                     )
                 if last:
                     return
+
+    def _end_early(self) -> None:
+        """Finish a run that is beyond its last epoch, because that was lowered."""
+        step, progress = self.progress.step, self.progress
+        self.log(
+            f"ended at step {step}, as --epochs {self.recipe.epochs} asks, before the learning "
+            "rate had come down; the best weights so far are kept"
+        )
+        if progress.losses:
+            self._evaluate(step, progress.loss / progress.losses)
+            progress.loss, progress.losses, progress.terms = 0.0, 0, {}
+        progress.finished = True
+        self.save()
 
     def resume(self, longer: bool = False) -> bool:
         """Continue from the newest valid checkpoint, if there is one.
@@ -247,10 +266,11 @@ class Trainer:
                 (torch.stack(list(terms.values())).sum() / parts).backward()
             for name, term in terms.items():
                 total[name] = total.get(name, 0) + term.detach() / parts
-        norm = self._clip()
-        each = self.world.all_reduce(torch.stack(list(total.values())).cpu()) / self.world.size
-        mean = each.sum().item()
-        self.terms = dict(zip(total, each.tolist(), strict=True))
+        # one copy to the CPU for everything that is looked at
+        seen = torch.stack([*total.values(), self._clip().to(self.world.device)]).cpu()
+        seen = self.world.all_reduce(seen) / self.world.size
+        mean, norm = seen[:-1].sum().item(), seen[-1].item()
+        self.terms = dict(zip(total, seen[:-1].tolist(), strict=True))
         if not math.isfinite(mean) or not math.isfinite(norm):
             self._not_finite(step, mean, norm, batch)
             return mean
@@ -276,11 +296,12 @@ class Trainer:
             found = self.task.not_finite(self.compute(batch.images), batch.targets)
         return "" if found is None else f"{batch.ids[found[0]]}: the {found[1]} are not finite; "
 
-    def _clip(self) -> float:
+    def _clip(self) -> Tensor:
+        """Clips the gradient; its norm before."""
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         limit = self.recipe.clip or math.inf
         norm = nn.utils.clip_grad_norm_(parameters, limit, foreach=True)
-        return float(whole(norm))
+        return whole(norm)
 
     def _not_finite(self, step: int, loss: float, norm: float, batch: Batch) -> None:
         """Skip the step if that is allowed, else stop; either way name the samples."""
@@ -302,7 +323,8 @@ class Trainer:
             rank, size = (0, 1) if sharded else (self.world.rank, self.world.size)
             preprocess = self.val_set.preprocess
             batch = min(2 * self.batch, preprocess.at_once) if preprocess.whole else 2 * self.batch
-            batches = eval_batches(self.val_set, batch, 0, rank, size)
+            workers = self.recipe.workers or 0
+            batches = eval_batches(self.val_set, batch, workers, rank, size, pin=self.pins)
             metrics = measure(self.model, self.task, batches)
             counts = metrics.counts()
             if not sharded:

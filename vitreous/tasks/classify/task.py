@@ -133,8 +133,6 @@ class Classify(Task):
             )
 
         share = targets.share.to(logits.dtype)
-        if bool((share == 1).all()):
-            return each(targets.first).mean()
         return (share * each(targets.first) + (1 - share) * each(targets.second)).mean()
 
     def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:

@@ -1,0 +1,134 @@
+"""How long a run is: ended early, made for a time; and what is found out before data is read."""
+
+import json
+import re
+import shutil
+import time
+
+import pytest
+from train.tiny import class_folder, train
+
+from vitreous.cli.main import main
+from vitreous.errors import ConfigError
+from vitreous.run_folder import Run, newest_checkpoint
+from vitreous.train import open_data, run
+from vitreous.train.recipe import seconds
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run of five epochs that was killed after three."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    train(out)
+    for path in sorted((out / "checkpoints").iterdir())[2:]:
+        shutil.rmtree(path)
+    return out
+
+
+def test_a_run_is_ended_early_on_purpose(stopped, tmp_path, capsys):
+    """14.21"""
+    out = shutil.copytree(stopped, tmp_path / "run")
+    step = json.loads((newest_checkpoint(out / "checkpoints") / "progress.json").read_text())[
+        "step"
+    ]
+    (out / "report.html").unlink()
+    assert main(["train", "--resume", "--out", str(out), "--epochs=1"]) == 0
+    assert f"ended at step {step}" in capsys.readouterr().err
+    assert json.loads((newest_checkpoint(out / "checkpoints") / "progress.json").read_text())[
+        "finished"
+    ]
+    assert (out / "report.html").is_file()
+    assert main(["train", "--resume", "--out", str(out)]) == 0
+    assert "finished" in capsys.readouterr().err
+
+
+def test_few_validation_images_are_told(stopped, tmp_path, capsys):
+    """14.8: twenty images choose among epochs by chance."""
+    out = shutil.copytree(stopped, tmp_path / "run")
+    main(["train", "--resume", "--out", str(out)])
+    told = capsys.readouterr().err
+    best = json.loads((newest_checkpoint(out / "checkpoints") / "progress.json").read_text())
+    if best["best_step"] < best["step"]:
+        assert re.search(r"only 20 validation images.*@last", told)
+    else:
+        assert "validation images" not in told
+
+
+def test_a_run_is_made_for_a_time(tmp_path, capsys):
+    """14.21: the schedule ends with the time."""
+    words = ["--model=vit", "--set=patch=4", "--set=dim=16", "--set=depth=1", "--set=heads=2"]
+    began = time.perf_counter()
+    data = str(class_folder())
+    assert (
+        main(["train", data, *words, "--image-size=8", "--time=4s", f"--out={tmp_path / 'a'}"]) == 0
+    )
+    spent = time.perf_counter() - began
+    last = Run(tmp_path / "a").metrics()[-1]
+    assert last["epoch"] >= 1
+    assert last["lr"] < 1e-3  # its schedule has ended
+    assert spent < 60
+    assert "time = " not in (tmp_path / "a" / "recipe.toml").read_text()
+    assert main(["train", data, "--time=4s", "--epochs=3"]) == 2
+    assert main(["train", data, "--time=soon"]) == 2
+
+
+@pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("30m", 1800), ("1.5 h", 5400)])
+def test_times(text, expected):
+    assert seconds(text) == expected
+    with pytest.raises(ConfigError):
+        seconds("0m")
+
+
+@pytest.mark.parametrize("words", [["--model=vot-s/16"], ["--weights=nowhere.safetensors"]])
+def test_models_and_weights_that_do_not_exist_are_refused_before_data_is_read(
+    words, monkeypatch, tmp_path, capsys
+):
+    """14.22"""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "open_usable", lambda *_: pytest.fail("data was opened"))
+    assert main(["train", "digits", *words]) == 2
+    assert words[0].partition("=")[2] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [("resnet-18", 64), ("swin-t", 64), ("vit-ti/16", 64), ("vit-ti/8", 32), ("vit-ti/14", 56)],
+)
+def test_small_images_are_not_enlarged_to_the_models_size(model, size, tmp_path, monkeypatch):
+    """14.22: digits have 8 pixels, the models 224."""
+    from vitreous.tasks.task import Glance
+    from vitreous.train.plan import fitting_size
+
+    assert fitting_size(model, (), Glance(32, 30, 3, True, True)) == (size, size)
+    assert fitting_size(model, (), Glance(200, 200, 3, True, True)) is None
+    assert fitting_size(model, ("image_size=96",), Glance(32, 32, 3, True, True)) is None
+
+
+def test_bad_images_are_looked_for_once(tmp_path, monkeypatch):
+    """14.25: not by every process, and not again for the report."""
+    calls = []
+    whole = open_data.bad_samples
+
+    def counted(*args, **options):
+        calls.append(args)
+        return whole(*args, **options)
+
+    monkeypatch.setattr(open_data, "bad_samples", counted)
+    train(tmp_path / "run", "--epochs=1", "--on-bad=skip")
+    assert len(calls) == 1
+
+
+def test_validation_is_read_by_workers_too(tmp_path, monkeypatch):
+    """14.25"""
+    used = []
+    from vitreous.train import trainer
+
+    whole = trainer.eval_batches
+
+    def seen(dataset, batch, workers, *rest, **options):
+        used.append(workers)
+        return whole(dataset, batch, workers, *rest, **options)
+
+    monkeypatch.setattr(trainer, "eval_batches", seen)
+    train(tmp_path / "run", "--epochs=1", "--workers=2")
+    assert used == [2]
