@@ -234,12 +234,6 @@ def test_a_run_goes_on_as_it_was_begun(plain, change, words):
     assert [(plain.path / name).read_bytes() for name in files] == before
 
 
-def test_a_run_is_not_made_shorter(tmp_path):
-    run = train(replace(SMALL, epochs=2), tmp_path / "run")
-    with pytest.raises(ConfigError, match="not shorter"):
-        train(SMALL, run.path, resume=True)
-
-
 def test_classes_that_changed_meanwhile_stop_a_resume(uneven, tmp_path):
     recipe = replace(SMALL, data=uneven, batch=8)
     run = train(recipe, tmp_path / "run")
