@@ -16,6 +16,7 @@ from PIL import Image
 import vitreous
 from vitreous.api import _labelled_source
 from vitreous.cli.main import main
+from vitreous.cli.print_json import print_json
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError, DataError, InputError
@@ -448,3 +449,71 @@ def test_a_predictor_says_what_it_is(run):
     assert re.fullmatch(r"Predictor\(classify, \S+ for 8x8 images, 10 classes, on cpu\)", said)
     public = [getattr(Predictor, name) for name in dir(Predictor) if not name.startswith("_")]
     assert all(each.__doc__ for each in [Predictor, Predictor.__call__, *public])
+
+
+def copied(run, tmp_path, change):
+    """The run with other weights."""
+    folder = Run(tmp_path / "changed")
+    shutil.copytree(run.path, folder.path)
+    state = folder.read_weights()
+    change(state)
+    folder.write_weights(folder.read_config().create(), state)
+    return folder.path
+
+
+def test_weights_that_are_not_finite_do_not_load(run, tmp_path, pictures, capsys):
+    """14.5: they gave nan with exit code 0, and an IndexError in evaluate."""
+
+    def change(state):
+        state["norm.weight"][3:5] = torch.tensor([torch.nan, torch.inf])
+
+    bad = copied(run, tmp_path, change)
+    with pytest.raises(CheckpointError, match=r"norm.weight .*not finite \(2 of 16\)"):
+        vitreous.load(bad)
+    for command in (["predict", str(bad), str(pictures)], ["evaluate", str(bad)]):
+        assert main([*command, "--json"]) == 2
+        told = capsys.readouterr()
+        assert "norm.weight" in told.err
+        assert not told.out
+    model = vitreous.load(run.path).model
+    state = model.state_dict()
+    state["norm.weight"] = torch.full((16,), 1e300, dtype=torch.float64)
+    with pytest.raises(CheckpointError, match="16 of 16"):
+        vitreous.import_weights(model, state, "vitreous")
+
+
+def test_outputs_that_are_not_finite_are_an_error_with_the_image(run, tmp_path, pictures, capsys):
+    """14.5: finite weights can overflow too."""
+
+    def change(state):
+        state["norm.weight"].fill_(1e38)
+        state["head.out.weight"].fill_(1e38)
+
+    bad = copied(run, tmp_path, change)
+    for command, name in (
+        (["predict", str(bad), str(pictures)], "0.png"),
+        (["evaluate", str(bad)], "digits"),
+    ):
+        assert main([*command, "--json"]) == 2
+        told = capsys.readouterr()
+        assert "the model's output is not finite" in told.err
+        assert name in told.err
+        assert not told.out
+
+
+def test_json_without_nan(capsys):
+    """14.5: what is not defined is null."""
+    print_json({"a": [1.5, float("nan"), (float("inf"), "nan")], "b": None})
+    assert capsys.readouterr().out == '{"a": [1.5, null, [null, "nan"]], "b": null}\n'
+
+
+def test_extreme_values_of_an_image(run, tmp_path):
+    """14.5: -1e30, by which some programs mark missing pixels, gave nan."""
+    pixels = np.zeros((8, 8), np.float32)
+    pixels[2, 3] = -1e30
+    tifffile.imwrite(tmp_path / "a.tif", pixels)
+    predictor = vitreous.load(run.path)
+    for image, name in ((pixels, "array"), (torch.from_numpy(pixels), "tensor"), ("a.tif",) * 2):
+        given = tmp_path / image if isinstance(image, str) else image
+        with pytest.raises(DataError, match=rf"{name}: has values of -1e\+30"):
+            predictor(given)

@@ -174,7 +174,9 @@ class Predictor(Generic[R]):
         together = joined(values)
         parts = [together] if isinstance(together, Tensor) else [each[None] for each in values]
         found = [self.model.core.vectors(part.to(self.device)) for part in parts]
-        return torch.cat(found).float().cpu()
+        vectors = torch.cat(found).float().cpu()
+        check_finite(vectors, [each.name for each in prepared])
+        return vectors
 
     def _batches(
         self,
@@ -206,6 +208,7 @@ class Predictor(Generic[R]):
         """The results for a batch of prepared images."""
         values, names, sizes = zip(*prepared, strict=True)
         output = self.task.infer(self.engine, joined(values), sizes)
+        check_finite(output, names)
         return self.task.decode(output, list(names))
 
     def evaluate(
@@ -358,12 +361,24 @@ def measure(
         for batch in batches:
             targets = batch.targets if here is None else task.renamed(batch.targets, here)
             output = task.infer(engine, batch.images, batch.sizes)
+            check_finite(output, batch.ids)
             metrics.update(output, targets)
             if see is not None:
                 see(batch, output, targets)
     finally:
         model.train(training)
     return metrics
+
+
+def check_finite(output: Iterable[Any], names: Sequence[str]) -> None:
+    """Every number that a model gives for an image, a tensor or several, must be finite."""
+    for one, name in zip(output, names, strict=True):
+        parts = (one,) if isinstance(one, Tensor) else one
+        if not all(bool(part.isfinite().all()) for part in parts if isinstance(part, Tensor)):
+            raise InputError(
+                f"{name}: the model's output is not finite (NaN or infinity): its weights are "
+                "damaged or too large, or the image has extreme values"
+            )
 
 
 def check_split(source: Source, split: str) -> None:

@@ -438,7 +438,7 @@ def test_what_is_not_a_number_is_not_written(run, coco, tmp_path, capsys, monkey
     monkeypatch.setattr(Detect, "infer", broken)
     path = tmp_path / "results.json"
     assert main(["evaluate", str(run.path), str(coco), f"--results={path}"]) == 2
-    assert "image 1000: the model's prediction is not finite" in capsys.readouterr().err
+    assert "photo 0.png: the model's output is not finite" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

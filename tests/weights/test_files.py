@@ -910,3 +910,18 @@ def test_the_same_tensors_give_the_same_bytes(tmp_path: Path) -> None:
         first = (tmp_path / "w").read_bytes()
         write_tensors(tmp_path / "w", some_tensors(), kind)
         assert (tmp_path / "w").read_bytes() == first, kind
+
+
+def test_a_changed_byte_in_lzma(tmp_path: Path) -> None:
+    """14.10: zip archives may be compressed with LZMA, which has an error of its own."""
+    path = tmp_path / "a.npz"
+    buffer = io.BytesIO()
+    np.save(buffer, np.arange(10_000, dtype=np.float32))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("a.npy", buffer.getvalue())
+    assert read_tensors(path).tensors["a"][3] == 3
+    content = bytearray(path.read_bytes())
+    content[200:210] = bytes(10)
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"a\.npz: the file is damaged"):
+        read_tensors(path)

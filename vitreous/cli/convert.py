@@ -3,7 +3,6 @@ outputs of both models are compared."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +11,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import ConfigOptions, options_besides
+from vitreous.cli.print_json import print_json
 from vitreous.config import size_of, to_dict
 from vitreous.train.recipe import Flag, Repeated, option
 
@@ -58,7 +58,7 @@ def run(arguments: ConvertArguments) -> None:
     )
     if arguments.json:
         result = {**asdict(done), "config": to_dict(done.config), "written": str(done.written)}
-        print(json.dumps(result, indent=2))
+        print_json(result, indent=2)
         return
     print(done.imported)
     agreement = "the same bits" if done.difference == 0 else f"relative {done.difference:.1e}"

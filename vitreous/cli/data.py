@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +10,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import MaxPixels, options_besides
+from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.errors import DataError
 from vitreous.tasks import TASKS
@@ -59,7 +59,7 @@ def run(arguments: DataArguments) -> None:
     unused = () if arguments.queries is not None else ("queries",)
     report = api.check_data(**options_besides(arguments, "action", "json", *unused))
     if arguments.json:
-        print(json.dumps(report.to_dict(), indent=2))
+        print_json(report.to_dict(), indent=2)
     else:
         _print(report)
     if report.fatal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import options_besides
+from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.train.recipe import Flag, option
 
@@ -55,7 +55,7 @@ class EvaluateArguments:
 def run(arguments: EvaluateArguments) -> None:
     result = api.evaluate(**options_besides(arguments, "json"))
     if arguments.json:
-        print(json.dumps(result))
+        print_json(result)
         return
     print(f"{result['data']}, {result['split']}: {result['samples']:,} images")
     _print(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ import tyro
 from vitreous import api
 from vitreous.cli.image_paths import IMAGES, Complaints, paths_of
 from vitreous.cli.options import MaxPixels
+from vitreous.cli.print_json import print_json
 from vitreous.errors import DataError
 from vitreous.train.recipe import Flag, Repeated, option
 
@@ -42,9 +42,7 @@ def run(arguments: ExplainArguments) -> None:
     if arguments.json:
         for path in paths:
             try:
-                print(
-                    json.dumps(predictor.explain(path, classes, pixel=pixel).to_dict()), flush=True
-                )
+                print_json(predictor.explain(path, classes, pixel=pixel).to_dict())
             except DataError as error:  # one image that cannot be used does not lose the others
                 bad(error)
     else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 
 import tyro
 
 from vitreous import api
+from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.train.recipe import Flag
 
@@ -28,7 +28,7 @@ def run(arguments: ModelsArguments) -> None:
         return
     counts = api.model_counts(arguments.pattern)
     if arguments.json:
-        print(json.dumps(counts, indent=2))
+        print_json(counts, indent=2)
         return
     table = TextTable("model", "parameters>", "GFLOPs>")
     for name, count in counts.items():
@@ -39,7 +39,7 @@ def run(arguments: ModelsArguments) -> None:
 def _weights(arguments: ModelsArguments) -> None:
     entries = api.public_weights(arguments.pattern)
     if arguments.json:
-        print(json.dumps({name: asdict(entry) for name, entry in entries.items()}, indent=2))
+        print_json({name: asdict(entry) for name, entry in entries.items()}, indent=2)
         return
     table = TextTable("checkpoint", "format", "size>", "classes>", "top-1>", "licence", "address")
     for name, entry in entries.items():

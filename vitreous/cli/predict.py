@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ import tyro
 from vitreous import api
 from vitreous.cli.image_paths import IMAGES, Complaints, paths_of
 from vitreous.cli.options import MaxPixels
+from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.config import positive
 from vitreous.train.recipe import Flag, option
@@ -64,7 +64,7 @@ def run(arguments: PredictArguments) -> None:
         bad=bad,
     ):
         if arguments.json:
-            print(json.dumps(show.record(result, arguments.top)), flush=True)
+            print_json(show.record(result, arguments.top))
         else:
             table.row(result.image, *show.row(result, arguments.top))
     if table.rows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import ConfigOptions
+from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.train.recipe import Flag, option
 
@@ -39,7 +39,7 @@ def run(arguments: SummaryArguments) -> None:
             "flops": flops,
             "stages": [asdict(stage) for stage in stages],
         }
-        print(json.dumps(result, indent=2))
+        print_json(result, indent=2)
         return
     table = TextTable("stage", "shape", "parameters>", "MFLOPs>")
     # Blocks in a row that are alike become one line with their sums.

@@ -57,6 +57,8 @@ _KNOWN_OTHERS = (
 )
 _SWAPPED = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 _PNG_EXIF = (b"eXIf", b"type exif", b"adobe.xmp")
+MAX_VALUE = 1e9
+"""Of a floating-point image: a model's sums of squares must stay far below float32's largest."""
 _HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _CUT_SHORT = "is damaged or cut short: its header cannot be read"
 _DAMAGED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"II*\0", b"MM\0*", b"RIFF", b"BM")
@@ -122,9 +124,7 @@ def decode(file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS) -> Tensor
             with open_image(file, head, name) as image:
                 deep = image.format == "PNG" and png16.is_deep(head)
                 pixels = _pixels(image, name, max_pixels, deep_png=file if deep else None)
-    if pixels.dtype == np.float32 and not np.isfinite(pixels).all():
-        raise DataError(f"{name}: has values that are not finite (NaN or infinity)")
-    return _tensor(pixels)
+    return _with_usable_values(_tensor(pixels), name)
 
 
 @contextmanager
@@ -273,15 +273,28 @@ def _from_tensor(image: Tensor, name: str) -> Tensor:
     if image.dtype == torch.bool:
         return image.to(torch.uint8) * 255
     if image.is_floating_point():
-        if not image.isfinite().all():
-            raise DataError(f"{name}: has values that are not finite (NaN or infinity)")
-        return image.to(torch.float32)
+        return _with_usable_values(image.to(torch.float32), name)
     if image.dtype in (torch.uint8, torch.uint16):
         return image
     raise DataError(
         f"{name}: {image.dtype} does not say which value is white: "
         "use uint8 (255), uint16 (65535) or floating point (1.0)"
     )
+
+
+def _with_usable_values(image: Tensor, name: str) -> Tensor:
+    """The image; floating-point values with which no model can compute are a DataError."""
+    if not image.is_floating_point():
+        return image
+    if not image.isfinite().all():
+        raise DataError(f"{name}: has values that are not finite (NaN or infinity)")
+    extreme = max(image.min().item(), image.max().item(), key=abs)
+    if abs(extreme) > MAX_VALUE:
+        raise DataError(
+            f"{name}: has values of {extreme:.3g}, beyond {MAX_VALUE:g}, as some programs mark "
+            "missing pixels: replace them by an ordinary value"
+        )
+    return image
 
 
 def shown(path: str | Path | bytes) -> str:

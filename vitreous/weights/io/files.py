@@ -10,6 +10,7 @@ The first bytes of a file decide its type, never its name. Every problem is rais
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import secrets
 import struct
@@ -214,7 +215,8 @@ def _errors_begin_with(path: Path) -> Iterator[None]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (
-        *(SafetensorError, zipfile.BadZipFile, zlib.error, EOFError, struct.error),
+        *(SafetensorError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError),
+        *(struct.error, NotImplementedError),
         *(ValueError, TypeError, OverflowError, RuntimeError, SyntaxError, tokenize.TokenError),
     ) as error:
         reason = str(error)[:200]
