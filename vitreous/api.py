@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitreous.config import checked
 from vitreous.errors import ConfigError, DataError, did_you_mean
+from vitreous.terminal import print
 from vitreous.train.recipe import Recipe, find_recipe, read_recipe
 
 if TYPE_CHECKING:

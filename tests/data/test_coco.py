@@ -206,7 +206,7 @@ def test_images_that_are_nowhere(tmp_path):
 
 
 def test_an_absolute_path(tmp_path):
-    image = tmp_path / "elsewhere" / "1.png"
+    image = tmp_path / "a" / "below" / "1.png"
     path = write(tmp_path / "a" / "a.json", [square(1)], [str(image)])
     assert opened(path).image(opened(path).splits["train"][0]).shape == (3, HEIGHT, WIDTH)
 

@@ -13,6 +13,7 @@ from vitreous import api
 from vitreous.cli.options import ConfigOptions, options_besides
 from vitreous.cli.print_json import print_json
 from vitreous.config import size_of, to_dict
+from vitreous.terminal import print
 from vitreous.train.recipe import Flag, Repeated, option
 
 

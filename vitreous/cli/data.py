@@ -14,6 +14,7 @@ from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.errors import DataError
 from vitreous.tasks import TASKS
+from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:

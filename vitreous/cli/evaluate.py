@@ -12,6 +12,7 @@ from vitreous import api
 from vitreous.cli.options import options_besides
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
+from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 
 MOST_CLASSES = 20

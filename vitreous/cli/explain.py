@@ -13,6 +13,7 @@ from vitreous.cli.image_paths import IMAGES, Complaints, paths_of
 from vitreous.cli.options import MaxPixels
 from vitreous.cli.print_json import print_json
 from vitreous.errors import DataError
+from vitreous.terminal import print
 from vitreous.train.recipe import Flag, Repeated, option
 
 

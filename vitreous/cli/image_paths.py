@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import tyro
 
 from vitreous.errors import ConfigError, DataError
+from vitreous.terminal import print
 
 IMAGES = tyro.conf.arg(metavar="IMAGES...", help_behavior_hint="(required)")
 Complain = Callable[[object], None]

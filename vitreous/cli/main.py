@@ -14,6 +14,7 @@ from typing import Any
 
 from vitreous import __version__
 from vitreous.errors import VitreousError, did_you_mean
+from vitreous.terminal import print
 
 COMMANDS = {
     "models": "list the models, or public checkpoints (--weights)",

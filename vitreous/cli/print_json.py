@@ -6,6 +6,8 @@ import json
 import math
 from typing import Any
 
+from vitreous.terminal import print
+
 
 def print_json(value: Any, indent: int | None = None) -> None:
     """JSON as every reader takes it: a metric that is not defined (NaN) is null."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from vitreous.terminal import print, printable
+
 
 class TextTable:
     """Columns under headings; a heading that ends in `>` is aligned to the right.
@@ -18,7 +20,7 @@ class TextTable:
         self.rows: list[tuple[str, ...]] = []
 
     def row(self, *cells: str) -> None:
-        self.rows.append(cells)
+        self.rows.append(tuple(printable(cell, one_line=True) for cell in cells))
 
     def print(self) -> None:
         if sys.stdout.isatty():

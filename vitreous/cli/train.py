@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from vitreous import api
 from vitreous.errors import DataError
+from vitreous.terminal import print
 from vitreous.train.recipe import (
     AugmentationOptions,
     CommonOptions,

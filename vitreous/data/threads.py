@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from vitreous.terminal import printable
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -46,4 +48,6 @@ def _progress(parts: Iterable[list[R]], total: int, what: str) -> Iterable[list[
     from rich.progress import track
 
     console = Console(stderr=True)
-    return track(parts, escape(what), total=total, console=console, transient=True)
+    return track(
+        parts, escape(printable(what, one_line=True)), total=total, console=console, transient=True
+    )

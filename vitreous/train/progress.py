@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from vitreous.terminal import print, printable
 from vitreous.train.trainer import Event
 
 
@@ -30,7 +31,7 @@ class ProgressBar:
 
     def line(self, text: str) -> None:
         if self.bar is not None:
-            self.bar.console.print(text, highlight=False, markup=False)
+            self.bar.console.print(printable(text), highlight=False, markup=False)
         else:
             print(text, file=sys.stderr, flush=True)
 

@@ -120,5 +120,5 @@ def _thumbnail(image: Tensor) -> NDArray[np.float32]:
 def _size(file: str) -> int:
     try:
         return os.stat(file).st_size
-    except OSError:
+    except (OSError, ValueError):  # it is reported when it is read
         return 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from vitreous.data.decode.images import EXTENSIONS, shown
-from vitreous.data.formats.files import FileSource, Scan
+from vitreous.data.formats.files import FileSource, Scan, below, is_below
 from vitreous.data.formats.names import Names
 from vitreous.data.formats.table import OUR_COLUMNS, Columns
 from vitreous.data.source import Problem, Sample, Source
@@ -88,6 +89,7 @@ class SourceBuilder:
             for samples in self.splits.values():
                 samples.sort(key=lambda sample: natural(sample.id))
             check_apart(self.splits, self.name)
+            self._note_outside()
             fields |= {"root": self.root, "odd_names": self.odd_names}
         self._check_trained(labels)
         return source(
@@ -102,6 +104,23 @@ class SourceBuilder:
             problems=list(dict.fromkeys(self.scan.problems + self.problems)),
             **fields,
         )
+
+    def _note_outside(self) -> None:
+        """Links and paths may lead out of the data's folder. People link data, so they are
+        followed; but it is told, for data of others should not decide unseen what is read."""
+        root = os.path.realpath(self.root)
+        folders = Counter(os.path.dirname(self.file(sample.id)) for sample in self.samples())
+        outside = {
+            folder: (real, count)
+            for folder, count in folders.items()
+            if not is_below(real := os.path.realpath(folder), root)
+        }
+        if outside:
+            folder, (real, _) = min(outside.items())
+            count = sum(count for _, count in outside.values())
+            one = f"{below(folder, self.root)} leads to {shown(real)}"
+            more = f", and {len(outside) - 1} more folders" if len(outside) > 1 else ""
+            self.notes.append(f"{count} images are outside the data's folder: {one}{more}")
 
     def _check_trained(self, labels: LabelMap) -> None:
         """Classes that only other splits have could not be learned."""

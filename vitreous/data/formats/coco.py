@@ -24,7 +24,7 @@ from vitreous.data.decode.images import shown
 from vitreous.data.formats.box_source import AnnotatedSource, BoxSource
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.coco_json import Coco, draw, read_coco
-from vitreous.data.formats.files import SPLIT_FOLDERS, below, claim
+from vitreous.data.formats.files import SPLIT_FOLDERS, below, claim, is_below
 from vitreous.data.formats.instances import Instance
 from vitreous.data.formats.names import with_names
 from vitreous.data.source import IGNORED, Sample
@@ -120,6 +120,8 @@ def read(builder: SourceBuilder) -> BoxSource | CocoMaskSource:
     masks = builder.truth_kind == "mask"
     parts = {split: read_coco(file, outlines=masks) for split, file in files.items()}
     folders = {split: _image_folder(part) for split, part in parts.items()}
+    for split, part in parts.items():
+        _check_inside(part, folders[split], builder.root if is_folder else None)
     first = next(iter(parts.values()))
     _check_objects(first, masks)
     ids = _category_ids(first, masks)
@@ -143,6 +145,30 @@ def read(builder: SourceBuilder) -> BoxSource | CocoMaskSource:
         background = classes[BACKGROUND]
         return builder.build(CocoMaskSource, labels, **known, background=background).add_notes()
     return builder.build(BoxSource, labels, **known).check_boxes()
+
+
+def _check_inside(part: Coco, folder: str, root: str | None) -> None:
+    """A file name that leads out of the data's folder is refused: a data set of others must not
+    choose which files of this machine are read."""
+    if root is None:  # of a single JSON file, what it and its images have in common
+        beside = os.path.dirname(os.path.abspath(part.path))
+        listed = os.path.basename(beside).lower() in _FILES
+        beside = os.path.dirname(beside) if listed else beside
+        root = os.path.commonpath([beside, os.path.abspath(folder)])
+    root = os.path.abspath(root)
+    outside = [
+        (number, image.file)
+        for number, image in part.images.items()
+        if (os.path.isabs(image.file) or ".." in image.file)
+        and not is_below(os.path.abspath(os.path.join(folder, image.file)), root)
+    ]
+    if outside:
+        number, file = outside[0]
+        raise DataError(
+            f"{shown(part.path)}: the file_name of {len(outside)} images leads out of the data's "
+            f"folder {shown(root)}, first that of image {number}: {file!r}. Move or link the "
+            "images into that folder, and write file_name relative to where they are"
+        )
 
 
 def _check_objects(part: Coco, masks: bool) -> None:

@@ -136,6 +136,8 @@ def _row(columns: list[str], cells: list[str], name: str, line: int) -> Row:
                 raise DataError(f"the {column} {what}")
         if not values["path"]:
             raise DataError("has no path")
+        if "\0" in values["path"]:
+            raise DataError("the path has a zero byte in it, which no file's name can have")
         split = values.get("split", "").lower() or "train"
         if split not in SPLIT_FOLDERS:
             raise DataError(f"split {split!r} is not known: use train, val or test")

@@ -139,6 +139,11 @@ def claim(found: dict[str, str], split: str, path: str, root: str) -> None:
         raise DataError(f"{shown(root)}: {both} both mean {split}: keep one")
 
 
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is that of a folder, or of something in it; by their names alone."""
+    return path == folder or path.startswith(os.path.join(folder, ""))
+
+
 def below(path: str, root: str) -> str:
     """A path seen from `root`, as text."""
     return shown(os.path.relpath(path, root)).replace(os.sep, "/")
