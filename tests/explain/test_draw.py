@@ -135,7 +135,7 @@ def test_all_kinds_of_images_can_be_under_a_mask():
 
 
 def test_long_names_widen_the_legend():
-    key = draw.legend([draw.Entry("x" * 80, (1, 2, 3)), draw.Entry("y", (4, 5, 6))], 64, 11)
+    key = draw.legend({"x" * 80: (1, 2, 3), "y": (4, 5, 6)}, 64, 11)
     assert key.width > 400
     assert (np.asarray(key)[:, -1] == 255).all(), "nothing is cut off"
 

@@ -298,8 +298,8 @@ def overlay(page):
 
 
 def wait_for(page, words):
-    page.wait_for_function(f"document.getElementById('said').textContent.includes('{words}')")
-    return page.inner_text("#said")
+    page.wait_for_function(f"document.getElementById('status').textContent.includes('{words}')")
+    return page.inner_text("#status")
 
 
 def point_at(page, row, column, grid):

@@ -100,18 +100,18 @@ def reliability_diagram(bins: Mapping[str, Sequence[float]], error: float) -> Fi
     axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(5, 1))
     count = len(bins["samples"])
     filled = [i for i in range(count) if bins["samples"][i]]
-    middles = [(i + 0.5) / count for i in filled]
+    centres = [(i + 0.5) / count for i in filled]
     right = [bins["accuracy"][i] for i in filled]
-    sure = [bins["confidence"][i] for i in filled]
+    confidence = [bins["confidence"][i] for i in filled]
     width = 0.92 / count
-    axes.bar(middles, right, width, color=ACCENTS[0], alpha=0.6, label="accuracy")
-    starts, ends = ([m + side * width / 2 for m in middles] for side in (-1, 1))
-    axes.hlines(sure, starts, ends, color=ACCENTS[1], lw=2.2, label="mean confidence")
+    axes.bar(centres, right, width, color=ACCENTS[0], alpha=0.6, label="accuracy")
+    starts, ends = ([m + side * width / 2 for m in centres] for side in (-1, 1))
+    axes.hlines(confidence, starts, ends, color=ACCENTS[1], lw=2.2, label="mean confidence")
     axes.plot([0, 1], [0, 1], ls="--", color=SOFT, lw=1, zorder=0)
     axes.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
     axes.set_title(f"calibration error {100 * error:.1f} %")
     axes.legend(loc="upper left")
-    below.bar(middles, [bins["samples"][i] for i in filled], width, color=SOFT, alpha=0.6)
+    below.bar(centres, [bins["samples"][i] for i in filled], width, color=SOFT, alpha=0.6)
     below.set(xlabel="confidence", ylabel="images")
     for each in (axes, below):
         each.grid(axis="y")
@@ -175,5 +175,5 @@ def attention_distances(distances: Sequence[Tensor], widest: float) -> Figure:
     axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, widest or 1))
     _count(axes)
     axes.grid(axis="y")
-    axes.legend(loc="lower right")
+    axes.legend()
     return figure

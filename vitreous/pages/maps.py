@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Corners = tuple[float, float, float, float]
 """left, top, right, bottom; right and bottom are just outside"""
+ENTRIES = 12
+"""Of a legend at most; they stand in two columns."""
 
 
 class Mark(NamedTuple):
@@ -64,7 +66,7 @@ def grid(rows: Sequence[Sequence[Panel]], wide: float = 1.8) -> Figure:
     shapes = [panel.image.shape[1:] for panel in panels if panel.image is not None]
     tall = max(min(wide * max((h / w for h, w in shapes), default=1), 1.5 * wide), 0.3)
     titles = 0.25 * sum(any(panel.title for panel in row) for row in rows)
-    legend = 0.4 * any(panel.legend for panel in panels)
+    legend = 0.1 + 0.085 * max(min(len(panel.legend or ()), ENTRIES) for panel in panels)
     figure = new_figure(min(wide * columns + 0.2, 24), min(tall * len(rows) + titles + legend, 24))
     for line, row in zip(figure.subplots(len(rows), columns, squeeze=False), rows, strict=True):
         for axes, panel in zip_longest(line, row):
@@ -109,19 +111,19 @@ def _show_box(axes: Axes, mark: Mark) -> None:
     left, top, right, bottom = mark.box
     corner = (left - 0.5, top - 0.5)  # the centre of a pixel is its number
     colour = as_hex(mark.colour)
-    for ink, width in (("white", 3.0), (colour, 1.6)):
+    for ink, width in (("white", 2.6), (colour, 1.8)):
         axes.add_patch(Rectangle(corner, right - left, bottom - top, fill=False, ec=ink, lw=width))
     if mark.words:
         ground = {"facecolor": colour, "edgecolor": "none", "pad": 1}
         ink = ink_on(mark.colour)
-        axes.text(*corner, mark.words, fontsize=6, color=ink, bbox=ground, clip_on=True)
+        axes.text(*corner, mark.words, fontsize=7, color=ink, bbox=ground, clip_on=True)
 
 
-def _show_legend(axes: Axes, colours: Mapping[str, Colour], most: int = 12) -> None:
+def _show_legend(axes: Axes, colours: Mapping[str, Colour]) -> None:
     """Below, as far as there is room."""
     from matplotlib.patches import Patch
 
-    names = list(colours) if len(colours) <= most else list(colours)[: most - 1]
+    names = list(colours) if len(colours) <= ENTRIES else list(colours)[: ENTRIES - 1]
     patches = [Patch(color=as_hex(colours[name]), label=short(name)) for name in names]
     if len(names) < len(colours):
         patches.append(Patch(color="none", label=f"and {len(colours) - len(names)} more"))

@@ -86,7 +86,7 @@ def _learning(evaluations: Evaluations, part: TaskReport, best: float) -> Sectio
         **{title: lines(keys) for title, keys in loss_terms(evaluations).items()},
     }
     figures = [(charts.curves(name, each, best), "") for name, each in drawn.items() if each]
-    least = 16 if len(figures) == 4 else 19  # four side by side, not three and one
+    least = 15 if len(figures) == 4 else 19  # four side by side, not three and one
     note = "Dotted: the epoch that was kept."
     return Section("Learning curves", note, figures=figures, least=least)
 

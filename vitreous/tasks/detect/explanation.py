@@ -22,7 +22,7 @@ from vitreous.results import DetectedObject, Detection
 
 MOST = 10
 """Objects of an image that are explained."""
-SUREST = 3
+NEXT_BEST = 3
 """Boxes that are explained where none is above the threshold."""
 MANY = 1 << 25
 """Numbers of one layer above which only the mean of its heads is kept."""
@@ -148,7 +148,7 @@ def chosen(result: Detection, names: Sequence[str] | None) -> tuple[list[Detecte
         [each for each in rows if names is None or each.label in names]
         for rows in (result.objects, result.above(0.0).objects)
     )
-    return (found[:MOST], False) if found else (others[:SUREST], True)
+    return (found[:MOST], False) if found else (others[:NEXT_BEST], True)
 
 
 def _centre(box: tuple[float, float, float, float], size: tuple[int, int]) -> Pixel:

@@ -17,7 +17,7 @@ from vitreous.pages.walk import Draw, Stop
 from vitreous.predict import Predictor, Prepared, View
 from vitreous.results import Detection
 from vitreous.tasks.detect.draw import boxed, marks_of, moved
-from vitreous.tasks.detect.explanation import SUREST
+from vitreous.tasks.detect.explanation import NEXT_BEST
 
 WORDS = read_toml(Path(__file__).with_name("walk.toml"), "words for each stage")
 """What is written beside each stage."""
@@ -47,7 +47,7 @@ def walk_through(predictor: Predictor, view: View) -> tuple[list[Stop], Detectio
 
 def objects_table(result: Detection) -> Table:
     """What was found, the highest score first; or, where that is nothing, what comes next."""
-    found = result.objects or result.above(0.0).objects[:SUREST]
+    found = result.objects or result.above(0.0).objects[:NEXT_BEST]
     colours = class_colours(result.names, result.ids)
     rows = [
         (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,10 +79,10 @@ def overlay(image: Tensor, result: Segmentation) -> Image:
     from PIL import Image
 
     colours = colours_of(result.ids)
-    entries = [
-        Entry(f"{name}  {100 * share:.1f} %", colours[result.names.index(name)])
+    entries = {
+        f"{name}  {100 * share:.1f} %": colours[result.names.index(name)]
         for name, share in result.areas.items()
-    ]
+    }
     height, width = result.mask.shape
     key = legend(entries, width, max(11, min(min(height, width) // 32, 64)))
     canvas = np.full((height + key.height, max(width, key.width), 3), 255, np.uint8)
@@ -109,19 +109,12 @@ def overlaid(image: Tensor, mask: Tensor, ids: Sequence[External]) -> Tensor:
     return as_tensor(pixels)
 
 
-class Entry(NamedTuple):
-    """One colour of a legend."""
-
-    words: str
-    colour: Colour
-
-
-def legend(entries: Sequence[Entry], width: int, size: int) -> Image:
-    """Colours with their words, in lines that fit into `width`, or into the longest entry's."""
+def legend(entries: Mapping[str, Colour], width: int, size: int) -> Image:
+    """Words with their colours, in lines that fit into `width`, or into the longest entry's."""
     from PIL import Image, ImageDraw
 
     letters, line, gap = font(size), round(1.7 * size), size
-    lengths = [round(2.2 * size + letters.getlength(entry.words)) + gap for entry in entries]
+    lengths = [round(2.2 * size + letters.getlength(words)) + gap for words in entries]
     width = max(width, gap + max(lengths))
     places, x, y = [], gap, size // 2
     for length in lengths:
@@ -131,10 +124,10 @@ def legend(entries: Sequence[Entry], width: int, size: int) -> Image:
         x += length
     picture = Image.new("RGB", (width, y + line + size // 2), "white")
     drawing = ImageDraw.Draw(picture)
-    for entry, (x, y) in zip(entries, places, strict=True):
+    for (words, colour), (x, y) in zip(entries.items(), places, strict=True):
         box = (x, y + 0.35 * size, x + 1.6 * size, y + 1.45 * size)
-        drawing.rectangle(box, fill=entry.colour, outline="#606060")
-        drawing.text((x + 2.2 * size, y + 0.9 * size), entry.words, "#101010", letters, anchor="lm")
+        drawing.rectangle(box, fill=colour, outline="#606060")
+        drawing.text((x + 2.2 * size, y + 0.9 * size), words, "#101010", letters, anchor="lm")
     return picture
 
 

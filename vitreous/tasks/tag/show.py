@@ -72,11 +72,12 @@ class TagReport(TaskReport):
             **{"f1": "F1", "threshold": "threshold"},
         }
         return [
-            Section("Precision and recall", figures=[(_curves(result), "")]),
+            Section("Precision and recall", figures=[(_curves(result), "")], half=True),
             Section(
                 "Labels, the hardest first",
                 NOTE,
                 table=class_table(result["classes"], columns, "ap"),
+                half=True,
             ),
             Section(
                 "Most confident errors",
