@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vitreous.predict import Bad, Predictor
     from vitreous.predict import load as load
     from vitreous.run_folder import Run
+    from vitreous.train.open_data import FromPython
     from vitreous.train.rehearsal import Rehearsal
     from vitreous.weights.catalog import CatalogEntry
     from vitreous.weights.convert import Conversion
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from vitreous.weights.rules.importing import import_weights as import_weights
 
 Folder = str | os.PathLike[str]
+Data = Any
+"""A path or a built-in name; or from Python a sequence of (image, target), a torch Dataset of such,
+a dict with one for each of train, val and test, or a `Source`."""
 Log = Callable[[str], None]
 
 _ELSEWHERE = {
@@ -83,12 +87,13 @@ class TrainedRun:
 
 
 def train(
-    data: Folder | None = None,
+    data: Data = None,
     *,
     recipe: Folder | Recipe | None = None,
     out: Folder | None = None,
     resume: bool = False,
     progress: bool = True,
+    augment: Callable[..., Any] | None = None,
     **options: Any,
 ) -> TrainedRun:
     """Train or fine-tune a model, into the run folder `out` (runs/NAME), and write its report.
@@ -96,6 +101,13 @@ def train(
     `options` are the fields of a recipe, which `vitreous train --help` describes: model, weights,
     epochs, batch, lr, … They override those of `recipe`, a file or a name in recipes/. With
     `resume`, the run in `out` continues where it stopped. `progress` is shown on stderr.
+
+    `data` is a path or a built-in name, or what Python has: a list of (image, target), a torch
+    Dataset of such, a dict with one for each of train, val and test. An image is a path, array, PIL
+    image or tensor; a target is a class, a set of them, a mask or a dict of boxes and labels (see
+    `vitreous.data.formats.python_data`). `augment` is a function of an image (c, h, w) as it is
+    stored, or of the image and its ground truth, which gives the same back; it runs before the
+    augmentation of the recipe. The run folder cannot keep either: to resume, give them again.
     """
     from vitreous.pages.report import write_report
     from vitreous.tasks import task_class
@@ -103,7 +115,7 @@ def train(
     from vitreous.train.rehearsal import within_time
     from vitreous.train.run import train as fit
 
-    settings = _settings(data, recipe, out, resume, options)
+    settings, own = _settings(data, recipe, out, resume, options, augment)
     folder = None if out is None else Path(out)
     with ProgressBar() if progress else nullcontext() as bar:
         shown: dict[str, Any] = {"log": bar.line, "watch": bar.event} if bar else {}
@@ -113,8 +125,8 @@ def train(
             reports.append(write_report(run, source)[1:])
 
         if settings.time is not None:
-            settings = within_time(settings, shown.get("log", _to_stderr))
-        run = fit(settings, folder, resume=resume, report=report, **shown)
+            settings = within_time(settings, shown.get("log", _to_stderr), own=own)
+        run = fit(settings, folder, resume=resume, report=report, own=own, **shown)
     if not reports:
         return TrainedRun(run.path)  # of several processes the first one writes
     split, metrics = reports[-1]
@@ -123,11 +135,12 @@ def train(
 
 
 def dry_run(
-    data: Folder | None = None,
+    data: Data = None,
     *,
     recipe: Folder | Recipe | None = None,
     out: Folder | None = None,
     log: Log | None = None,
+    augment: Callable[..., Any] | None = None,
     **options: Any,
 ) -> tuple[Rehearsal, Path]:
     """What `train` would do, after one step: choices, shapes, memory, time, unreadable images; and
@@ -137,31 +150,33 @@ def dry_run(
     from vitreous.train.claim import folder_names
     from vitreous.train.rehearsal import dry_run as rehearse
 
-    settings = _settings(data, recipe, None, False, options)
+    settings, own = _settings(data, recipe, None, False, options, augment)
     free = (path for path in folder_names(settings.data) if not path.exists())
     folder = next(free) if out is None else Path(out)
-    found = rehearse(settings, log or _to_stderr)
+    found = rehearse(settings, log or _to_stderr, own)
     picture = folder.with_name(f"{folder.name}-first-batch.png")
     figure = batch_figure(found.batch, found.task, found.labels, found.preprocess)
     return found, save(figure, picture)
 
 
 def find_lr(
-    data: Folder | None = None,
+    data: Data = None,
     *,
     recipe: Folder | Recipe | None = None,
     log: Log | None = None,
+    augment: Callable[..., Any] | None = None,
     **options: Any,
 ) -> tuple[float, list[tuple[float, float]]]:
     """A learning rate to start with, and the loss after a short run with each one tried."""
     from vitreous.train.rehearsal import find_lr as search
 
-    return search(_settings(data, recipe, None, False, options), log or _to_stderr)
+    settings, own = _settings(data, recipe, None, False, options, augment)
+    return search(settings, log or _to_stderr, own=own)
 
 
 def evaluate(
     run: Folder,
-    data: Folder | None = None,
+    data: Data = None,
     split: str | None = None,
     *,
     path_column: str | None = None,
@@ -212,7 +227,7 @@ def evaluate(
 
 def _labelled_source(
     run: Folder,
-    data: Folder | None,
+    data: Data,
     columns: tuple[str | None, ...],
     max_pixels: int | None,
     log: Log,
@@ -221,12 +236,18 @@ def _labelled_source(
     from vitreous.data.formats import Columns, is_table, is_there, open_source, same_source
     from vitreous.run_folder import Run
     from vitreous.tasks import TASKS
-    from vitreous.train.open_data import columns_of, open_usable, stored_recipe
+    from vitreous.train.open_data import NOTHING, columns_of, open_usable, stored_recipe
 
     folder = Run(Path(run))
     config, recipe = folder.read_config(), stored_recipe(folder)
     if recipe is not None:
         recipe = replace(recipe, max_pixels=max_pixels or recipe.max_pixels)
+    if data is not None and not isinstance(data, str | os.PathLike):
+        source = _python_source(data, Recipe(task=config.task, val_fraction=0))
+        source.max_pixels = max_pixels or source.max_pixels
+        return source
+    if data is None and recipe is not None:
+        NOTHING.check(replace(recipe, augment=None))
     if data is not None and not same_source(os.fspath(data), config.data):
         name = os.fspath(data)
         if recipe is not None and not is_there(config.data):
@@ -372,10 +393,10 @@ def write_explanations(
 
 
 def check_data(
-    path: Folder,
+    path: Data,
     *,
     task: str | None = None,
-    names: Folder | None = None,
+    names: Any = None,
     path_column: str | None = None,
     label_column: str | None = None,
     split_column: str | None = None,
@@ -385,23 +406,29 @@ def check_data(
     max_pixels: int = 50_000_000,
     **options: Any,
 ) -> CheckReport:
-    """What data holds, and every problem with its file.
+    """What data holds, and every problem with its file. Data from Python is taken as by `train`.
 
     `options` are the task's own: for boxes `queries`, how many objects a model can find.
     """
     from vitreous.data.formats import Columns, open_source
+    from vitreous.data.formats.python_data import from_python
     from vitreous.tasks import TASKS
     from vitreous.tasks.data_check import check
 
-    source = open_source(
-        os.fspath(path),
-        truth=None if task is None else TASKS[task],
-        download=download,
-        seed=seed,
-        val_fraction=val_fraction,
-        names=None if names is None else Path(names),
-        columns=Columns(path_column, label_column, split_column),
-    )
+    kind = None if task is None else TASKS[task]
+    source: Source
+    if isinstance(path, str | os.PathLike):
+        source = open_source(
+            os.fspath(path),
+            truth=kind,
+            download=download,
+            seed=seed,
+            val_fraction=val_fraction,
+            names=None if names is None else Path(names),
+            columns=Columns(path_column, label_column, split_column),
+        )
+    else:
+        source = from_python(path, truth=kind, seed=seed, val_fraction=val_fraction, names=names)
     return check(source, max_pixels=max_pixels, **options)
 
 
@@ -476,14 +503,27 @@ def stored_values(
 
 
 def _settings(
-    data: Folder | None,
+    data: Data,
     recipe: Folder | Recipe | None,
     out: Folder | None,
     resume: bool,
     options: Mapping[str, Any],
-) -> Recipe:
-    """The recipe with options from Python in place; those that may be repeated are added."""
+    augment: Callable[..., Any] | None = None,
+) -> tuple[Recipe, FromPython]:
+    """The recipe with options from Python in place, those that may be repeated are added; and what
+    it cannot hold."""
+    from vitreous.data.augment import OwnAugment
+    from vitreous.data.formats.python_data import FROM_PYTHON
+    from vitreous.train.open_data import FromPython
+
     given = {**({} if data is None else {"data": data}), **options}
+    names = None
+    if program := data is not None and not isinstance(data, str | os.PathLike):
+        given["data"] = FROM_PYTHON
+        names = given.pop("names", None)  # also a list or a dict
+    own = None if augment is None else OwnAugment(augment)
+    if own is not None:
+        given["augment"] = own.name
     given = checked(Recipe, {name: _plain(name, value) for name, value in given.items()})
     if isinstance(recipe, Recipe):
         base = recipe
@@ -492,7 +532,23 @@ def _settings(
     for name in ("fields", "freeze"):
         if name in given:
             given[name] = (*getattr(base, name), *given[name])
-    return replace(base, **given)
+    settings = replace(base, **given)
+    source = _python_source(data, settings, names) if program else None
+    return settings, FromPython(source, own)
+
+
+def _python_source(data: Any, settings: Recipe, names: Any = None) -> Source:
+    """Data that a program has, split by the recipe."""
+    from vitreous.data.formats.python_data import from_python
+    from vitreous.tasks import TASKS
+
+    return from_python(
+        data,
+        truth=None if settings.task is None else TASKS[settings.task],
+        seed=settings.seed,
+        val_fraction=settings.val_fraction,
+        names=names,
+    )
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 import numpy as np
-import PIL.Image
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from vitreous.config import pair
 from vitreous.data.decode.channels import without_alpha
-from vitreous.data.decode.images import from_any
+from vitreous.data.decode.images import AnyImage, from_any
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.loader import EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
@@ -49,7 +48,6 @@ else:
 
     R = TypeVar("R")
 """What the task decodes: the result of one image."""
-Image = str | os.PathLike[str] | NDArray[Any] | Tensor | PIL.Image.Image
 Bad = Callable[[VitreousError], None]
 """Is called for an image that cannot be used, with an error that names it."""
 
@@ -125,7 +123,7 @@ class Predictor(Generic[R]):
         self, images: list[Any] | tuple[Any, ...], batch: int | None = None
     ) -> list[R]: ...
     @overload
-    def __call__(self, images: Image, batch: int | None = None) -> R: ...
+    def __call__(self, images: AnyImage, batch: int | None = None) -> R: ...
     def __call__(self, images: Any, batch: int | None = None) -> Any:
         """The result for an image, or a list of results for a list or tuple of them.
 

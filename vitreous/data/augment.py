@@ -7,12 +7,15 @@ nothing else: not of the worker, the rank or the batch it travels in.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -173,6 +176,55 @@ class Augment:
         mixed = first.clone()
         mixed[:, top : top + h, left : left + w] = second[:, top : top + h, left : left + w]
         return mixed, 1 - h * w / (height * width)
+
+
+class OwnAugment:
+    """An augmentation from Python: `function(image)` or `function(image, truth)`, with an image
+    (c, h, w) as it is stored, and the same back; ours follow. The truth is that of
+    `Source.truth`; whoever moves what is in the image must move it too.
+
+    Torch's, numpy's and Python's generators depend on the seed and the sample alone, so that a run
+    that is resumed goes on as if it had not been stopped.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise ConfigError(f"augment = {function!r}: expected a function of an image")
+        self.function = function
+        self.name = getattr(function, "__qualname__", type(function).__name__)
+        self.takes_truth = _needed(function) > 1
+
+    def __call__(self, image: Tensor, truth: Any) -> tuple[Tensor, Any]:
+        """Draws from torch's RNG, which `random_by` has seeded."""
+        seed = int(torch.randint(2**32, ()))
+        states = random.getstate(), np.random.get_state()
+        random.seed(seed)
+        np.random.seed(seed)
+        try:
+            found = self.function(image, truth) if self.takes_truth else self.function(image)
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+        changed, truth = found if self.takes_truth else (found, truth)
+        if not isinstance(changed, Tensor) or changed.ndim != 3:
+            got = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
+            raise ConfigError(f"augment: {self.name} gave {got}: expected an image (c, h, w)")
+        if changed.dtype != image.dtype:
+            raise ConfigError(
+                f"augment: {self.name} made {changed.dtype} of {image.dtype}: convert it back, so "
+                "that it is clear which value is white"
+            )
+        return changed, truth
+
+
+def _needed(function: Callable[..., Any]) -> int:
+    """How many arguments a function must be given; modules of torch hide theirs and take one."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
 
 
 def seed_of(*parts: int | str) -> int:

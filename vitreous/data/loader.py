@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from vitreous.data.augment import Augment, random_by, seed_of
+from vitreous.data.augment import Augment, OwnAugment, random_by, seed_of
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
@@ -85,6 +85,8 @@ class TrainSet(Dataset[Item]):
     augment: Augment
     moves: Truth
     seed: int
+    own: OwnAugment | None = None
+    """What a program does to an image before `augment`."""
 
     def __getitem__(self, draw: Draw) -> Item:
         try:
@@ -108,6 +110,8 @@ class TrainSet(Dataset[Item]):
         seed = (self.seed, draw.epoch, draw.position, sample.id)
         limit = self.source.max_pixels
         with random_by(*seed), self.source.naming(sample):
+            if self.own is not None:
+                image, truth = self.own(image, truth)
             values, truth = self.augment(image, truth, self.preprocess, self.moves, limit)
         target = self.moves.target(truth, (values.shape[1], values.shape[2]))
         return values, target, (image.shape[1], image.shape[2])

@@ -5,13 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
+from vitreous.data.augment import OwnAugment
 from vitreous.data.check.listing import listing
 from vitreous.data.formats import BUILT_IN, ON_DISK, Columns, open_source
+from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.source import Sample, Source
-from vitreous.errors import DataError
+from vitreous.errors import ConfigError, DataError
 from vitreous.run_folder import Run
 from vitreous.tasks import TASKS
 from vitreous.tasks.data_check import bad_samples, check_trainable
@@ -50,8 +54,34 @@ def absolute(recipe: Recipe) -> Recipe:
     )
 
 
-def open_named(recipe: Recipe) -> Source:
+class FromPython(NamedTuple):
+    """What a recipe cannot hold: data and an augmentation that a program has."""
+
+    source: Source | None = None
+    augment: OwnAugment | None = None
+
+    def check(self, recipe: Recipe) -> None:
+        """A recipe that needs what was not given again is an error."""
+        if recipe.data == FROM_PYTHON and self.source is None:
+            raise ConfigError(
+                "the data of this run came from Python: give it again, as vitreous.train(data, "
+                "out=RUN, resume=True) or vitreous.evaluate(RUN, data)"
+            )
+        if recipe.augment is not None and self.augment is None:
+            raise ConfigError(
+                f"this run was trained with an augmentation from Python, {recipe.augment!r}: give "
+                "it again, as vitreous.train(…, augment=…, out=RUN, resume=True)"
+            )
+
+
+NOTHING = FromPython()
+
+
+def open_named(recipe: Recipe, own: Source | None = None) -> Source:
     """The recipe's data as it is: the same split, by its seed, whoever asks."""
+    if own is not None:
+        return copy(own)
+    FromPython().check(replace(recipe, augment=None))
     names = None if recipe.names is None else Path(recipe.names)
     return open_source(
         recipe.data,
@@ -68,10 +98,12 @@ def columns_of(recipe: Recipe) -> Columns:
     return Columns(recipe.path_column, recipe.label_column, recipe.split_column)
 
 
-def open_usable(recipe: Recipe, log: Log, world: World | None = None) -> Source:
+def open_usable(
+    recipe: Recipe, log: Log, world: World | None = None, own: Source | None = None
+) -> Source:
     """The recipe's data; what cannot be read is left out only if asked, and logged. The first
     process of several looks for it."""
-    source = open_named(recipe)
+    source = open_named(recipe, own)
     source.max_pixels = recipe.max_pixels
     for note in source.notes:
         log(note)

@@ -228,6 +228,9 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
 ):
     """How to train. Fields are options of `vitreous train` and keys of recipe files."""
 
+    augment: str | None = None
+    """Name of the augmentation that Python gave. It is no option: the function must be given."""
+
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
             value = getattr(self, name)

@@ -23,7 +23,7 @@ from vitreous.predict import measure
 from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
 from vitreous.train.distributed import joined
-from vitreous.train.open_data import advising, open_named
+from vitreous.train.open_data import NOTHING, FromPython, advising, open_named
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe, seconds
 from vitreous.train.run import prepare
@@ -63,14 +63,14 @@ class Rehearsal:
     """By id, the samples whose images cannot be read."""
 
 
-def dry_run(recipe: Recipe, log: Log) -> Rehearsal:
+def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
     """One step of a run that is thrown away, and every image read once."""
-    source = open_named(recipe)
+    source = open_named(recipe, own.source)
     bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
     if bad:  # the step is taken with what remains; the run itself would stop, or skip them as well
         recipe = replace(recipe, on_bad="skip")
     images = sum(map(len, source.splits.values()))
-    with _trainer(recipe, log) as trainer:
+    with _trainer(recipe, log, own) as trainer:
         batch = _first_batches(trainer, 1)[0]
         kept = 0
 
@@ -94,11 +94,11 @@ def dry_run(recipe: Recipe, log: Log) -> Rehearsal:
         )
 
 
-def within_time(recipe: Recipe, log: Log, steps: int = 3) -> Recipe:
+def within_time(recipe: Recipe, log: Log, steps: int = 3, own: FromPython = NOTHING) -> Recipe:
     """The recipe with as many epochs as fit into its time, by a few steps and one batch of val."""
     assert recipe.time is not None
     budget = seconds(recipe.time)
-    with _trainer(replace(recipe, time=None, epochs=1), lambda text: None) as trainer:
+    with _trainer(replace(recipe, time=None, epochs=1), lambda text: None, own) as trainer:
         began = time.perf_counter()
         batches = _first_batches(trainer, steps + 1)
         reading = (time.perf_counter() - began) / len(batches)
@@ -120,7 +120,9 @@ def within_time(recipe: Recipe, log: Log, steps: int = 3) -> Recipe:
     return replace(recipe, time=None, epochs=epochs)
 
 
-def find_lr(recipe: Recipe, log: Log, steps: int = 40) -> tuple[float, list[tuple[float, float]]]:
+def find_lr(
+    recipe: Recipe, log: Log, steps: int = 40, own: FromPython = NOTHING
+) -> tuple[float, list[tuple[float, float]]]:
     """A learning rate to start with, and the loss that a short run ends with at each one tried.
 
     Short runs from the same start, with the same batches and the run's own schedule, instead of one
@@ -132,7 +134,7 @@ def find_lr(recipe: Recipe, log: Log, steps: int = 40) -> tuple[float, list[tupl
     steps often lead to a plateau ("background everywhere"); all high learning rates reach it, and
     those that are too high never leave it.
     """
-    with _trainer(recipe, log) as trainer:
+    with _trainer(recipe, log, own) as trainer:
         batches = _first_batches(trainer, steps)
         begin = {name: value.clone() for name, value in trainer.model.state_dict().items()}
         found = dict[float, float]()
@@ -174,9 +176,9 @@ def _short_run(
 
 
 @contextmanager
-def _trainer(recipe: Recipe, log: Log) -> Iterator[Trainer]:
+def _trainer(recipe: Recipe, log: Log, own: FromPython) -> Iterator[Trainer]:
     with tempfile.TemporaryDirectory() as folder, joined(recipe.device) as world:
-        yield prepare(recipe, Run(folder), world, log, lambda event: None)[0]
+        yield prepare(recipe, Run(folder), world, log, lambda event: None, own)[0]
 
 
 def _first_batches(trainer: Trainer, count: int) -> list[Batch]:

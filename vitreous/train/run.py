@@ -19,7 +19,15 @@ from vitreous.tasks import task_for
 from vitreous.train.build_model import build, choose_preprocess, find_start
 from vitreous.train.claim import claimed
 from vitreous.train.distributed import World, joined, restarts
-from vitreous.train.open_data import absolute, advising, open_usable, parts, stored_recipe
+from vitreous.train.open_data import (
+    NOTHING,
+    FromPython,
+    absolute,
+    advising,
+    open_usable,
+    parts,
+    stored_recipe,
+)
 from vitreous.train.plan import check_options, fill_in, fine_tuning_lr
 from vitreous.train.recipe import Recipe, continued, write_recipe
 from vitreous.train.teacher import find_teacher, sample_weights
@@ -41,13 +49,14 @@ def train(
     log: Log = lambda text: None,
     watch: Watch = lambda event: None,
     report: Callable[[Run, Source], object] = lambda run, source: None,
+    own: FromPython = NOTHING,
 ) -> Run:
     """Train by a recipe into the folder `out`, or a new one; with `resume`, continue where the run
     stopped.
 
     Everything is made and checked before anything is written: an error leaves `out` as it was.
     `report` is called in the first process when the run is finished, or has been stopped and has
-    weights.
+    weights. `own` is what the recipe cannot hold.
     """
     with joined(recipe.device) as world, claimed(out, recipe.data, world) as claim:
         quiet: Log = log if world.is_first else (lambda text: None)
@@ -62,7 +71,7 @@ def train(
         if stored is not None:
             recipe = continued(stored, absolute(recipe)) if resume else stored
         seen = watch if world.is_first else (lambda event: None)
-        trainer, config = prepare(recipe, run, world, quiet, seen)
+        trainer, config = prepare(recipe, run, world, quiet, seen, own)
         source = trainer.train_set.source
         if again:
             if world.is_first:
@@ -115,7 +124,7 @@ def _both(one: Watch, other: Watch) -> Watch:
 
 
 def prepare(
-    recipe: Recipe, run: Run, world: World, log: Log, watch: Watch
+    recipe: Recipe, run: Run, world: World, log: Log, watch: Watch, own: FromPython = NOTHING
 ) -> tuple[Trainer, RunConfig]:
     """Everything before the first step; nothing is written.
 
@@ -123,13 +132,14 @@ def prepare(
     weights it started from have changed.
     """
     recipe = absolute(recipe)
+    own.check(recipe)
     begun = run.read_config() if newest_checkpoint(run.checkpoints) is not None else None
     start = None
     if begun is None:  # a model or weights that do not exist are found out before data is read
         if recipe.model is not None:
             configure(recipe.model)
         start = None if recipe.weights is None else find_start(recipe)
-    source = open_usable(recipe, log, world)
+    source = open_usable(recipe, log, world, own.source)
     kind = task_for(source.truth_kind)
     check_options(recipe, kind)
     learned, measured = parts(recipe, source)
@@ -171,7 +181,7 @@ def prepare(
         run,
         model,
         task,
-        TrainSet(source, learned, preprocess, augment, task.truth, recipe.seed),
+        TrainSet(source, learned, preprocess, augment, task.truth, recipe.seed, own.augment),
         EvalSet(source, measured, preprocess, task.truth),
         world,
         weights=sample_weights(recipe, source, learned),

@@ -44,6 +44,9 @@ EXTENSIONS = (
     *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm", ".avif", ".heic", ".heif"),
 )
 
+AnyImage = str | Path | Image.Image | NDArray[Any] | Tensor
+"""An image as people have it: see `from_any`."""
+
 # Other files that are often found in place of an image, by their first bytes.
 _KNOWN_OTHERS = (
     (b"<!doctype html", "is an HTML page, not an image: was it a download that failed?"),
@@ -168,9 +171,7 @@ def from_pil(image: Image.Image, name: str = "image", *, max_pixels: int = MAX_P
     return _tensor(pixels)
 
 
-def from_any(
-    thing: str | Path | Image.Image | NDArray[Any] | Tensor, *, max_pixels: int = MAX_PIXELS
-) -> tuple[Tensor, str]:
+def from_any(thing: AnyImage, *, max_pixels: int = MAX_PIXELS) -> tuple[Tensor, str]:
     """An image in any form as (c, h, w), and a name for it.
 
     A tensor is (c, h, w) or (h, w). A numpy array is (h, w) or (h, w, c), or (c, h, w) if its first

@@ -1,0 +1,212 @@
+"""Data and augmentations that a program has."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+
+import vitreous
+from vitreous.data.augment import OwnAugment
+from vitreous.data.formats.python_data import from_python
+from vitreous.data.source import IGNORED
+from vitreous.errors import ConfigError, DataError
+from vitreous.run_folder import Run
+
+VIT = {"patch": 4, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+TINY = {"model": "vit", "fields": VIT, "image_size": 8, "batch": 8, "progress": False}
+
+
+def picture(number, size=(8, 8, 3)):
+    return np.random.default_rng(number).integers(0, 256, size, dtype=np.uint8)
+
+
+def pairs(count=24, targets=("cat", "dog")):
+    return [(picture(i), targets[i % len(targets)]) for i in range(count)]
+
+
+class Numbers(Dataset):
+    """As torchvision's are."""
+
+    classes = ("zero", "one", "two")
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, number):
+        if not 0 <= number < 12:
+            raise IndexError
+        return torch.from_numpy(picture(number)).permute(2, 0, 1), number % 3
+
+
+def test_images_of_all_kinds_with_classes(tmp_path):
+    """14.23"""
+    Image.fromarray(picture(0)).save(tmp_path / "a.png")
+    forms = [
+        str(tmp_path / "a.png"),
+        tmp_path / "a.png",
+        picture(0),
+        Image.open(tmp_path / "a.png"),
+        torch.from_numpy(picture(0)).permute(2, 0, 1),
+    ]
+    source = from_python([(form, "cat") for form in forms], val_fraction=0)
+    assert source.truth_kind == "class"
+    images = [source.image(sample) for sample in source.splits["train"]]
+    assert len(images) == 5
+    assert all(torch.equal(image, images[0]) for image in images)
+
+
+def test_a_dataset_and_its_names():
+    """14.23"""
+    source = from_python(Numbers(), val_fraction=0.25)
+    assert source.labels.names == Numbers.classes
+    assert source.labels.external == (0, 1, 2)
+    assert {split: len(samples) for split, samples in source.splits.items()} == {
+        "train": 9,
+        "val": 3,
+    }
+    for sample in source.splits["val"]:
+        assert sample.target == int(sample.id.partition("/")[2]) % 3
+    assert from_python(Numbers(), names=["a", "b", "c"]).labels.names == ("a", "b", "c")
+    numpy = [(picture(0), np.int64(7)), (picture(1), torch.tensor(3))]
+    assert from_python(numpy, val_fraction=0).labels.external == (3, 7)
+
+
+def test_labels_masks_and_boxes():
+    """14.23"""
+    tags = from_python(
+        [(picture(0), {"a", "b"}), (picture(1), []), (picture(2), ("b",))], val_fraction=0
+    )
+    assert tags.truth_kind == "labels"
+    assert [tags.truth(s).tolist() for s in tags.splits["train"]] == [[1, 1], [0, 0], [0, 1]]
+
+    mask = np.full((8, 8), 4, np.int64)
+    mask[0], mask[1] = 9, -1
+    masks = from_python(
+        [(picture(0), mask), (picture(1), torch.from_numpy(mask))], val_fraction=0, names={4: "sky"}
+    )
+    assert masks.truth_kind == "mask"
+    assert masks.labels.names == ("sky", "9")
+    for sample in masks.splits["train"]:
+        truth = masks.truth(sample)
+        assert truth.dtype == torch.int16
+        assert truth[:3, 0].tolist() == [1, IGNORED, 0]
+
+    target = {"boxes": [[1, 1, 5, 20], [0, 0, 2, 2]], "labels": ["cat", "dog"], "crowd": [0, 1]}
+    boxes = from_python(
+        [(picture(0), target), (picture(1), {"boxes": [], "labels": []})], val_fraction=0
+    )
+    assert boxes.truth_kind == "boxes"
+    first, second = (boxes.truth(sample) for sample in boxes.splits["train"])
+    assert first["boxes"].tolist() == [[1, 1, 5, 8], [0, 0, 2, 2]]  # cut off at the edge
+    assert first["labels"].tolist() == [0, 1]
+    assert first["crowd"].tolist() == [False, True]
+    assert second["boxes"].shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([], "data: has no images"),
+        (iter(pairs()), "expected a sequence of (image, target)"),
+        ([picture(0)], "data, image train/0: expected (image, target)"),
+        ([(picture(0), "cat"), (picture(1), 3)], "some classes are text ('cat') and some numbers"),
+        ([(picture(0), "cat"), (picture(1), {"cat"})], "some targets are class"),
+        ([(picture(0), 1.5)], "a target is float: expected a class"),
+        ({"training": pairs()}, "split 'training' is not known: use train, val, test"),
+        ([(picture(0), np.zeros((8, 8)))], "a mask has values of type float64"),
+    ],
+)
+def test_what_cannot_be_used(data, words):
+    """14.23"""
+    with pytest.raises(DataError, match=re.escape(words)):
+        from_python(data)
+
+
+def test_bad_targets_name_their_image():
+    """14.23"""
+    wrong = from_python([(picture(0), np.zeros((4, 8), int))], val_fraction=0)
+    with pytest.raises(DataError, match=r"data, image train/0: the mask is \(4, 8\), but"):
+        wrong.truth(wrong.splits["train"][0])
+    wrong = from_python([(picture(0), {"boxes": [[5, 1, 2, 3]], "labels": [1]})], val_fraction=0)
+    with pytest.raises(DataError, match="data, image train/0: box 0: its box ends before"):
+        wrong.truth(wrong.splits["train"][0])
+    wrong = from_python([("nowhere.png", "a")], val_fraction=0)
+    with pytest.raises(DataError, match=r"train/0: nowhere\.png: there is no such file"):
+        wrong.image(wrong.splits["train"][0])
+
+
+def noisy(image):
+    """Draws from all three generators."""
+    shift = random.randrange(3) + int(np.random.randint(3)) + int(torch.randint(3, ()))
+    return (image.int() + shift).clamp(0, 255).to(torch.uint8)
+
+
+def test_train_evaluate_and_resume(tmp_path):
+    """14.23: with the same data and augmentation the same bits; a run goes on only with both."""
+    data = pairs()
+    whole = vitreous.train(data, epochs=2, out=tmp_path / "whole", augment=noisy, **TINY)
+    recipe = (whole.path / "recipe.toml").read_text()
+    assert 'data = "python:data"' in recipe
+    assert 'augment = "noisy"' in recipe
+    again = vitreous.train(data, epochs=2, out=tmp_path / "again", augment=noisy, **TINY)
+    plain = vitreous.train(data, epochs=2, out=tmp_path / "plain", **TINY)
+    weights = [Run(each.path).read_weights() for each in (whole, again, plain)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not all(torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
+    assert vitreous.evaluate(whole, data)["samples"] == len(data)
+    assert vitreous.evaluate(whole, [(picture(0), "dog")])["samples"] == 1
+    with pytest.raises(ConfigError, match=r"came from Python: give it again, as vitreous\.train"):
+        vitreous.evaluate(whole)
+    more = {"out": whole, "resume": True, "epochs": 3, "progress": False}
+    with pytest.raises(ConfigError, match="came from Python: give it again"):
+        vitreous.train(augment=noisy, **more)
+    with pytest.raises(ConfigError, match="an augmentation from Python, 'noisy': give it again"):
+        vitreous.train(data, **more)
+    longer = vitreous.train(data, augment=noisy, **more)
+    assert longer.path == whole.path
+
+
+def test_an_augmentation_moves_the_ground_truth(tmp_path):
+    """14.23"""
+    seen = []
+
+    def flipped(image, mask):
+        seen.append((image.dtype, tuple(image.shape), tuple(mask.shape)))
+        return image.flip(-1), mask.flip(-1)
+
+    own = OwnAugment(flipped)
+    image, mask = torch.arange(64).reshape(1, 8, 8).to(torch.uint8), torch.eye(8)
+    changed, moved = own(image, mask)
+    assert torch.equal(changed, image.flip(-1))
+    assert torch.equal(moved, mask.flip(-1))
+    assert seen == [(torch.uint8, (1, 8, 8), (8, 8))]
+    with pytest.raises(ConfigError, match=r"expected an image \(c, h, w\)"):
+        OwnAugment(lambda image: image[0])(image, mask)
+    with pytest.raises(ConfigError, match="convert it back"):
+        OwnAugment(lambda image: image.float())(image, mask)
+    with pytest.raises(ConfigError, match="expected a function of an image"):
+        OwnAugment(3)
+
+
+def test_an_augmentation_depends_on_the_seed_alone():
+    """14.23: and leaves the program's generators as they were."""
+    own, image = OwnAugment(noisy), torch.zeros(1, 8, 8, dtype=torch.uint8)
+    found = set()
+    for seed in (0, 1, 2, 0, 1, 2):
+        random.seed(random.random())
+        torch.manual_seed(seed)
+        before = random.getstate(), np.random.get_state()[1].tolist()
+        found.add((seed, int(own(image, 0)[0][0, 0, 0])))
+        assert before == (random.getstate(), np.random.get_state()[1].tolist())
+    assert len(found) == 3
+
+
+def test_the_data_check_reads_it():
+    """14.23"""
+    report = vitreous.check_data(pairs())
+    assert report.ids == {"cat": "cat", "dog": "dog"}
+    assert not [problem for problem in report.problems if problem.fatal]

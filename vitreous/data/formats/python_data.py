@@ -1,0 +1,217 @@
+"""Images and their ground truth that a program has, as `Source`: pairs, or a torch Dataset.
+
+An image is a path, an array, a PIL image or a tensor. What stands beside it tells its kind:
+
+    "cat" or 3                              class
+    {"cat", "dog"}, [] or (0, 2)            labels, any number of them
+    (h, w) of whole numbers                 mask: array, tensor or PIL image; -1 is ignored
+    {"boxes": (n, 4), "labels": [...]}      boxes: left, top, right, bottom in pixels
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from vitreous.data.decode.images import displayed_size, from_any
+from vitreous.data.formats.instances import Instance, check_corners, joined, place
+from vitreous.data.formats.names import Names, with_names
+from vitreous.data.source import IGNORED, SPLITS, Sample, Source
+from vitreous.data.split import VAL_FRACTION, with_val
+from vitreous.errors import DataError, naming
+from vitreous.labels import External, LabelMap
+
+FROM_PYTHON = "python:data"
+"""What a recipe calls such data."""
+
+
+@dataclass
+class PythonSource(Source):
+    """A sample's id is `split/number`."""
+
+    items: dict[str, Any] = field(default_factory=dict, kw_only=True, repr=False)
+    """By split: what `data[number]` gives the pairs of."""
+
+    def pair(self, sample: Sample) -> tuple[Any, Any]:
+        split, _, number = sample.id.partition("/")
+        return _pair(self.items[split], int(number), self.where(sample))
+
+    def image(self, sample: Sample) -> Tensor:
+        with naming(self.where(sample)):
+            return from_any(self.pair(sample)[0], max_pixels=self.max_pixels)[0]
+
+    def truth(self, sample: Sample) -> Any:
+        if self.truth_kind not in ("mask", "boxes"):
+            return super().truth(sample)
+        image, target = self.pair(sample)
+        with naming(self.where(sample)):
+            size = self._size(image)
+            if self.truth_kind == "boxes":
+                return _boxes(target, size, self.labels)
+            return _mask(target, size, self.labels)
+
+    def _size(self, image: Any) -> tuple[int, int]:
+        if isinstance(image, str | os.PathLike):
+            return displayed_size(os.fspath(image), max_pixels=self.max_pixels)[:2]
+        height, width = from_any(image, max_pixels=self.max_pixels)[0].shape[1:]
+        return height, width
+
+
+def from_python(
+    data: Any,
+    *,
+    truth: str | None = None,
+    seed: int = 0,
+    val_fraction: float = VAL_FRACTION,
+    names: Names | None = None,
+) -> Source:
+    """`data` is a sequence of pairs (image, target), a torch Dataset of such, or a dict with one
+    for each of train, val and test. Without a val, a part of train is held out.
+
+    Every target is looked at once, to learn which classes there are. `names` are those of classes
+    that are numbers; a Dataset's own `classes` are used unless given.
+    """
+    if isinstance(data, Source):
+        return data
+    parts = dict(data) if isinstance(data, Mapping) else {"train": data}
+    if odd := [str(split) for split in parts if split not in SPLITS]:
+        raise DataError(f"data: split {odd[0]!r} is not known: use {', '.join(SPLITS)}")
+    for split, items in parts.items():
+        if not (hasattr(items, "__getitem__") and hasattr(items, "__len__")):
+            raise DataError(
+                f"data: {split} is a {type(items).__name__}: expected a sequence of (image, "
+                "target), or a Dataset with a length"
+            )
+    targets = {
+        split: [_pair(items, i, f"data, image {split}/{i}")[1] for i in range(len(items))]
+        for split, items in parts.items()
+    }
+    first = next((target for each in targets.values() for target in each), None)
+    if first is None:
+        raise DataError("data: has no images")
+    kind = _kind(first)
+    if truth not in (None, kind):
+        raise DataError(f"data: its targets are {kind}, where {truth} is asked for")
+    ids = {split: [_ids(kind, target) for target in each] for split, each in targets.items()}
+    labels = _labels({id for each in ids.values() for found in each for id in found})
+    own = next((n for p in parts.values() if (n := getattr(p, "classes", None))), None)
+    if names is None and own is not None and labels.external == tuple(range(len(own))):
+        names = [str(name) for name in own]
+    labels = with_names(labels, names, partial=kind in ("mask", "boxes"))
+    classes = labels.by_external()
+    splits = {
+        split: [
+            Sample(f"{split}/{i}", _target(kind, found, classes)) for i, found in enumerate(each)
+        ]
+        for split, each in ids.items()
+    }
+    notes: list[str] = []
+    return PythonSource(
+        name="data",
+        kind="python",
+        labels=labels,
+        splits=with_val(splits, val_fraction, seed, notes, truth_kind=kind),
+        truth_kind=kind,
+        notes=notes,
+        items=parts,
+    )
+
+
+def _pair(items: Any, number: int, where: str) -> tuple[Any, Any]:
+    pair = items[number]
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise DataError(f"{where}: expected (image, target), got {type(pair).__name__}")
+    return pair[0], pair[1]
+
+
+def _kind(target: Any) -> str:
+    """Of ground truth."""
+    if isinstance(target, str | Integral) or (_is_array(target) and np.ndim(_array(target)) == 0):
+        return "class"
+    if isinstance(target, Mapping) and "boxes" in target and "labels" in target:
+        return "boxes"
+    if _is_array(target) and np.ndim(_array(target)) == 2:
+        return "mask"
+    if isinstance(target, set | frozenset | list | tuple):
+        return "labels"
+    raise DataError(
+        f"data: a target is {type(target).__name__}: expected a class (text or a number), a set of "
+        "them, a mask (h, w), or a dict with boxes and labels"
+    )
+
+
+def _is_array(target: Any) -> bool:
+    return isinstance(target, np.ndarray | np.generic | Tensor | Image.Image)
+
+
+def _array(target: Any) -> NDArray[Any]:
+    return target.detach().cpu().numpy() if isinstance(target, Tensor) else np.asarray(target)
+
+
+def _ids(kind: str, target: Any) -> list[External]:
+    """The classes of a target, as the program calls them."""
+    if _kind(target) != kind and not (kind == "labels" and isinstance(target, list | tuple)):
+        raise DataError(f"data: some targets are {kind}, and some are {_kind(target)}")
+    if kind == "mask":
+        values = np.unique(_array(target))
+        if values.dtype.kind not in "iub":
+            raise DataError(f"data: a mask has values of type {values.dtype}, expected integers")
+        return [int(value) for value in values if value != IGNORED]
+    found: Iterable[Any] = [target]
+    if kind != "class":
+        found = target["labels"] if kind == "boxes" else target
+    return [id if isinstance(id, str) else int(id) for id in found]
+
+
+def _labels(ids: set[External]) -> LabelMap:
+    texts = {id for id in ids if isinstance(id, str)}
+    if texts and texts != ids:
+        number = next(id for id in ids if not isinstance(id, str))
+        raise DataError(
+            f"data: some classes are text ({min(texts)!r}) and some numbers ({number}): use one"
+        )
+    return LabelMap.of_names(texts) if texts else LabelMap.of_ids(map(int, ids))
+
+
+def _target(kind: str, found: list[External], classes: Mapping[External, int]) -> Any:
+    if kind == "class":
+        return classes[found[0]]
+    return tuple(sorted({classes[id] for id in found})) if kind == "labels" else None
+
+
+def _mask(target: Any, size: tuple[int, int], labels: LabelMap) -> Tensor:
+    values = _array(target)
+    if values.shape != size:
+        raise DataError(f"the mask is {values.shape}, but the image is {size} (height, width)")
+    mask = np.full(size, IGNORED, np.int16)
+    for id, number in labels.by_external().items():
+        mask[values == id] = number
+    return torch.from_numpy(mask)
+
+
+def _boxes(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Tensor]:
+    boxes = np.asarray(_array(target["boxes"]), np.float64).reshape(-1, 4).tolist()
+    ids = [id if isinstance(id, str) else int(id) for id in target["labels"]]
+    crowd = [bool(each) for each in target.get("crowd", [False] * len(ids))]
+    if not len(boxes) == len(ids) == len(crowd):
+        raise DataError(f"{len(boxes)} boxes, {len(ids)} labels and {len(crowd)} crowd")
+    classes = labels.by_external()
+    rows = enumerate(zip(ids, boxes, crowd, strict=True))
+    things = [
+        Instance(f"box {i}", id, (box[0], box[1], box[2], box[3]), each)
+        for i, (id, box, each) in rows
+        if classes[id] != IGNORED
+    ]
+    checked = check_corners(things)
+    if checked.errors:
+        raise DataError(joined(checked.errors))
+    return place(checked.kept, classes, *size).truth
