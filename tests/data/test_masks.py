@@ -226,11 +226,14 @@ def test_class_folders_stay_class_folders(tmp_path):
     for name in ("train/mask/1.png", "train/no_mask/1.png", "val/mask/2.png", "val/no_mask/2.png"):
         image(tmp_path / "faces" / name)
     assert open_source(tmp_path / "faces").kind == "folder"
-    for name in ("images/1.png", "objects/1.png"):
+    for name in ("photos/1.png", "objects/1.png"):
         image(tmp_path / "things" / name)
     (tmp_path / "things" / "labels").mkdir()
     (tmp_path / "things" / "labels" / "1.txt").write_text("a thing of five words")  # a caption
     assert open_source(tmp_path / "things").kind == "folder"
+    for name in ("with_mask/1.png", "without_mask/1.png"):
+        image(tmp_path / "worn" / name)
+    assert open_source(tmp_path / "worn").kind == "folder"
 
 
 def test_names_that_are_not_utf8(tmp_path):

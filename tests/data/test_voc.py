@@ -191,7 +191,7 @@ def test_other_xml_files_do_not_make_a_folder_vocs(tmp_path):
         image(tmp_path / name / "1.jpg")
         (tmp_path / name / "1.xml").write_text("<annotation/>")
     assert opened(tmp_path).kind == "folder"
-    image(tmp_path / "two" / "images" / "1.jpg")
+    image(tmp_path / "two" / "photos" / "1.jpg")
     image(tmp_path / "two" / "others" / "1.jpg")
     (tmp_path / "two" / "annotations").mkdir()
     (tmp_path / "two" / "annotations" / "1.xml").write_text("<svg/>")

@@ -262,8 +262,8 @@ POLYGON = "0 0.1 0.1 0.9 0.1 0.9 0.9"
 BAD_LINES = {
     "too few": ("0 0.5 0.5 0.5", "line 2: has 4 numbers, expected 5: class, centre x"),
     "a score": ("0 0.5 0.5 0.5 0.5 0.9", "line 2: has 6 numbers.* they are predictions"),
-    "a polygon": (POLYGON, "line 2: has 7 numbers.* They are polygons .segmentation. or rotated"),
-    "a turned box": (f"{POLYGON} 0.1 0.9", "line 2: has 9 numbers.* They are polygons"),
+    "a polygon beyond 1": ("0 0.1 0.2 0.3 1.4 0.5 0.6", "line 2: y of point 2 is 1.4, expected 0"),
+    "half a point": (f"{POLYGON} 0.1", "line 2: has 8 numbers, expected 5: .* or 7 or more"),
     "words": ("cat 0.5 0.5 0.5 0.5", "line 2: 'cat' is not a number"),
     "commas": ("0,0.5,0.5,0.5,0.5", "line 2: has 1 numbers, expected 5"),
     "not a number": ("0 0.5 nan 0.5 0.5", "line 2: 'nan' is not a number"),
@@ -454,7 +454,7 @@ def test_command(data, capsys):
     assert "  fatal  labels/train/b.txt: line 2: has 3 numbers, expected 5" in out
     assert "  note   {}: class 'dog' has no objects at all".format(data / "data.yaml") in out
     assert main(["data", "check", str(data), "--task", "segment"]) == 2
-    assert "ground truth is boxes, not mask" in capsys.readouterr().err
+    assert "no label file has a polygon" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -479,3 +479,47 @@ def test_a_path_that_is_not_there_is_told(data):
     more = "train: images/train\nval: images/val\nnames: [cat, dog]\n"
     text(data / "data.yaml", f"path: /nothere\n{more}")
     assert "data.yaml: path: there is no /nothere; looked beside the file" in opened(data).notes
+
+
+# ---- polygons
+
+TRIANGLE = "0 0 0 0.5 0 0.5 1"
+SQUARE = "1 0.5 0.5 1 0.5 1 1 0.5 1"
+
+
+def test_polygons_are_boxes_or_masks(tmp_path):
+    """14.14: as boxes, those around them; as masks when masks are asked for."""
+    put(tmp_path, "a", f"{TRIANGLE}\n{SQUARE}\n", "images", "labels")
+    put(tmp_path, "b", "", "images", "labels")
+    source = opened(tmp_path)
+    assert (source.kind, source.truth_kind) == ("yolo", "boxes")
+    with Image.open(tmp_path / "images" / "a.jpg") as image:
+        width, height = image.size
+    sample = next(s for s in source.splits["train"] if s.id.endswith("a.jpg"))
+    assert source.truth(sample)["boxes"].tolist() == [
+        [0, 0, width / 2, height],
+        [width / 2, height / 2, width, height],
+    ]
+    assert any("2 objects are polygons" in note for note in source.notes)
+    source = opened(tmp_path, truth="mask")
+    assert source.labels.names == ("background", "0", "1")
+    mask = source.truth(sample)
+    assert mask.shape == (height, width)
+    assert mask[height - 1, width - 1] == 2
+    assert mask[0, width - 1] == mask[height - 1, 0] == 0
+    assert mask[1, width // 2 - 2] == 1
+    share = (mask == 1).float().mean().item()
+    assert share == pytest.approx(0.25, abs=0.1), "half of the left half"
+    empty = next(s for s in source.splits["train"] if s.id.endswith("b.jpg"))
+    assert not source.truth(empty).any()
+
+
+def test_a_box_among_polygons_is_no_mask(tmp_path):
+    put(tmp_path, "a", f"{TRIANGLE}\n0 0.5 0.5 0.5 0.5\n", "images", "labels")
+    put(tmp_path, "b", f"{SQUARE}\n", "images", "labels")
+    (tmp_path / "classes.txt").write_text("cat\n")
+    source = opened(tmp_path, truth="mask")
+    assert {p.file: p.what for p in check(source).unusable} == {
+        "labels/a.txt": "line 2: is a box, from which no mask can be drawn",
+        "labels/b.txt": "line 1: class 1 has no name",
+    }

@@ -10,7 +10,7 @@ import os
 
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import SPLIT_FOLDERS, FileSource, Scan, claim
+from vitreous.data.formats.files import FileSource, Scan, claim, split_of
 from vitreous.data.formats.names import with_names
 from vitreous.data.source import Problem, Sample
 from vitreous.errors import DataError
@@ -46,6 +46,7 @@ def read(builder: SourceBuilder) -> FileSource:
             for file in files
         ]
     builder.check_images()
+    _note_nested(builder, list(split_folders.values()) or [builder.root])
     if loose:
         builder.notes.append(
             f"{len(loose)} images lie beside the class folders and belong to no class: "
@@ -63,7 +64,7 @@ def _split_folders(builder: SourceBuilder, folders: list[str]) -> dict[str, str]
     named: dict[str, str] = {}
     others = []
     for folder in sorted(folders):
-        if split := SPLIT_FOLDERS.get(_base(folder).lower()):
+        if split := split_of(folder):
             claim(named, split, folder, builder.root)
         else:
             others.append(folder)
@@ -90,6 +91,19 @@ def _split_folders(builder: SourceBuilder, folders: list[str]) -> dict[str, str]
     if others:
         builder.notes.append(f"not used, without images: {', '.join(map(_base, others))}")
     return named
+
+
+def _note_nested(builder: SourceBuilder, places: list[str]) -> None:
+    """Folders inside class folders are perhaps the classes that are meant."""
+    classes = [folder for place in places for folder in Scan().look(place)[1]]
+    inside = {folder: [f for f in Scan().look(folder)[1] if Scan().images(f)] for folder in classes}
+    if inside and all(len(inner) > 1 and not Scan().look(f)[0] for f, inner in inside.items()):
+        folder, inner = min(inside.items())
+        some = ", ".join(map(_base, sorted(inner)[:3]))
+        builder.notes.append(
+            f"the class {_base(folder)!r} has folders of its own ({some} …), and so have all "
+            f"others: their images belong to it. Did you mean {shown(folder)}?"
+        )
 
 
 def _base(path: str) -> str:

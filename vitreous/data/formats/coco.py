@@ -14,24 +14,18 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.box_source import AnnotatedSource, BoxSource
+from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.coco_json import Coco, draw, read_coco
+from vitreous.data.formats.coco_json import Coco, read_coco
 from vitreous.data.formats.files import SPLIT_FOLDERS, below, claim, is_below
 from vitreous.data.formats.instances import Instance
 from vitreous.data.formats.names import with_names
-from vitreous.data.source import IGNORED, Sample
+from vitreous.data.formats.outline_source import BACKGROUND, OutlineSource
+from vitreous.data.source import Sample
 from vitreous.errors import DataError
 from vitreous.labels import External, LabelMap
-
-BACKGROUND = "background"
 
 _SPLIT = "|".join(sorted(SPLIT_FOLDERS, key=len, reverse=True))
 _FILES = {
@@ -48,34 +42,6 @@ _PLACES = (
     *("..", "../images", "../{0}", "../images/{0}", "../data"),
 )
 """Where images may be, seen from their JSON file; {0} is the end of its name, as train2017."""
-
-
-@dataclass
-class CocoMaskSource(AnnotatedSource):
-    background: int = field(default=IGNORED, kw_only=True)
-    """The class of pixels that belong to no object."""
-
-    def truth(self, sample: Sample) -> Tensor:
-        size = self.size(sample)
-        with self.naming(sample):
-            things = self.annotations[sample.id].instances
-            drawn = [(draw(thing, *size), thing) for thing in things]
-        drawn.sort(key=lambda each: -int(each[0].sum()))
-        mask = np.full(size, self.background, np.int16)
-        for where, thing in drawn:
-            mask[where] = IGNORED if thing.crowd else self.classes[thing.category]
-        return torch.from_numpy(mask)
-
-    def add_notes(self) -> CocoMaskSource:
-        if self.background == IGNORED:
-            self.notes.append("pixels of no object are ignored")
-        else:
-            name, id = (of[self.background] for of in (self.labels.names, self.labels.external))
-            what = f'are the class {name!r}; {{"{id}": null}} in a names file ignores them'
-            self.notes.append(f"pixels of no object {what}")
-        self.notes.append("smaller objects lie on larger ones in masks; crowds are ignored")
-        self.note_empty()
-        return self
 
 
 def recognise(folder: str) -> bool:
@@ -108,7 +74,7 @@ def _begins_as_coco(path: str) -> bool:
         return False
 
 
-def read(builder: SourceBuilder) -> BoxSource | CocoMaskSource:
+def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
     """A JSON file, all of whose images are to train on, or a folder with one for each split."""
     is_folder = os.path.isdir(builder.root)
     files = _find(builder.root) if is_folder else {"train": builder.root}
@@ -143,7 +109,7 @@ def read(builder: SourceBuilder) -> BoxSource | CocoMaskSource:
     known = {"annotations": annotations, "classes": classes, "image_ids": image_ids}
     if masks:
         background = classes[BACKGROUND]
-        return builder.build(CocoMaskSource, labels, **known, background=background).add_notes()
+        return builder.build(OutlineSource, labels, **known, background=background).add_notes()
     return builder.build(BoxSource, labels, **known).check_boxes()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,14 @@ SPLIT_FOLDERS = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 """The split that each word means, in the names of folders and files and in tables."""
+
+_SPLIT = re.compile(rf"({'|'.join(SPLIT_FOLDERS)})([_-]?set)?([_-]?(19|20)\d\d)?", re.IGNORECASE)
+
+
+def split_of(folder: str) -> str:
+    """The split that a folder is named after, as train, Test_set or val2017; "" if none."""
+    match = _SPLIT.fullmatch(os.path.basename(folder))
+    return SPLIT_FOLDERS[match[1].lower()] if match else ""
 
 
 @dataclass

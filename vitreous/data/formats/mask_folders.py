@@ -1,4 +1,5 @@
-"""Images and their masks in two folders: `train/images/1.jpg` and `train/masks/1.png`.
+"""Images and their masks in two folders, `train/images/1.jpg` and `train/masks/1.png`, or in one,
+`1.jpg` and `1_mask.png`.
 
 Data sets lay the folders out in several ways, see `pairing.py`. A names file (`names.py`), given or
 found in the folder, defines what a value of a mask means. Without one, every mask is read to
@@ -41,7 +42,7 @@ _SHOWN = 4  # values in an example
 _LISTS = os.path.join("ImageSets", "Segmentation")
 _LAYOUTS = (
     "train/images + train/masks, images/train + masks/train, images + masks, train + trainannot, "
-    "or JPEGImages + SegmentationClass (other usual names too)"
+    "JPEGImages + SegmentationClass (other usual names too), or 1.jpg + 1_mask.png in one folder"
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from vitreous.config import choice
 from vitreous.data.decode.images import EXTENSIONS, shown
 from vitreous.data.formats.builder import SourceBuilder
+from vitreous.data.formats.doubts import READINGS, check_class_folders, only_folder
 from vitreous.data.formats.files import Scan
 from vitreous.data.formats.names import Names
 from vitreous.data.formats.table import (
@@ -147,6 +148,23 @@ def _recognise(text: str) -> list[str]:
     return _recognise_folder(path, name)
 
 
+def _check_nesting(path: str, name: str) -> None:
+    """A single class may be a folder too many: data inside a folder is not one class."""
+    inner = only_folder(path)
+    if not inner:
+        return
+    try:
+        (format, *_) = _recognise_folder(inner, shown(inner))
+    except DataError:
+        return  # it has nothing but images
+    has = "class folders" if format == "folder" else f"data to be read as {format}"
+    raise DataError(
+        f"{name}: has a single folder, and {shown(os.path.relpath(inner, path))} in it has {has}: "
+        f"did you mean {os.path.join(name, os.path.relpath(inner, path))}? folder:{name} reads it "
+        "as one class"
+    )
+
+
 def _recognise_folder(path: str, name: str) -> list[str]:
     formats: list[str] = []
     for format in ON_DISK:
@@ -160,13 +178,18 @@ def _recognise_folder(path: str, name: str) -> list[str]:
         except DataError:  # an unclear case of another format does not matter
             if not formats:
                 raise
+    if formats == ["folder"]:
+        check_class_folders(path, name)
+        _check_nesting(path, name)
     if formats:
         return formats
     images = Scan().look(path)[0]
     tables = [file for file in sorted(os.listdir(path)) if file.lower().endswith((".csv", ".tsv"))]
-    found = f"{len(images)} images" if images else f"no images ({' '.join(EXTENSIONS)})"
-    hint = f": perhaps you mean {os.path.join(name, tables[0])}" if tables else ""
-    raise DataError(
-        f"{name}: has no folder for each class, IDX files (train-images-idx3-ubyte …), masks or "
-        f"boxes, but {found}{hint}"
-    )
+    if tables:
+        hint = f": perhaps you mean {os.path.join(name, tables[0])}"
+    elif images:
+        hint = f": looked for {'; '.join(f'{format}: {what}' for format, what in READINGS.items())}"
+    else:
+        raise DataError(f"{name}: has no images ({' '.join(EXTENSIONS)}) and no folders")
+    what = f"{len(images)} images, and nothing that says what they show" if images else "a table"
+    raise DataError(f"{name}: has {what}{hint}")

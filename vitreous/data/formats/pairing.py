@@ -7,13 +7,14 @@ VOC's lists of splits are opened. The tables show which names are understood.
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from vitreous.data.decode.images import EXTENSIONS, shown
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import SPLIT_FOLDERS, Scan, below, read_text
+from vitreous.data.formats.files import SPLIT_FOLDERS, Scan, below, read_text, split_of
 from vitreous.data.formats.instances import Annotation
 from vitreous.data.source import SPLITS, Problem, Sample
 from vitreous.data.threads import in_threads
@@ -39,6 +40,10 @@ MASK_ENDS = (
 )
 """What a file's name may have behind the name that an image and its mask share."""
 
+_YEAR = re.compile(r"[_-]?(19|20)\d\d$")
+_ENDS_BESIDE = tuple(end for end in MASK_ENDS if end != "_l")
+"""The same for a mask that lies beside its image; a hand_l.png beside hand.png is a left hand."""
+
 OTHER_ENDS = ("_color", "_instanceids", "_instancetrainids")
 """Other files among the masks: Cityscapes has three for each image."""
 
@@ -56,8 +61,6 @@ class LabelFiles:
     """What its name may have behind that of the image."""
     image_ends: tuple[str, ...] = ()
     """What the image's name may have behind the common one."""
-    apart: bool = True
-    """Never in the folder of the images itself."""
     needed: bool = True
     """An image without one is an error."""
     others: tuple[str, ...] = ()
@@ -83,8 +86,8 @@ def find_pairs(root: str, kind: LabelFiles, notes: list[str]) -> dict[str, tuple
     for split in ("", *SPLITS):
         images = places[split, "images"]
         masks = [folder for folder in places[split, "masks"] if kind.scan().images(folder)]
-        if not masks and not kind.apart:
-            images = masks = [folder for folder in images if kind.scan().look(folder)[0]]
+        if not masks:
+            images = masks = [folder for folder in images if _lie_beside(folder, kind)]
         if images and masks:
             for role, folders in (("images", images), (f"{kind.word}s", masks)):
                 if len(folders) > 1:
@@ -95,7 +98,7 @@ def find_pairs(root: str, kind: LabelFiles, notes: list[str]) -> dict[str, tuple
     if "" in pairs and len(pairs) > 1:
         both = f"{below(pairs[''][0], root)} and {below(pairs[max(pairs)][0], root)}"
         raise DataError(f"{shown(root)}: {both} both have images with {kind.word}s: keep one")
-    if not pairs and not kind.apart and Scan().look(root)[0] and kind.scan().look(root)[0]:
+    if not pairs and (kind is MASKS or Scan().look(root)[0]) and _lie_beside(root, kind):
         pairs[""] = root, root
     for split in SPLITS if pairs else ():
         if split not in pairs:
@@ -105,6 +108,29 @@ def find_pairs(root: str, kind: LabelFiles, notes: list[str]) -> dict[str, tuple
                 if (count := len(Scan().images(folder)))
             ]
     return pairs
+
+
+def _lie_beside(folder: str, kind: LabelFiles) -> bool:
+    """Whether label files lie among the images; masks do if at least half of the images have one,
+    by a name like `1_mask.png`."""
+    if kind is not MASKS:
+        return bool(kind.scan().look(folder)[0])
+    stems = {os.path.splitext(file)[0] for file in Scan().images(folder)}
+    owners = masks_beside(stems)
+    return bool(owners) and 2 * len(set(owners.values())) >= len(stems) - len(owners)
+
+
+def masks_beside(stems: Collection[str]) -> dict[str, str]:
+    """Of files in one folder, the masks of others, by their names: mask -> image."""
+    owners: dict[str, str] = {}
+    for stem in stems:
+        numbered = stem.rstrip("0123456789").rstrip("_-")  # 1_mask_2
+        whole = next((each for each in (stem, numbered) if each.lower().endswith(_ENDS_BESIDE)), "")
+        common = _without(whole, _ENDS_BESIDE)
+        names = [common, *(common + end for end in IMAGE_ENDS)] if whole else []
+        if owner := next((name for name in names if name in stems), ""):
+            owners[stem] = owner
+    return owners
 
 
 def has_pairs(root: str, kind: LabelFiles, looks_right: Callable[[str], bool]) -> bool:
@@ -121,34 +147,38 @@ def _places(root: str) -> dict[tuple[str, str], list[str]]:
     """(split or "", images or masks) -> folders that may be it."""
     places: dict[tuple[str, str], list[str]] = defaultdict(list)
     for folder in sorted(Scan().look(root)[1]):
-        split, role = _meaning(folder)
+        split, role = meaning(folder)
         if not split and not role:
             continue
         # train/images or images/train: one folder says what the other does not
         missing = (not split, not role)
-        inner = [(*_meaning(path), path) for path in sorted(Scan().look(folder)[1])]
+        inner = [(*meaning(path), path) for path in sorted(Scan().look(folder)[1])]
         found = [each for each in inner if any(missing) and (each[0] > "", each[1] > "") == missing]
         for own, other, path in found or [("", "images", folder)]:
             places[split or own, role or other].append(path)
     return places
 
 
-def _meaning(folder: str) -> tuple[str, str]:
+def meaning(folder: str) -> tuple[str, str]:
     """The split that a folder is named after and what it has, images or masks; "" if neither."""
-    name = os.path.basename(folder).lower()
-    if name in SPLIT_FOLDERS:
-        return SPLIT_FOLDERS[name], ""
+    if split := split_of(folder):
+        return split, ""
+    name = _YEAR.sub("", os.path.basename(folder).lower())
     for word, split in [("", ""), *SPLIT_FOLDERS.items()]:
         if name.startswith(word) and (role := _role(name.removeprefix(word))):
             return split, role
         if name.endswith(word) and (role := _role(name.removesuffix(word))):
             return split, role
-    return "", ""
+    # color_masks; but with_mask may be a class
+    several = {"masks", "labels", "annotations"} & set(re.split(r"[_\-. ]+", name))
+    return "", "masks" if several else ""
 
 
 def _role(word: str) -> str:
     word = word.strip("_-. ")
-    return "images" if word in IMAGE_FOLDERS else "masks" if word in MASK_FOLDERS else ""
+    if word in IMAGE_FOLDERS:
+        return "images"
+    return "masks" if word in MASK_FOLDERS else ""
 
 
 # ---- files
@@ -191,6 +221,11 @@ class Pairing:
     def pair(self, split: str, images: str, labels: str) -> None:
         """Adds the images of a folder, whose label files are in another, to a split."""
         both = " with ".join(below(folder, self.builder.root) for folder in (images, labels))
+        if images == labels:
+            where = (
+                "the folder" if images == self.builder.root else below(images, self.builder.root)
+            )
+            both = f"images and {self.kind.word}s beside each other in {where}"
         self.builder.notes.append(f"{split}: {both}" if split else both)
         self.builder.splits.setdefault(split or "train", []).extend(self.samples(images, labels))
 
@@ -199,10 +234,14 @@ class Pairing:
         builder, kind = self.builder, self.kind
         self.folders.append(label_folder)
         images = _by_stem(image_folder, builder.scan)
-        labels = _by_stem(label_folder, builder.scan if kind is MASKS else kind.scan())
+        beside = masks_beside(images) if kind is MASKS and image_folder == label_folder else {}
+        if beside:
+            labels = {stem: images.pop(stem) for stem in beside}
+        else:
+            labels = _by_stem(label_folder, builder.scan if kind is MASKS else kind.scan())
         found = {stem: labels.pop(stem, []) for stem in images}
         owners = {_without(stem, kind.image_ends): stem for stem in images}
-        owners |= {stem: stem for stem in images}
+        owners |= {stem: stem for stem in images} | beside
         for stem, files in labels.items():
             owner = owners.get(stem) or owners.get(_without(stem, kind.ends))
             if owner is not None:
@@ -217,7 +256,8 @@ class Pairing:
                 ]
         samples = []
         for stem, files in images.items():
-            wanted = f"{below(label_folder, builder.root)}/{shown(stem)}{kind.usual}"
+            usual = f"_mask{kind.usual}" if beside else kind.usual
+            wanted = f"{below(label_folder, builder.root)}/{shown(stem)}{usual}"
             ids = sorted((builder.id(file) for file in found[stem]), key=natural)
             samples += [self._sample(builder.id(file), files, ids, wanted) for file in files]
         return samples
@@ -292,8 +332,9 @@ class Pairing:
 def _by_stem(folder: str, scan: Scan) -> dict[str, list[str]]:
     """The path below the folder without extension -> files."""
     found: dict[str, list[str]] = defaultdict(list)
+    begin = len(os.path.join(folder, ""))  # relpath is slow, and images are many
     for file in sorted(scan.images(folder)):
-        found[os.path.splitext(os.path.relpath(file, folder))[0]].append(file)
+        found[os.path.splitext(file[begin:])[0]].append(file)
     return dict(found)
 
 

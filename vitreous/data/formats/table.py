@@ -39,7 +39,7 @@ class DataFormat(NamedTuple):
 FORMATS = {
     "idx": DataFormat("idx", ("class",)),
     "coco": DataFormat("coco", ("boxes", "mask"), extensions=(".json",)),
-    "yolo": DataFormat("yolo", ("boxes",), extensions=(".yaml", ".yml")),
+    "yolo": DataFormat("yolo", ("boxes", "mask"), extensions=(".yaml", ".yml")),
     "voc": DataFormat("voc", ("boxes",)),
     "masks": DataFormat("mask_folders", ("mask",)),
     "folder": DataFormat("class_folders", ("class",)),

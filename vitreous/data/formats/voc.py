@@ -27,7 +27,7 @@ from vitreous.data.formats.pairing import LabelFiles, Pairing, has_pairs
 from vitreous.errors import DataError, naming
 from vitreous.labels import LabelMap
 
-XML = LabelFiles("annotation", (".xml",), ".xml", apart=False)
+XML = LabelFiles("annotation", (".xml",), ".xml")
 MAX_BYTES = 10_000_000
 _DEEPEST = 32
 _LISTS = os.path.join("ImageSets", "Main")

@@ -8,7 +8,9 @@ image without a text file has no objects. A line is
 
     class cx cy width height
 
-The class is a number from 0; the box is normalised by the image's width and height.
+or `class x y x y x y …`, a polygon. The class is a number from 0; the box, and each point, is
+normalised by the image's width and height. The ground truth is boxes, also those around polygons,
+or masks that are drawn from polygons.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import below, read_text
 from vitreous.data.formats.instances import Annotation, Instance, finite
 from vitreous.data.formats.names import numbered_labels, with_names
+from vitreous.data.formats.outline_source import BACKGROUND, OutlineSource
 from vitreous.data.formats.pairing import LabelFiles, Pairing, has_pairs
 from vitreous.data.formats.yolo_yaml import (
     DataYamlImages,
@@ -34,7 +39,7 @@ from vitreous.labels import LabelMap
 
 NAMES_FILES = ("classes.txt", "obj.names", "classes.names", "classes.json", "names.json")
 
-TEXTS = LabelFiles("label file", (".txt",), ".txt", apart=False, needed=False, others=NAMES_FILES)
+TEXTS = LabelFiles("label file", (".txt",), ".txt", needed=False, others=NAMES_FILES)
 
 MAX_BYTES = 10_000_000
 _SLACK = 1e-6  # the rounding of six decimals
@@ -48,7 +53,7 @@ def recognise(folder: str) -> bool:
     return bool(find_data_yaml(folder)) or has_pairs(folder, TEXTS, begins_with_labels)
 
 
-def read(builder: SourceBuilder) -> BoxSource:
+def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
     """A folder, or its data.yaml."""
     if not os.path.exists(builder.root):
         raise DataError(f"{builder.name}: there is no such file or folder")
@@ -65,14 +70,54 @@ def read(builder: SourceBuilder) -> BoxSource:
     if len(without) == len(builder.samples()):
         looked = ", ".join(dict.fromkeys(shown(folder) for folder in pairing.folders))
         raise DataError(f"{builder.name}: no image has a label file: looked in {looked}")
+    masks = builder.truth_kind == "mask"
     found = pairing.read_label_files(read_labels, "reading label files")
     labels = _named(builder, pairing, declared, found)
+    polygons = sum(thing.outline is not None for each in found.values() for thing in each.instances)
     if count := sum(sample.id not in pairing.unpaired for sample in without):
         builder.notes.append(f"{count} images have no label file, which means no objects")
+    if masks:
+        if not polygons:
+            what = "no label file has a polygon (class x y x y x y …) to draw a mask from"
+            raise DataError(f"{builder.name}: {what}")
+        return _outlines(builder, labels, found)
+    if polygons:
+        builder.notes.append(
+            f"{polygons} objects are polygons: the boxes around them are used; as masks with "
+            "--task segment"
+        )
+        for each in found.values():  # which take much memory
+            each.instances = [thing._replace(outline=None) for thing in each.instances]
     classes = labels.by_external()
     return builder.build(
         BoxSource, labels, annotations=found, classes=classes, normalised=True
     ).check_boxes()
+
+
+def _outlines(
+    builder: SourceBuilder, labels: LabelMap, found: dict[str, Annotation]
+) -> OutlineSource:
+    """Masks; all but the objects is a class of its own, and it comes first."""
+    if BACKGROUND not in labels.names:
+        labels = LabelMap(
+            (BACKGROUND, *labels.names), (BACKGROUND, *labels.external), labels.ignored
+        )
+    classes = labels.by_external()
+    for annotation in found.values():
+        for thing in annotation.instances:
+            if thing.category not in classes:
+                annotation.errors.append(f"{thing.name}: class {thing.category} has no name")
+            elif thing.outline is None:
+                what = f"{thing.name}: is a box, from which no mask can be drawn"
+                annotation.errors.append(what)
+    background = labels.names.index(BACKGROUND)
+    return builder.build(
+        *(OutlineSource, labels),
+        annotations=found,
+        classes=classes,
+        background=background,
+        normalised=True,
+    ).add_notes()
 
 
 # ---- the names of the classes
@@ -134,26 +179,35 @@ def read_labels(path: str) -> Annotation:
 
 
 def _object(name: str, words: list[str]) -> Instance:
-    if len(words) != 5:
+    is_polygon = len(words) >= 7 and len(words) % 2
+    if len(words) != 5 and not is_polygon:
         raise DataError(_other_columns(len(words)))
     values = [_number(word) for word in words]
     if values[0] < 0 or values[0] != int(values[0]):
         raise DataError(f"the class is {words[0]}, expected a whole number from 0")
-    for what, value in zip(("centre x", "centre y", "width", "height"), values[1:], strict=True):
+    points = [f"{axis} of point {n}" for n in range(1, len(words) // 2 + 1) for axis in "xy"]
+    box = ("centre x", "centre y", "width", "height")
+    for what, value in zip(points if is_polygon else box, values[1:], strict=True):
         if not -_SLACK <= value <= 1 + _SLACK:
             pixels = ": are these pixels?" if value > 2 else ""
             raise DataError(f"{what} is {value:g}, expected 0 to 1 (normalised){pixels}")
+    if is_polygon:
+        polygon = np.array(values[1:], np.float64)
+        left, top = polygon.reshape(-1, 2).min(axis=0).tolist()
+        right, bottom = polygon.reshape(-1, 2).max(axis=0).tolist()
+        return Instance(name, int(values[0]), (left, top, right, bottom), outline=(polygon,))
     x, y, width, height = values[1:]
     corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
     return Instance(name, int(values[0]), corners)
 
 
 def _other_columns(count: int) -> str:
-    what = f"has {count} numbers, expected 5: class, centre x, centre y, width, height"
+    what = (
+        f"has {count} numbers, expected 5: class, centre x, centre y, width, height; or 7 or more, "
+        "a class and the x and y of each point of a polygon"
+    )
     if count == 6:
         return f"{what}. With a sixth, the score, they are predictions, not labels"
-    if count >= 7 and count % 2:
-        return f"{what}. They are polygons (segmentation) or rotated boxes: convert them to boxes"
     return what
 
 

@@ -1,0 +1,163 @@
+"""14.14: what a folder means is recognised, or it is asked; nothing becomes a class by accident."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitreous.cli.main import main
+from vitreous.data.formats import open_source
+from vitreous.errors import DataError
+
+RANDOM = np.random.default_rng(0)
+
+
+def put(root, *files):
+    """Images, masks (with `mask` in their path), and files of text."""
+    for file in files:
+        path = root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".jpg":
+            Image.fromarray(RANDOM.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+        elif path.suffix == ".png":
+            Image.fromarray(RANDOM.integers(0, 2, (8, 8), dtype=np.uint8)).save(path)
+        else:
+            path.write_text("0 0.5 0.5 0.5 0.5\n" if path.suffix == ".txt" else "x = 1\n")
+    return root
+
+
+def numbered(*patterns, count=4):
+    return [pattern.format(number) for pattern in patterns for number in range(count)]
+
+
+def opened(root, **options):
+    source = open_source(root, **options)
+    return source.kind, {split: len(samples) for split, samples in source.splits.items()}
+
+
+BOTH = {"train": 4, "val": 4}
+
+
+@pytest.mark.parametrize(
+    ("files", "kind", "splits"),
+    [
+        (("train2017/a/{}.jpg", "val2017/a/1{}.jpg"), "folder", BOTH),
+        (
+            ("Training_set/a/{}.jpg", "test_set/a/1{}.jpg"),
+            "folder",
+            {"train": 3, "val": 1, "test": 4},
+        ),
+        (
+            *(("images/train2017/{}.jpg", "labels/train2017/{}.txt"),),
+            *("yolo", {"train": 4}),
+        ),
+        (
+            (
+                *("images/train/{}.jpg", "masks/train/{}.png"),
+                *("images/val/1{}.jpg", "masks/val/1{}.png"),
+            ),
+            *("masks", BOTH),
+        ),
+        (
+            (
+                *("images/train2017/{}.jpg", "masks/train2017/{}.png"),
+                *("images/val2017/1{}.jpg", "masks/val2017/1{}.png"),
+            ),
+            *("masks", BOTH),
+        ),
+        (("photos/{}.jpg", "color_masks/{}.png"), "masks", {"train": 4}),
+        (("{}.jpg", "{}_mask.png"), "masks", {"train": 4}),
+        (("{}_sat.jpg", "{}_mask.png"), "masks", {"train": 4}),
+        (
+            ("train/{}.jpg", "train/{}_mask.png", "val/1{}.jpg", "val/1{}_mask.png"),
+            *("masks", BOTH),
+        ),
+        (("benign/{}.jpg", "benign/{}_mask.png", "normal/{}.jpg"), "masks", {"train": 8}),
+    ],
+)
+def test_layouts(tmp_path, files, kind, splits):
+    put(tmp_path, *numbered(*files))
+    fraction = 0.1 if "test" in splits else 0
+    assert opened(tmp_path, val_fraction=fraction) == (kind, splits)
+
+
+def test_masks_beside_images_belong_to_them(tmp_path):
+    put(tmp_path, *numbered("{}.jpg", "{}_mask.png"), "4.jpg", "1_mask_1.png")
+    source = open_source(tmp_path, val_fraction=0)
+    assert {s.id: s.target for s in source.splits["train"]} == {
+        **{f"{n}.jpg": f"{n}_mask.png" for n in (0, 2, 3)},
+        **{"1.jpg": "", "4.jpg": ""},
+    }
+    assert "has 2 masks, 1_mask.png and 1_mask_1.png" in source.unpaired["1.jpg"]
+    assert source.unpaired["4.jpg"] == "has no mask: looked for ./4_mask.png and the like"
+
+
+@pytest.mark.parametrize(
+    ("files", "facts"),
+    [
+        (("images/{}.jpg",), ["images", "Seen: images (4 images)", "masks:PATH", "folder:PATH"]),
+        (
+            ("images/{}.jpg", "annotations/{}.json"),
+            ["annotations (4 .json), images (4 images)", "coco:PATH"],
+        ),
+        (
+            ("train/images/{}.jpg", "train/labels/{}.json"),
+            ["Seen: train/{images (4 images), labels (4 .json)}"],
+        ),
+        (("photos/{}.jpg", "masks/x{}.jpg"), ["no image has a mask of its own"]),
+        (
+            ("Scripts/{}.py", "Scripts/{}.jpg", "docs/{}.jpg"),
+            ["looks like a program", "Scripts (4"],
+        ),
+        (("lib/site-packages/x/{}.py", "lib/y/{}.jpg"), ["looks like a program"]),
+        (("a/{}.txt",), ["no images in its folders", "Seen: a (4 .txt)"]),
+        (("{}.jpg",), ["4 images, and nothing that says what they show", "yolo: each image"]),
+        (("train2017/{}.jpg",), ["train2017 has 4 images but no class folders"]),
+    ],
+)
+def test_what_is_in_doubt_is_an_error_that_lists_what_was_seen(tmp_path, files, facts, capsys):
+    put(tmp_path, *numbered(*files))
+    for command in (["data", "check"], ["train", "--dry-run"]):
+        assert main([*command, str(tmp_path)]) == 2
+        err = capsys.readouterr().err
+        assert all(fact in err for fact in facts), err
+
+
+def test_a_program_with_many_images(tmp_path):
+    put(tmp_path, *numbered("docs/{}.jpg", count=20), "src/a.py", "setup.py")
+    with pytest.raises(DataError, match=r"looks like a program \(setup\.py\)"):
+        open_source(tmp_path)
+    (tmp_path / "setup.py").unlink()
+    assert open_source(tmp_path).kind == "folder", "a script among images is no program"
+
+
+@pytest.mark.parametrize(
+    ("files", "inner", "has"),
+    [
+        (("flowers/rose/{}.jpg", "flowers/lily/{}.jpg"), "flowers", "class folders"),
+        (("a/b/rose/{}.jpg", "a/b/lily/{}.jpg"), "a/b", "class folders"),
+        (("data/train/rose/{}.jpg", "data/val/rose/1{}.jpg"), "data", "class folders"),
+        (("obj_train_data/{}.jpg", "obj_train_data/{}.txt"), "obj_train_data", "read as yolo"),
+        (("set/images/{}.jpg", "set/masks/{}.png"), "set", "read as masks"),
+    ],
+)
+def test_a_folder_too_many(tmp_path, files, inner, has):
+    put(tmp_path, *numbered(*files))
+    with pytest.raises(DataError, match=rf"{has}: did you mean {tmp_path}/{inner}\?"):
+        open_source(tmp_path)
+    assert open_source(tmp_path / inner).splits
+    assert open_source(f"folder:{tmp_path}").labels.names == (inner.split("/")[0],)
+
+
+def test_folders_inside_all_classes_are_told(tmp_path):
+    inside = ("animals/cat/{}.jpg", "animals/dog/{}.jpg", "plants/oak/{}.jpg", "plants/elm/{}.jpg")
+    put(tmp_path, *numbered(*inside))
+    source = open_source(tmp_path)
+    assert source.labels.names == ("animals", "plants")
+    assert any(f"Did you mean {tmp_path}/animals?" in note for note in source.notes)
+
+
+def test_the_format_decides(tmp_path):
+    put(tmp_path, *numbered("images/{}.jpg", "icons/{}.jpg"))
+    with pytest.raises(DataError, match="images"):
+        open_source(tmp_path)
+    assert open_source(f"folder:{tmp_path}").labels.names == ("icons", "images")
