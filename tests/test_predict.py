@@ -517,3 +517,40 @@ def test_extreme_values_of_an_image(run, tmp_path):
         given = tmp_path / image if isinstance(image, str) else image
         with pytest.raises(DataError, match=rf"{name}: has values of -1e\+30"):
             predictor(given)
+
+
+BAD_CONFIGS = {
+    "fewer labels": (("labels", "names", [str(i) for i in range(9)]), "9 class names"),
+    "nine labels": (("labels", {"names": list("abcdefghi"), "external": [*range(9)]}), "9 labels"),
+    "more labels": (("labels", {"names": [*"abcdefghijk"], "external": [*range(11)]}), "11 labels"),
+    "unknown task": (("task", "tagg"), "did you mean 'tag'"),
+    "another task": (("task", "segment"), "a vit is no model to segment"),
+    "no task": (("task", None), "expected str"),
+    "no labels": (("labels", None), "cannot be used"),
+    "no config": (("config", None), "expected dict"),
+    "no preprocessing": (("preprocess", None), "expected names and values"),
+    "nesting": (("config", "depth", [[[[[[[[[]]]]]]]]]), "expected int"),
+    "tiny crop": (("preprocess", "crop", 1e-9), "crop"),
+    "very deep": (("config", "depth", 1_000_000), "below 1000"),
+    "very wide": (("config", "dim", 2**30), "at most 16,777,216"),
+    "wide": (("config", "dim", 2**24), "has only"),
+    "large": (("config", "image_size", 2**16), "has only"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CONFIGS)
+def test_a_config_that_cannot_be_is_one_message(run, tmp_path, pictures, capsys, name):
+    """14.10: these were tracebacks, or took all memory."""
+    (*place, last, value), words = BAD_CONFIGS[name]
+    shutil.copytree(run.path, tmp_path / "bad")
+    file = tmp_path / "bad" / "config.json"
+    values = json.loads(file.read_text())
+    owner = values
+    for key in place:
+        owner = owner[key]
+    owner[last] = value
+    file.write_text(json.dumps(values))
+    assert main(["predict", str(tmp_path / "bad"), str(pictures)]) == 2
+    message = capsys.readouterr().err
+    assert words in message
+    assert len(message) < 1000

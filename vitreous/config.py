@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import reprlib
 import tomllib
 import types
 import typing
@@ -103,6 +104,10 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def checked(cls: type, values: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
     """`values` with lists as tuples; an unknown field or a wrong type is an error."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(
+            f"{where or cls.__name__}: expected names and values, got {_short(values)}"
+        )
     hints = typing.get_type_hints(cls)
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     location = f" in {where}" if where else ""
@@ -119,7 +124,7 @@ def checked(cls: type, values: Mapping[str, Any], *, where: str = "") -> dict[st
             value = value if _fits_value(value, hints[name]) else float(value)
         if not _fits_value(value, hints[name]):
             raise ConfigError(
-                f"{name} = {value!r}{location}: expected {_spell(hints[name])}, "
+                f"{name} = {_short(value)}{location}: expected {_spell(hints[name])}, "
                 f"got {type(value).__name__}"
             )
         result[name] = value
@@ -204,6 +209,13 @@ def fraction(config: Any, *fields: str) -> None:
         value = getattr(config, field)
         if not isinstance(value, int | float) or not 0 <= value < 1:
             raise ConfigError(f"{field} = {value!r}: expected a number from 0 to below 1")
+
+
+_clip = reprlib.Repr()
+_clip.maxstring = _clip.maxother = 200
+_clip.maxtuple = _clip.maxlist = _clip.maxdict = 20
+_short = _clip.repr
+"""The `repr` of a value from a file, which may be long or deeply nested."""
 
 
 def _plain(word: str) -> str:

@@ -420,7 +420,7 @@ def load(
     found = find_device(device)
     folder = Run(run)
     config: RunConfig = folder.read_config()
-    model = config.create()
+    model = folder.create_model()
     import_weights(model, folder.stored_weights(), "vitreous")
     task = task_class(config.task).restored(config.labels, config.decoding)
     return Predictor(model, config.preprocess, task, found, max_pixels)

@@ -25,8 +25,9 @@ from vitreous.config import from_dict, to_dict
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.labels import LabelMap
-from vitreous.models import FAMILIES, create
+from vitreous.models import FAMILIES, configure, create
 from vitreous.models.model import Model
+from vitreous.tasks import task_class
 from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata
 
@@ -121,7 +122,36 @@ class Run:
             raise ConfigError(f"{path} cannot be used: {error}") from error
         if read.family not in FAMILIES:
             raise ConfigError(f"{path}: unknown model family {read.family!r}")
+        try:
+            task = task_class(read.task)
+            configure(read.family, **read.config)
+        except (ConfigError, TypeError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+        if not task.takes(read.family):
+            raise ConfigError(f"{path}: a {read.family} is no model to {read.task}")
         return read
+
+    def create_model(self) -> Model:
+        """The model that config.json describes, with random weights.
+
+        The file of weights bounds its size, before memory is taken for it.
+        """
+        config, file = self.read_config(), self.path / "config.json"
+        with torch.device("meta"):
+            blank = config.create()
+        if blank.config.classes != len(config.labels):
+            raise ConfigError(
+                f"{file}: {len(config.labels)} labels for a model with {blank.config.classes} "
+                "classes"
+            )
+        needed = sum(tensor.numel() for tensor in blank.state_dict().values())
+        weights = self.weights if self.checkpoint is None else self.checkpoint / STATE
+        if needed > weights.stat().st_size:
+            raise ConfigError(
+                f"{file} describes a model of {needed:,} values; {weights} has only "
+                f"{weights.stat().st_size:,} bytes"
+            )
+        return config.create()
 
     def write_weights(self, model: Model, state: dict[str, Tensor]) -> None:
         path = self.path / "model.safetensors"

@@ -11,6 +11,7 @@ import random
 import resource
 import struct
 import sys
+import time
 import types
 import zipfile
 import zlib
@@ -25,6 +26,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+import vitreous
 from vitreous.errors import CheckpointError
 from vitreous.weights.io import readers, safe_globals, writers
 from vitreous.weights.io.files import read_tensors, write_tensors
@@ -925,3 +927,28 @@ def test_a_changed_byte_in_lzma(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"a\.npz: the file is damaged"):
         read_tensors(path)
+
+
+def test_keys_with_the_same_hash(tmp_path: Path) -> None:
+    """14.11: a dict of 100,000 integers that all have the hash 0 took minutes."""
+    keys = (number * (2**61 - 1) for number in range(1, 100_000))
+    items = b"".join(b"\x8a\x0a" + key.to_bytes(10, "little") + b"N" for key in keys)
+    for program in (b"}(" + items + b"u.", b"\x8f(" + items.replace(b"N", b"") + b"\x90."):
+        (tmp_path / "w").write_bytes(in_zip(b"\x80\x04" + program, {}))
+        began = time.perf_counter()
+        refusal(tmp_path / "w")
+        assert time.perf_counter() - began < 10
+
+
+@pytest.mark.parametrize("shape", [(0, 2**62, 2**62), (2**62, 2**62, 0), (2**62, 0)])
+def test_a_tensor_of_nothing_with_an_impossible_shape(tmp_path: Path, shape: Any) -> None:
+    """14.10: it was a RuntimeError of torch in the one or the other place."""
+    lengths = b"".join(b"\x8a\x09" + length.to_bytes(9, "little") for length in shape)
+    ones = b"K\1" * len(shape)
+    storage = STORAGE + b"X\1\0\0\x000NK\4tQ"
+    tensor = REBUILD + b"(" + storage + b"K\0(" + lengths + b"t(" + ones + b"t\x89}tR"
+    program = b"\x80\x04}X\x0b\0\0\0norm.weight" + tensor + b"s."
+    (tmp_path / "w").write_bytes(in_zip(program, {"0": bytes(16)}))
+    refusal(tmp_path / "w")
+    with pytest.raises(CheckpointError):
+        vitreous.import_weights(vitreous.create("vit-ti/16", depth=1), tmp_path / "w", "timm")

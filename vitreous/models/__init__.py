@@ -67,7 +67,12 @@ def build(family: str, config: Any) -> Model:
     parts = []
     if made.part is not None:
         parts.append(_inner(made.part, getattr(config, made.part), config.core_fields()))
-    model: Model = made.model(config, *parts)
+    try:
+        model: Model = made.model(config, *parts)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        raise ConfigError(f"there is not enough memory for this {family}: {config}") from None
     return model
 
 

@@ -25,11 +25,22 @@ from vitreous.config import Size, choice, pair, positive
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.resample import Grid, Resampling, State
 
-Check = tuple[Callable[[float], bool], str]
+LARGEST = 2**24
+"""Of any number in a config: the sizes that are made of them must be numbers for torch."""
+Check = tuple[Callable[[Any], bool], str]
 FRACTION: Check = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 COUNT: Check = (lambda value: 0 <= value < 1000, "0 or more, below 1000")
+DEPTH: Check = (lambda value: 1 <= value < 1000, "at least 1, below 1000")
+DEPTHS: Check = (lambda values: sum(values) < 1000, "fewer than 1000 blocks in all")
 CHECKS: dict[str, Check] = {
-    "classes": (lambda value: value >= 1, "at least 1; for a model without, pass head='none'"),
+    "depth": DEPTH,
+    "decoder_depth": DEPTH,
+    "depths": DEPTHS,
+    "stages": DEPTHS,
+    "classes": (
+        lambda value: 1 <= value <= LARGEST,
+        "at least 1; for a model without, pass head='none'",
+    ),
     "dropout": FRACTION,
     "attention_dropout": FRACTION,
     "drop_path": FRACTION,
@@ -65,6 +76,8 @@ class ModelConfig:
                     raise ConfigError(f"{name} = {value!r}: expected {expected}")
             elif hint is int or (hint == int | None and value is not None):
                 positive(self, name)
+                if value > LARGEST:
+                    raise ConfigError(f"{name} = {value:,}: expected at most {LARGEST:,}")
 
 
 class Features(NamedTuple):

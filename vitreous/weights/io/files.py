@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import math
 import os
 import secrets
 import struct
@@ -74,6 +75,12 @@ def read_tensors(path: str | Path, inside: str | None = None) -> Checkpoint:
     file = _weights_in(Path(path))
     read = _read_shards if file.name == SHARD_INDEX else _read_file
     tensors, metadata = read(file, inside)
+    for name, tensor in tensors.items():
+        # A tensor without elements may claim any shape; torch cannot compute with all of them.
+        if math.prod(max(length, 1) for length in tensor.shape) >= 2**48:
+            raise CheckpointError(
+                f"{file}: tensor {quoted(name)} has the impossible shape {tuple(tensor.shape)}"
+            )
     return Checkpoint(strip_wrapper_prefixes(tensors), metadata, file)
 
 

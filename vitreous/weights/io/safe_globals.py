@@ -191,6 +191,10 @@ def make_dict(pairs: Iterable[Any] = ()) -> dict[Any, Any]:
             raise WeightFileError(
                 f"it has a dictionary key or set item of type {type(key).__name__}"
             )
+        # Two integers of this size have two hashes; of larger ones any number can share one, and
+        # a dict of those takes quadratic time.
+        if isinstance(key, int) and not -(2**60) < key < 2**60:
+            raise WeightFileError("it has a dictionary key or set item of more than 60 bits")
         content[key] = value
     return content
 
