@@ -3,6 +3,7 @@
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,10 +14,12 @@ import vitreous
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.labels import LabelMap
-from vitreous.pages.report import write_report
+from vitreous.pages.report import scheduled, write_report
 from vitreous.run_folder import Run, RunConfig, versions
-from vitreous.train.open_data import open_usable
+from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.recipe import Recipe, write_recipe
+
+OLD_RUNS = Path(__file__).parents[1] / "old_runs"
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +113,29 @@ def test_a_run_without_evaluations_has_a_report(run, tmp_path):
     text = write_report(own, open_source("digits"), "train")[0].read_text()
     assert "Learning curves" not in text
     assert "These images were trained on." in text
+
+
+@pytest.mark.parametrize("kind", ["classify", "detect", "segment"])
+def test_the_learning_rate_is_drawn_with_its_warm_up(kind):
+    """14.24: every step of the schedule, not one point for each evaluation."""
+    old = Run(OLD_RUNS / kind)
+    recipe = stored_recipe(old)
+    evaluations = [m for m in old.metrics() if m["kind"] == "evaluation"]
+    (points,) = scheduled(evaluations, recipe).values()
+    assert len(points) == evaluations[-1]["step"]
+    for each in evaluations:
+        assert points[each["step"] - 1] == pytest.approx((each["epoch"], each["lr"]))
+    warm = round(recipe.warmup * len(points))
+    rates = [rate for _, rate in points]
+    assert max(rates) == pytest.approx(recipe.lr)
+    assert rates[:warm] == pytest.approx([recipe.lr * (i + 1) / warm for i in range(warm)])
+    (few,) = scheduled(evaluations, recipe, most=4).values()
+    assert len(few) < 9
+    assert max(few, key=lambda point: point[1]) == max(points, key=lambda point: point[1])
+    assert few[-1] == points[-1]
+    longer = replace(recipe, epochs=2 * recipe.epochs)
+    assert scheduled(evaluations, longer) == {}, "it was not the schedule of these steps"
+    assert scheduled(evaluations, None) == {}
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")

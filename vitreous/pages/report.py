@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from vitreous.predict import load
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import show_of
 from vitreous.train.open_data import open_named, stored_recipe
+from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def write_report(
         learned_from=split == "train",
         headline=part.headline(result),
         sections=[
-            *([_learning(evaluations, part, best["epoch"])] if best else ()),
+            *([_learning(evaluations, part, best["epoch"], stored_recipe(run))] if best else ()),
             *part.sections(result),
             *inside_sections(predictor, source, source.splits[split]),
         ],
@@ -69,7 +71,9 @@ def _name_of(data: str) -> str:
     return os.path.basename(data.rstrip(os.sep)) if os.path.isabs(data) else data
 
 
-def _learning(evaluations: Evaluations, part: TaskReport, best: float) -> Section:
+def _learning(
+    evaluations: Evaluations, part: TaskReport, best: float, recipe: Recipe | None
+) -> Section:
     """Loss, with its terms where it has several, the task's metrics, and the learning rate."""
 
     def lines(keys: Mapping[str, str]) -> dict[str, list[tuple[float, float]]]:
@@ -82,13 +86,40 @@ def _learning(evaluations: Evaluations, part: TaskReport, best: float) -> Sectio
     drawn = {
         "loss": lines({"train_loss": "training", "loss": "validation"}),
         next(iter(part.curves.values())): lines(part.curves),
-        "learning rate": lines({"lr": "learning rate"}),
+        "learning rate": scheduled(evaluations, recipe) or lines({"lr": "learning rate"}),
         **{title: lines(keys) for title, keys in loss_terms(evaluations).items()},
     }
     figures = [(charts.curves(name, each, best), "") for name, each in drawn.items() if each]
     least = 15 if len(figures) == 4 else 19  # four side by side, not three and one
     note = "Dotted: the epoch that was kept."
     return Section("Learning curves", note, figures=figures, least=least)
+
+
+def scheduled(
+    evaluations: Evaluations, recipe: Recipe | None, most: int = 400
+) -> dict[str, list[tuple[float, float]]]:
+    """The learning rate of every step that was taken, or of at most about `most` of them: at the
+    evaluations alone, its warm-up could not be seen.
+
+    Nothing where the recipe's schedule is not the one that all evaluations have: a run that was
+    made longer or shorter has had another one before.
+    """
+    taken, epochs = evaluations[-1]["step"], evaluations[-1]["epoch"]
+    if recipe is None or recipe.lr is None or not taken or not epochs:
+        return {}
+    peak, per_epoch = recipe.lr, taken / epochs
+    steps = round(recipe.epochs * per_epoch)
+
+    def lr(step: int) -> float:
+        return peak * lr_factor(step, steps, warmup=recipe.warmup, final=recipe.final_lr)
+
+    if not all(
+        math.isclose(m.get("lr") or 0, lr(m["step"] - 1), rel_tol=1e-6) for m in evaluations
+    ):
+        return {}
+    warm = round(recipe.warmup * steps)
+    shown = {*range(0, taken, -(-taken // most)), *range(taken)[warm - 1 : warm + 1], taken - 1}
+    return {"learning rate": [((step + 1) / per_epoch, lr(step)) for step in sorted(shown)]}
 
 
 def loss_terms(evaluations: Evaluations, most: int = 3) -> dict[str, dict[str, str]]:
