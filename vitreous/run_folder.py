@@ -146,7 +146,7 @@ class Run:
             )
         needed = sum(tensor.numel() for tensor in blank.state_dict().values())
         weights = self.weights if self.checkpoint is None else self.checkpoint / STATE
-        if needed > weights.stat().st_size:
+        if weights.is_file() and needed > weights.stat().st_size:
             raise ConfigError(
                 f"{file} describes a model of {needed:,} values; {weights} has only "
                 f"{weights.stat().st_size:,} bytes"
