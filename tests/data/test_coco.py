@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -825,3 +826,65 @@ def test_values_that_mean_nothing_are_told(tmp_path):
     objects = coco.images[1].instances
     assert [thing.crowd for thing in objects] == [False, True, False, False, False]
     assert [thing.area for thing in objects][2:] == [None, None, 9.5]
+
+
+# ---- large files
+
+
+def test_a_large_file_takes_little_memory(tmp_path):
+    """14.11: 224 MB took 1.7 GB, eight times the file; most of it for Python's objects."""
+    random = np.random.default_rng(0)
+    boxes = random.uniform(1, 10, (20_000, 4)).round(2).tolist()
+    objects = [
+        {"id": i, "image_id": i % 2 + 1, "category_id": 3, "bbox": b, "area": 5.5, "iscrowd": 0}
+        for i, b in enumerate(boxes)
+    ]
+    path = write(tmp_path / "a.json", objects, ["1.png", "2.png"])
+    read_coco(str(path), outlines=False)  # modules are imported now
+    tracemalloc.start()
+    try:
+        coco = read_coco(str(path), outlines=False)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(coco.images[1].instances) == 10_000
+    assert kept < path.stat().st_size
+    assert peak < 4 * path.stat().st_size
+
+
+def test_objects_in_a_table_are_as_the_file_has_them(tmp_path):
+    """14.11: in its order, also where some are odd and images take turns."""
+    objects = [
+        thing(7, [], 3, image=2, bbox=[1, 2, 3, 4.5]),
+        thing("8", [], 7, image=1, area=None),
+        thing(9, [], 7, image=2, bbox=[0, 1, 2, 2], iscrowd=1, area=3),
+        thing(10, [], 7, image=2, bbox="odd"),
+        thing(11, [], 3, image=1, bbox=[1.5, 1, 2, 2]),
+    ]
+    path = write(tmp_path / "a.json", objects, ["1.png", "2.png"])
+    images = read_coco(str(path), outlines=False).images
+    assert [tuple(one)[:5] for one in images[1].instances] == [
+        ("annotation 8", "dog", (0, 0, 5, 5), False, None),
+        ("annotation 11", "cat", (1.5, 1, 3.5, 3), False, 25),
+    ]
+    assert [tuple(one)[:5] for one in images[2].instances] == [
+        ("annotation 7", "cat", (1, 2, 4, 6.5), False, 25),
+        ("annotation 9", "dog", (0, 1, 2, 3), True, 3),
+        ("annotation 10", "dog", None, False, 25),
+    ]
+    assert images[2].instances[-1].name == "annotation 10"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[", "{", "{}", "[]", "3", '{"a"', '{"a":', '{"a":1', '{"a":1,', '{"a":1,}', "{,}"),
+        *('{"a":[1,2}', '{"a":[1 2]}', '{"a":[1,]}', '{"a":[]} x', '{"images":[{"id":}]}', "{a:1}"),
+        '{"a":' + "[" * 200_000,
+    ],
+)
+def test_broken_json_is_one_error(tmp_path, text):
+    """14.11: read record by record, as strictly as before."""
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DataError, match=r"a\.json: is not (JSON|a COCO file)"):
+        read_coco(str(tmp_path / "a.json"))

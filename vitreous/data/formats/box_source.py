@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitreous.data.decode.images import displayed_size, shown, size_mismatch
 from vitreous.data.formats.files import FileSource
+from vitreous.data.formats.instance_table import TableRows
 from vitreous.data.formats.instances import (
     ROUNDING,
     ROUNDING_NORMALISED,
@@ -113,6 +114,8 @@ class BoxSource(AnnotatedSource):
         ignored: Counter[External] = Counter()
         for sample in (sample for samples in self.splits.values() for sample in samples):
             annotation, boxes = self.annotations[sample.id], []
+            if isinstance(rows := annotation.instances, TableRows) and rows.all_sound(self.classes):
+                continue
             errors = list(annotation.errors)
             for box in annotation.instances:
                 if box.category not in self.classes:
@@ -154,6 +157,9 @@ class BoxSource(AnnotatedSource):
         """How many boxes reach over the edge, as far as the size of the image is known."""
         height, width = (1, 1) if self.normalised else annotation.size or (math.inf, math.inf)
         slack = ROUNDING_NORMALISED if self.normalised else ROUNDING
+        if isinstance(rows := annotation.instances, TableRows):
+            ends = (width + slack, height + slack)
+            return int(((rows.boxes[:, :2] < -slack) | (rows.boxes[:, 2:] > ends)).any(1).sum())
         return sum(
             left < -slack or top < -slack or right > width + slack or bottom > height + slack
             for left, top, right, bottom in (

@@ -12,12 +12,14 @@ from array import array
 from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.decode.images import shown
+from vitreous.data.formats.instance_table import InstanceTable
 from vitreous.data.formats.instances import Annotation, Corners, Instance
 from vitreous.data.formats.json_lists import JsonLists
 from vitreous.data.source import Problem
@@ -33,6 +35,7 @@ FARTHEST = 10
 
 _LARGEST = 2**53  # whole numbers beyond are not exact in floating point
 _NUMBERS = {int, float}
+_FIELDS = itemgetter("id", "image_id", "category_id", "iscrowd", "bbox", "area")
 
 
 @dataclass
@@ -55,7 +58,7 @@ def read_coco(path: str, *, outlines: bool = True) -> Coco:
     """
     values = _load(path)
     coco = Coco(path)
-    reader = _Reader(coco, outlines)
+    reader = _Reader(coco, None if outlines else InstanceTable(coco.categories))
     parts = {
         "categories": reader.category,
         "images": reader.image,
@@ -64,6 +67,8 @@ def read_coco(path: str, *, outlines: bool = True) -> Coco:
     for part, read in parts.items():
         for number, record in enumerate(values.records(part)):
             read(number, record if isinstance(record, dict) else {})
+    for image, rows in reader.table.close() if reader.table is not None else ():
+        coco.images[image].instances = rows
     for what, count in reader.text_ids.items():
         coco.problem(what, f"{count} ids are text instead of numbers: read as numbers")
     if twice := reader.repeated_ids():
@@ -93,7 +98,8 @@ class _Reader:
     """Adds one record after the other to `coco`."""
 
     coco: Coco
-    outlines: bool
+    table: InstanceTable | None
+    """For objects without outlines."""
     text_ids: Counter[str] = field(default_factory=Counter)
     files: dict[str, int] = field(default_factory=dict)
     ids: array[int] = field(default_factory=lambda: array("q"))
@@ -140,28 +146,33 @@ class _Reader:
     def _add_plain(self, values: Record) -> bool:
         """Adds a record whose values are all as COCO writes them, without further checks: nearly
         all are, of millions. False where anything is odd."""
-        get = values.get
-        id, crowd = get("id"), get("iscrowd")
-        area: Any = get("area")
-        box: Any = get("bbox")
-        if type(id) is not int or type(crowd) is not int or type(box) is not list or len(box) != 4:
+        try:
+            id, image_id, category_id, crowd, box, area = _FIELDS(values)
+        except KeyError:
             return False
-        if not {type(area), *map(type, box)} <= _NUMBERS:
+        coco, table = self.coco, self.table
+        if (
+            {type(id), type(image_id), type(category_id), type(crowd)} != {int}
+            or type(box) is not list
+            or len(box) != 4
+            or not {type(area), *map(type, box)} <= _NUMBERS
+            or image_id not in coco.images
+            or category_id not in coco.categories
+            or crowd not in (0, 1)
+            or abs(id) >= _LARGEST
+            or not 0 <= area < _LARGEST
+            or not sum(map(abs, box)) < _LARGEST  # also false for NaN
+        ):
             return False
-        image_id, category_id = get("image_id"), get("category_id")
-        if type(image_id) is not int or type(category_id) is not int:
-            return False
-        image = self.coco.images.get(image_id)
-        category = self.coco.categories.get(category_id)
-        if image is None or category is None or crowd not in (0, 1) or abs(id) >= _LARGEST:
-            return False
-        if not 0 <= area < _LARGEST or not sum(map(abs, box)) < _LARGEST:  # also false for NaN
-            return False
-        record = f"annotation {id}"
+        self.ids.append(id)
+        if table is not None:
+            table.add(image_id, id, category_id, crowd, box, area)
+            return True
         left, top, width, height = map(float, box)
         corners = left, top, left + width, top + height
-        outline = self._outline(record, values) if self.outlines else None
-        self.ids.append(id)
+        image, category = coco.images[image_id], coco.categories[category_id]
+        record = f"annotation {id}"
+        outline = self._outline(record, values)
         image.instances.append(Instance(record, category, corners, crowd == 1, area, outline))
         return True
 
@@ -172,19 +183,23 @@ class _Reader:
             record = f"annotation {id}"
             self.ids.append(id)
         try:
-            image = coco.images[self._id(values, "image_id", coco.images)]
+            image_id = self._id(values, "image_id", coco.images)
         except DataError as error:
             coco.problem(record, f"{error}: not used")
             return
+        image = coco.images[image_id]
         try:
             category = coco.categories[self._id(values, "category_id", coco.categories)]
         except DataError as error:
             image.errors.append(f"{record} of {shown(coco.path)} {error}")
             return
         crowd, box = self._crowd(record, values), self._box(record, values)
-        outline = self._outline(record, values) if self.outlines else None
-        area = self._area(record, values)
-        image.instances.append(Instance(record, category, box, crowd, area, outline))
+        outline = None if self.table is not None else self._outline(record, values)
+        instance = Instance(record, category, box, crowd, self._area(record, values), outline)
+        if self.table is not None:
+            self.table.add_odd(image_id, instance)
+        else:
+            image.instances.append(instance)
 
     def _id(self, values: Record, key: str, known: Container[int] | None = None) -> int:
         """A whole number, also where it is written as text or as 3.0."""

@@ -57,7 +57,8 @@ class Instance(NamedTuple):
 class Annotation:
     """What a file says of one image."""
 
-    instances: list[Instance] = field(default_factory=list)
+    instances: Any = field(default_factory=list)
+    """A sequence of `Instance`: a list, or the rows of a table."""
     size: tuple[int, int] | None = None
     """Height and width of the image, where the file has them."""
     file: str = ""
