@@ -98,8 +98,8 @@ def find_pairs(root: str, kind: LabelFiles, notes: list[str]) -> dict[str, tuple
     if "" in pairs and len(pairs) > 1:
         both = f"{below(pairs[''][0], root)} and {below(pairs[max(pairs)][0], root)}"
         raise DataError(f"{shown(root)}: {both} both have images with {kind.word}s: keep one")
-    if not pairs and (kind is MASKS or Scan().look(root)[0]) and _lie_beside(root, kind):
-        pairs[""] = root, root
+    if not pairs and (not any(places.values()) if kind is MASKS else Scan().look(root)[0]):
+        pairs = {"": (root, root)} if _lie_beside(root, kind) else {}
     for split in SPLITS if pairs else ():
         if split not in pairs:
             notes += [
@@ -126,8 +126,10 @@ def masks_beside(stems: Collection[str]) -> dict[str, str]:
     for stem in stems:
         numbered = stem.rstrip("0123456789").rstrip("_-")  # 1_mask_2
         whole = next((each for each in (stem, numbered) if each.lower().endswith(_ENDS_BESIDE)), "")
+        if not whole:
+            continue
         common = _without(whole, _ENDS_BESIDE)
-        names = [common, *(common + end for end in IMAGE_ENDS)] if whole else []
+        names = [common, *(common + end for end in IMAGE_ENDS)]
         if owner := next((name for name in names if name in stems), ""):
             owners[stem] = owner
     return owners
