@@ -251,7 +251,7 @@ def _labelled_source(
     if data is not None and not same_source(os.fspath(data), config.data):
         name = os.fspath(data)
         if recipe is not None and not is_there(config.data):
-            moved = _moved_source(replace(recipe, data=name), config.labels)
+            moved = _moved_source(replace(recipe, data=name, task=config.task), config.labels)
             if moved is not None:
                 log(f"{config.data} is not there: {name} is taken for it, split as in training")
                 return moved

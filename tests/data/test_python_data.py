@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 import vitreous
 from vitreous.data.augment import OwnAugment
+from vitreous.data.formats import open_source
 from vitreous.data.formats.python_data import from_python
 from vitreous.data.source import IGNORED
 from vitreous.errors import ConfigError, DataError
@@ -168,6 +169,16 @@ def test_train_evaluate_and_resume(tmp_path):
         vitreous.train(data, **more)
     longer = vitreous.train(data, augment=noisy, **more)
     assert longer.path == whole.path
+
+
+def test_such_a_run_is_evaluated_on_files_of_its_own_task(tmp_path):
+    """14.23: `shapes` is for several tasks, and has classes of the same names for each."""
+    source = open_source("shapes:8", truth="labels")
+    data = [(source.image(s), {"circle", "star"}) for s in source.splits["train"]]
+    data[0] = (data[0][0], set(source.labels.names))
+    options = {**TINY, "image_size": 64, "fields": {**VIT, "patch": 16}, "overfit": 8}
+    run = vitreous.train(data, epochs=1, out=tmp_path / "run", **options)
+    assert vitreous.evaluate(run, "shapes:8", "train")["samples"] == 8
 
 
 def test_an_augmentation_moves_the_ground_truth(tmp_path):
