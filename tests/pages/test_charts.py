@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+import torch
 
 from vitreous.pages import charts
 from vitreous.pages.figure import VARIABLES, save, svg
@@ -77,3 +78,19 @@ def test_charts_follow_the_page():
     assert "<style" not in text
     assert "<g id=" not in text
     assert len(text) < 20_000
+
+
+@pytest.mark.parametrize("layers", [1, 2, 12])
+def test_layers_are_whole_numbers(layers):
+    """14.24: also of a detector's encoder that has one layer, whose mean is seen, too."""
+    drawn = charts.attention_distances([torch.tensor([3.0, 5.0])] * layers, 10.0)
+    drawn.draw_without_rendering()
+    axes = drawn.axes[0]
+    low, high = axes.get_xlim()
+    assert (low, high) == (0.5, layers + 0.5)
+    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+    assert ticks == sorted({round(tick) for tick in ticks})
+    assert ticks
+    (mean,) = axes.lines
+    assert mean.get_ydata() == pytest.approx([4.0] * layers)
+    assert (mean.get_marker() == "_") == (layers == 1)

@@ -105,6 +105,21 @@ def test_the_report_says_what_was_trained_on_what(run, tmp_path):
     assert expected.items() <= facts(text).items()
 
 
+@pytest.mark.parametrize("kind", ["", "coco:"])
+def test_titles_have_no_absolute_paths(run, tmp_path, kind):
+    """14.24: nor is there JSON at the end, but what to do next."""
+    own = Run(tmp_path / "own")
+    shutil.copytree(run.path, own.path)
+    own.write_config(replace(run.read_config(), data=f"{kind}{tmp_path}/my album/"))
+    text = write_report(own, open_source("digits"))[0].read_text()
+    for tag in ("h1", "title"):
+        assert re.findall(f"<{tag}>(.*?)</{tag}>", text) == ["vit on my album"]
+    assert "<pre" not in text
+    assert "&#34;:" not in text
+    assert text.index("<h2>What next</h2>") > text.index("<h2>Facts</h2>")
+    assert f"vitreous predict {own.path} IMAGES" in text
+
+
 def test_a_run_without_evaluations_has_a_report(run, tmp_path):
     own = Run(tmp_path / "own")
     shutil.copytree(run.path, own.path)

@@ -170,9 +170,12 @@ def attention_distances(distances: Sequence[Tensor], widest: float) -> Figure:
     axes = figure.add_subplot()
     for number, layer in enumerate(distances):
         axes.scatter([number + 1] * len(layer), layer, s=22, color=ACCENTS[0], alpha=0.7)
-    means = [layer.mean() for layer in distances]
-    axes.plot(range(1, len(distances) + 1), means, "--", color=INK, label="mean of the heads")
-    axes.set(xlabel="layer", ylabel="mean attention distance in pixels", ylim=(0, widest or 1))
+    means, count = [layer.mean() for layer in distances], len(distances)
+    marker = "_" if count == 1 else ""  # a line needs two points
+    label = "mean of the heads"
+    axes.plot(range(1, count + 1), means, "--", color=INK, label=label, marker=marker, ms=14)
+    axes.set(xlabel="layer", ylabel="mean attention distance in pixels")
+    axes.set(xlim=(0.5, count + 0.5), ylim=(0, widest or 1))
     _count(axes)
     axes.grid(axis="y")
     axes.legend()

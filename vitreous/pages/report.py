@@ -67,8 +67,9 @@ def write_report(
 
 
 def _name_of(data: str) -> str:
-    """A folder without where it is."""
-    return os.path.basename(data.rstrip(os.sep)) if os.path.isabs(data) else data
+    """A folder or file without where it is, and without the format that may stand before it."""
+    path = data if os.path.isabs(data) else data.partition(":")[2]
+    return os.path.basename(path.rstrip(os.sep)) if os.path.isabs(path) else data
 
 
 def _learning(
