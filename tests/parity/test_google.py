@@ -7,6 +7,8 @@ import torch
 from compare import TOLERANCE, perturb, picture, relative_error
 
 import vitreous
+from vitreous.errors import CheckpointError
+from vitreous.weights.catalog import catalog
 
 
 def write_npz(path, model):
@@ -80,3 +82,86 @@ def test_vit_b16_at_full_size(tmp_path):
     images = picture(1, 3, 224, 224)
     with torch.no_grad():
         assert relative_error(ours(images), reference(images)) < TOLERANCE
+
+
+def stem_in_numpy(state, images, stages):
+    """Google's ResNet stem (vit_jax's models_resnet.py and models_vit.py), computed from the names
+    and layouts of its files, in float64, by nothing of ours: (b, h, w, c) -> (b, h', w', c')."""
+
+    def padded(x, kernel, stride, value):
+        pads = []
+        for size in x.shape[1:3]:
+            missing = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+            pads.append((missing // 2, missing - missing // 2))
+        x = np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=value)
+        windows = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(1, 2))
+        return windows[:, ::stride, ::stride]  # (b, h', w', c, kernel, kernel)
+
+    def conv(x, name, stride=1):
+        kernel = np.asarray(state[f"{name}/kernel"], np.float64)  # (kh, kw, in, out)
+        kernel = kernel - kernel.mean(axis=(0, 1, 2))
+        kernel = kernel / (kernel.std(axis=(0, 1, 2)) + 1e-5)
+        return np.einsum("bhwckl,klco->bhwo", padded(x, kernel.shape[0], stride, 0.0), kernel)
+
+    def norm(x, name):
+        b, h, w, c = x.shape
+        groups = x.reshape(b, h, w, 32, c // 32)
+        centred = groups - groups.mean(axis=(1, 2, 4), keepdims=True)
+        variance = groups.var(axis=(1, 2, 4), keepdims=True)
+        x = (centred / np.sqrt(variance + 1e-6)).reshape(x.shape)
+        scale, bias = (
+            np.asarray(state[f"{name}/{part}"]).reshape(-1) for part in ("scale", "bias")
+        )
+        return x * scale + bias
+
+    x = np.maximum(norm(conv(images, "conv_root", 2), "gn_root"), 0)
+    x = padded(x, 3, 2, -np.inf).max(axis=(4, 5))
+    for stage, units in enumerate(stages, 1):
+        for unit in range(1, units + 1):
+            name, stride = f"block{stage}/unit{unit}", 2 if stage > 1 and unit == 1 else 1
+            kept = x
+            if f"{name}/conv_proj/kernel" in state:
+                kept = norm(conv(x, f"{name}/conv_proj", stride), f"{name}/gn_proj")
+            y = np.maximum(norm(conv(x, f"{name}/conv1"), f"{name}/gn1"), 0)
+            y = np.maximum(norm(conv(y, f"{name}/conv2", stride), f"{name}/gn2"), 0)
+            x = np.maximum(kept + norm(conv(y, f"{name}/conv3"), f"{name}/gn3"), 0)
+    return x
+
+
+@torch.no_grad()
+def test_the_stem_as_google_computes_it(tmp_path):
+    """14.7: with the catalog's config; timm's numbers give something else."""
+    entry = catalog()["r26+vit-s/32.augreg-in21k"]
+    sizes = {"stages": (1, 2), "width": 32, "dim": 32, "heads": 2, "depth": 1, "image_size": 40}
+    images = picture(2, 3, 40, 40)
+    changes = {**entry.config, **sizes, "classes": 5}
+    ours = perturb(vitreous.create(entry.model, **changes)).double()
+    for module in ours.modules():  # so small that the epsilons matter
+        if isinstance(module, torch.nn.Conv2d):
+            module.weight.mul_(1e-3)
+    state = {k: v.numpy() for k, v in vitreous.export_weights(ours, "google").items()}
+    expected = stem_in_numpy(state, images.permute(0, 2, 3, 1).double().numpy(), (1, 2))
+    got = ours.stem(images.double()).permute(0, 2, 3, 1)
+    assert relative_error(got, torch.from_numpy(expected)) < 1e-10
+    timm_s = {**changes, "stem_norm_eps": 1e-5, "standardise": "variance"}
+    other = vitreous.create(entry.model, **timm_s).double()
+    report = vitreous.import_weights(other, state, "google")
+    assert any("standardise='deviation'" in note for note in report.notes)
+    other = other.stem(images.double()).permute(0, 2, 3, 1)
+    assert relative_error(other, torch.from_numpy(expected)) > 1e-4
+
+
+def test_every_hybrid_of_google_in_the_catalog_has_its_numbers():
+    """14.7: and timm cannot compute with them."""
+    found = [
+        entry
+        for entry in catalog().values()
+        if entry.format == "google" and "+" in entry.model.split("/")[0]
+    ]
+    assert len(found) == 8
+    for entry in found:
+        assert entry.config["stem_norm_eps"] == 1e-6
+        assert entry.config["standardise"] == "deviation"
+    model = vitreous.create("r26+vit-s/32", depth=1, image_size=64, standardise="deviation")
+    with pytest.raises(CheckpointError, match=r"standardise = 'deviation' \(only 'variance'\)"):
+        vitreous.export_weights(model, "timm")

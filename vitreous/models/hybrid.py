@@ -8,6 +8,7 @@ and TensorFlow's "SAME" padding, which pads the bottom and right more when it ca
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,11 @@ class HybridConfig(ViTConfig):
     """Blocks in each stage of the stem; none leaves its first convolution and pooling."""
     width: int = 64
     """Channels behind the stem's first convolution."""
+    stem_norm_eps: float = 1e-5
+    """Of the stem's group norms: 1e-5 in timm, 1e-6 in Google's own code."""
+    standardise: Literal["variance", "deviation"] = "variance"
+    """What the stem's filters, less their mean, are divided by: sqrt(variance + 1e-8) as in timm,
+    or standard deviation + 1e-5 as in Google's own code."""
 
     def __post_init__(self) -> None:
         if self.width % 32 or self.width < 32:
@@ -43,14 +49,21 @@ class HybridConfig(ViTConfig):
 class StandardisedConv(nn.Conv2d):
     """A convolution whose filters are brought to mean 0 and variance 1 before use (Qiao et al.)."""
 
-    def __init__(self, channels: int, out: int, kernel: int, stride: int) -> None:
+    def __init__(self, channels: int, out: int, kernel: int, stride: int, standardise: str) -> None:
         super().__init__(channels, out, kernel, stride, bias=False)
+        self.standardise = standardise
 
     def forward(self, x: Tensor) -> Tensor:
-        # Each filter is a channel of one sample to batch norm: its kernel standardises them all at
-        # once and rounds as timm's does, which many layers later decides about the fifth digit.
-        filters = self.weight.flatten(1)[None]
-        weight = F.batch_norm(filters, None, None, training=True, eps=1e-8).view_as(self.weight)
+        filters = self.weight.flatten(1)  # (out, in·kernel·kernel)
+        if self.standardise == "deviation":
+            std, mean = torch.std_mean(filters, dim=1, correction=0, keepdim=True)
+            filters = (filters - mean) / (std + 1e-5)
+        else:
+            # Each filter is a channel of one sample to batch norm: its kernel standardises them all
+            # at once and rounds as timm's does, which many layers later decides about the fifth
+            # digit.
+            filters = F.batch_norm(filters[None], None, None, training=True, eps=1e-8)
+        weight = filters.view_as(self.weight)
         return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, None, self.stride)
 
 
@@ -66,18 +79,22 @@ def pool_same(x: Tensor) -> Tensor:
     return F.max_pool2d(pad_same(x, 3, 2, value=-torch.inf), 3, stride=2)
 
 
-STANDARDISED = Parts(
-    conv=StandardisedConv,
-    norm=lambda channels: nn.GroupNorm(32, channels, eps=1e-5),
-    pool=pool_same,
-)
+def standardised_parts(norm_eps: float, standardise: str) -> Parts:
+    return Parts(
+        conv=lambda cin, cout, kernel, stride: StandardisedConv(
+            cin, cout, kernel, stride, standardise
+        ),
+        norm=lambda channels: nn.GroupNorm(32, channels, eps=norm_eps),
+        pool=pool_same,
+    )
 
 
 class Hybrid(ViT):
     """(b, c, h, w) -> logits (b, classes): a ViT over the map of a ResNet."""
 
     def __init__(self, config: HybridConfig) -> None:
-        stem = Trunk(config.channels, config.width, config.stages, Bottleneck, STANDARDISED)
+        parts = standardised_parts(config.stem_norm_eps, config.standardise)
+        stem = Trunk(config.channels, config.width, config.stages, Bottleneck, parts)
         super().__init__(config, stem=stem)
 
 

@@ -32,6 +32,7 @@ FRACTION: Check = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 COUNT: Check = (lambda value: 0 <= value < 1000, "0 or more, below 1000")
 DEPTH: Check = (lambda value: 1 <= value < 1000, "at least 1, below 1000")
 DEPTHS: Check = (lambda values: sum(values) < 1000, "fewer than 1000 blocks in all")
+EPSILON: Check = (lambda value: 0 < value < 1, "a small number above 0")
 CHECKS: dict[str, Check] = {
     "depth": DEPTH,
     "decoder_depth": DEPTH,
@@ -46,7 +47,8 @@ CHECKS: dict[str, Check] = {
     "drop_path": FRACTION,
     "registers": COUNT,
     "encoder_depth": COUNT,
-    "norm_eps": (lambda value: 0 < value < 1, "a small number above 0"),
+    "norm_eps": EPSILON,
+    "stem_norm_eps": EPSILON,
     "qk_scale": (math.isfinite, "a finite number"),
     "mlp_ratio": (lambda value: 0 < value < math.inf, "a number above 0"),
     "temperature": (lambda value: 1 <= value < math.inf, "1 or more"),

@@ -26,7 +26,7 @@ from vitreous.weights.transformers_files import PREPROCESSOR_FILE, read_config, 
 
 HIDDEN_FIELDS = (
     *("heads", "activation", "pool", "qk_scale", "norm", "position", "pad"),
-    *("placed", "temperature", "norm_eps"),
+    *("placed", "temperature", "norm_eps", "stem_norm_eps", "standardise"),
 )
 """Config fields that change the outputs, but neither names nor shapes of parameters."""
 Origin = tuple[str, dict[str, Any]]
