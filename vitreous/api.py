@@ -234,6 +234,7 @@ def _labelled_source(
 ) -> Source:
     """The run's own data, split as it was for training; other data is used as it is."""
     from vitreous.data.formats import Columns, is_table, is_there, open_source, same_source
+    from vitreous.data.formats.python_data import FROM_PYTHON
     from vitreous.run_folder import Run
     from vitreous.tasks import TASKS
     from vitreous.train.open_data import NOTHING, columns_of, open_usable, stored_recipe
@@ -250,7 +251,8 @@ def _labelled_source(
         NOTHING.check(replace(recipe, augment=None))
     if data is not None and not same_source(os.fspath(data), config.data):
         name = os.fspath(data)
-        if recipe is not None and not is_there(config.data):
+        known = config.data == FROM_PYTHON or is_there(config.data)
+        if recipe is not None and not known:
             moved = _moved_source(replace(recipe, data=name, task=config.task), config.labels)
             if moved is not None:
                 log(f"{config.data} is not there: {name} is taken for it, split as in training")
