@@ -65,7 +65,10 @@ FIELDS = [
     ({"init": "xavier"}, r"init = 'xavier' is not known"),
     ({"head": "lin"}, r"head = 'lin' is not known"),
     # what does not go together
-    ({"image_size": 30}, r"image 30x30 does not divide into 8x8 patches.*multiple of 8, or pad"),
+    (
+        {"image_size": 30},
+        r"image 30x30 does not divide into 8x8 patches.*multiple of 8, or pass pad",
+    ),
     ({"image_size": (32, 36)}, r"image 32x36 does not divide"),
     ({"patch": (8, 6)}, r"8x6 patches.*8 in height and 6 in width"),
     ({"dim": 30}, r"dim = 30 does not divide into 4 heads.*head_dim"),
