@@ -617,6 +617,8 @@ def test_maps_are_drawn_with_their_boxes(photos):
     _, height, width = found.image.shape
     for place, each in zip(axes[1:], found.looks, strict=False):
         np.testing.assert_allclose(place.images[-1].get_array(), each.map)
+        (scale,) = place.child_axes  # 14.24
+        assert scale.get_xlabel() == "attention to a patch"
         left, top, right, bottom = each.found.box
         x, y = left * width / 60 - 0.5, top * height / 40 - 0.5
         drawn = place.patches[-1].get_bbox()

@@ -205,6 +205,47 @@ def test_the_walk_shows_every_stage_with_its_shape(run, photo):
     assert all(stop.pictures[1].shape == (1, 4, 6) for stop in blocks)
 
 
+def test_a_map_leaves_the_photo_visible():
+    """14.24: where its value is small, light stays light and dark does not become black."""
+    image = torch.zeros(3, 8, 8)
+    image[:, :, 4:] = 1.0
+    image[0, :4] = 1.0
+    values = torch.tensor([[0.0, 0.0], [0.0, 1.0]])
+    figure = maps.grid([[maps.Panel(image, values=values, patch=(4, 4), scale="attention")]])
+    below, over = figure.axes[0].images
+    shown = np.asarray(below.get_array()) / 255
+    assert (shown == shown[..., :1]).all(), "all colour is the map's"
+    alpha = over.get_alpha()[..., None]
+    mixed = alpha * over.cmap(over.get_array())[..., :3] + (1 - alpha) * shown[::4, ::4]
+    assert mixed[0, 1].min() > 0.7
+    assert mixed[1, 0].min() > 0.15
+    assert mixed[1, 1].tolist() == pytest.approx([0.99, 0.92, 0.27], abs=0.02)
+    (bar,) = figure.axes[0].child_axes
+    assert bar.get_xlabel() == "attention"
+    assert [label.get_text() for label in bar.get_xticklabels()] == ["0 %", "100 %"]
+
+
+def test_a_map_of_one_value_has_one_number():
+    """14.24"""
+    panel = maps.Panel(torch.rand(3, 4, 4), values=torch.full((2, 2), 0.25), scale="attention")
+    (bar,) = maps.grid([[panel]]).axes[0].child_axes
+    assert [label.get_text() for label in bar.get_xticklabels()] == ["25 %"]
+
+
+def test_the_image_stands_beside_what_the_model_sees_of_it(run):
+    """14.24: with a frame, where it is not all of it."""
+    predictor = vitreous.load(run.path)
+    for size, titles in (((60, 20), ["image; frame: input", "input"]), ((24, 16), ["input"])):
+        found = predictor.explain(Image.new("RGB", size, "red"), 0)
+        axes = SHOW.map_figure(found).axes
+        assert [each.get_title() for each in axes[:-1]][: len(titles)] == titles
+        if len(titles) == 2:
+            top, left, height, width = found.region
+            assert axes[0].images[0].get_array().shape[:2] == (size[1], size[0])
+            frame = axes[0].patches[-1].get_bbox().bounds
+            assert frame == pytest.approx((left - 0.5, top - 0.5, width, height))
+
+
 def test_figures_show_the_numbers():
     attention = torch.rand(2, 3, 4, 6)
     figure = maps.head_attention(torch.rand(3, 16, 24), attention)
@@ -222,7 +263,7 @@ def test_figures_show_the_numbers():
     np.testing.assert_allclose(dots, [(2, value) for value in distances[1]], rtol=1e-6)
     drawn = {"rollout": torch.rand(4, 6)}
     image = torch.rand(1, 16, 24)
-    panels = [maps.Panel(image), maps.Panel(image, "rollout", drawn["rollout"], (4, 5))]
+    panels = [maps.Panel(image), maps.Panel(image, "rollout", drawn["rollout"], patch=(4, 5))]
     figure = maps.grid([panels])
     np.testing.assert_allclose(figure.axes[1].images[1].get_array(), drawn["rollout"])
     assert list(figure.axes[1].images[1].get_extent()) == [

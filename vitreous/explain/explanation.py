@@ -23,6 +23,8 @@ class Explanation:
     """Of the whole image, also where the explanation is about a part of it."""
     image: Tensor
     """(c, h, w) in 0..1, as the model sees it."""
+    photo: Tensor | None = None
+    """(c, h, w), the image as given."""
     grid: tuple[int, int]
     """Patches in height and width, where they are smallest."""
     pixels: tuple[int, int]

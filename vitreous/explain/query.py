@@ -79,6 +79,7 @@ def explain(query: Query, classes: Sequence[str] | int, *, layers: bool) -> MapE
     return query.kind(
         result=query.result(output),
         image=predictor.preprocess.restore(view.values),
+        photo=query.image,
         grid=first[0].grid,
         pixels=first[0].pixels,
         region=view.region,

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.pages.colours import Colour, as_hex, ink_on
@@ -17,11 +18,17 @@ from vitreous.pages.pictures import as_picture, short, stretched
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+    from PIL.Image import Image
 
 Corners = tuple[float, float, float, float]
 """left, top, right, bottom; right and bottom are just outside"""
 ENTRIES = 12
 """Of a legend at most; they stand in two columns."""
+LIGHTER = 0.25
+"""What becomes of black under a map."""
+FAINTEST, STRONGEST = 0.25, 0.85
+"""How much of a pixel is the map's colour where its value is least, and where it is largest."""
 
 
 class Mark(NamedTuple):
@@ -41,7 +48,10 @@ class Panel(NamedTuple):
     """(c, h, w) in 0..1"""
     title: str = ""
     values: Tensor | None = None
-    """(gh, gw), a map: bright is much, dark is little."""
+    """(gh, gw), a map: bright is much, dark is little. An image below it is shown in gray, so that
+    all colour is the map's."""
+    scale: str = ""
+    """Words below a bar of the map's colours, at whose ends its values stand in percent."""
     patch: tuple[int, int] = (1, 1)
     """Height and width of a patch of the map; the last ones may reach over the image's edge."""
     marks: Sequence[Mark] = ()
@@ -67,7 +77,9 @@ def grid(rows: Sequence[Sequence[Panel]], wide: float = 1.8) -> Figure:
     tall = max(min(wide * max((h / w for h, w in shapes), default=1), 1.5 * wide), 0.3)
     titles = 0.25 * sum(any(panel.title for panel in row) for row in rows)
     legend = 0.1 + 0.085 * max(min(len(panel.legend or ()), ENTRIES) for panel in panels)
-    figure = new_figure(min(wide * columns + 0.2, 24), min(tall * len(rows) + titles + legend, 24))
+    scales = 0.35 * sum(any(panel.scale for panel in row) for row in rows)
+    high = tall * len(rows) + titles + legend + scales
+    figure = new_figure(min(wide * columns + 0.2, 24), min(high, 24))
     for line, row in zip(figure.subplots(len(rows), columns, squeeze=False), rows, strict=True):
         for axes, panel in zip_longest(line, row):
             if panel is None:
@@ -85,12 +97,17 @@ def _show(axes: Axes, panel: Panel) -> None:
     axes.set_ylabel(short(panel.beside), fontsize=8)
     over: dict[str, Any] = {}
     if panel.image is not None:
-        axes.imshow(as_picture(panel.image).convert("RGB"), interpolation="nearest")
+        picture = as_picture(panel.image).convert("RGB")
+        shown = picture if panel.values is None else _faded(picture)
+        axes.imshow(shown, interpolation="nearest")
     if panel.image is not None and panel.values is not None:
         height, width = (n * p for n, p in zip(panel.values.shape, panel.patch, strict=True))
-        over = {"alpha": 0.65, "extent": (-0.5, width - 0.5, height - 0.5, -0.5)}
+        alpha = FAINTEST + (STRONGEST - FAINTEST) * stretched(panel.values).numpy()
+        over = {"alpha": alpha, "extent": (-0.5, width - 0.5, height - 0.5, -0.5)}
     if panel.values is not None:
-        axes.imshow(panel.values.numpy(), cmap="viridis", **over)
+        drawn = axes.imshow(panel.values.numpy(), cmap="viridis", **over)
+        if panel.scale:
+            _show_scale(axes, drawn, panel)
     if panel.image is not None:  # nothing is shown beyond its edge
         _, height, width = panel.image.shape
         axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
@@ -102,6 +119,29 @@ def _show(axes: Axes, panel: Panel) -> None:
             axes.plot(x, y, "o", markersize=9, fillstyle="none", color=ink, mew=line)
     if panel.legend:
         _show_legend(axes, panel.legend)
+
+
+def _faded(picture: Image) -> NDArray[np.uint8]:
+    """In gray and lighter: what a map does not colour is still seen."""
+    gray = np.asarray(picture.convert("L").convert("RGB")) / 255
+    return (255 * (LIGHTER + (1 - LIGHTER) * gray)).round().astype(np.uint8)
+
+
+def _show_scale(axes: Axes, drawn: AxesImage, panel: Panel) -> None:
+    """Below the panel, from its least to its largest value."""
+    assert panel.values is not None
+    below = axes.inset_axes((0.0, -0.09, 1.0, 0.05))
+    bar = axes.figure.colorbar(drawn, cax=below, orientation="horizontal")
+    ends = panel.values.unique()[[0, -1]].unique().tolist()
+    bar.set_ticks(ends, labels=[_percent(end) for end in ends])
+    bar.set_label(panel.scale, fontsize=7, labelpad=-6)
+    bar.outline.set_visible(False)
+    for label, side in zip(below.get_xticklabels(), ("left", "right"), strict=False):
+        label.set(ha=side, fontsize=7)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def _show_box(axes: Axes, mark: Mark) -> None:

@@ -55,6 +55,15 @@ def in_bands(image: Tensor) -> Iterator[tuple[slice, Pixels]]:
         yield rows, _as_bytes(shown[:, rows], darkest, brightest)
 
 
+def thumbnail(image: Tensor, most: int = 800) -> Tensor:
+    """An image (c, h, w) as it is stored -> (3, h, w) in 0..1, at most so many pixels long."""
+    from PIL import Image
+
+    small = Image.fromarray(np.concatenate([pixels for _, pixels in in_bands(image)]))
+    small.thumbnail((most, most))
+    return as_tensor(np.asarray(small))
+
+
 def _range(image: Tensor) -> tuple[float, float]:
     """What is drawn black and white: of 16 bits and of floating point, what the image has."""
     if image.dtype == torch.uint8:

@@ -17,14 +17,14 @@ from torch import Tensor
 from vitreous.data.loader import Batch
 from vitreous.errors import ConfigError
 from vitreous.explain import query
-from vitreous.explain.explanation import Pixel
+from vitreous.explain.explanation import Explanation, Pixel
 from vitreous.explain.query import Query
 from vitreous.labels import LabelMap
 from vitreous.pages import maps, viewer, walk
 from vitreous.pages.colours import class_colours
 from vitreous.pages.content import Example, Section, Table, picture
-from vitreous.pages.maps import Panel
-from vitreous.pages.pictures import as_picture
+from vitreous.pages.maps import Mark, Panel
+from vitreous.pages.pictures import as_picture, thumbnail
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
 
@@ -33,6 +33,28 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 T = TypeVar("T")
+FRAME = (230, 25, 75)
+"""The colour of the frame around what the model sees."""
+
+
+SCALE = "share of a patch"
+"""Below the maps of an explanation, which sum to one."""
+
+
+def inputs(found: Explanation) -> list[Panel]:
+    """What the model sees; before it the image as given with that part in a frame, where the model
+    does not see all of it."""
+    seen = Panel(found.image, "input", ring=found.at)
+    if found.photo is None:
+        return [seen]
+    top, left, tall, wide = found.region
+    height, width = found.photo.shape[1:]
+    if top <= 0.5 and left <= 0.5 and top + tall >= height - 0.5 and left + wide >= width - 0.5:
+        return [seen]
+    small = thumbnail(found.photo)
+    y, x = small.shape[1] / height, small.shape[2] / width
+    frame = Mark((left * x, top * y, (left + wide) * x, (top + tall) * y), "", FRAME)
+    return [Panel(small, "image; frame: input", marks=[frame]), seen]
 
 
 class Worst(Generic[T]):
@@ -209,8 +231,10 @@ class Show:
         """The most telling figure: rollout and class maps beside the image."""
         drawn = {"rollout": found.rollout}
         drawn |= {f"for {name}": values for name, values in found.class_maps.items()}
-        panels = [Panel(found.image, name, each, found.pixels) for name, each in drawn.items()]
-        return maps.grid(maps.wrapped([Panel(found.image, "input"), *panels]))
+        panels = [
+            Panel(found.image, name, each, SCALE, found.pixels) for name, each in drawn.items()
+        ]
+        return maps.grid(maps.wrapped([*inputs(found), *panels]))
 
     def explanation_figures(self, found: Any) -> dict[str, Figure]:
         """What `explain` draws for an image, by file name."""

@@ -123,7 +123,7 @@ class DetectShow(Show):
         boxes = [mark._replace(words="") for mark in marks]
         first = Panel(found.image, title if marks else "no detections", marks=boxes)
         looks = [
-            looking(found, mark, look.map, mark.words)
+            looking(found, mark, look.map, mark.words)._replace(scale="attention to a patch")
             for mark, look in zip(marks, found.looks, strict=True)
         ]
         return maps.grid(maps.wrapped([first, *looks]))
@@ -138,7 +138,7 @@ class DetectShow(Show):
         }
         if found.attention:
             panels = [
-                Panel(found.image, f"layer {i}", each.mean(dim=0), found.pixels, ring=found.at)
+                Panel(found.image, f"layer {i}", each.mean(0), patch=found.pixels, ring=found.at)
                 for i, each in enumerate(found.attention, 1)
             ]
             first = Panel(found.image, "input", ring=found.at)
@@ -191,10 +191,8 @@ def marks_in(found: DetectionExplanation) -> list[Mark]:
 
 
 def looking(found: DetectionExplanation, mark: Mark, values: Tensor, title: str) -> Panel:
-    """An object's map over the image in gray, so that all colour is the map's, and its box."""
-    image = found.image
-    gray = image.mean(dim=0, keepdim=True) if image.shape[0] == 3 else image
-    return Panel(gray, title, values, found.pixels, [mark._replace(words="")])
+    """An object's map over the image, and its box."""
+    return Panel(found.image, title, values, patch=found.pixels, marks=[mark._replace(words="")])
 
 
 def object_rows(found: DetectionExplanation, column: str, each: Sequence[Tensor]) -> Figure:

@@ -24,7 +24,7 @@ from vitreous.tasks.segment.draw import coloured, overlaid
 from vitreous.tasks.segment.explanation import PixelExplanation, PixelQuery
 from vitreous.tasks.segment.task import confusion
 from vitreous.tasks.segment.truth import resized_mask
-from vitreous.tasks.show import Show, TaskReport, Worst
+from vitreous.tasks.show import SCALE, Show, TaskReport, Worst, inputs
 from vitreous.tasks.task import ratio
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ class SegmentShow(Show):
         overlay = overlaid(image, found.prediction, result.ids)
         ring = found.at if found.chosen else None  # else maps are for all pixels of their class
         drawn = [
-            Panel(image, "input", ring=found.at),
+            *inputs(found),
             Panel(overlay, "prediction", legend=predicted),
-            Panel(image, "rollout from the pixel", found.rollout, pixels, ring=found.at),
+            Panel(image, "rollout from the pixel", found.rollout, SCALE, pixels, ring=found.at),
             *(
-                Panel(image, f"for {name}", values, pixels, ring=ring)
+                Panel(image, f"for {name}", values, SCALE, pixels, ring=ring)
                 for name, values in found.class_maps.items()
             ),
         ]
