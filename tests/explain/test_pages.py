@@ -205,6 +205,21 @@ def test_the_walk_shows_every_stage_with_its_shape(run, photo):
     assert all(stop.pictures[1].shape == (1, 4, 6) for stop in blocks)
 
 
+def test_the_walk_shows_where_a_conditional_position_is_added():
+    """14.24"""
+    torch.manual_seed(0)
+    fields = {"image_size": 8, "patch": 4, "dim": 8, "depth": 2, "heads": 1, "classes": 2}
+    model = perturb(vitreous.create("vit", position="conditional", **fields))
+    task = Classify(LabelMap.of_names(("a", "b")))
+    stops, _ = walk(Predictor(model, Preprocess(image_size=8), task), torch.rand(3, 8, 8))
+    names = [stop.name for stop in stops]
+    stop = stops[names.index("position.conditional")]
+    assert names.index("blocks.0") + 1 == names.index(stop.name) == names.index("blocks.1") - 1
+    assert stop.shape == (5, 8)
+    assert "convolution" in stop.words
+    assert [each.shape for each in stop.pictures] == [(3, 2, 2)]
+
+
 def test_a_map_leaves_the_photo_visible():
     """14.24: where its value is small, light stays light and dark does not become black."""
     image = torch.zeros(3, 8, 8)

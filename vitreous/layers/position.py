@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from vitreous.layers.attention import Rotate
 from vitreous.layers.resample import Grid, resample_grid
+from vitreous.layers.tap import show
 
 
 class Position(nn.Module):
@@ -229,7 +230,7 @@ class Conditional(Position):
         before, patches = x[:, :prefix], x[:, prefix:]
         on_grid = patches.transpose(1, 2).unflatten(2, grid)
         patches = patches + self.generator(on_grid).flatten(2).transpose(1, 2)
-        return torch.cat((before, patches), dim=1)
+        return show(self, "conditional", torch.cat((before, patches), dim=1))
 
 
 def relative_index(grid: Grid, device: torch.device | None = None) -> Tensor:

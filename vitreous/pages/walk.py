@@ -103,7 +103,8 @@ def walk(
         pictures = draw[kind](one) if kind in draw else _pictures(one, kind, places)
         pictures += [stretched(each)[None] for each in attended.get(full, ())]
         merged = "" if number == "0" else MERGED
-        text = words[kind].format(number=int(number or 0) + 1, merged=merged)
+        count = int(number) + 1 if number.isdecimal() else 1
+        text = words.get(name, words[kind]).format(number=count, merged=merged)
         stops.append(Stop(full, spelled(tensor), text, pictures))
 
     with tap({**steps, **{name: model.get_submodule(name) for name in layers}}, see):
