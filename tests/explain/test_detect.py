@@ -38,7 +38,7 @@ from vitreous.pages.report import loss_terms, write_report
 from vitreous.predict import Predictor
 from vitreous.results import Detection
 from vitreous.tasks.detect import draw as boxes
-from vitreous.tasks.detect.draw import boxed, enlargement
+from vitreous.tasks.detect.draw import boxed, enlargement, told_apart
 from vitreous.tasks.detect.report import judge
 from vitreous.tasks.detect.show import SHOW, file_ids, object_rows
 from vitreous.tasks.detect.task import Detect
@@ -607,6 +607,19 @@ def test_a_detector_has_attention_whatever_its_backbone(photos):
     found = predictor.explain(photos[0], layers=True)
     assert found.attention == found.layers == []
     assert viewer_data(found)["layers"] == []
+
+
+def test_boxes_of_one_class_that_overlap_can_be_told_apart():
+    """14.24: by tints of the class's colour; a box that is alone has the colour itself."""
+    red, blue = RED, (67, 99, 216)
+    boxes = [(0, 0, 10, 10), (5, 5, 15, 15), (8, 8, 20, 20), (30, 30, 40, 40)]
+    marks = [Mark(box, "", red) for box in boxes] + [Mark(boxes[0], "", blue)]
+    drawn = told_apart(marks)
+    assert [mark.box for mark in drawn] == [mark.box for mark in marks]
+    colours = [mark.colour for mark in drawn]
+    assert len(set(colours[:3])) == 3
+    assert (colours[0], colours[3], colours[4]) == (red, red, blue)
+    assert all(0 <= part <= 255 for colour in colours for part in colour)
 
 
 def test_maps_are_drawn_with_their_boxes(photos):

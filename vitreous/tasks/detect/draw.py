@@ -29,6 +29,8 @@ ENDINGS = (*PICTURES, DATA)
 LONG, SHORT = 512, 64
 """Pixels that the sides of a picture have at least: a smaller image is enlarged, as words cannot be
 made smaller than they can be read."""
+TINTS = (0.0, 0.45, -0.4, 0.7)
+"""Of a class's colour, for boxes that overlap: towards white, or black."""
 SMALLEST = 11
 """Height of letters that can still be read."""
 
@@ -36,11 +38,32 @@ SMALLEST = 11
 def marks_of(result: Detection) -> list[Mark]:
     """The detected objects, the most confident first."""
     colours = class_colours(result.names, result.ids)
-    return [mark_of(found, colours) for found in result.objects]
+    return told_apart([mark_of(found, colours) for found in result.objects])
 
 
 def mark_of(found: DetectedObject, colours: Mapping[str, Colour]) -> Mark:
     return Mark(found.box, f"{found.label} {found.score:.2f}", colours[found.label])
+
+
+def told_apart(marks: Sequence[Mark]) -> list[Mark]:
+    """Boxes of one class that overlap in different tints of its colour, as far as there are."""
+    chosen: list[tuple[Mark, int]] = []
+    for mark in marks:
+        near = {
+            number
+            for other, number in chosen
+            if other.colour == mark.colour and _meet(other.box, mark.box)
+        }
+        free = (number for number in range(len(TINTS)) if number not in near)
+        chosen.append((mark, next(free, len(near) % len(TINTS))))
+    return [mark._replace(colour=_tinted(mark.colour, TINTS[number])) for mark, number in chosen]
+
+
+def _tinted(colour: Colour, share: float) -> Colour:
+    """Nearer to white, or where the share is negative, to black."""
+    towards = 255 if share > 0 else 0
+    red, green, blue = (round(part + abs(share) * (towards - part)) for part in colour)
+    return red, green, blue
 
 
 def moved(marks: Iterable[Mark], size: Sequence[int], new: Sequence[int]) -> list[Mark]:

@@ -26,7 +26,7 @@ from vitreous.results import Detection
 from vitreous.tasks.detect import draw, label_files, walk
 from vitreous.tasks.detect.boxes import to_pixels
 from vitreous.tasks.detect.coco_results import coco_ids, writing
-from vitreous.tasks.detect.draw import mark_of, moved
+from vitreous.tasks.detect.draw import mark_of, moved, told_apart
 from vitreous.tasks.detect.explanation import DetectionExplanation, explain_objects
 from vitreous.tasks.detect.report import CURVES, DetectReport
 from vitreous.tasks.show import Show
@@ -186,7 +186,7 @@ def marks_in(found: DetectionExplanation) -> list[Mark]:
     """Boxes and words of the explained objects, in what the model sees."""
     result = found.result
     colours = class_colours(result.names, result.ids)
-    marks = [mark_of(look.found, colours) for look in found.looks]
+    marks = told_apart([mark_of(look.found, colours) for look in found.looks])
     return moved(marks, result.size, found.image.shape[1:])
 
 
