@@ -60,7 +60,8 @@ def is_tapped(module: nn.Module) -> bool:
     """Whether anybody in this thread looks at `module`; never in a compiled program."""
     if torch.compiler.is_compiling():
         return False
-    return any(module in each.names for each in _TAPS.get())
+    taps = _TAPS.get()
+    return bool(taps) and any(module in each.names for each in taps)
 
 
 def show(module: nn.Module, name: str, tensor: Tensor) -> Tensor:

@@ -226,7 +226,7 @@ class Model(nn.Module):
         for index in asked:
             if not isinstance(index, int) or not -depth <= index < depth:
                 raise ConfigError(
-                    f"features of block {index}: this model has {depth} blocks: "
+                    f"features of block {index} were requested; this model has {depth} blocks: "
                     f"use 0 to {depth - 1}, or -{depth} to -1 to count from the end"
                 )
         return [index % depth for index in asked]

@@ -263,8 +263,8 @@ class ResNet(Trunk, Model):
 
     def encode(self, x: Tensor, grid: Grid, first: int = 0, last: int | None = None) -> Tensor:
         x = x.transpose(1, 2).unflatten(2, grid)  # (b, d, gh, gw)
-        for i in range(self.depth)[first:last]:
-            x = self.stages[i](x)
+        for stage in list(self.stages)[first:last]:
+            x = stage(x)
         return x.flatten(2).transpose(1, 2)
 
     def pool(self, x: Tensor) -> Tensor:

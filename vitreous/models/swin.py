@@ -270,8 +270,8 @@ class Swin(Model):
     def encode(self, x: Tensor, grid: Grid, first: int = 0, last: int | None = None) -> Tensor:
         """Section 3.1, figure 3: the stages from `first` to before `last`, on the map."""
         x = x.unflatten(1, grid)
-        for i in range(self.depth)[first:last]:
-            x = self.stages[i](x)
+        for stage in list(self.stages)[first:last]:
+            x = stage(x)
         return x.flatten(1, 2)
 
     def pool(self, x: Tensor) -> Tensor:

@@ -228,11 +228,11 @@ class ViT(Model):
         """
         position, p = self.position, self.prefix_length
         rotate = position.rotation(p, grid)
-        for i in range(self.depth)[first:last]:
+        for i, block in list(enumerate(self.blocks))[first:last]:
             options = {"bias": position.score_bias(i, p, grid), "rotate": rotate}
             if reads is not None and i == self.depth - 1:
-                return self.blocks[i](x, **options, queries=reads)
-            x = position.after(i, self.blocks[i](x, **options), p, grid)
+                return block(x, **options, queries=reads)
+            x = position.after(i, block(x, **options), p, grid)
         return x
 
     def pool(self, x: Tensor) -> Tensor:
