@@ -72,11 +72,15 @@ def test_losses_agree_with_one_process(one, two):
 def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):
     """Pixels that are not ignored, and objects, are in different numbers on each; the loss and the
     metrics are the same."""
-    train(tmp_path / "one", *CALM_OF[task], "--epochs=2", task=task)
-    run_two(tmp_path / "two", "--epochs=2", task=task)
-    both = (evaluations(tmp_path / name) for name in ("one", "two"))
+    train(tmp_path / "one", *CALM_OF[task], "--epochs=2", "--log-every=1", task=task)
+    run_two(tmp_path / "two", "--epochs=2", "--log-every=1", task=task)
+    both = [Run(tmp_path / name).metrics()[:4] for name in ("one", "two")]
     for alone, together in zip(*both, strict=True):
-        assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=1e-5)
+        assert together["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+    both = (evaluations(tmp_path / name)[-1:] for name in ("one", "two"))
+    for alone, together in zip(*both, strict=True):
+        # later, rounding may decide which of two like queries is matched with an object
+        assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=2e-3)
         assert together[metric] == pytest.approx(alone[metric], abs=1e-3)
         assert together[counted] == alone[counted]
 
