@@ -41,6 +41,10 @@ PARTS = {
     "mean beside a class token": {"pool": "mean", "final_norm": "pooled"},
     "all tokens": {"pool": "none"},
     "patch norm": {"patch_norm": True},
+    "norm before the blocks": {"embed_norm": True, "patch_bias": False},
+    "attention pooling": {"tokens": "none", "pool": "attention"},
+    "attention pooling beside tokens": {"registers": 1, "pool": "attention"},
+    "prefix without positions": {"prefix_positions": False, "registers": 2},
 }
 
 
@@ -75,6 +79,8 @@ def test_fused_attention_equals_explicit(fields):
     with tap(dict(model.named_modules()), seen.__setitem__):
         explicit = model(images())
     assert relative_error(explicit, fused) < 1e-6
+    pooling = seen.pop("pooling.attention.weights", None)
+    assert (pooling is not None) == (model.config.pool == "attention")
     weights = [value for name, value in seen.items() if name.endswith("attention.weights")]
     assert len(weights) == 3
     for value in weights:
@@ -264,6 +270,7 @@ HEADS = {
     "none": {"head": "none"},
     "mean, mlp": {"head": "mlp", **GAP},
     "gated": {"activation": "silu-gated"},
+    "projection": {"head": "projection"},
     "depth 1": {"depth": 1, "pool": "mean"},
 }
 

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 
 class LinearHead(nn.Module):
-    """One linear layer: the paper's fine-tuning head."""
+    """One linear layer: the paper's fine-tuning head, and without bias CLIP's projection."""
 
-    def __init__(self, dim: int, classes: int) -> None:
+    def __init__(self, dim: int, classes: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.out = nn.Linear(dim, classes)
+        self.out = nn.Linear(dim, classes, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(x)

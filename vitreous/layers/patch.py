@@ -42,6 +42,7 @@ class PatchEmbedding(nn.Module):
         patch: tuple[int, int],
         dim: int,
         *,
+        bias: bool = True,
         pad: bool = False,
         norm: bool = False,
         norm_eps: float = 1e-6,
@@ -49,7 +50,7 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         self.patch, self.pad = patch, pad
         self.weight = nn.Parameter(torch.empty(dim, channels, *patch))
-        self.bias = nn.Parameter(torch.zeros(dim))
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
         width = channels * patch[0] * patch[1]
         self.norm_in = nn.LayerNorm(width, eps=norm_eps) if norm else nn.Identity()
         self.norm_out = nn.LayerNorm(dim, eps=norm_eps) if norm else nn.Identity()

@@ -9,6 +9,7 @@ no place in the image; each encoding says what it does with them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -67,8 +68,8 @@ class Rows(NamedTuple):
 class Learned1d(Position):
     """A learned vector for each token in raster order: the paper's default.
 
-    `rows` counts the tokens before the patches that have a row too (class and distillation token;
-    registers have none: they are learned vectors already).
+    `rows` counts the tokens before the patches that have a row too (class and distillation token,
+    or none of them; registers have none: they are learned vectors already).
     """
 
     any_size, on_grid = False, ("table",)
@@ -83,20 +84,24 @@ class Learned1d(Position):
         table = self.table.to(x.dtype)
         if prefix == self.rows:
             return x + table
+        if self.rows == 0:
+            return _add_to_patches(x, prefix, table)
         before = x[:, : self.rows] + table[: self.rows]
         patches = x[:, prefix:] + table[self.rows :]
         return torch.cat((before, x[:, self.rows : prefix], patches), dim=1)
 
-    def divide(self, count: int, registers: int, source: Grid | None = None) -> Rows | None:
+    def divide(
+        self, count: int, prefixes: Iterable[int], source: Grid | None = None
+    ) -> Rows | None:
         """Which of `count` rows of another table belong to tokens before the patches, and what grid
         the others form.
 
-        Libraries give a row to the class and distillation token, or also to registers, or to none
-        of them. Without a `source` grid the rest must be as many as here, or a square. None when
-        there is no such division, or more than one.
+        Libraries give a row to the class and distillation token, or also to registers (`prefixes`
+        has both numbers), or to none of them. Without a `source` grid the rest must be as many as
+        here, or a square. None when there is no such division, or more than one.
         """
         readings: set[Rows] = set()
-        for prefix in {self.rows, self.rows + registers, 0}:
+        for prefix in {self.rows, *prefixes, 0}:
             rest = count - prefix
             side = math.isqrt(max(rest, 0))
             for grid in (source,) if source is not None else (self.grid, (side, side)):

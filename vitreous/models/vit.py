@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from vitreous.config import Size, choice, pair
 from vitreous.errors import ConfigError, InputError
-from vitreous.layers.attention import Attention
+from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.layers.block import Block
 from vitreous.layers.head import DistilledHead, DistilledOutput, LinearHead, MlpHead, TanhHead
 from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Activation, Mlp
 from vitreous.layers.patch import PatchEmbedding, PrefixTokens, Stem, patch_grid
+from vitreous.layers.pool import AttentionPool
 from vitreous.layers.position import (
     Conditional,
     Learned1d,
@@ -62,14 +63,18 @@ class ViTConfig(ModelConfig):
         "none", "learned-1d", "learned-2d", "sines-1d", "sines-2d", "relative", "conditional"
     ] = "learned-1d"
     """See `layers/position.py`."""
+    prefix_positions: bool = True
+    """Whether class and distillation token have rows in the table of learned-1d positions."""
     tokens: Literal["class", "class+distillation", "none"] = "class"
     """Tokens before the patches."""
     registers: int = 0
     """Further learned tokens that nothing reads."""
-    pool: Literal["class", "mean", "both", "none"] = "class"
-    """What the head sees: class (token), mean (of patches), both (tokens of DeiT), none (all)."""
-    head: Literal["linear", "tanh", "mlp", "none"] = "linear"
-    """tanh: with a hidden layer, for pre-training; mlp: LayerNorm and two layers with GELU."""
+    pool: Literal["class", "mean", "both", "attention", "none"] = "class"
+    """What the head sees: class (token), mean (of patches), both (tokens of DeiT), attention (a
+    learned query's, to all tokens), none (all)."""
+    head: Literal["linear", "projection", "tanh", "mlp", "none"] = "linear"
+    """projection: a linear layer without bias, into a space shared with text; tanh: with a hidden
+    layer, for pre-training; mlp: LayerNorm and two layers with GELU."""
     head_hidden: int | None = None
     """Width inside the tanh head (dim unless given) or the mlp head (the MLP's width)."""
     norm: Literal["pre", "post"] = "pre"
@@ -80,6 +85,10 @@ class ViTConfig(ModelConfig):
     (False)."""
     patch_norm: bool = False
     """LayerNorm before and after the patch embedding, as in vit-pytorch."""
+    patch_bias: bool = True
+    """Whether the patch embedding has a bias."""
+    embed_norm: bool = False
+    """LayerNorm on the tokens, positions added, before the first block (CLIP)."""
     activation: Activation = "gelu"
     qkv_bias: bool = True
     projection_bias: bool = True
@@ -166,6 +175,7 @@ class ViT(Model):
             stem.out_channels,
             pair("patch", config.patch),
             dim,
+            bias=config.patch_bias,
             pad=config.pad,
             norm=config.patch_norm,
             norm_eps=config.norm_eps,
@@ -178,12 +188,15 @@ class ViT(Model):
         )
         self.position = POSITIONS[config.position](config)
         self.dropout = nn.Dropout(config.dropout)
+        norm = nn.LayerNorm(dim, eps=config.norm_eps) if config.embed_norm else nn.Identity()
+        self.embed_norm = norm
         drop_path = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
         self.blocks = nn.ModuleList(_block(config, rate) for rate in drop_path)
         norms = {config.final_norm: nn.LayerNorm(dim, eps=config.norm_eps)}
         self.norm = norms.get("tokens", nn.Identity())
         self.pooled_norm = norms.get("pooled", nn.Identity())
         self.ends_with_norm = config.final_norm != "none"
+        self.pooling = _pooling(config) if config.pool == "attention" else nn.Identity()
         self.head = _head(config)
         initialise(self, config.init)
         if config.init == "jax":  # the paper's code: the last layer starts at zero
@@ -204,12 +217,13 @@ class ViT(Model):
         return self.head(self.pool(x))
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
-        """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos."""
+        """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos; CLIP normalises it."""
         self._check(images)
         patches = self.patch(self.stem(images))  # (b, gh, gw, d)
         grid = (patches.shape[1], patches.shape[2])
         x = self.prefix(show(self, "tokens", patches.flatten(1, 2)))  # (b, p + n, d)
-        return self.dropout(self.position(x, self.prefix_length, grid)), grid
+        x = self.dropout(self.position(x, self.prefix_length, grid))
+        return self.embed_norm(x), grid
 
     def encode(
         self,
@@ -245,6 +259,8 @@ class ViT(Model):
                 x = x[:, :2]
             case "mean":
                 x = x[:, self.prefix_length :].mean(dim=1)
+            case "attention":
+                x = self.pooling(x)
         return self.pooled_norm(show(self, "pool", x))
 
     def final_norm(self, x: Tensor, block: int) -> Tensor:
@@ -263,8 +279,9 @@ class ViT(Model):
         return [Level(self.config.dim, grid, pixels)] * self.depth
 
     def layers(self) -> list[list[nn.Module]]:
-        before = [self.stem, self.patch, self.prefix, self.position]
-        return [before, *([b] for b in self.blocks), [self.norm, self.pooled_norm, self.head]]
+        before = [self.stem, self.patch, self.prefix, self.position, self.embed_norm]
+        behind = [self.norm, self.pooling, self.pooled_norm, self.head]
+        return [before, *([block] for block in self.blocks), behind]
 
     def undecayed(self) -> list[nn.Parameter]:
         return [*self.prefix.parameters(), *self.position.parameters()]
@@ -297,7 +314,7 @@ class ViT(Model):
     ) -> Grid | None:
         """Give a table as many rows before the patches as ours has; return the grid of the rest."""
         table, ours = state[key], position.rows
-        rows = position.divide(len(table), self.config.registers, source)
+        rows = position.divide(len(table), (self.config.rows, self.config.prefix), source)
         if rows is None:
             done.refused[key] = (
                 f"{len(table)} rows, {ours} of them for tokens before the patches, "
@@ -312,17 +329,27 @@ class ViT(Model):
             state[key] = torch.cat((table.new_zeros(ours, table.shape[1]), table))
             done.notes[key] = "without rows for tokens before the patches; they are zero"
         elif rows.prefix > ours:
-            # Rows for registers: a register plus its row is a register.
-            registers = "prefix.registers"
+            # A learned token plus its row is a learned token.
             state[key] = torch.cat((table[:ours], table[rows.prefix :]))
-            if registers in state:
-                state[registers] = state[registers] + table[ours : rows.prefix]
-                done.notes[key] = "the registers' rows were added to the registers"
+            for token, (first, last) in self._rows_of_tokens().items():
+                added = table[max(first, ours) : min(last, rows.prefix)]
+                if token in state and len(added):
+                    state[token] = state[token] + added.reshape(state[token].shape)
+                    done.notes[key] = "rows of tokens before the patches were added to the tokens"
         return rows.grid
+
+    def _rows_of_tokens(self) -> dict[str, tuple[int, int]]:
+        """The rows, from and to before, that the tokens have in a table with a row for each."""
+        rows, prefix = self.config.rows, self.config.prefix
+        tokens = ("prefix.class_token", "prefix.distillation_token")[:rows]
+        places = {token: (row, row + 1) for row, token in enumerate(tokens)}
+        return {**places, "prefix.registers": (rows, prefix)}
 
     def with_rows(self, state: State, rows: str) -> State:
         """The reverse of `_fit_rows`."""
         table, count = state["position.table"], self.config.rows
+        if not self.config.prefix_positions:
+            return state  # with rows for no token: every library that has registers has this form
         if rows == "all":
             zeros = table.new_zeros(self.config.registers, table.shape[1])
             return {**state, "position.table": torch.cat((table[:count], zeros, table[count:]))}
@@ -335,7 +362,7 @@ class ViT(Model):
         found, position = super().fields_from(shapes), self.position
         if isinstance(position, Learned1d) and "position.table" in shapes:
             count = shapes["position.table"][0]
-            rows = position.divide(count, self.config.registers)
+            rows = position.divide(count, (self.config.rows, self.config.prefix))
             if rows is not None and rows.grid != position.grid:
                 sides = zip(self.own_size(), position.grid, rows.grid, strict=True)
                 found["image_size"] = tuple(size // have * want for size, have, want in sides)
@@ -357,7 +384,9 @@ class ViT(Model):
 
 POSITIONS: dict[str, Callable[[ViTConfig], Position]] = {
     "none": lambda config: Position(),
-    "learned-1d": lambda config: Learned1d(config.dim, config.grid, config.rows),
+    "learned-1d": lambda config: Learned1d(
+        config.dim, config.grid, config.rows if config.prefix_positions else 0
+    ),
     "learned-2d": lambda config: Learned2d(config.dim, config.grid),
     "sines-1d": lambda config: Sines1d(),
     "sines-2d": lambda config: Sines2d(),
@@ -389,11 +418,23 @@ def _block(config: ViTConfig, drop_path: float) -> Block:
     )
 
 
+def _pooling(config: ViTConfig) -> AttentionPool:
+    dim, eps = config.dim, config.norm_eps
+    return AttentionPool(
+        dim,
+        CrossAttention(dim, config.heads, config.head_width),
+        Mlp(dim, config.mlp_width, activation=config.activation),
+        norm_eps=eps,
+    )
+
+
 def _head(config: ViTConfig) -> nn.Module:
     dim, classes, hidden = config.dim, config.classes, config.head_hidden
     match config.head:
         case "none":
             return nn.Identity()
+        case "projection":
+            return LinearHead(dim, classes, bias=False)
         case "tanh":
             return TanhHead(dim, hidden or dim, classes)
         case "mlp":

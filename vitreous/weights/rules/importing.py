@@ -206,6 +206,9 @@ class _Import:
                 continue
             ours = rules.ours_of(key, axes)
             known = matches(key, rules.drop) or rules.ours_of(key, axes, derived=True) is not None
+            found = None if ours is None else rules.rule_for(ours)
+            if found is not None and found[0].if_absent is not None and not tensor.any():
+                known = True  # as we write it where the model lacks the parameter
             if known or (ours is not None and matches(ours, self.reinit)):
                 self.report.dropped.append(key)
             else:

@@ -41,7 +41,7 @@ def axes_of(model: Model) -> dict[str, int]:
     """The axis lengths that patterns may name."""
     config = model.config
     axes = {"qkv": 3}
-    sizes = {name: getattr(config, name, None) for name in ("heads", "dim")}
+    sizes = {name: getattr(config, name, None) for name in ("heads", "dim", "classes")}
     axes |= {name: size for name, size in sizes.items() if isinstance(size, int)}
     if hasattr(config, "patch"):
         axes["ph"], axes["pw"] = pair("patch", config.patch)

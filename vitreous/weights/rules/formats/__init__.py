@@ -107,9 +107,12 @@ def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) ->
         raise ConfigError(f"{where}: rows is only for position.table")
     if rule.parts and (rule.pattern is not None or len(rule.parts) != len(rule.theirs)):
         raise ConfigError(f"{where}: parts needs a number for each key, and no pattern")
-    unknown = [axis for axis in rule.if_absent or () if isinstance(axis, str) and axis != "dim"]
+    named = [axis for axis in rule.if_absent or () if isinstance(axis, str)]
+    unknown = [axis for axis in named if axis not in ("dim", "classes")]
     if unknown:
-        raise ConfigError(f"{where}: if_absent takes numbers and 'dim', not {unknown[0]!r}")
+        raise ConfigError(
+            f"{where}: if_absent takes numbers, 'dim' and 'classes', not {unknown[0]!r}"
+        )
     _check_placeholders(where, rule, alternatives)
     if rule.pattern is not None:
         _check_pattern(where, rule.pattern)
