@@ -493,6 +493,7 @@ def test_outputs_that_are_not_finite_are_an_error_with_the_image(run, tmp_path, 
     for command, name in (
         (["predict", str(bad), str(pictures)], "0.png"),
         (["evaluate", str(bad)], "digits"),
+        (["explain", str(bad), str(pictures / "0.png"), f"--out={tmp_path / 'out'}"], "0.png"),
     ):
         assert main([*command, "--json"]) == 2
         told = capsys.readouterr()

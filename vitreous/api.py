@@ -308,6 +308,7 @@ def predict_files(
     save_labels: str | None = None,
     data: Folder | None = None,
     bad: Bad | None = None,
+    log: Log | None = None,
 ) -> Iterator[Any]:
     """The predictions for image files, as they are made.
 
@@ -324,15 +325,16 @@ def predict_files(
             f"--threshold {threshold:g}: a model for the task {predictor.task.name} has no "
             "threshold: leave it out"
         )
+    log = log or _to_stderr
     if out is None and (save_labels or data):
         needs = "--save-labels" if save_labels else "--data"
         raise ConfigError(f"{needs} is about what is written: give --out FOLDER")
     ids = None if data is None else Path(data)
     files: Any = nullcontext()
     if out is not None and save_labels:
-        files = labelling(predictor, paths, Path(out), save_labels, ids)
+        files = labelling(predictor, paths, Path(out), save_labels, ids, log)
     elif out is not None:
-        files = writing(predictor, paths, Path(out), ids)
+        files = writing(predictor, paths, Path(out), ids, log)
     with files as write:
         for result in predictor.stream(paths, batch, bad=bad):
             if threshold is not None:

@@ -1,5 +1,6 @@
 """Data and augmentations that a program has."""
 
+import itertools
 import random
 import re
 
@@ -15,7 +16,7 @@ from vitreous.data.formats import open_source
 from vitreous.data.formats.python_data import from_python
 from vitreous.data.source import IGNORED
 from vitreous.errors import ConfigError, DataError
-from vitreous.run_folder import Run
+from vitreous.run_folder import Run, newest_checkpoint
 
 VIT = {"patch": 4, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
 TINY = {"model": "vit", "fields": VIT, "image_size": 8, "batch": 8, "progress": False}
@@ -147,16 +148,30 @@ def noisy(image):
 
 
 def test_train_evaluate_and_resume(tmp_path):
-    """14.23: with the same data and augmentation the same bits; a run goes on only with both."""
+    """14.23: a killed run ends with the same bits if it is given the same data and augmentation; it
+    goes on only with both."""
     data = pairs()
     whole = vitreous.train(data, epochs=2, out=tmp_path / "whole", augment=noisy, **TINY)
     recipe = (whole.path / "recipe.toml").read_text()
     assert 'data = "python:data"' in recipe
     assert 'augment = "noisy"' in recipe
-    again = vitreous.train(data, epochs=2, out=tmp_path / "again", augment=noisy, **TINY)
+    again = {"epochs": 2, "out": tmp_path / "again", **TINY}
+    calls = itertools.count()
+
+    def dying(image):
+        if next(calls) == len(data) + 3:  # in the second epoch
+            raise ZeroDivisionError
+        return noisy(image)
+
+    dying.__qualname__ = dying.__name__ = "noisy"
+    with pytest.raises(ZeroDivisionError):
+        vitreous.train(data, augment=dying, **again)
+    assert newest_checkpoint(tmp_path / "again" / "checkpoints") is not None
+    again = vitreous.train(data, augment=noisy, resume=True, **again)
     plain = vitreous.train(data, epochs=2, out=tmp_path / "plain", **TINY)
     weights = [Run(each.path).read_weights() for each in (whole, again, plain)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert len({(each.path / "metrics.jsonl").read_text() for each in (whole, again)}) == 1
     assert not all(torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
     assert vitreous.evaluate(whole, data)["samples"] == len(data)
     assert vitreous.evaluate(whole, [(picture(0), "dog")])["samples"] == 1

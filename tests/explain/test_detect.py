@@ -185,7 +185,7 @@ def test_predict_writes_boxes_and_results(run, photos, tmp_path, capsys):
     assert len(json.loads((out / "results.json").read_text())) == 5  # of one image, named twice
 
 
-def test_predict_prints_the_surest(run, photos, capsys):
+def test_predict_prints_the_most_confident(run, photos, capsys):
     options = ["predict", str(run.path), *map(str, photos), "--top", "2"]
     assert main([*options, "--threshold=0.6"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
@@ -340,6 +340,7 @@ def test_ids_are_the_data_s_own(run, coco, tmp_path, capsys):
 
 
 def test_images_and_classes_may_have_names_only(run, tmp_path, monkeypatch, capsys):
+    """14.20: they are numbered, since COCO's tools take nothing else."""
     labels = vitreous.labels.LabelMap(NAMES, NAMES)
     source = objects()
     source.labels = labels
@@ -347,8 +348,10 @@ def test_images_and_classes_may_have_names_only(run, tmp_path, monkeypatch, caps
     path = tmp_path / "results.json"
     direct = told_by(capsys, run.path, "--results", path)
     rows = json.loads(path.read_text())
-    assert {row["image_id"] for row in rows} == {f"test/{i}<b>.png" for i in range(len(SIZES))}
-    assert {row["category_id"] for row in rows} <= set(NAMES)
+    assert {(row["image_id"], row["file_name"]) for row in rows} == {
+        (i + 1, f"test/{i}<b>.png") for i in range(len(SIZES))
+    }
+    assert {row["category_id"] for row in rows} <= set(range(len(NAMES)))
     read = told_by(capsys, run.path, "--from", path)
     assert read["ar100"] == pytest.approx(direct["ar100"])
     assert (read["samples"], read["objects"]) == (direct["samples"], direct["objects"])
@@ -815,7 +818,10 @@ def test_what_counts_as_found():
     whole = judged([(a, 0), (b, 1)], [(b, 1, False), (a, 0, False)])
     assert (whole.missed, whole.false, whole.f1) == (0, 0, 1)
     twice = judged([(c, 0), (a, 0)], [(a, 0, False)])
-    assert twice.right.tolist() == [True, False]  # the surest has it, though the second fits better
+    assert twice.right.tolist() == [
+        True,
+        False,
+    ]  # the most confident has it, though the other fits better
     assert (twice.missed, twice.false, twice.f1) == (0, 1, pytest.approx(2 / 3))
     other = judged([(a, 1)], [(a, 0, False), (b, 0, False)])
     assert (other.missed, other.false, other.f1) == (2, 1, 0)

@@ -194,6 +194,8 @@ def test_what_cannot_be_written(run, photos, tmp_path, capsys):
     assert out == ""
     assert main(["predict", str(run.path), str(photos), f"--out={photos / 'a/x.png'}"]) == 2
     assert "cannot be written" in capsys.readouterr().err
+    assert main(["predict", str(run.path), str(photos), "--out=o", "--data=ids.json"]) == 2
+    assert "--data ids.json: no ids are written for the task segment" in capsys.readouterr().err
     classifier = vitreous.create("vit", image_size=8, patch=4, dim=8, depth=1, heads=1, classes=2)
     other = make_run(tmp_path / "other", "linear, no token")
     config = json.loads((other.path / "config.json").read_text())

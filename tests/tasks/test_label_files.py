@@ -108,6 +108,12 @@ def test_results_have_the_ids_of_the_data(run, tmp_path, capsys):
     written = json.loads((tmp_path / "l" / "annotations" / "instances_train.json").read_text())
     assert {image["id"] for image in written["images"]} == ids.keys()
     assert [kind["id"] for kind in written["categories"]] == list(LABELS.external)
+    assert "left out" not in capsys.readouterr().err
+    values = json.loads(file.read_text())
+    values["categories"] = [kind for kind in values["categories"] if kind["name"] != "dog"]
+    file.write_text(json.dumps(values | {"annotations": []}))
+    assert predict(run, images, "--out", out, "--data", file) == 0
+    assert "are left out: dog" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -117,6 +123,7 @@ def test_results_have_the_ids_of_the_data(run, tmp_path, capsys):
         (["--data=x.json"], "--data is about what is written: give --out FOLDER"),
         (["--save-labels=xml", "--out=o"], "--save-labels xml: use one of yolo, voc, coco"),
         (["--data={data}", "--out=o"], "no image called"),
+        (["--data={data}", "--out=o", "--save-labels=yolo"], "yolo files have no ids"),
     ],
 )
 def test_what_cannot_be_written_is_refused_first(

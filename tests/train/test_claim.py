@@ -149,6 +149,17 @@ def test_forged_progress_is_refused(run, progress):
     assert main(["train", "--resume", "--out", str(run), "--epochs=3"]) == 2
 
 
+def test_a_forged_config_takes_no_memory(run, capsys):
+    """14.10: the checkpoint bounds the size of the model when a run is resumed, too."""
+    file = run / "config.json"
+    values = json.loads(file.read_text())
+    values["config"]["dim"] = 2**24
+    file.write_text(json.dumps(values))
+    (run / "model.safetensors").unlink()
+    assert main(["train", "--resume", "--out", str(run), "--epochs=3"]) == 2
+    assert "has only" in capsys.readouterr().err
+
+
 def test_metrics_that_cannot_be_read_are_left_out(run):
     """14.10"""
     (run / "metrics.jsonl").write_bytes(b"\xff\xfe{}\n[1]\n" + b"[" * 99_999)

@@ -15,7 +15,7 @@ from vitreous.explain.class_maps import Wanted, class_maps
 from vitreous.explain.explanation import MapExplanation, Pixel
 from vitreous.explain.rollout import Rollout
 from vitreous.models.model import Places
-from vitreous.predict import Predictor, View
+from vitreous.predict import Predictor, View, check_finite
 
 
 class Query:
@@ -69,13 +69,15 @@ def explain(query: Query, classes: Sequence[str] | int, *, layers: bool) -> MapE
 
     with torch.no_grad():
         output = look(model, batch, see)
+        check_finite(output, [query.name])
         flow = rollout.map(query.read, own=query.own)[0].cpu()
     if isinstance(classes, int):
         numbers = query.most_likely(output, classes)
     else:
         numbers = [labels.index(label) for label in classes]
     wanted = [query.wanted(output, number) for number in numbers]
-    maps = class_maps(model, batch, wanted).cpu().unbind() if wanted else ()
+    maps = class_maps(model, batch, wanted).cpu() if wanted else torch.zeros(0)
+    check_finite(maps[None], [query.name])  # gradients may overflow where the output does not
     return query.kind(
         result=query.result(output),
         image=predictor.preprocess.restore(view.values),

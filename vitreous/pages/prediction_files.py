@@ -14,11 +14,16 @@ from vitreous.data.decode.images import shown
 from vitreous.errors import ConfigError
 from vitreous.predict import Predictor
 from vitreous.tasks import show_of
+from vitreous.tasks.task import Log
 
 
 @contextmanager
 def writing(
-    predictor: Predictor, paths: Sequence[str], out: Path, data: Path | None = None
+    predictor: Predictor,
+    paths: Sequence[str],
+    out: Path,
+    data: Path | None = None,
+    log: Log = lambda text: None,
 ) -> Iterator[Callable[[Any], None]]:
     """Inside, a function that writes a result to `out`; what cannot be written is an error before
     any work is done."""
@@ -28,10 +33,14 @@ def writing(
             f"--out {out}: nothing is drawn for the task {predictor.task.name}: use --json > FILE "
             "to keep the predictions"
         )
+    if data is not None and not show.has_ids:
+        raise ConfigError(
+            f"--data {data}: no ids are written for the task {predictor.task.name}: leave it out"
+        )
     names = file_names(paths, show.reserved)
     _check_free(paths, names.values(), show.endings, out)
     files = {shown(path): path for path in paths}
-    with show.collecting(out, paths, predictor.task.labels, data) as collect:
+    with show.collecting(out, paths, predictor.task.labels, data, log) as collect:
 
         def write(result: Any) -> None:
             path = files[result.image]
@@ -47,7 +56,12 @@ def writing(
 
 @contextmanager
 def labelling(
-    predictor: Predictor, paths: Sequence[str], out: Path, format: str, data: Path | None = None
+    predictor: Predictor,
+    paths: Sequence[str],
+    out: Path,
+    format: str,
+    data: Path | None = None,
+    log: Log = lambda text: None,
 ) -> Iterator[Callable[[Any], None]]:
     """Inside, a function that adds a result to the data set in the new folder `out`."""
     show, task = show_of(predictor.task.name), predictor.task
@@ -60,7 +74,7 @@ def labelling(
     files = {shown(path): path for path in paths}
     done: set[str] = set()
     try:
-        with show.labelling(format, out, file_names(paths), task.labels, data) as add:
+        with show.labelling(format, out, file_names(paths), task.labels, data, log) as add:
 
             def write(result: Any) -> None:
                 if result.image not in done:  # an image may be named twice

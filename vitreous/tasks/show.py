@@ -27,6 +27,7 @@ from vitreous.pages.maps import Mark, Panel
 from vitreous.pages.pictures import as_picture, thumbnail
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
+from vitreous.tasks.task import Log
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,8 +139,16 @@ class Show:
         """What `predict --out` writes for one image, (c, h, w) as it is stored."""
         raise NotImplementedError
 
+    has_ids = False
+    """Whether that file calls images and classes by ids, which can be those of a COCO file."""
+
     def collecting(
-        self, out: Path, paths: Sequence[str], labels: LabelMap, data: Path | None = None
+        self,
+        out: Path,
+        paths: Sequence[str],
+        labels: LabelMap,
+        data: Path | None = None,
+        log: Log = lambda text: None,
     ) -> AbstractContextManager[Callable[[Any, str], None]]:
         """Inside, a function that is given every result and its path, for a file about them all.
         `data` is a COCO file with the ids of the images."""
@@ -155,6 +164,7 @@ class Show:
         names: Mapping[str, str],
         labels: LabelMap,
         data: Path | None = None,
+        log: Log = lambda text: None,
     ) -> AbstractContextManager[Callable[[Any, str], None]]:
         """Inside, a function that writes a result, given with its path, as labels of a data set in
         `out`. `names`: by path, what an image is called there."""

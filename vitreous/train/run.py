@@ -133,7 +133,8 @@ def prepare(
     """
     recipe = absolute(recipe)
     own.check(recipe)
-    begun = run.read_config() if newest_checkpoint(run.checkpoints) is not None else None
+    newest = newest_checkpoint(run.checkpoints)
+    begun = None if newest is None else run.read_config()
     start = None
     if begun is None:  # a model or weights that do not exist are found out before data is read
         if recipe.model is not None:
@@ -143,9 +144,9 @@ def prepare(
     kind = task_for(source.truth_kind)
     check_options(recipe, kind)
     learned, measured = parts(recipe, source)
-    if begun is not None:
+    if begun is not None and newest is not None:
         _check_same_classes(begun.labels, source)
-        model, preprocess = begun.create(), begun.preprocess
+        model, preprocess = Run(newest).create_model(), begun.preprocess
     else:
         with advising(recipe):
             recipe = fill_in(recipe, kind, source, len(learned), world, log)

@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -27,6 +27,7 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
 from vitreous.tasks.detect.boxes import normalised
 from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
+from vitreous.tasks.task import Log
 
 ImageId = int | str
 Corners = tuple[float, float, float, float]
@@ -59,9 +60,14 @@ class CocoIds(NamedTuple):
     """For each class of the model; None for one that the data has not."""
 
 
-def coco_ids(paths: Sequence[str], labels: LabelMap, data: str | Path | None = None) -> CocoIds:
+def coco_ids(
+    paths: Sequence[str],
+    labels: LabelMap,
+    data: str | Path | None = None,
+    log: Log = lambda text: None,
+) -> CocoIds:
     """The ids of a COCO file, `data`, whose images are found by the names of their files; without
-    one, images are numbered from 1 in their order."""
+    one, images are numbered from 1 in their order. Classes that it has not are logged."""
     if data is None:
         paths = list(dict.fromkeys(paths))
         return CocoIds({path: i for i, path in enumerate(paths, 1)}, labels.numbers)
@@ -77,7 +83,15 @@ def coco_ids(paths: Sequence[str], labels: LabelMap, data: str | Path | None = N
             f"{shown(data)}: has none of the model's classes ({', '.join(labels.names)}): its "
             f"categories are {', '.join(categories)}"
         )
+    log_missing(labels, categories, shown(data), log)
     return CocoIds(images, tuple(categories.get(name) for name in labels.names))
+
+
+def log_missing(labels: LabelMap, known: Container[str], data: str, log: Log) -> None:
+    """A box of a class that the data has not can have no id of it."""
+    missing = [name for name in labels.names if name not in known]
+    if missing:
+        log(f"boxes of classes that {data} has not are left out: {', '.join(missing)}")
 
 
 def _known_image(path: str, files: dict[str, list[tuple[tuple[str, ...], int]]], data: Any) -> int:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vitreous.data.decode.images import shown
+from vitreous.errors import ConfigError
 from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Pixel
 from vitreous.labels import LabelMap
@@ -30,6 +31,7 @@ from vitreous.tasks.detect.draw import mark_of, moved, told_apart
 from vitreous.tasks.detect.explanation import DetectionExplanation, explain_objects
 from vitreous.tasks.detect.report import CURVES, DetectReport
 from vitreous.tasks.show import Show
+from vitreous.tasks.task import Log
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,6 +45,7 @@ class DetectShow(Show):
     has_threshold = True
     endings = draw.ENDINGS
     reserved = (RESULTS,)
+    has_ids = True
     batch_columns = 4  # names must leave room to see what they name
     question = "where the queries look"
     takes_pixel = True
@@ -63,11 +66,16 @@ class DetectShow(Show):
 
     @contextmanager
     def collecting(
-        self, out: Path, paths: Sequence[str], labels: LabelMap, data: Path | None = None
+        self,
+        out: Path,
+        paths: Sequence[str],
+        labels: LabelMap,
+        data: Path | None = None,
+        log: Log = lambda text: None,
     ) -> Iterator[Callable[[Detection, str], None]]:
         """Every box, whatever its score, as a COCO file of results. Ids of images are those of a
         COCO file, `data`; else their places in the list, and rows have the file's name too."""
-        ids, files = coco_ids(paths, labels, data), file_ids(paths)
+        ids, files = coco_ids(paths, labels, data, log), file_ids(paths)
         with writing(out / f"{RESULTS}.json", f"--out {out}") as file:
 
             def add(result: Detection, path: str) -> None:
@@ -88,8 +96,11 @@ class DetectShow(Show):
         names: Mapping[str, str],
         labels: LabelMap,
         data: Path | None = None,
+        log: Log = lambda text: None,
     ) -> AbstractContextManager[Callable[[Detection, str], None]]:
-        ids = coco_ids(list(names), labels, data)
+        if data is not None and format != "coco":
+            raise ConfigError(f"--data {data}: {format} files have no ids: leave it out")
+        ids = coco_ids(list(names), labels, data, log)
         return label_files.FORMATS[format](label_files.Place(out, names), labels.names, ids)
 
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:

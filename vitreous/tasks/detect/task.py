@@ -18,7 +18,7 @@ from vitreous.models.model import Model
 from vitreous.results import Detection
 from vitreous.tasks.detect.boxes import clipped, cxcywh_to_xyxy, giou
 from vitreous.tasks.detect.check import BoxCheck
-from vitreous.tasks.detect.coco_results import image_ids, measure_results, writing
+from vitreous.tasks.detect.coco_results import image_ids, log_missing, measure_results, writing
 from vitreous.tasks.detect.matching import Matches, Target, match
 from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.detect.truth import BoxesTruth
@@ -196,19 +196,22 @@ class Detect(Task):
     @contextmanager
     def writing_results(self, path: Path, source: Source, split: str, log: Log) -> Iterator[See]:
         ids = image_ids(source, split)
-        theirs = dict(zip(source.labels.names, source.labels.external, strict=True))
+        places = {sample: place for place, sample in enumerate(ids, 1)}
+        theirs = dict(zip(source.labels.names, source.labels.numbers, strict=True))
         categories = [theirs.get(name) for name in self.labels.names]
 
         def see(batch: Batch, output: Any, targets: Any) -> None:
             for result in self.decode(output, batch.ids):
-                file.add(result.to_coco(ids[result.image], categories))
+                id = ids[result.image]
+                if isinstance(id, int):
+                    file.add(result.to_coco(id, categories))
+                else:  # COCO's tools want a number; what it is of stands beside it
+                    rows = result.to_coco(places[id], categories)
+                    file.add({**row, "file_name": id} for row in rows)
 
         with writing(path, f"--results {path}") as file:
             yield see
-        missing = [name for name in self.labels.names if name not in theirs]
-        if missing:
-            what = f"boxes of classes that {source.name} has not are left out"
-            log(f"{path}: {what}: {', '.join(missing)}")
+        log_missing(self.labels, theirs, source.name, log)
         log(f"written: {path}, {file.rows:,} boxes")
 
     @classmethod
