@@ -165,6 +165,54 @@ def test_positions_by_the_formula(temperature):
             torch.testing.assert_close(ours[number, place[0], place[1]], torch.tensor(wanted))
 
 
+# Backbones whose positions depend on the size
+
+SCALED = pytest.mark.parametrize("position", ["learned-1d", "learned-2d", "relative"])
+SIZES = [(64, 40), (33, 61), (64, 40), (9, 70), (7, 5)]
+
+
+def over_vit(position, **changes):
+    fields = {"patch": 8, "dim": 24, "depth": 2, "heads": 2, "position": position}
+    return detr(backbone="vit", backbone_fields=fields, **changes)
+
+
+@SCALED
+def test_a_learned_backbone_takes_every_size_and_sees_no_padding(position):
+    """A batch is its images: at each image's own grid, whatever else is in the batch."""
+    model, batch = over_vit(position), pictures(*SIZES)
+    with torch.no_grad():
+        together, found = model(batch), model.features(batch, [0, 1])
+        for number, image in enumerate(batch):
+            alone, single = model(image[None]), model.features(image[None], [0, 1])
+            assert relative_error(together.logits[:, number], alone.logits[:, 0]) < 1e-5
+            assert relative_error(together.boxes[:, number], alone.boxes[:, 0]) < 1e-5
+            gh, gw = model.levels((image.shape[1], image.shape[2]))[-1].grid
+            assert (gh, gw) == (-(-image.shape[1] // 8), -(-image.shape[2] // 8))
+            for both, one, tokens in zip(found.maps, single.maps, found.tokens, strict=True):
+                assert relative_error(both[number, :, :gh, :gw], one[0]) < 1e-5
+                assert not both[number, :, gh:].any()
+                assert not both[number, :, :, gw:].any()
+                assert torch.equal(tokens[number, 1:], both[number].flatten(1).T)
+            layers = model.attentions((image.shape[1], image.shape[2]))
+            assert {layer.columns.grid for layer in layers if layer.part != "decoder"} == {(gh, gw)}
+        assert torch.equal(found.output.logits, together.logits)
+        model.sharded = True  # image by image, as often on every process
+        torch.testing.assert_close(model(batch).logits, together.logits)
+        same = picture(3, 3, 64, 64)
+        sharded = model(same).logits
+        model.sharded = False
+        torch.testing.assert_close(sharded, model(same).logits)
+
+
+@SCALED
+def test_it_learns_at_every_size(position):
+    model = over_vit(position, dropout=0.0, attention_dropout=0.0).train()
+    output = model(pictures(*SIZES))
+    (output.logits.square().mean() + output.boxes.square().mean()).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    assert all(p.grad.any() for p in model.backbone.position.parameters())
+
+
 # What comes out
 
 

@@ -80,6 +80,25 @@ def test_mask_transformer_by_hand():
     np.testing.assert_allclose(ours.flatten(1).T.numpy(), by_hand, rtol=1e-10, atol=1e-10)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("size", [(40, 16), (29, 51), (5, 7)])
+def test_any_size_as_if_made_for_it(size):
+    """Learned positions are resampled, and a part of a patch is padded and cut off again."""
+    model = tiny()
+    grid = (-(-size[0] // 8), -(-size[1] // 8))
+    other = tiny(image_size=(8 * grid[0], 8 * grid[1]))
+    vitreous.import_weights(
+        other, model.state_dict(), "vitreous", resample="bicubic", source_grid=(4, 6)
+    )
+    images = torch.randn(2, 3, *size)
+    whole = torch.zeros(2, 3, 8 * grid[0], 8 * grid[1])
+    whole[:, :, : size[0], : size[1]] = images
+    wanted = other(whole)[:, :, : size[0], : size[1]]
+    assert wanted.shape == (2, 5, *size)
+    assert torch.equal(model(images), wanted)
+    assert {layer.columns.grid for layer in model.attentions(size)} == {grid}
+
+
 def test_two_classes_have_scores_and_not_only_an_order():
     """A LayerNorm over two numbers would give the same two for every patch."""
     output = tiny(classes=2)(torch.randn(2, 3, 32, 48))
@@ -199,7 +218,10 @@ def test_variants_are_the_papers():
         ({"encoder_fields": {"widht": 3}}, "unknown field 'widht'"),
         ({"heads": 7}, "does not divide into 7 heads"),
         ({"classes": 0}, "at least 1"),
-        ({"image_size": 100}, r"encoder '.*' \(its fields: encoder.…\): .* 16x16 patches"),
+        (
+            {"image_size": 100, "encoder_fields": {"pad": False}},
+            r"encoder '.*' \(its fields: encoder.…\): .* 16x16 patches",
+        ),
         ({"encoder": "detr-small"}, "encoder = 'detr-small' is no model that classifies"),
     ],
 )

@@ -4,6 +4,7 @@ import copy
 import itertools
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ import vitreous
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.block import DropPath
 from vitreous.layers.head import DistilledOutput
-from vitreous.layers.position import Position
+from vitreous.layers.position import Learned1d, Position
 from vitreous.layers.tap import tap
 from vitreous.models.vit import POSITIONS
 
@@ -498,10 +499,83 @@ def test_positions_for_any_size_need_none(position):
     assert model.features(batch).maps[0].shape == (2, 32, 5, 2)
 
 
-@pytest.mark.parametrize("position", [p for p in POSITIONS if p not in ANY_SIZE])
-def test_learned_positions_refuse_another_size(position):
-    with pytest.raises(InputError, match=r"40x16.*24x32.*image_size=\(40, 16\).*resample"):
-        vit(position=position)(images(1, (40, 16)))
+LEARNED = pytest.mark.parametrize("position", [p for p in POSITIONS if p not in ANY_SIZE])
+
+
+@torch.no_grad()
+@LEARNED
+def test_a_classifier_refuses_another_size_unless_asked(position):
+    message = r"40x16.*24x32.*dynamic_size=True.*image_size=\(40, 16\).*resample"
+    batch = images(1, (40, 16))
+    with pytest.raises(InputError, match=message):
+        vit(position=position)(batch)
+    assert vit(position=position).features(batch).maps[0].shape == (1, 32, 5, 2)
+    assert vit(position=position).vectors(batch).shape == (1, 32)
+    for use in ("features", "vectors", "forward"):
+        with pytest.raises(InputError, match=message):
+            getattr(vit(position=position, dynamic_size=False), use)(batch)
+
+
+@LEARNED
+def test_another_size_is_what_importing_at_that_size_gives(position):
+    """Bit for bit, from the cache or not, and in inference mode too; and it learns."""
+    model, size = vit(position=position, dynamic_size=True, registers=1), (40, 16)
+    imported = vit(position=position, registers=1, image_size=size)
+    batch = images(2, size)
+
+    def check():
+        vitreous.import_weights(
+            imported, model.state_dict(), "vitreous", resample="bicubic", source_grid=(3, 4)
+        )
+        with torch.inference_mode():
+            wanted = imported(batch)
+            assert torch.equal(model(batch), wanted)
+            assert torch.equal(model(batch), wanted)
+        assert torch.equal(model(batch), imported(batch))
+
+    check()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    model(batch).square().sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.position.parameters())
+    optimizer.step()  # fused: torch's version counter does not see it
+    check()
+    model.load_state_dict({k: v * 2 for k, v in model.state_dict().items()})
+    check()
+
+
+@torch.no_grad()
+def test_positions_are_resampled_once_for_each_grid(monkeypatch):
+    model, done, resample = vit(dynamic_size=True), [], Learned1d.resample
+    monkeypatch.setattr(
+        Learned1d, "resample", lambda *given: done.append(given[-1]) or resample(*given)
+    )
+    sizes = [(40, 16), (8, 8), SIZE, (40, 16), (8, 8)]
+    batches = [images(1, size) for size in sizes]
+    wanted = [model(batch) for batch in batches]
+    assert done == [(5, 2), (1, 1)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(torch.no_grad()(model), batches * 8))
+    assert all(map(torch.equal, found, wanted * 8))
+    assert done == [(5, 2), (1, 1)]
+    copy.deepcopy(model)(batches[0])
+    assert done == [(5, 2), (1, 1), (5, 2)], "a copy has its own"
+    for side in range(2, 30):
+        model(images(1, (8, 8 * side)))
+    made = model.position.resampled.entries["table", None][1]
+    assert len(made) <= model.position.resampled.most, "memory is bounded"
+
+
+@torch.no_grad()
+@LEARNED
+def test_another_size_exports(position):
+    model, batch = vit(position=position, dynamic_size=True), images(2, (40, 16))
+    wanted = model(batch)
+    program = torch.export.export(model, (batch,), dynamic_shapes=({0: torch.export.Dim("b")},))
+    assert relative_error(program.module()(batch), wanted) < 1e-6
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    assert relative_error(compiled(batch), wanted) < 1e-6
+    assert torch.equal(model(batch), wanted), "nothing of the tracing is kept"
+    torch.compiler.reset()
 
 
 @pytest.mark.parametrize("make", [vit, hybrid])

@@ -16,19 +16,28 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.layers.attention import Rotate
-from vitreous.layers.resample import Grid, resample_grid
+from vitreous.layers.resample import Grid, ResampledCache, resample_grid
 from vitreous.layers.tap import show
+
+AT_RUN_TIME = "bicubic"
+"""How learned positions are resampled for images of another size."""
 
 
 class Position(nn.Module):
     """No positional encoding: tokens are a set. The base of the others."""
 
     any_size = True
-    """Whether it takes other grids than the one it was made for."""
+    """Whether it takes other grids than the one it was made for without resampling parameters."""
+    scaled = False
+    """Whether a patch's encoding depends on how large the grid around it is."""
     on_grid: tuple[str, ...] = ()
     """Its parameters that depend on the grid,"""
     grid: Grid
     """and the grid that they are for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resampled = ResampledCache()
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
         """x (b, prefix + gh·gw, d), before the first block."""
@@ -53,9 +62,25 @@ class Position(nn.Module):
         """The grid that a value of the parameter `name` was made for, by its shape."""
         raise NotImplementedError
 
-    def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
-        """The parameter `name`, made for the grid `source`, for the grid of this module."""
+    def resample(
+        self, name: str, value: Tensor, source: Grid, mode: str, grid: Grid | None = None
+    ) -> Tensor:
+        """The parameter `name`, made for the grid `source`, for `grid` (this module's own)."""
         raise NotImplementedError
+
+    def on(self, name: str, grid: Grid, row: int | None = None) -> Tensor:
+        """The parameter `name` (or one row of it) for images of any grid: exactly what importing at
+        that size would give, computed once for each grid where no gradient is needed."""
+        value: Tensor = getattr(self, name)
+        if grid == self.grid:
+            return value if row is None else value[row]
+
+        def make() -> Tensor:
+            rows = value if row is None else value[row : row + 1]
+            made = self.resample(name, rows, self.grid, AT_RUN_TIME, grid)
+            return made if row is None else made[0]
+
+        return self.resampled.get((name, row), value, grid, make)
 
 
 class Rows(NamedTuple):
@@ -72,7 +97,7 @@ class Learned1d(Position):
     or none of them; registers have none: they are learned vectors already).
     """
 
-    any_size, on_grid = False, ("table",)
+    any_size, scaled, on_grid = False, True, ("table",)
 
     def __init__(self, dim: int, grid: Grid, rows: int) -> None:
         super().__init__()
@@ -81,7 +106,7 @@ class Learned1d(Position):
         nn.init.trunc_normal_(self.table, std=0.02)
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        table = self.table.to(x.dtype)
+        table = self.on("table", grid).to(x.dtype)
         if prefix == self.rows:
             return x + table
         if self.rows == 0:
@@ -112,10 +137,12 @@ class Learned1d(Position):
             return usual
         return readings.pop() if len(readings) == 1 else None
 
-    def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
+    def resample(
+        self, name: str, value: Tensor, source: Grid, mode: str, grid: Grid | None = None
+    ) -> Tensor:
         rows = value.shape[0] - source[0] * source[1]
         prefix, patches = value[:rows], value[rows:]
-        patches = resample_grid(patches.unflatten(0, source), self.grid, mode).flatten(0, 1)
+        patches = resample_grid(patches.unflatten(0, source), grid or self.grid, mode).flatten(0, 1)
         return torch.cat((prefix, patches))
 
 
@@ -125,7 +152,7 @@ class Learned2d(Position):
     Tokens before the patches get nothing: they are learned vectors already.
     """
 
-    any_size, on_grid = False, ("y", "x")
+    any_size, scaled, on_grid = False, True, ("y", "x")
 
     def __init__(self, dim: int, grid: Grid) -> None:
         super().__init__()
@@ -136,18 +163,19 @@ class Learned2d(Position):
         nn.init.trunc_normal_(self.x, std=0.02)
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        gh, gw = grid
-        table = torch.cat(
-            (self.x[None].expand(gh, -1, -1), self.y[:, None].expand(-1, gw, -1)), dim=-1
-        )
+        (gh, gw), y, at_x = grid, self.on("y", grid), self.on("x", grid)
+        table = torch.cat((at_x[None].expand(gh, -1, -1), y[:, None].expand(-1, gw, -1)), dim=-1)
         return _add_to_patches(x, prefix, table.flatten(0, 1))
 
     def made_for(self, name: str, value: Tensor) -> Grid:
         gh, gw = self.grid
         return (len(value), gw) if name == "y" else (gh, len(value))
 
-    def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
-        size = (self.grid[0], 1) if name == "y" else (self.grid[1], 1)
+    def resample(
+        self, name: str, value: Tensor, source: Grid, mode: str, grid: Grid | None = None
+    ) -> Tensor:
+        height, width = grid or self.grid
+        size = (height, 1) if name == "y" else (width, 1)
         return resample_grid(value[:, None], size, mode).squeeze(1)
 
 
@@ -185,7 +213,7 @@ class Relative(Position):
     (depth, heads, 3) serves prefix to patch, patch to prefix and prefix to prefix, as in BEiT.
     """
 
-    any_size, on_grid = False, ("bias",)
+    any_size, scaled, on_grid = False, True, ("bias",)
 
     def __init__(self, depth: int, heads: int, grid: Grid, prefix: int) -> None:
         super().__init__()
@@ -196,7 +224,7 @@ class Relative(Position):
 
     def score_bias(self, block: int, prefix: int, grid: Grid) -> Tensor:
         index = relative_index(grid, self.bias.device)
-        between = self.bias[block].flatten(1)[:, index]  # (heads, n, n)
+        between = self.on("bias", grid, block).flatten(1)[:, index]  # (heads, n, n)
         if self.prefix_bias is None:
             return between
         to_patch, to_prefix, among = self.prefix_bias[block][:, :, None, None].unbind(1)
@@ -208,8 +236,11 @@ class Relative(Position):
     def made_for(self, name: str, value: Tensor) -> Grid:
         return (value.shape[-2] + 1) // 2, (value.shape[-1] + 1) // 2
 
-    def resample(self, name: str, value: Tensor, source: Grid, mode: str) -> Tensor:
-        size = (2 * self.grid[0] - 1, 2 * self.grid[1] - 1)
+    def resample(
+        self, name: str, value: Tensor, source: Grid, mode: str, grid: Grid | None = None
+    ) -> Tensor:
+        height, width = grid or self.grid
+        size = (2 * height - 1, 2 * width - 1)
         grid_last = value.flatten(0, 1).permute(1, 2, 0)
         resampled = resample_grid(grid_last, size, mode)
         return resampled.permute(2, 0, 1).unflatten(0, value.shape[:2])

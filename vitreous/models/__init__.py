@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from vitreous.config import changed
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.models import cpvt, deit, detr, hybrid, resnet, segmenter, swin, vit
-from vitreous.models.model import Model
+from vitreous.models.model import CompositeConfig, Model
 from vitreous.models.names import translate
 
 
@@ -66,7 +66,7 @@ def build(family: str, config: Any) -> Model:
     made = FAMILIES[family]
     parts = []
     if made.part is not None:
-        parts.append(_inner(made.part, getattr(config, made.part), config.core_fields()))
+        parts.append(_inner(config))
     try:
         model: Model = made.model(config, *parts)
     except (MemoryError, RuntimeError) as error:
@@ -76,12 +76,15 @@ def build(family: str, config: Any) -> Model:
     return model
 
 
-def _inner(part: str, name: str, fields: dict[str, Any]) -> Model:
+def _inner(config: CompositeConfig) -> Model:
     """The model inside another one."""
-    if FAMILIES[configure(name)[0]].part is not None:
+    part, name = config.part, getattr(config, config.part)
+    family, usual = configure(name)
+    if FAMILIES[family].part is not None:
         raise ConfigError(f"{part} = {name!r} is no model that classifies: use one like 'vit-s/16'")
+    defaults = {field: v for field, v in config.core_defaults.items() if hasattr(usual, field)}
     try:
-        return create(name, **fields)
+        return create(name, **{**defaults, **config.core_fields()})
     except ConfigError as error:
         raise ConfigError(f"{part} {name!r} (its fields: {part}.…): {error}") from None
 

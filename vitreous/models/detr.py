@@ -6,7 +6,8 @@ query ends as one box with one class, or as no object. The set is predicted at o
 anchors, and no non-maximum suppression.
 
 Images of different sizes share a batch: they are padded at the bottom and right, and the padding is
-masked out of attention.
+masked out of attention. A backbone whose positions depend on the image's size (a ViT) sees each
+size by itself; its maps are padded instead, so that no padding is seen at all.
 """
 
 from __future__ import annotations
@@ -98,14 +99,12 @@ class DETROutput(NamedTuple):
     """(layers, b, queries, 4): normalised cxcywh, relative to the image without its padding."""
 
 
-class PaddedBatch(NamedTuple):
-    """Images of different sizes in one batch."""
+class Inside(NamedTuple):
+    """What of a batch of images or maps is image, and not padding."""
 
-    images: Tensor
-    """(b, c, h, w), padded with zeros at the bottom and right."""
-    rows: Tensor | None
-    """(b, h): which rows of each are image; None without padding."""
-    columns: Tensor | None
+    rows: Tensor
+    """(b, h)"""
+    columns: Tensor
     """(b, w)"""
 
 
@@ -210,19 +209,17 @@ class DETR(Composite):
 
     def forward(self, images: Images, every_layer: bool = False) -> DETROutput:
         """The output of the last decoder layer; of all while training, or with `every_layer`."""
-        batch = self._join(images)
-        _, maps = self.core_features(batch.images)
-        return self.detect(maps[-1], batch, every_layer or self.training)
+        _, backbone_map, inside = self._encoded(images)
+        return self.detect(backbone_map, inside, every_layer or self.training)
 
     def features(self, images: Images, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
-        batch = self._join(images)
-        found, maps = self.core_features(batch.images, blocks)
-        return found._replace(output=self.detect(maps[-1], batch, self.training))
+        found, backbone_map, inside = self._encoded(images, blocks)
+        return found._replace(output=self.detect(backbone_map, inside, self.training))
 
-    def detect(self, backbone_map: Tensor, batch: PaddedBatch, every_layer: bool) -> DETROutput:
+    def detect(self, backbone_map: Tensor, inside: Inside | None, every_layer: bool) -> DETROutput:
         """Section 3.2 behind the backbone: (b, c, gh, gw) -> classes and boxes."""
         x = self.projection(show(self, "backbone", backbone_map))
-        position, mask = self._positions(batch, (x.shape[2], x.shape[3]))
+        position, mask = self._positions(inside, (x.shape[2], x.shape[3]), x.device)
         position = position.to(x.dtype)
         memory = self.encode_map(x.flatten(2).transpose(1, 2), position, mask)  # (b, n, d)
         hidden = self.decode(memory, memory + position, mask, every_layer)  # (layers, b, q, d)
@@ -283,43 +280,79 @@ class DETR(Composite):
             ]
         return found
 
-    def _join(self, images: Images) -> PaddedBatch:
-        """Images in one batch; those of different sizes padded to the largest sides."""
-        if isinstance(images, Tensor):
-            self.check_images(images)
-            return PaddedBatch(images, None, None)
+    def _encoded(
+        self, images: Images, blocks: Iterable[int] | None = None
+    ) -> tuple[Features, Tensor, Inside | None]:
+        """The backbone's features behind `blocks`, its last map, and what of the map is image."""
         if not len(images):
             raise InputError("an empty list was given; this model takes at least one image")
-        for image in images:
-            self.check_images(image[None])
-        sizes = [(image.shape[1], image.shape[2]) for image in images]
-        if len(set(sizes)) == 1:
-            return PaddedBatch(torch.stack(list(images)), None, None)
-        height, width = (max(sides) for sides in zip(*sizes, strict=True))
-        padded = [
-            F.pad(image, (0, width - w, 0, height - h))
-            for image, (h, w) in zip(images, sizes, strict=True)
-        ]
-        device = padded[0].device
-        heights, widths = torch.tensor(sizes, device=device).unbind(1)
-        rows = torch.arange(height, device=device) < heights[:, None]
-        columns = torch.arange(width, device=device) < widths[:, None]
-        return PaddedBatch(torch.stack(padded), rows, columns)
+        for each in (images,) if isinstance(images, Tensor) else (image[None] for image in images):
+            self.check_images(each)
+        alike = isinstance(images, Tensor) or len({image.shape for image in images}) == 1
+        if self.core.scales_positions and (self.sharded or not alike):
+            return self._size_by_size(images, blocks)
+        batch = images if isinstance(images, Tensor) else torch.stack(padded(images))
+        found, maps = self.core_features(batch, blocks)
+        if alike:
+            return found, maps[-1], None
+        gh, gw = maps[-1].shape[2:]
+        rows, columns = inside(list(images))
+        return found, maps[-1], Inside(nearest(rows, gh), nearest(columns, gw))
 
-    def _positions(self, batch: PaddedBatch, grid: Grid) -> tuple[Tensor, Tensor | None]:
+    def _size_by_size(
+        self, images: Images, blocks: Iterable[int] | None
+    ) -> tuple[Features, Tensor, Inside]:
+        """The same where the backbone must see no padding: its maps are padded."""
+        blocks = None if blocks is None else list(blocks)
+        groups: dict[Any, list[int]] = {}
+        for number, image in enumerate(images):
+            groups.setdefault(number if self.sharded else image.shape, []).append(number)
+        alone: dict[int, tuple[list[Tensor], list[Tensor], Tensor]] = {}
+        for group in groups.values():
+            found, (*_, last) = self.core_features(torch.stack([images[i] for i in group]), blocks)
+            for row, number in enumerate(group):
+                before = [tokens[row, : found.prefix] for tokens in found.tokens]
+                alone[number] = before, [each[row] for each in found.maps], last[row]
+        prefixes, maps, lasts = zip(*(alone[i] for i in range(len(images))), strict=True)
+        joined = [torch.stack(padded(each)) for each in zip(*maps, strict=True)]  # (b, d, gh, gw)
+        tokens = [
+            torch.cat((torch.stack(before), each.flatten(2).transpose(1, 2)), dim=1)
+            for before, each in zip(zip(*prefixes, strict=True), joined, strict=True)
+        ]
+        features = Features(tokens, joined, None, found.prefix)
+        return features, torch.stack(padded(lasts)), inside(lasts)
+
+    def _positions(
+        self, inside: Inside | None, grid: Grid, device: torch.device
+    ) -> tuple[Tensor, Tensor | None]:
         """Positional encodings (b or 1, n, d), and the mask that is added to attention scores,
         (b, 1, 1, n): 0, and -inf on padding, so that its weight is exactly zero."""
-        if batch.rows is None or batch.columns is None:
-            whole = torch.tensor([grid], device=batch.images.device)
+        if inside is None:
+            whole = torch.tensor([grid], device=device)
             return self._sines(whole[:, 0], whole[:, 1], grid), None
-        rows, columns = nearest(batch.rows, grid[0]), nearest(batch.columns, grid[1])
+        rows, columns = inside
         position = self._sines(rows.sum(1), columns.sum(1), grid)
-        inside = (rows[:, :, None] & columns[:, None]).flatten(1)
-        mask = torch.zeros(inside.shape, device=inside.device).masked_fill(~inside, -torch.inf)
+        image = (rows[:, :, None] & columns[:, None]).flatten(1)
+        mask = torch.zeros(image.shape, device=device).masked_fill(~image, -torch.inf)
         return position, mask[:, None, None]
 
     def _sines(self, rows: Tensor, columns: Tensor, grid: Grid) -> Tensor:
         return image_sines(rows, columns, grid, self.config.dim, self.config.temperature)
+
+
+def padded(images: Sequence[Tensor]) -> list[Tensor]:
+    """(c, h, w) each, with zeros at the bottom and right up to the largest sides."""
+    height, width = (max(image.shape[axis] for image in images) for axis in (1, 2))
+    return [F.pad(i, (0, width - i.shape[2], 0, height - i.shape[1])) for i in images]
+
+
+def inside(images: Sequence[Tensor]) -> Inside:
+    """What of them is image when they are `padded`."""
+    device = images[0].device
+    sizes = torch.tensor([image.shape[1:] for image in images], device=device)
+    height, width = sizes.amax(dim=0).tolist()
+    rows = torch.arange(height, device=device) < sizes[:, :1]
+    return Inside(rows, torch.arange(width, device=device) < sizes[:, 1:])
 
 
 def nearest(inside: Tensor, length: int) -> Tensor:

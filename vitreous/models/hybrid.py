@@ -41,9 +41,18 @@ class HybridConfig(ViTConfig):
             raise ConfigError(f"stages = {self.stages}: expected at least one block per stage")
         super().__post_init__()
 
+    @property
+    def stride(self) -> int:
+        """Of the stem."""
+        return 4 << max(len(self.stages) - 1, 0)
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        height, width = super().pixels
+        return height * self.stride, width * self.stride
+
     def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        stride = 4 << max(len(self.stages) - 1, 0)
-        return super().grid_of((-(-size[0] // stride), -(-size[1] // stride)))
+        return super().grid_of((-(-size[0] // self.stride), -(-size[1] // self.stride)))
 
 
 class StandardisedConv(nn.Conv2d):

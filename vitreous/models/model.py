@@ -151,6 +151,12 @@ class Model(nn.Module):
     """Tokens before the patches."""
     ends_with_norm = False
     """Whether a norm follows the last block, which `features` leaves out by default."""
+    scales_positions = False
+    """Whether positions depend on how large the grid is: then an image that is padded is encoded
+    otherwise than by itself."""
+    sharded = False
+    """Whether its parameters are spread over several processes, which then must run every part
+    equally often."""
     depth: int
     """How many blocks or stages there are."""
     head: nn.Module
@@ -309,6 +315,8 @@ class CompositeConfig(ModelConfig):
 
     part: ClassVar[str]
     """The field that names the core; the field `…_fields` has the changes to its config."""
+    core_defaults: ClassVar[dict[str, Any]] = {"pad": True}
+    """Of the core's fields, where it has them: images may have any size."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

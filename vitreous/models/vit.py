@@ -48,6 +48,9 @@ class ViTConfig(ModelConfig):
     """Height and width of a patch."""
     pad: bool = False
     """Pad images with zeros at the bottom and right up to whole patches."""
+    dynamic_size: bool | None = None
+    """Whether learned positions are resampled to images of other sizes at run time; unless given,
+    for features (and so in a Segmenter or DETR), while the classifier itself refuses them."""
     channels: int = 3
     classes: int = 1000
     dim: int = 768
@@ -142,6 +145,11 @@ class ViTConfig(ModelConfig):
         return patch_grid(size, pair("patch", self.patch), self.pad)
 
     @property
+    def pixels(self) -> tuple[int, int]:
+        """Height and width of a patch in pixels of the image."""
+        return pair("patch", self.patch)
+
+    @property
     def rows(self) -> int:
         """How many class and distillation tokens there are."""
         return {"none": 0, "class": 1, "class+distillation": 2}[self.tokens]
@@ -211,6 +219,7 @@ class ViT(Model):
                 self.input_norms = ("patch.norm_in.weight", "patch.norm_in.bias")
 
     def forward(self, images: Tensor) -> Tensor | DistilledOutput:
+        self._check(images, dynamic=bool(self.config.dynamic_size))
         x, grid = self.embed(images)
         # Where the head reads only leading tokens, the last block computes no others: exact.
         x = self.encode(x, grid, reads={"class": 1, "both": 2}.get(self.config.pool))
@@ -218,7 +227,7 @@ class ViT(Model):
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos; CLIP normalises it."""
-        self._check(images)
+        self._check(images, dynamic=self.config.dynamic_size is not False)
         patches = self.patch(self.stem(images))  # (b, gh, gw, d)
         grid = (patches.shape[1], patches.shape[2])
         x = self.prefix(show(self, "tokens", patches.flatten(1, 2)))  # (b, p + n, d)
@@ -270,13 +279,13 @@ class ViT(Model):
     def width(self) -> int:
         return self.config.dim
 
+    @property
+    def scales_positions(self) -> bool:  # type: ignore[override]
+        return self.position.scaled
+
     def levels(self, size: tuple[int, int]) -> list[Level]:
-        grid = self.config.grid_of(size)
-        if self.config.pad:  # the last patches reach over the edge of the image
-            pixels = pair("patch", self.config.patch)
-        else:
-            pixels = (-(-size[0] // grid[0]), -(-size[1] // grid[1]))
-        return [Level(self.config.dim, grid, pixels)] * self.depth
+        config = self.config
+        return [Level(config.dim, config.grid_of(size), config.pixels)] * self.depth
 
     def layers(self) -> list[list[nn.Module]]:
         before = [self.stem, self.patch, self.prefix, self.position, self.embed_norm]
@@ -368,16 +377,17 @@ class ViT(Model):
                 found["image_size"] = tuple(size // have * want for size, have, want in sides)
         return found
 
-    def _check(self, images: Tensor) -> None:
+    def _check(self, images: Tensor, *, dynamic: bool) -> None:
         self.check_images(images)
         expected, (height, width) = self.own_size(), images.shape[2:]
         if (height, width) == expected:
             return
-        if not self.position.any_size:
+        if not self.position.any_size and not dynamic:
             raise InputError(
                 f"images of {height}x{width} were given; this model was made for "
-                f"{expected[0]}x{expected[1]}: resize them, or create it with "
-                f"image_size=({height}, {width}) and import the weights with resample='bicubic'"
+                f"{expected[0]}x{expected[1]}: resize them, create it with dynamic_size=True, "
+                f"or with image_size=({height}, {width}) and import the weights with "
+                "resample='bicubic'"
             )
         self.config.grid_of((height, width))
 

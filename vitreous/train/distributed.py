@@ -111,6 +111,7 @@ def wrap(model: nn.Module, world: World, shard: bool) -> nn.Module:
             if isinstance(module, Block):
                 fully_shard(module)
         fully_shard(model)
+        model.sharded = True  # type: ignore[assignment]
         return model
     if world.size > 1:
         ids = [world.device.index] if world.device.type == "cuda" else None
