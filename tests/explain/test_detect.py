@@ -668,6 +668,8 @@ def test_the_walk_through_a_detector(photos):
         "class_head": (5, 5),
         "box_head": (5, 4),
     }
+    # queries side by side: there are more of them than classes
+    torch.testing.assert_close(stops[-2].pictures[0].sum(dim=1), torch.ones(1, 5))
     assert all(stop.words for stop in stops)
     assert [stop.words[:15] for stop in stops[-5:-3]] == ["Decoder layer 1", "Decoder layer 2"]
     np.testing.assert_allclose(result.boxes, predictor(photos[2]).boxes, rtol=1e-4, atol=1e-3)

@@ -37,7 +37,9 @@ def test_a_run_is_ended_early_on_purpose(stopped, tmp_path, capsys):
     assert json.loads((newest_checkpoint(out / "checkpoints") / "progress.json").read_text())[
         "finished"
     ]
-    assert (out / "report.html").is_file()
+    assert "ended early" in (out / "report.html").read_text()
+    lrs = [line["lr"] for line in Run(out).metrics()]
+    assert lrs == sorted(lrs, reverse=True)  # also that of the last step, after which it was killed
     assert main(["train", "--resume", "--out", str(out)]) == 0
     assert "finished" in capsys.readouterr().err
 

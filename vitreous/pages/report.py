@@ -154,9 +154,10 @@ def _facts(
     }
     training = {"started from": config.weights or "random weights"}
     if recipe is not None:
-        done = f"{evaluations[-1]['epoch']:g} of " if evaluations else ""
+        done = evaluations[-1]["epoch"] if evaluations else 0
+        early = done > (recipe.epochs or 0)
         training |= {
-            "epochs": f"{done}{recipe.epochs}",
+            "epochs": f"{done:g}, ended early" if early else f"{done:g} of {recipe.epochs}",
             "batch size": f"{recipe.batch}",
             "learning rate": "" if recipe.lr is None else f"{recipe.lr:g}",
             "seed": f"{recipe.seed}",

@@ -35,6 +35,8 @@ class Progress:
     skipped: int = 0
     """Steps left out because the loss was not finite."""
     finished: bool = False
+    lr: float | None = None
+    """Of the last step; --epochs can have changed the schedule that it came from."""
     loss: float = 0.0
     """Sum of the losses since the last evaluation,"""
     losses: int = 0

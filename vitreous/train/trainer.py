@@ -152,7 +152,7 @@ class Trainer:
             for step in range(start, self.steps):
                 batch = next(batches)
                 loss = self.step(step, batch)
-                progress.step = step + 1
+                progress.step, progress.lr = step + 1, self.lr
                 if math.isfinite(loss):  # else the step was left out
                     progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
                     for name, term in self.terms.items():
@@ -213,6 +213,8 @@ class Trainer:
         if found is not None:
             tensors, self.progress = checkpoint.load(found)
             restore(tensors, self.model, self.optimizer, self.average)
+            if self.progress.lr is not None:
+                set_lr(self.optimizer, self.progress.lr)
         if longer:
             self.progress.finished, self.progress.waited = False, 0
         if self.world.is_first:

@@ -36,7 +36,7 @@ def walk_through(predictor: Predictor, view: View) -> tuple[list[Stop], Detectio
 
     draw: dict[str, Draw] = {
         **dict.fromkeys(("queries", "decoder", "norm"), nothing),
-        "class_head": lambda values: [values.softmax(dim=-1)[None]],
+        "class_head": lambda values: [values.softmax(dim=-1).T[None]],
         "box_head": lambda values: [as_tensor(np.asarray(found))],
     }
     placed = {"tokens": WORDS["placed"]} if predictor.model.config.placed else {}
