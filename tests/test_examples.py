@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from train.tiny import garment_folder
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = {
+    "cifar10.py": ["--train=1", "--test=1"],
     "class_maps.py": ["--images=60", "--tested=4", "--epochs=1"],
     "detr_speed.py": ["--rounds=1", "--size=64"],
     "parity.py": ["resnet50"],
@@ -16,6 +18,7 @@ SMALL = {
     "training_speed.py": ["--rounds=1", "--batch=2"],
 }
 PRINTED = {
+    "cifar10.py": "test: 2 images of 2 classes",
     "class_maps.py": "class map: 0.",
     "detr_speed.py": "transformers",
     "parity.py": "resnet50",
@@ -24,10 +27,22 @@ PRINTED = {
 }
 
 
+def cifar_package():
+    """Files of the npm package: a row of pixels for each image."""
+    Path("package").mkdir()
+    for name, labels in (("data_batch_1", "train_lables"), ("test_batch", "test_lables")):
+        Image.new("RGB", (32 * 32, 3)).save(f"package/{name}.png")
+        Path(f"package/{labels}.json").write_text("[3, 0, 3]")
+    return ["package", "folder"]
+
+
+FOLDERS = {"class_maps.py": lambda: [str(garment_folder())], "cifar10.py": cifar_package}
+
+
 @pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_example_runs(script, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    folder = [str(garment_folder())] if script == "class_maps.py" else []
+    folder = FOLDERS[script]() if script in FOLDERS else []
     monkeypatch.setattr(sys, "argv", [script, *folder, *SMALL[script]])
     runpy.run_path(str(EXAMPLES / script), run_name="__main__")
     assert PRINTED[script] in capsys.readouterr().out

@@ -25,6 +25,7 @@ from vitreous.config import from_dict, to_dict
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.labels import LabelMap
+from vitreous.layers.lora import merge_lora
 from vitreous.models import FAMILIES, configure, create
 from vitreous.models.model import Model
 from vitreous.tasks import task_class
@@ -181,18 +182,19 @@ class Run:
         return read_tensors(stored).tensors if isinstance(stored, Path) else stored
 
     def checkpoint_weights(self) -> dict[str, Tensor]:
-        """Those of the checkpoint; the averaged ones (EMA), which are what training evaluates, if
-        it has them."""
+        """Those of the checkpoint, with LoRA's matrices added; the averaged ones (EMA), which are
+        what training evaluates, if it has them."""
         if self.checkpoint is None or not is_valid_checkpoint(self.checkpoint):
             raise CheckpointError(f"{self.checkpoint}: there is no such complete checkpoint")
         state = read_tensors(self.checkpoint / STATE).tensors
         averaged = any(name.startswith("average.") for name in state)
         prefix = "average." if averaged else "model."
-        return {
+        own = {
             name.removeprefix(prefix): tensor
             for name, tensor in state.items()
             if name.startswith(prefix)
         }
+        return merge_lora(own)
 
     def as_checkpoint(self) -> Checkpoint:
         """The weights of a checkpoint with the metadata that a file of ours has."""

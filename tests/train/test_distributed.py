@@ -67,6 +67,21 @@ def test_losses_agree_with_one_process(one, two):
 
 
 @pytest.mark.parametrize(
+    "how", [["--unfreeze-after=1"], ["--freeze=!head.*", "--crop=none", "--mixup=0"]]
+)
+def test_what_is_trained_later_or_on_stored_features(tmp_path, how):
+    """DDP wraps another set of parameters then, or the head alone."""
+    train(tmp_path / "one", *CALM_OF["classify"], "--epochs=2", *how)
+    run_two(tmp_path / "two", "--epochs=2", *how)
+    for alone, together in zip(*(evaluations(tmp_path / n) for n in ("one", "two")), strict=True):
+        assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=1e-5)
+        assert together["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+    one, two = final(tmp_path / "one"), final(tmp_path / "two")
+    for name in one:
+        torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
     ("task", "metric", "counted"), [("segment", "miou", "pixels"), ("detect", "ap", "objects")]
 )
 def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):

@@ -80,6 +80,13 @@ class Augment:
     def mixes(self) -> bool:
         return self.mixup > 0 or self.cutmix > 0
 
+    @property
+    def changes(self) -> list[str]:
+        """The options by which an image looks different in each epoch."""
+        random = [] if self.crop == "none" else ["crop"]
+        others = ("flip", "randaugment", "jitter", "erase", "mixup", "cutmix")
+        return [*random, *(name for name in others if getattr(self, name))]
+
     def __call__(
         self,
         image: Tensor,

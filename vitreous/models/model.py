@@ -186,10 +186,14 @@ class Model(nn.Module):
         """Tokens from behind the last block -> what the head sees."""
         raise NotImplementedError
 
+    def pooled(self, images: Tensor) -> Tensor:
+        """(b, c, h, w) -> (b, …, d): what the head sees of each image."""
+        return self.pool(self.encode(*self.embed(images)))
+
     def vectors(self, images: Tensor) -> Tensor:
         """(b, c, h, w) -> (b, d): what the head sees of each image, the mean of its tokens where it
         sees several (distillation)."""
-        pooled = self.pool(self.encode(*self.embed(images)))
+        pooled = self.pooled(images)
         return pooled if pooled.ndim == 2 else pooled.flatten(1, -2).mean(dim=1)
 
     def final_norm(self, x: Tensor, block: int) -> Tensor:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from vitreous.layers.block import Block
 from vitreous.predict import find_device
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class World:
         dist.all_reduce(on_device)
         return on_device.to(values.device)
 
-    def gather(self, values: Tensor) -> list[Tensor]:
+    def gather(self, values: T) -> list[T]:
         """The values of every process, by rank; on the CPU, and of any shape."""
         if self.size == 1:
             return [values]

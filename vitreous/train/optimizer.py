@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vitreous.errors import ConfigError
-from vitreous.models.model import Model
+from vitreous.models.model import Composite, Model
 
 
 def parameter_groups(
@@ -53,11 +53,27 @@ def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
         if matching and pattern.startswith("!"):
             matching = [name for name in names if name not in matching]
         if not matching:
-            raise ConfigError(f"freeze = {pattern!r} matches no parameter of the model")
+            raise ConfigError(f"freeze = {pattern!r} matches no parameter{_instead(model)}")
         frozen += matching
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in frozen)
     return frozen
+
+
+def _instead(model: nn.Module) -> str:
+    """What can be frozen where there is no head of one linear layer to probe with."""
+    if not isinstance(model, Composite):
+        return " of the model"
+    part = model.config.part
+    return f" of this model: to train all but its {part}, pass freeze='{part}.*'"
+
+
+def head_parameters(model: Model) -> list[nn.Parameter]:
+    """The head; of a model around another one, all that is not inside that one."""
+    if model.core is model:
+        return list(model.head.parameters())
+    inside = set(model.core.parameters())
+    return [parameter for parameter in model.parameters() if parameter not in inside]
 
 
 def frozen_batch_norms(model: nn.Module) -> list[nn.Module]:

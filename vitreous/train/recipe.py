@@ -108,6 +108,10 @@ class ModelOptions:
     """Format of the weights ('vitreous convert --help' lists them)."""
     freeze: Annotated[Repeated, option("PATTERN")] = ()
     """Do not train these parameters: 'blocks.*', or '!head.*' for all but the head."""
+    unfreeze_after: Annotated[int, option("N")] = 0
+    """Train only the head in the first N epochs, and all of the model after them."""
+    lora: Annotated[int, option("R")] = 0
+    """Train the head and, in attention, matrices of rank R that are added to the weights (LoRA)."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,16 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
                 raise ConfigError(f"time = {self.time!r} chooses the epochs: leave out --epochs")
         if self.distill is not None and self.teacher is None:
             raise ConfigError(f"distill = {self.distill!r} needs a teacher: give --teacher RUN")
+        if self.unfreeze_after and self.epochs and self.unfreeze_after >= self.epochs:
+            raise ConfigError(
+                f"unfreeze_after = {self.unfreeze_after} with epochs = {self.epochs} never trains "
+                "all of the model: give more epochs, or freeze = '!head.*'"
+            )
+        for name in ("unfreeze_after", "lora"):
+            if getattr(self, name) and self.shard:
+                raise ConfigError(f"{name} = {getattr(self, name)} cannot be used with shard")
+        if self.unfreeze_after and self.lora:
+            raise ConfigError("lora never unfreezes the weights: leave out unfreeze_after")
         fraction(self, "ema", *(["smoothing"] if self.smoothing is not None else []))
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"betas = {self.betas}: expected two numbers from 0 to below 1")
@@ -267,6 +281,7 @@ RANGES = {
     "warmup final_lr layer_decay": (0, 1, "0 to 1"),
     "workers patience save_every skip_nonfinite log_every": (0, sys.maxsize, "0 or more"),
     "overfit weight_decay clip dice": (0, sys.maxsize, "0 or more"),
+    "unfreeze_after lora": (0, sys.maxsize, "0 or more"),
 }
 """The smallest and the largest value of fields that are numbers."""
 

@@ -83,10 +83,10 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
             trainer.step(0, batch)
         began = time.perf_counter()
         trainer.step(1, batch)
-        seconds = (time.perf_counter() - began) * trainer.steps
-        parameters = list(trainer.model.parameters())
-        total = sum(p.numel() for p in parameters)
-        learning = sum(p.numel() for p in parameters if p.requires_grad)
+        steps = trainer.order.steps_per_epoch if trainer.stores_features else trainer.steps
+        seconds = (time.perf_counter() - began) * steps
+        total = sum(p.numel() for p in trainer.model.parameters())
+        learning = sum(p.numel() for p in trainer.trained)
         state = 4 * (total * (2 if trainer.average else 1) + 3 * learning)
         return Rehearsal(
             *(total, learning, trainer.steps, batch, trainer.task.name, trainer.task.labels),
@@ -98,14 +98,19 @@ def within_time(recipe: Recipe, log: Log, steps: int = 3, own: FromPython = NOTH
     """The recipe with as many epochs as fit into its time, by a few steps and one batch of val."""
     assert recipe.time is not None
     budget = seconds(recipe.time)
-    with _trainer(replace(recipe, time=None, epochs=1), lambda text: None, own) as trainer:
+    shortest = 1 + recipe.unfreeze_after
+    with _trainer(replace(recipe, time=None, epochs=shortest), lambda text: None, own) as trainer:
+        if trainer.stores_features:
+            log("epochs: not chosen by the time, because features are computed only once")
+            return replace(recipe, time=None)
+        last = trainer.steps - 1  # when all of the model is trained
         began = time.perf_counter()
         batches = _first_batches(trainer, steps + 1)
         reading = (time.perf_counter() - began) / len(batches)
-        trainer.step(0, batches[0])  # the first one is slower
+        trainer.step(last, batches[0])  # the first one is slower
         began = time.perf_counter()
         for batch in batches[1:] or batches:
-            trainer.step(1, batch)
+            trainer.step(last, batch)
         step = (time.perf_counter() - began) / len(batches[1:] or batches)
         few = replace(trainer.val_set, samples=trainer.val_set.samples[: trainer.batch])
         began = time.perf_counter()
@@ -114,7 +119,7 @@ def within_time(recipe: Recipe, log: Log, steps: int = 3, own: FromPython = NOTH
         workers = trainer.recipe.workers or 0
         step = max(step, reading / workers) if workers else step + reading
         epoch = step * trainer.order.steps_per_epoch + check
-        epochs = trainer.world.broadcast(max(int(SHARE_OF_TIME * budget / epoch), 1))
+        epochs = trainer.world.broadcast(max(int(SHARE_OF_TIME * budget / epoch), shortest))
     over = "; one epoch takes longer than that" if epoch > budget else ""
     log(f"epochs: {epochs}, of about {epoch:.1f} s each, for {recipe.time}{over}")
     return replace(recipe, time=None, epochs=epochs)

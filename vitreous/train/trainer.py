@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitreous.data.augment import seed_of
+from vitreous.data.augment import random_by, seed_of
 from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, train_batches
 from vitreous.errors import ConfigError, VitreousError
+from vitreous.layers.lora import add_lora, merge_lora
 from vitreous.models.model import Model
 from vitreous.predict import measure
 from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
@@ -24,10 +25,17 @@ from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.train.distributed import World, whole, wrap
+from vitreous.train.features import (
+    HeadAlone,
+    store_features,
+    trains_head_alone,
+    why_not_stored,
+)
 from vitreous.train.optimizer import (
     Average,
     freeze,
     frozen_batch_norms,
+    head_parameters,
     lr_factor,
     parameter_groups,
     set_lr,
@@ -98,11 +106,16 @@ class Trainer:
             count, self.batch, recipe.seed, 0, 0, world.rank, world.size, weights=weights
         )
         self.steps = recipe.epochs * self.order.steps_per_epoch
-        self.model = model.to(world.device)
+        self.head_steps = recipe.unfreeze_after * self.order.steps_per_epoch
+        """How many steps train the head alone, before all of the model is trained."""
+        self.workers = recipe.workers or 0
         freeze(model, recipe.freeze)
-        self.frozen_norms = frozen_batch_norms(model)
-        self.wrapped = wrap(model, world, recipe.shard)
-        self.compute = torch.compile(self.wrapped) if recipe.compile else self.wrapped
+        if recipe.lora:
+            self._adapt(model, recipe.lora)
+        self.model = model.to(world.device)
+        self.computed: Model = self.model
+        """What batches go through: the model, or its head where the features are stored."""
+        self.stores_features = self._stores_features()
         self.optimizer = torch.optim.AdamW(
             parameter_groups(
                 model,
@@ -120,6 +133,60 @@ class Trainer:
         self.stop_asked = 0
         self.pins = world.device.type == "cuda"
         """Whether batches are put into memory that a GPU can copy from meanwhile."""
+        self.trained = [p for p in model.parameters() if p.requires_grad]
+        self._wrap(head_alone=self.head_steps > 0)
+        if self.head_steps:
+            count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+            total = sum(p.numel() for p in self.trained)
+            if not count:
+                raise ConfigError("freeze leaves no parameter of the head to train first")
+            log(
+                f"unfreeze_after: {recipe.unfreeze_after}: until then {count:,} of {total:,} "
+                "parameters are trained, those of the head; the schedule runs for each part"
+            )
+
+    def _adapt(self, model: Model, rank: int) -> None:
+        """Freeze all that looks at the image, except for new matrices of this rank in it (LoRA)."""
+        head = set(head_parameters(model))
+        for parameter in model.parameters():
+            parameter.requires_grad_(parameter.requires_grad and parameter in head)
+        with random_by(self.recipe.seed, "lora"):
+            factors = add_lora(model.core, rank)
+        if not factors:
+            raise ConfigError(f"lora = {rank}: {model.name} has no attention to adapt")
+        count = sum(factor.numel() for factor in factors)
+        self.log(f"lora: {count:,} parameters in {len(factors) // 2} matrices, beside the head")
+
+    def _stores_features(self) -> bool:
+        """Whether the features of each image are computed once, because they stay the same."""
+        if self.head_steps or not trains_head_alone(self.model):
+            return False
+        if reason := why_not_stored(self.recipe, self.train_set):
+            self.log(f"features: computed in every epoch, because {reason}")
+        return not reason
+
+    def _wrap(self, *, head_alone: bool = False) -> None:
+        """Prepare the model for training, all of it or, of what is not frozen, the head alone."""
+        self.head_alone = head_alone
+        head = set(head_parameters(self.model)) if head_alone else set(self.trained)
+        for parameter in self.trained:
+            parameter.requires_grad_(parameter in head)
+        self.frozen_norms = frozen_batch_norms(self.model)
+        self.wrapped: nn.Module = self.computed
+        self.compute: Callable[..., Any] = self.computed  # nothing keeps what was wrapped before
+        self.wrapped = wrap(self.computed, self.world, self.recipe.shard)
+        self.compute = torch.compile(self.wrapped) if self.recipe.compile else self.wrapped
+
+    def _store_features(self) -> None:
+        """From here on, batches have features in place of images."""
+        began = time.perf_counter()
+        self.train_set, self.val_set = store_features(
+            self.model, self.train_set, self.val_set, 2 * self.batch, self.workers, self.world
+        )
+        self.computed, self.workers, self.stores_features = HeadAlone(self.model), 0, False
+        self._wrap()
+        spent = time.perf_counter() - began
+        self.log(f"features: computed once, in {spent:.0f} s; the head is trained on them")
 
     def _batch(self, asked: int, count: int) -> int:
         """The batch of the recipe, or less if there are fewer samples."""
@@ -145,8 +212,9 @@ class Trainer:
         if start >= self.steps:
             self._end_early()
             return
-        workers = self.recipe.workers or 0
-        batches = train_batches(self.train_set, self.order, workers, pin=self.pins)
+        if self.stores_features:
+            self._store_features()
+        batches = train_batches(self.train_set, self.order, self.workers, pin=self.pins)
         progress, began, counted = self.progress, time.perf_counter(), 0
         with self._signals():
             for step in range(start, self.steps):
@@ -247,7 +315,10 @@ class Trainer:
         recipe, parts = self.recipe, self.recipe.accumulate
         assert recipe.lr is not None
         torch.manual_seed(seed_of(recipe.seed, step, self.world.rank, "model"))  # of all devices
-        scale = lr_factor(step, self.steps, warmup=recipe.warmup, final=recipe.final_lr)
+        if self.head_alone and step >= self.head_steps:
+            self.log(f"step {step + 1}: all parameters are trained from here on")
+            self._wrap()
+        scale = self._lr_factor(step)
         set_lr(self.optimizer, recipe.lr * scale if lr is None else lr)
         self.wrapped.train()
         for module in self.frozen_norms:
@@ -280,6 +351,14 @@ class Trainer:
         if self.average is not None:
             self.average.update(self.model, step)
         return mean
+
+    def _lr_factor(self, step: int) -> float:
+        """Of the schedule, which runs once for the head alone, if that is trained first, and once
+        for the whole: new moments of the optimiser need a warm-up."""
+        first = 0 if step < self.head_steps else self.head_steps
+        last = self.head_steps if step < self.head_steps else self.steps
+        warmup, final = self.recipe.warmup, self.recipe.final_lr
+        return lr_factor(step - first, last - first, warmup=warmup, final=final)
 
     def _counted(self, batch: Batch) -> dict[str, Any]:
         """For a loss that is a mean over objects, of which batches have different numbers: their
@@ -325,9 +404,8 @@ class Trainer:
             rank, size = (0, 1) if sharded else (self.world.rank, self.world.size)
             preprocess = self.val_set.preprocess
             batch = min(2 * self.batch, preprocess.at_once) if preprocess.whole else 2 * self.batch
-            workers = self.recipe.workers or 0
-            batches = eval_batches(self.val_set, batch, workers, rank, size, pin=self.pins)
-            metrics = measure(self.model, self.task, batches)
+            batches = eval_batches(self.val_set, batch, self.workers, rank, size, pin=self.pins)
+            metrics = measure(self.computed, self.task, batches)
             counts = metrics.counts()
             if not sharded:
                 counts = metrics.merge(self.world.gather(counts))
@@ -338,6 +416,7 @@ class Trainer:
                 self.progress.best, self.progress.best_step = primary, step
                 self.progress.waited = 0
                 state = {name: whole(v) for name, v in self.model.state_dict().items()}
+                state = merge_lora(state)
                 if self.world.is_first:
                     self.run.write_weights(self.model, state)
                     if decoding := self.task.decoding(result):
