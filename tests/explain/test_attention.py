@@ -34,6 +34,7 @@ MODELS = {
     "distilled": ("deit", {"tokens": "class+distillation", "pool": "both"}),
     "conditional": ("cpvt", {"tokens": "none", "pool": "mean", "position": "conditional"}),
     "relative": ("vit", {"position": "relative"}),
+    "rotary": ("vit", {"position": "rotary", "registers": 1}),
     "normed": ("vit", {"qk_norm": True, "norm": "post"}),
     "padded": ("vit", {"pad": True, "image_size": (11, 18)}),
     "hybrid": ("hybrid", {"stages": (1,), "width": 32, "patch": 1}),
@@ -273,7 +274,7 @@ def test_position_similarity_is_cosine_and_knows_rows_from_columns():
     )
     table = position_similarity(vitreous.create("vit", **SMALL))
     assert torch.diagonal(table.reshape(15, 15)).tolist() == pytest.approx([1.0] * 15)
-    for kind in ("sines-1d", "sines-2d", "relative"):
+    for kind in ("sines-1d", "sines-2d", "relative", "rotary"):
         assert position_similarity(vitreous.create("vit", **SMALL, position=kind)) is not None, kind
     for kind in ("none", "conditional"):
         assert position_similarity(vitreous.create("vit", **SMALL, position=kind)) is None, kind

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compare import relative_error
-from timm.layers import resample_abs_pos_embed
+from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat, resample_abs_pos_embed
+from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3
 from timm.models._manipulate import adapt_input_conv
 
 from vitreous.layers.mlp import ACTIVATIONS, Mlp
@@ -15,6 +16,7 @@ from vitreous.layers.position import (
     Learned1d,
     Learned2d,
     Relative,
+    Rotary,
     Sines1d,
     Sines2d,
     relative_index,
@@ -66,6 +68,42 @@ def test_sines_1d_by_the_formula():
         angles = [place / 10_000 ** (k / 4) for k in range(4)]
         wanted = [*map(math.sin, angles), *map(math.cos, angles)]
         torch.testing.assert_close(ours[2 + place], torch.tensor(wanted))
+
+
+ROTARY = {
+    "EVA-02": (
+        {"reference": (16, 16)},
+        lambda grid: RotaryEmbeddingCat(
+            16, in_pixels=False, feat_shape=grid, ref_feat_shape=[16, 16]
+        ),
+    ),
+    "Perception Encoder": (
+        {"reference": (4, 6), "offset": 1.0, "order": "xy"},
+        lambda grid: RotaryEmbeddingCat(
+            16,
+            in_pixels=False,
+            feat_shape=grid,
+            ref_feat_shape=[4, 6],
+            grid_offset=1.0,
+            grid_indexing="xy",
+        ),
+    ),
+    "DINOv3": (
+        {"base": 100.0, "coordinates": "centred", "layout": "halves"},
+        lambda grid: RotaryEmbeddingDinoV3(16, temperature=100.0, feat_shape=grid),
+    ),
+}
+
+
+@pytest.mark.parametrize("grid", [(4, 4), (2, 5)])
+@pytest.mark.parametrize("name", ROTARY)
+def test_rotary_positions_are_those_of_timm(name, grid):
+    fields, theirs = ROTARY[name]
+    x, half = random(2, 3, 2 + grid[0] * grid[1], 16), fields.get("layout") == "halves"
+    turned = Rotary(16, **fields).rotation(2, grid)(x)
+    assert torch.equal(turned[:, :, :2], x[:, :, :2]), "tokens before the patches have no place"
+    wanted = apply_rot_embed_cat(x[:, :, 2:], theirs(list(grid)).get_embed(), half=half)
+    torch.testing.assert_close(turned[:, :, 2:], wanted)
 
 
 @pytest.mark.parametrize("grid", [(1, 1), (3, 3), (2, 5), (4, 1)])

@@ -57,6 +57,9 @@ FIELDS = [
     ({"drop_path": -0.1}, r"drop_path = -0.1.*0 to below 1"),
     ({"attention_dropout": float("nan")}, r"attention_dropout = nan"),
     ({"norm_eps": 0}, r"norm_eps = 0.*above 0"),
+    ({"rotary_base": 0.5}, r"rotary_base = 0.5.*1 or more"),
+    ({"rotary_grid": (4, 0)}, r"rotary_grid = \(4, 0\).*positive"),
+    ({"position": "rotary", "head_dim": 6}, r"width 6 with position 'rotary'.*multiple of 4"),
     # unknown words
     ({"position": "lerned-1d"}, r"position = 'lerned-1d' is not known.*did you mean 'learned-1d'"),
     ({"activation": "mish"}, r"activation = 'mish' is not known.*gelu"),

@@ -24,12 +24,18 @@ SIZE = (24, 32)  # 3 x 4 patches: height and width cannot be taken for one anoth
 SMALL = {"image_size": SIZE, "patch": 8, "dim": 32, "depth": 3, "heads": 4, "classes": 5}
 BOTH = {"tokens": "class+distillation", "pool": "both"}
 GAP = {"tokens": "none", "pool": "mean"}
-ANY_SIZE = ("none", "sines-1d", "sines-2d", "conditional")
+ANY_SIZE = ("none", "sines-1d", "sines-2d", "conditional", "rotary")
 HYBRID = {"image_size": (48, 64), "stages": (1, 1), "width": 32, "patch": 2}
 PARTS = {
     **{position: {"position": position} for position in POSITIONS},
     "qk_norm": {"qk_norm": True, "position": "relative"},
     "no bias": {"qkv_bias": False, "projection_bias": False},
+    "no key bias": {"key_bias": False},
+    "normed gated MLP": {"activation": "silu-gated", "mlp_norm": True},
+    "centred rotary, registers": {
+        **{"position": "rotary", "rotary_coordinates": "centred", "rotary_layout": "halves"},
+        "registers": 2,
+    },
     "registers": {"registers": 3},
     "relative with registers": {"registers": 2, "position": "relative"},
     "wide heads, own scale": {"head_dim": 20, "qk_scale": 0.3},
@@ -188,7 +194,7 @@ class Turned(Position):
         super().__init__()
         self.shift, self.calls = shift, 0
 
-    def rotation(self, prefix, grid):
+    def rotation(self, prefix, grid, device=None):
         places = torch.arange(grid[0] * grid[1]) + self.shift + 1.0
         angles = torch.cat((torch.zeros(prefix), places))[:, None]  # the prefix has no place
 
@@ -649,6 +655,7 @@ TORCH = {
     "relative": lambda: vit(position="relative", qk_norm=True, registers=1),
     "sines": lambda: vit(position="sines-2d", **GAP),
     "cpvt": lambda: vit(position="conditional"),
+    "rotary": lambda: vit(position="learned-1d+rotary", key_bias=False, mlp_norm=True),
     "hybrid": lambda: hybrid(),
     "resnet": lambda: perturb(vitreous.create("resnet", stages=(1, 1), width=8, classes=5)),
 }

@@ -12,9 +12,9 @@ from vitreous.models.model import Model
 def position_similarity(model: Model) -> Tensor | None:
     """(gh, gw, gh, gw): how alike the places of two patches are to the model (ViT, figure 7).
 
-    Cosines between position embeddings, or for relative positions the mean bias that attention
-    gets; None where a model has neither (CPVT takes position from the image itself, Swin has a
-    bias in each window).
+    Cosines between position embeddings, for relative positions the mean bias that attention gets,
+    for rotary ones how alike they turn; None where a model has none of these (CPVT takes position
+    from the image itself, Swin has a bias in each window).
     """
     model = model.core
     config = model.config
@@ -30,7 +30,10 @@ def position_similarity(model: Model) -> Tensor | None:
         device = next(model.parameters()).device
         table = position(torch.zeros(1, p + n, config.dim, device=device), p, grid)[0, p:]
         if not table.any():
-            return None
+            rotate = position.rotation(0, grid, device)
+            if rotate is None:
+                return None
+            table = rotate(torch.ones(1, 1, n, config.head_width, device=device))[0, 0]
         table = torch.nn.functional.normalize(table, dim=1)
         similar = table @ table.T
     return similar.reshape(*grid, *grid).cpu()

@@ -23,6 +23,8 @@ class Heads(nn.Module):
 
     `head_dim` need not be `dim / heads`; `scale` is head_dim^-0.5 unless given (`qk_scale`). The
     rows of `qkv` make queries, keys and values, in this order; the subclasses choose from what.
+    Without `key_bias`, queries and values alone have a bias (BEiT): what a key's bias adds to the
+    scores of a query is the same for all keys, unless positions turn some of them.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class Heads(nn.Module):
         head_dim: int,
         *,
         qkv_bias: bool = True,
+        key_bias: bool = True,
         projection_bias: bool = True,
         scale: float | None = None,
         qk_norm: bool = False,
@@ -43,10 +46,13 @@ class Heads(nn.Module):
         self.heads, self.head_dim = heads, head_dim
         self.scale = head_dim**-0.5 if scale is None else scale
         self.attention_dropout = attention_dropout
-        self.qkv = nn.Linear(dim, 3 * heads * head_dim, bias=qkv_bias)
+        width = heads * head_dim
+        self.qkv = nn.Linear(dim, 3 * width, bias=qkv_bias and key_bias)
+        partly = qkv_bias and not key_bias
+        self.qv_bias = nn.Parameter(torch.zeros(2 * width)) if partly else None
         self.q_norm = nn.LayerNorm(head_dim, eps=norm_eps) if qk_norm else nn.Identity()
         self.k_norm = nn.LayerNorm(head_dim, eps=norm_eps) if qk_norm else nn.Identity()
-        self.projection = nn.Linear(heads * head_dim, dim, bias=projection_bias)
+        self.projection = nn.Linear(width, dim, bias=projection_bias)
         self.dropout = nn.Dropout(dropout)
 
     def attend(
@@ -75,9 +81,16 @@ class Heads(nn.Module):
         those from `first` to before `last`, and no work for the others."""
         width = self.heads * self.head_dim
         rows = slice(first * width, last * width)
-        bias = None if self.qkv.bias is None else self.qkv.bias[rows]
-        made = F.linear(x, self.qkv.weight[rows], bias)
+        bias = self.bias()
+        made = F.linear(x, self.qkv.weight[rows], None if bias is None else bias[rows])
         return made.unflatten(2, (last - first, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
+
+    def bias(self) -> Tensor | None:
+        """(3·heads·e,): of queries, keys and values; zero for keys that have none."""
+        if self.qv_bias is None:
+            return self.qkv.bias
+        q, v = self.qv_bias.chunk(2)
+        return torch.cat((q, torch.zeros_like(q), v))
 
     def _explicit(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float
@@ -107,8 +120,7 @@ class Attention(Heads):
         With `queries=q`, only the first q tokens are queries, all are keys: -> (b, q, d).
         """
         if queries is None:
-            made = self.qkv(x).unflatten(2, (3, self.heads, self.head_dim))
-            q, k, v = made.permute(2, 0, 3, 1, 4)
+            q, k, v = self.make(x, 0, 3)
             return self.attend(q, k, v, bias, rotate)
         (q,), (k, v) = self.make(x[:, :queries], 0, 1), self.make(x, 1, 3)
         return self.attend(q, k, v, None if bias is None else bias[..., :queries, :], rotate)

@@ -36,15 +36,26 @@ NARROW, PIECE = 128, 1 << 20
 
 
 class Mlp(nn.Module):
-    """Linear, activation, linear: (…, dim) -> (…, dim), `hidden` wide inside."""
+    """Linear, activation, linear: (…, dim) -> (…, dim), `hidden` wide inside.
+
+    `norm` puts a LayerNorm before the second linear layer (EVA-02).
+    """
 
     def __init__(
-        self, dim: int, hidden: int, *, activation: Activation = "gelu", dropout: float = 0.0
+        self,
+        dim: int,
+        hidden: int,
+        *,
+        activation: Activation = "gelu",
+        norm: bool = False,
+        norm_eps: float = 1e-6,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         gates = 2 if activation == "silu-gated" else 1
         self.fc1 = nn.Linear(dim, gates * hidden)
         self.activation = ACTIVATIONS[activation]
+        self.norm = nn.LayerNorm(hidden, eps=norm_eps) if norm else nn.Identity()
         self.fc2 = nn.Linear(hidden, dim)
         self.dropout = nn.Dropout(dropout)
 
@@ -56,7 +67,7 @@ class Mlp(nn.Module):
 
     def _run(self, x: Tensor) -> Tensor:
         x = self.dropout(self.activation(self.fc1(x)))
-        return self.dropout(self.fc2(x))
+        return self.dropout(self.fc2(self.norm(x)))
 
     def _pieces(self, x: Tensor) -> int:
         """Into how many pieces to cut the tokens, which do not know of each other here.

@@ -1,4 +1,4 @@
-"""Positional encodings: those of the ViT paper (appendix D.4), of CPVT and of DETR.
+"""Positional encodings: those of the ViT paper (appendix D.4), of CPVT, EVA-02, DINOv3 and DETR.
 
 An encoding acts at one of four places: `forward` on the tokens before the first block, `score_bias`
 on the attention scores of a block, `rotation` on queries and keys (rotary), `after` on the tokens
@@ -47,7 +47,9 @@ class Position(nn.Module):
         """(heads, n, n) over all tokens, prefix included: added to the scores of block `block`."""
         return None
 
-    def rotation(self, prefix: int, grid: Grid) -> Rotate | None:
+    def rotation(
+        self, prefix: int, grid: Grid, device: torch.device | None = None
+    ) -> Rotate | None:
         """What is done to queries and to keys, (b, heads, prefix + gh·gw, e), in every block.
 
         It must leave the prefix alone: its tokens have no place.
@@ -267,6 +269,86 @@ class Conditional(Position):
         on_grid = patches.transpose(1, 2).unflatten(2, grid)
         patches = patches + self.generator(on_grid).flatten(2).transpose(1, 2)
         return show(self, "conditional", torch.cat((before, patches), dim=1))
+
+
+class Rotary(Position):
+    """Queries and keys turn with the place of their patch (Su et al. 2021; over two axes: EVA-02).
+
+    Pairs of channels are turned by an angle that grows with the coordinate, the first half of them
+    with y, the other with x (or the other way round, `order`), at frequencies from 1 down to nearly
+    1 / base. The product of a query and a key then knows their offset. The prefix is not turned.
+
+    coordinates: of patches, counted from `offset` on, as if the image had `reference` patches where
+        that is given (EVA-02), so that a finer grid covers the same range; or "centred": of patch
+        centres, from -2π to 2π over the image, whatever its size and aspect ratio (DINOv3).
+    layout: whether a pair are two neighbouring channels, or channels of the two halves of a head.
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10_000.0,
+        coordinates: str = "patches",
+        offset: float = 0.0,
+        reference: Grid | None = None,
+        order: str = "yx",
+        layout: str = "pairs",
+    ) -> None:
+        super().__init__()
+        self.head_dim, self.base, self.coordinates = head_dim, base, coordinates
+        self.offset, self.reference, self.order, self.layout = offset, reference, order, layout
+
+    def rotation(self, prefix: int, grid: Grid, device: torch.device | None = None) -> Rotate:
+        pairs = self.layout == "pairs"
+        angles = self.angles(grid, device)  # (n, e/2)
+        angles = angles.repeat_interleave(2, dim=1) if pairs else angles.repeat(1, 2)
+        # An angle of 0 leaves the prefix exactly as it is, without taking the tokens apart.
+        angles = torch.cat((angles.new_zeros(prefix, angles.shape[1]), angles))
+        cos, sin = angles.cos(), angles.sin()
+
+        def rotate(x: Tensor) -> Tensor:
+            if pairs:
+                first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+                across = torch.stack((-second, first), dim=-1).flatten(-2)
+            else:
+                first, second = x.chunk(2, dim=-1)
+                across = torch.cat((-second, first), dim=-1)
+            return (x * cos + across * sin).to(x.dtype)
+
+        return rotate
+
+    def angles(self, grid: Grid, device: torch.device | None = None) -> Tensor:
+        """(gh·gw, e/2), in float32 whatever the model computes in."""
+        quarter = self.head_dim // 4
+        frequencies = self.base ** -(torch.arange(quarter, device=device) / quarter)
+        gh, gw = grid
+
+        def along(axis: int) -> Tensor:  # (count, e/4)
+            count = grid[axis]
+            places = torch.arange(count, device=device, dtype=torch.float32)
+            if self.coordinates == "centred":
+                places = (2 * (places + 0.5) / count - 1) * (2 * math.pi)
+            else:
+                places = places + self.offset
+                if self.reference is not None:
+                    places = places / count * self.reference[axis]
+            return places[:, None] * frequencies
+
+        y = along(0)[:, None].expand(-1, gw, -1)
+        x = along(1)[None].expand(gh, -1, -1)
+        return torch.cat((y, x) if self.order == "yx" else (x, y), dim=-1).flatten(0, 1)
+
+
+class LearnedRotary(Learned1d):
+    """A learned table on the tokens, and rotary positions on queries and keys (EVA-02)."""
+
+    def __init__(self, dim: int, grid: Grid, rows: int, rotary: Rotary) -> None:
+        super().__init__(dim, grid, rows)
+        self.rotary = rotary
+
+    def rotation(self, prefix: int, grid: Grid, device: torch.device | None = None) -> Rotate:
+        return self.rotary.rotation(prefix, grid, device)
 
 
 def relative_index(grid: Grid, device: torch.device | None = None) -> Tensor:

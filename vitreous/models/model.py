@@ -50,6 +50,8 @@ CHECKS: dict[str, Check] = {
     "norm_eps": EPSILON,
     "stem_norm_eps": EPSILON,
     "qk_scale": (math.isfinite, "a finite number"),
+    "rotary_base": (lambda value: 1 <= value < math.inf, "1 or more"),
+    "rotary_offset": (math.isfinite, "a finite number"),
     "mlp_ratio": (lambda value: 0 < value < math.inf, "a number above 0"),
     "temperature": (lambda value: 1 <= value < math.inf, "1 or more"),
 }
@@ -68,7 +70,7 @@ class ModelConfig:
         hints = _type_hints(type(self))
         for name in (field.name for field in dataclasses.fields(self)):
             value, hint = getattr(self, name), hints[name]
-            if hint == Size:
+            if hint == Size or (hint == Size | None and value is not None):
                 object.__setattr__(self, name, pair(name, value))
             elif typing.get_origin(hint) is Literal:
                 object.__setattr__(self, name, choice(name, value, typing.get_args(hint)))

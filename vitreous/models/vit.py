@@ -28,8 +28,10 @@ from vitreous.layers.position import (
     Conditional,
     Learned1d,
     Learned2d,
+    LearnedRotary,
     Position,
     Relative,
+    Rotary,
     Sines1d,
     Sines2d,
 )
@@ -63,11 +65,31 @@ class ViTConfig(ModelConfig):
     mlp_dim: int | None = None
     """Width inside the MLP; 4 x dim unless given."""
     position: Literal[
-        "none", "learned-1d", "learned-2d", "sines-1d", "sines-2d", "relative", "conditional"
+        "none",
+        "learned-1d",
+        "learned-2d",
+        "sines-1d",
+        "sines-2d",
+        "relative",
+        "conditional",
+        "rotary",
+        "learned-1d+rotary",
     ] = "learned-1d"
     """See `layers/position.py`."""
     prefix_positions: bool = True
     """Whether class and distillation token have rows in the table of learned-1d positions."""
+    rotary_base: float = 10_000.0
+    """Rotary positions turn at frequencies from 1 down to nearly 1 / base."""
+    rotary_coordinates: Literal["patches", "centred"] = "patches"
+    """Of rotary positions: the number of a patch, or its centre, from -2π to 2π over the image."""
+    rotary_offset: float = 0.0
+    """The number of the first patch."""
+    rotary_grid: Size | None = None
+    """Patches are numbered as if there were this many, whatever the image's size."""
+    rotary_order: Literal["yx", "xy"] = "yx"
+    """Which axis turns the first half of a head."""
+    rotary_layout: Literal["pairs", "halves"] = "pairs"
+    """What turns together: neighbouring channels, or those of the two halves of a head."""
     tokens: Literal["class", "class+distillation", "none"] = "class"
     """Tokens before the patches."""
     registers: int = 0
@@ -93,7 +115,11 @@ class ViTConfig(ModelConfig):
     embed_norm: bool = False
     """LayerNorm on the tokens, positions added, before the first block (CLIP)."""
     activation: Activation = "gelu"
+    mlp_norm: bool = False
+    """LayerNorm inside the MLP, behind its activation."""
     qkv_bias: bool = True
+    key_bias: bool = True
+    """Whether keys have a bias where queries and values have one."""
     projection_bias: bool = True
     """Whether the linear layer behind the heads has a bias."""
     qk_scale: float | None = None
@@ -126,6 +152,11 @@ class ViTConfig(ModelConfig):
             raise ConfigError(
                 f"dim = {self.dim} with position {self.position!r}: use a multiple of {parts}"
             )
+        if "rotary" in self.position and self.head_width % 4:
+            raise ConfigError(
+                f"heads of width {self.head_width} with position {self.position!r}: use a multiple "
+                "of 4, a pair of channels for each axis"
+            )
         if self.pool == "class" and self.tokens == "none":
             raise ConfigError("pool = 'class' needs tokens = 'class'; or use pool = 'mean'")
         if self.pool == "both":
@@ -153,6 +184,11 @@ class ViTConfig(ModelConfig):
     def rows(self) -> int:
         """How many class and distillation tokens there are."""
         return {"none": 0, "class": 1, "class+distillation": 2}[self.tokens]
+
+    @property
+    def table_rows(self) -> int:
+        """How many of them have a row in a table of learned positions."""
+        return self.rows if self.prefix_positions else 0
 
     @property
     def prefix(self) -> int:
@@ -250,7 +286,7 @@ class ViT(Model):
         last block.
         """
         position, p = self.position, self.prefix_length
-        rotate = position.rotation(p, grid)
+        rotate = position.rotation(p, grid, x.device)
         for i, block in list(enumerate(self.blocks))[first:last]:
             options = {"bias": position.score_bias(i, p, grid), "rotate": rotate}
             if reads is not None and i == self.depth - 1:
@@ -394,15 +430,30 @@ class ViT(Model):
 
 POSITIONS: dict[str, Callable[[ViTConfig], Position]] = {
     "none": lambda config: Position(),
-    "learned-1d": lambda config: Learned1d(
-        config.dim, config.grid, config.rows if config.prefix_positions else 0
-    ),
+    "learned-1d": lambda config: Learned1d(config.dim, config.grid, config.table_rows),
     "learned-2d": lambda config: Learned2d(config.dim, config.grid),
     "sines-1d": lambda config: Sines1d(),
     "sines-2d": lambda config: Sines2d(),
     "relative": lambda config: Relative(config.depth, config.heads, config.grid, config.prefix),
     "conditional": lambda config: Conditional(config.dim),
+    "rotary": lambda config: _rotary(config),
+    "learned-1d+rotary": lambda config: LearnedRotary(
+        config.dim, config.grid, config.table_rows, _rotary(config)
+    ),
 }
+
+
+def _rotary(config: ViTConfig) -> Rotary:
+    grid = config.rotary_grid
+    return Rotary(
+        config.head_width,
+        base=config.rotary_base,
+        coordinates=config.rotary_coordinates,
+        offset=config.rotary_offset,
+        reference=None if grid is None else pair("rotary_grid", grid),
+        order=config.rotary_order,
+        layout=config.rotary_layout,
+    )
 
 
 def _block(config: ViTConfig, drop_path: float) -> Block:
@@ -413,6 +464,7 @@ def _block(config: ViTConfig, drop_path: float) -> Block:
             config.heads,
             config.head_width,
             qkv_bias=config.qkv_bias,
+            key_bias=config.key_bias,
             projection_bias=config.projection_bias,
             scale=config.qk_scale,
             qk_norm=config.qk_norm,
@@ -420,7 +472,14 @@ def _block(config: ViTConfig, drop_path: float) -> Block:
             attention_dropout=config.attention_dropout,
             dropout=config.dropout,
         ),
-        Mlp(config.dim, config.mlp_width, activation=config.activation, dropout=config.dropout),
+        Mlp(
+            config.dim,
+            config.mlp_width,
+            activation=config.activation,
+            norm=config.mlp_norm,
+            norm_eps=config.norm_eps,
+            dropout=config.dropout,
+        ),
         norm=config.norm,
         norm_eps=config.norm_eps,
         layer_scale=config.layer_scale,

@@ -26,6 +26,8 @@ from vitreous.weights.transformers_files import PREPROCESSOR_FILE, read_config, 
 
 HIDDEN_FIELDS = (
     *("heads", "activation", "pool", "qk_scale", "norm", "position", "pad"),
+    *("rotary_base", "rotary_coordinates", "rotary_offset"),
+    *("rotary_grid", "rotary_order", "rotary_layout"),
     *("placed", "temperature", "norm_eps", "stem_norm_eps", "standardise"),
 )
 """Config fields that change the outputs, but neither names nor shapes of parameters."""
