@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         convert,
         create,
         dry_run,
+        embed,
         evaluate,
         explain,
         export_weights,
@@ -34,6 +35,7 @@ __all__ = [
     "convert",
     "create",
     "dry_run",
+    "embed",
     "evaluate",
     "explain",
     "export_weights",
@@ -44,7 +46,7 @@ __all__ = [
     "predict",
     "train",
 ]
-_MODULES = ("explain", "models", "predict", "train")
+_MODULES = ("embed", "explain", "models", "predict", "train")
 """Verbs that are also the names of modules."""
 
 

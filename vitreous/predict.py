@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -20,7 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.config import pair
+from vitreous.config import choice, pair
 from vitreous.data.decode.channels import without_alpha
 from vitreous.data.decode.images import AnyImage, from_any
 from vitreous.data.decode.pixels import MAX_PIXELS
@@ -30,6 +31,7 @@ from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
+from vitreous.models.model import POOLS as MODEL_POOLS
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import show_of, task_class
@@ -48,6 +50,9 @@ else:
 
     R = TypeVar("R")
 """What the task decodes: the result of one image."""
+PIXELS, PIXELS_SIDE = "pixels", 32
+POOLS = (*MODEL_POOLS, PIXELS)
+"""What a vector may be made of: see `Predictor.embed`."""
 Bad = Callable[[VitreousError], None]
 """Is called for an image that cannot be used, with an error that names it."""
 
@@ -149,30 +154,62 @@ class Predictor(Generic[R]):
         batches = self._batches(images, batch, threads, bad)
         return (result for prepared in batches for result in self.answer(prepared))
 
-    def embed(self, images: Any, batch: int | None = None) -> NDArray[np.float32]:
-        """(n, d): a vector for each image, what the model's head sees of it.
+    def embed(
+        self, images: Any, batch: int | None = None, *, pool: str = "head"
+    ) -> NDArray[np.float32]:
+        """(n, d): a vector for each image, by default what the model's head sees of it.
 
-        It is the pooled output of the last block: the class token behind the final norm, or the
-        mean of the patches, as the model pools. Of a model that segments or detects it is that of
-        the encoder or backbone inside. Images are prepared as for prediction; where prediction goes
-        over windows, the whole image is resized to one. One image gives (1, d).
+        That is the pooled output of the last block: the class token behind the final norm, or the
+        mean of the patches, as the model pools. `pool` chooses class, mean or class+mean instead
+        (see `Model.vectors`), or pixels: the image itself at 32x32, to compare with. Of a model
+        that segments or detects it is that of the encoder or backbone inside. Images are prepared
+        as for prediction; where prediction goes over windows, the whole image is resized to one.
+        Vectors are not normalised. One image gives (1, d).
         """
         many = images if isinstance(images, list | tuple) else [images]
-        vectors = [self._embed(prepared) for prepared in self._batches(many, batch)]
-        if not vectors:
-            return np.zeros((0, self.model.core.width), np.float32)
-        return torch.cat(vectors).numpy()
+        vectors = [found for _, found in self.embed_each(many, batch=batch, pool=pool)]
+        return np.concatenate(vectors or [np.zeros((0, self.vector_length(pool)), np.float32)])
+
+    def vector_length(self, pool: str = "head") -> int:
+        """d of what `embed` gives."""
+        pool = choice("pool", pool, POOLS)
+        if pool == PIXELS:
+            return self.preprocess.channels * PIXELS_SIDE**2
+        return self.model.core.width * len(pool.split("+"))
+
+    def embed_each(
+        self,
+        things: Iterable[Any],
+        read: Callable[[Any], tuple[Tensor, str]] | None = None,
+        *,
+        batch: int | None = None,
+        pool: str = "head",
+        threads: int = 2,
+        bad: Bad | None = None,
+    ) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+        """Names and vectors (b, d) of many images, a batch at a time; see `embed` and `stream`.
+
+        `read` gives an image as it is stored, (c, h, w), and its name; `self.read` unless given.
+        """
+        pool = choice("pool", pool, POOLS)
+        for prepared in self._batches(things, batch, threads, bad, read):
+            yield [each.name for each in prepared], self._embed(prepared, pool).numpy()
 
     @torch.inference_mode()
-    def _embed(self, prepared: Sequence[Prepared]) -> Tensor:
+    def _embed(self, prepared: Sequence[Prepared], pool: str) -> Tensor:
         size = pair("image_size", self.preprocess.image_size)
         values = [each.values for each in prepared]
         if self.task.windows:
             values = [F.interpolate(each[None], size, mode="bilinear")[0] for each in values]
         together = joined(values)
         parts = [together] if isinstance(together, Tensor) else [each[None] for each in values]
-        found = [self.model.core.vectors(part.to(self.device)) for part in parts]
-        vectors = torch.cat(found).float().cpu()
+        if pool == PIXELS:
+            vectors = torch.cat(
+                [F.adaptive_avg_pool2d(part, PIXELS_SIDE).flatten(1) for part in parts]
+            )
+        else:
+            found = [self.model.core.vectors(part.to(self.device), pool) for part in parts]
+            vectors = torch.cat(found).float().cpu()
         check_finite(vectors, [each.name for each in prepared])
         return vectors
 
@@ -182,23 +219,30 @@ class Predictor(Generic[R]):
         batch: int | None = None,
         threads: int = 2,
         bad: Bad | None = None,
+        read: Callable[[Any], tuple[Tensor, str]] | None = None,
     ) -> Iterator[list[Prepared]]:
-        """Prepared images, so many at a time; see `stream`."""
+        """Prepared images, so many at a time; see `stream` and `embed_each`."""
         if batch is None:
             batch = min(self.preprocess.at_once, 32)
         _at_least("batch", batch, 1)
         _at_least("threads", threads, 1)
-        return self._read_ahead(iter(images), batch, threads, bad)
+        prepare = partial(self._prepare, read or self.read)
+        return self._read_ahead(iter(images), prepare, batch, threads, bad)
 
     def _read_ahead(
-        self, waiting: Iterator[Any], batch: int, threads: int, bad: Bad | None
+        self,
+        waiting: Iterator[Any],
+        prepare: Callable[[Any], Prepared],
+        batch: int,
+        threads: int,
+        bad: Bad | None,
     ) -> Iterator[list[Prepared]]:
         with ThreadPoolExecutor(threads) as pool:
-            ahead = [pool.submit(self._prepare, thing) for thing in islice(waiting, 2 * batch)]
+            ahead = [pool.submit(prepare, thing) for thing in islice(waiting, 2 * batch)]
             while ahead:
                 ready, ahead = ahead[:batch], ahead[batch:]
                 prepared = list(_usable(ready, bad))
-                ahead += [pool.submit(self._prepare, thing) for thing in islice(waiting, batch)]
+                ahead += [pool.submit(prepare, thing) for thing in islice(waiting, batch)]
                 if prepared:
                     yield prepared
 
@@ -306,8 +350,8 @@ class Predictor(Generic[R]):
         region = (top / tall, left / wide, window[0] / tall, window[1] / wide)
         return View(F.pad(self.preprocess.normalise(cut), missing), region, inside)
 
-    def _prepare(self, thing: Any) -> Prepared:
-        image, name = self.read(thing)
+    def _prepare(self, read: Callable[[Any], tuple[Tensor, str]], thing: Any) -> Prepared:
+        image, name = read(thing)
         return Prepared(self.prepare(image, name), name, (image.shape[1], image.shape[2]))
 
     def _as_files_are(self, image: Tensor, name: str) -> Tensor:

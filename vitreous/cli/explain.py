@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from vitreous import api
-from vitreous.cli.image_paths import IMAGES, Complaints, paths_of
+from vitreous.cli.image_paths import IMAGES, Complaints
 from vitreous.cli.options import MaxPixels
 from vitreous.cli.print_json import print_json
 from vitreous.errors import DataError
@@ -36,6 +36,8 @@ class ExplainArguments:
 
 
 def run(arguments: ExplainArguments) -> None:
+    from vitreous.data.image_paths import paths_of
+
     predictor = api.load(arguments.run, max_pixels=arguments.max_pixels)
     classes, pixel = arguments.classes or 3, arguments.pixel
     bad = Complaints()

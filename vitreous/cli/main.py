@@ -23,6 +23,7 @@ COMMANDS = {
     "train": "train or fine-tune a model on your data",
     "evaluate": "evaluate a trained model: metrics, metrics per class, figures",
     "predict": "predict what images show",
+    "embed": "vectors of images: neighbours, duplicates, doubtful labels, k-NN accuracy, a map",
     "explain": "see what a model looks at: the papers' figures, and a page to explore",
     "convert": "convert weights between libraries, and verify them",
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from vitreous import api
-from vitreous.cli.image_paths import IMAGES, Complaints, paths_of
+from vitreous.cli.image_paths import IMAGES, Complaints
 from vitreous.cli.options import MaxPixels
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
@@ -45,6 +45,7 @@ class PredictArguments:
 
 
 def run(arguments: PredictArguments) -> None:
+    from vitreous.data.image_paths import paths_of
     from vitreous.tasks import show_of
 
     positive(arguments, "top", *(["batch"] if arguments.batch is not None else []))

@@ -19,6 +19,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from vitreous.config import Size, choice, pair, positive
@@ -57,6 +58,9 @@ CHECKS: dict[str, Check] = {
 }
 """What a field may be, by its name: the same in every family. Other integers are at least 1."""
 
+
+POOLS = ("head", "class", "mean", "class+mean")
+"""What becomes the vector of an image: see `Model.vectors`."""
 
 _type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
@@ -151,6 +155,8 @@ class Model(nn.Module):
     """Patterns of the parameters that belong to the classes: others come with other classes."""
     prefix_length = 0
     """Tokens before the patches."""
+    class_tokens = 0
+    """How many of them are there to be read: the class token and that of distillation."""
     ends_with_norm = False
     """Whether a norm follows the last block, which `features` leaves out by default."""
     scales_positions = False
@@ -192,11 +198,22 @@ class Model(nn.Module):
         """(b, c, h, w) -> (b, …, d): what the head sees of each image."""
         return self.pool(self.encode(*self.embed(images)))
 
-    def vectors(self, images: Tensor) -> Tensor:
-        """(b, c, h, w) -> (b, d): what the head sees of each image, the mean of its tokens where it
-        sees several (distillation)."""
-        pooled = self.pooled(images)
-        return pooled if pooled.ndim == 2 else pooled.flatten(1, -2).mean(dim=1)
+    def vectors(self, images: Tensor, pool: str = "head") -> Tensor:
+        """(b, c, h, w) -> (b, d): a vector for each image.
+
+        pool: head is what the head sees, the mean of its tokens where it sees several
+        (distillation); class is the class token and mean the mean of the patches, behind the final
+        norm; class+mean are both, one behind the other, (b, 2d).
+        """
+        pool = choice("pool", pool, POOLS)
+        if "class" in pool and not self.class_tokens:
+            raise ConfigError(f"pool = {pool!r}: this model has no class token: use 'mean'")
+        if pool in ("head", getattr(self.config, "pool", None)):
+            pooled = self.pooled(images)
+            return pooled if pooled.ndim == 2 else pooled.flatten(1, -2).mean(dim=1)
+        x = self.final_norm(self.encode(*self.embed(images)), self.depth - 1)
+        found = {"class": x[:, :1], "mean": x[:, self.prefix_length :]}
+        return torch.cat([found[part].mean(dim=1) for part in pool.split("+")], dim=-1)
 
     def final_norm(self, x: Tensor, block: int) -> Tensor:
         """The norm that follows the last block, on tokens from behind `block`, where it fits."""

@@ -214,6 +214,7 @@ class ViT(Model):
         super().__init__()
         self.config = config
         dim, self.depth, self.prefix_length = config.dim, config.depth, config.prefix
+        self.class_tokens = config.rows
         self.stem = stem = Stem(config.channels) if stem is None else stem
         self.patch = PatchEmbedding(
             stem.out_channels,

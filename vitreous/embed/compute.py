@@ -1,0 +1,232 @@
+"""A vector for each of many images. What was computed is kept as it goes: an interrupted run that
+is started again computes only what is missing, and images that have changed meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vitreous.config import choice
+from vitreous.data.threads import in_threads
+from vitreous.embed.embeddings import Embeddings
+from vitreous.embed.images import Images
+from vitreous.embed.vector_files import About, Parts, Stored, check_writable, read, write
+from vitreous.errors import ConfigError, DataError, VitreousError
+from vitreous.predict import POOLS, Predictor
+
+Log = Callable[[str], None]
+LOG_SECONDS = 30.0
+"""Between two lines about progress, where there is no terminal."""
+
+
+def embed(
+    predictor: Predictor,
+    images: Images,
+    out: Path | None = None,
+    *,
+    pool: str = "head",
+    batch: int | None = None,
+    threads: int = 2,
+    on_bad: str = "error",
+    log: Log = lambda text: None,
+    progress: bool = True,
+) -> Embeddings:
+    """Vectors of all images, in their order; with `out` also as a file.
+
+    If `out`, or what is left of an interrupted run beside it, has vectors of these images by the
+    same model, they are not computed again. An image that cannot be used is left out with
+    on_bad="skip"; else it is an error when all others are done.
+    """
+    pool, on_bad = choice("pool", pool, POOLS), choice("on_bad", on_bad, ("error", "skip"))
+    if not len(images):
+        raise DataError("there are no images to embed")
+    about = About(
+        predictor.model.name or type(predictor.model).__name__,
+        model_hash(predictor),
+        pool,
+        images.truth_kind,
+    )
+    places = {entry.name: i for i, entry in enumerate(images.entries)}
+    vectors = np.zeros((len(images), predictor.vector_length(pool)), np.float32)
+    stamps = np.zeros((len(images), 2), np.int64)
+    done = np.zeros(len(images), np.bool_)
+    parts = None
+    if out is not None:
+        check_writable(out)
+        parts = Parts(out, about)
+        for stored in _stored(out, parts, places, log):
+            _take(stored, images, places, vectors, stamps, done)
+        if kept := int(done.sum()):
+            log(f"{out}: {kept:,} of {len(images):,} vectors are there already")
+    bad: list[VitreousError] = []
+
+    def complain(error: VitreousError) -> None:
+        bad.append(error)
+        log(f"left out: {error}")
+
+    missing = [entry for entry, there in zip(images.entries, done, strict=True) if not there]
+    with _keeping(parts), _Progress(len(missing), log, progress) as shown:
+        for names, found in predictor.embed_each(
+            missing, images.read, batch=batch, pool=pool, threads=threads, bad=complain
+        ):
+            rows = [places[name] for name in names]
+            vectors[rows], done[rows] = found, True
+            stamps[rows] = [images.stamps.pop(name) for name in names]
+            if parts is not None:
+                parts.add(names, stamps[rows], found)
+            shown.add(len(names))
+    if bad and on_bad == "error":
+        others = "; the vectors of the others are kept for the next run" if parts else ""
+        raise DataError(
+            f"{len(bad)} of {len(images)} images could not be used: see above{others}: repair or "
+            "remove them, or pass on_bad='skip' to leave them out"
+        )
+    if not done.any():
+        raise DataError(f"none of the {len(images)} images could be used: see above")
+    entries = [entry for entry, there in zip(images.entries, done, strict=True) if there]
+    result = Stored(
+        [entry.name for entry in entries],
+        vectors[done],
+        stamps[done],
+        [entry.label for entry in entries],
+        [entry.split for entry in entries],
+        about,
+    )
+    if out is not None and parts is not None:
+        write(out, result)
+        parts.remove()
+    usable = Images(entries, images.source, images.max_pixels)
+    return Embeddings.of(result, usable, predictor)
+
+
+def model_hash(predictor: Predictor) -> str:
+    """Of everything that vectors depend on. Fields of the config that have their usual value are
+    left out, so that a field that a later version adds changes nothing."""
+    model, digest = predictor.model, hashlib.sha256()
+    config = {
+        each.name: value
+        for each in fields(model.config)
+        if (value := getattr(model.config, each.name))
+        != (each.default if each.default is not MISSING else None)
+    }
+    facts = [type(model).__name__, config, vars(predictor.preprocess), predictor.task.windows]
+    digest.update(json.dumps(facts, sort_keys=True, default=str).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:32]
+
+
+def _stored(out: Path, parts: Parts, places: dict[str, int], log: Log) -> Iterator[Stored]:
+    """What is there: the file, then what was computed after it."""
+    if out.exists():
+        stored = read(out)
+        _check_model(out, stored.about, parts.about)
+        others = sum(path not in places for path in stored.paths)
+        if stored.paths and others == len(stored.paths):
+            raise ConfigError(
+                f"--out {out}: has the vectors of {others:,} other images, which would be lost: "
+                "give another name, or remove it"
+            )
+        if others:
+            log(f"{out}: {others:,} of its images are not among those given now: they are dropped")
+        yield stored
+    for stored in parts.read():
+        _check_model(parts.folder, stored.about, parts.about)
+        yield stored
+
+
+def _check_model(path: Path, there: About, ours: About) -> None:
+    if there.key != ours.key:
+        what = (
+            f"pool = {there.pool!r}, not {ours.pool!r}"
+            if there.model_hash == ours.model_hash
+            else f"another model, {there.model} ({there.model_hash}), not {ours.model} "
+            f"({ours.model_hash})"
+        )
+        raise ConfigError(
+            f"{path}: its vectors were made with {what}: give another --out, or remove it"
+        )
+
+
+def _take(
+    stored: Stored,
+    images: Images,
+    places: dict[str, int],
+    vectors: NDArray[np.float32],
+    stamps: NDArray[np.int64],
+    done: NDArray[np.bool_],
+) -> None:
+    """Vectors of images that are still what they were."""
+    rows = [(i, places[path]) for i, path in enumerate(stored.paths) if path in places]
+
+    def same(row: tuple[int, int]) -> bool:
+        try:
+            return images.stamp(images.entries[row[1]]) == tuple(stored.stamps[row[0]].tolist())
+        except VitreousError:  # it is reported when it is read
+            return False
+
+    there = in_threads(same, rows, "looking for changed images")
+    for (i, place), kept in zip(rows, there, strict=True):
+        if kept:
+            vectors[place], stamps[place], done[place] = stored.vectors[i], stored.stamps[i], True
+
+
+@contextmanager
+def _keeping(parts: Parts | None) -> Iterator[None]:
+    """However it ends, what was computed inside is kept."""
+    try:
+        yield
+    finally:
+        if parts is not None:
+            parts.flush()
+
+
+class _Progress:
+    """How many images are done, how fast, and how long the rest takes: a bar on a terminal, a line
+    now and then elsewhere."""
+
+    def __init__(self, total: int, log: Log, visible: bool) -> None:
+        self.total, self.log, self.done = total, log, 0
+        self.began = self.told = time.monotonic()
+        self.visible = visible
+        self.bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        if self.visible and self.total and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.task = self.bar.add_task("", total=self.total)
+            self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def add(self, count: int) -> None:
+        self.done += count
+        now = time.monotonic()
+        rate = self.done / max(now - self.began, 1e-6)
+        left = (self.total - self.done) / rate
+        remaining = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
+        text = f"{rate:.1f} images/s, {remaining} to go"
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, description=text)
+        elif self.visible and now - self.told > LOG_SECONDS:
+            self.told = now
+            self.log(f"{self.done:,} of {self.total:,} images, {text}")
