@@ -25,6 +25,8 @@ _NAMES_ELSEWHERE = {
     "dim": "embed_dim hidden_size hidden_dim width",
     "classes": "num_classes n_classes num_labels class_num",
     "channels": "in_chans num_channels",
+    "width": "out_channels",
+    "kernel": "kernel_size",
     "image_size": "img_size imgsz input_size resolution",
     "patch": "patch_size",
     "heads": "num_heads num_attention_heads",
@@ -120,6 +122,8 @@ def checked(cls: type, values: Mapping[str, Any], *, where: str = "") -> dict[st
             raise ConfigError(f"unknown field {name!r}{location}{hint}")
         if isinstance(value, list):
             value = tuple(value)
+        if (kind := _row_type(hints[name])) is not None:
+            value = _rows(kind, value, f"{name}{location}")
         if isinstance(value, int) and not isinstance(value, bool) and _fits(float, hints[name]):
             value = value if _fits_value(value, hints[name]) else float(value)
         if not _fits_value(value, hints[name]):
@@ -129,6 +133,26 @@ def checked(cls: type, values: Mapping[str, Any], *, where: str = "") -> dict[st
             )
         result[name] = value
     return result
+
+
+def _row_type(hint: Any) -> type | None:
+    """X for tuple[X, …] of a dataclass X: a list of tables."""
+    args = typing.get_args(hint)
+    rows = typing.get_origin(hint) is tuple and args and dataclasses.is_dataclass(args[0])
+    return args[0] if rows else None
+
+
+def _rows(kind: type, rows: Any, where: str) -> tuple[Any, ...]:
+    """Each table of a list as a config of type `kind`."""
+    if not isinstance(rows, tuple):
+        raise ConfigError(f"{where}: expected a list of tables, got {_short(rows)}")
+    made = []
+    for number, row in enumerate(rows):
+        try:
+            made.append(row if isinstance(row, kind) else from_dict(kind, row))
+        except ConfigError as error:
+            raise ConfigError(f"{where}, row {number}: {error}") from None
+    return tuple(made)
 
 
 def choice(field: str, value: str, known: Iterable[str]) -> str:

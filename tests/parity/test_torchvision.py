@@ -20,6 +20,25 @@ def test_vit(hidden):
     both_ways(theirs, ours, picture(2, 3, 32, 32), "torchvision")
 
 
+def test_vit_with_convolutions_before_it():
+    """As in Xiao et al. 2021: `vit-c-1gf` and its siblings are torchvision's by another name."""
+    layers = [
+        torchvision.models.vision_transformer.ConvStemConfig(width, 3, stride)
+        for width, stride in ((16, 2), (24, 1), (32, 4))
+    ]
+    theirs = torchvision.models.VisionTransformer(
+        32, 8, 2, 4, 48, 96, num_classes=7, conv_stem_configs=layers
+    )
+    row = {"bias": False, "norm": "batch", "activation": "relu"}
+    ours = vitreous.create(
+        "vit",
+        **{"image_size": 32, "patch": 1, "depth": 2, "heads": 4, "dim": 48, "mlp_dim": 96},
+        classes=7,
+        stem_layers=[{"width": one.out_channels, "stride": one.stride, **row} for one in layers],
+    )
+    both_ways(theirs, ours, picture(2, 3, 32, 32), "torchvision")
+
+
 def test_vit_b16_at_full_size():
     theirs = torchvision.models.vit_b_16()
     both_ways(theirs, vitreous.create("vit_b_16"), picture(2, 3, 224, 224), "torchvision")

@@ -10,7 +10,7 @@ from vitreous.errors import ConfigError
 
 
 class Stem(nn.Module):
-    """What stands before the patch embedding: nothing, or the network of a hybrid."""
+    """What stands before the patch embedding: some convolutions or none, or a hybrid's network."""
 
     out_channels: int
     """Of the map that it gives: what a patch is cut from."""
@@ -99,13 +99,20 @@ class PrefixTokens(nn.Module):
         return torch.cat((prefix, patches), dim=1)
 
 
-def patch_grid(size: tuple[int, int], patch: tuple[int, int], pad: bool) -> tuple[int, int]:
-    """How many patches fit into `size`, in height and width; they must fill it, or `pad`."""
+def patch_grid(
+    size: tuple[int, int], patch: tuple[int, int], pad: bool, stem: tuple[int, int] = (1, 1)
+) -> tuple[int, int]:
+    """How many patches fit into a map of `size`, in height and width; they must fill it, or `pad`.
+
+    stem: pixels of the image for each position of the map.
+    """
     (h, w), (ph, pw) = size, patch
     if not pad and (h % ph or w % pw):
-        multiples = f"{ph}" if ph == pw else f"{ph} in height and {pw} in width"
+        what, images = ("image", "") if stem == (1, 1) else ("the stem's map of", "images of ")
+        rows, columns = ph * stem[0], pw * stem[1]
+        multiples = f"{rows}" if rows == columns else f"{rows} in height and {columns} in width"
         raise ConfigError(
-            f"image {h}x{w} does not divide into {ph}x{pw} patches: use a multiple of "
+            f"{what} {h}x{w} does not divide into {ph}x{pw} patches: use {images}a multiple of "
             f"{multiples}, or pass pad=True"
         )
     return -(-h // ph), -(-w // pw)

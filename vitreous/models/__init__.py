@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from vitreous.config import changed
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.models import cpvt, deit, detr, hybrid, resnet, segmenter, swin, vit
+from vitreous.models import cpvt, deit, detr, hybrid, resnet, segmenter, swin, vit, vitc
 from vitreous.models.model import CompositeConfig, Model
 from vitreous.models.names import translate
 
@@ -34,6 +34,7 @@ FAMILIES = {
     "vit": Family(vit.ViT, vit.ViTConfig, vit.VARIANTS),
     "deit": Family(deit.DeiT, deit.DeiTConfig, deit.VARIANTS),
     "cpvt": Family(cpvt.CPVT, cpvt.CPVTConfig, cpvt.VARIANTS),
+    "vitc": Family(vitc.ViTC, vitc.ViTCConfig, vitc.VARIANTS),
     "hybrid": Family(hybrid.Hybrid, hybrid.HybridConfig, hybrid.VARIANTS),
     "swin": Family(swin.Swin, swin.SwinConfig, swin.VARIANTS),
     "resnet": Family(resnet.ResNet, resnet.ResNetConfig, resnet.VARIANTS),

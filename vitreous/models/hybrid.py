@@ -39,20 +39,18 @@ class HybridConfig(ViTConfig):
             raise ConfigError(f"width = {self.width}: use a multiple of 32, the norm's groups")
         if any(blocks < 1 for blocks in self.stages):
             raise ConfigError(f"stages = {self.stages}: expected at least one block per stage")
+        if self.stem_layers:
+            raise ConfigError("stem_layers: a hybrid's stem is its ResNet; use a 'vit' instead")
         super().__post_init__()
 
     @property
-    def stride(self) -> int:
-        """Of the stem."""
-        return 4 << max(len(self.stages) - 1, 0)
+    def stem_stride(self) -> tuple[int, int]:
+        stride = 4 << max(len(self.stages) - 1, 0)
+        return stride, stride
 
-    @property
-    def pixels(self) -> tuple[int, int]:
-        height, width = super().pixels
-        return height * self.stride, width * self.stride
-
-    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        return super().grid_of((-(-size[0] // self.stride), -(-size[1] // self.stride)))
+    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        stride = self.stem_stride[0]
+        return -(-size[0] // stride), -(-size[1] // stride)
 
 
 class StandardisedConv(nn.Conv2d):

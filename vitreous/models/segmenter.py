@@ -255,7 +255,7 @@ class Segmenter(Composite):
         # The masks cover whole patches; what reaches over the image is cut off.
         h, w = images.shape[2:]
         _, (gh, gw), (ph, pw) = self.decoded_levels((h, w))[0]
-        masks = enlarged(masks, (gh * ph, gw * pw))[:, :, :h, :w]
+        masks = enlarged(masks, (max(gh * ph, h), max(gw * pw, w)))[:, :, :h, :w]
         return show(self, "upsample", masks)
 
     def undecayed(self) -> list[nn.Parameter]:

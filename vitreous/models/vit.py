@@ -7,6 +7,7 @@ successors is a field of `ViTConfig`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,7 @@ from vitreous.layers.position import (
 )
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.tap import show
+from vitreous.models.conv_stem import ConvLayer, ConvStem, GridStem, check_layers, strides
 from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
 
 
@@ -54,6 +56,13 @@ class ViTConfig(ModelConfig):
     """Whether learned positions are resampled to images of other sizes at run time; unless given,
     for features (and so in a Segmenter or DETR), while the classifier itself refuses them."""
     channels: int = 3
+    stem_layers: tuple[ConvLayer, ...] = ()
+    """Convolutions before the patch embedding, each a table of the fields of `ConvLayer`; patches
+    are cut from their map."""
+    grid_layers: tuple[ConvLayer, ...] = ()
+    """The same behind the patch embedding, over the grid of patches."""
+    patch_dim: int | None = None
+    """Width of the patch embedding where grid_layers follow; dim unless given."""
     classes: int = 1000
     dim: int = 768
     """Width of a token."""
@@ -164,6 +173,14 @@ class ViTConfig(ModelConfig):
                 raise ConfigError("pool = 'both' needs tokens = 'class+distillation'")
             if self.head not in ("linear", "none"):
                 raise ConfigError(f"pool = 'both' needs head = 'linear', not {self.head!r}")
+        check_layers("stem_layers", self.stem_layers, self.channels)
+        if self.stem_layers and self.stem_layers[0].groups > 1:
+            raise ConfigError("stem_layers[0]: groups = 1 is needed where the image is seen first")
+        if check_layers("grid_layers", self.grid_layers, self.patch_width) != self.dim:
+            raise ConfigError(
+                f"patch_dim = {self.patch_width}, dim = {self.dim}: grid_layers must lead from the "
+                f"one to the other, the last with width = {self.dim}"
+            )
         _ = self.grid
 
     @property
@@ -172,13 +189,32 @@ class ViTConfig(ModelConfig):
         return self.grid_of(pair("image_size", self.image_size))
 
     def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Patches in height and width of an image of this size; an error where they do not fit."""
-        return patch_grid(size, pair("patch", self.patch), self.pad)
+        """Tokens in height and width of an image of this size; an error where they do not fit."""
+        grid = patch_grid(self.map_of(size), pair("patch", self.patch), self.pad, self.stem_stride)
+        for layer in self.grid_layers:
+            grid = layer.map_of(grid)
+        return grid
+
+    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of what is cut into patches: the image, or a stem's map of it."""
+        for layer in self.stem_layers:
+            size = layer.map_of(size)
+        return size
+
+    @property
+    def stem_stride(self) -> tuple[int, int]:
+        return strides(self.stem_layers)
 
     @property
     def pixels(self) -> tuple[int, int]:
-        """Height and width of a patch in pixels of the image."""
-        return pair("patch", self.patch)
+        """Height and width of a token's place in pixels of the image."""
+        steps = pair("patch", self.patch), self.stem_stride, strides(self.grid_layers)
+        height, width = map(math.prod, zip(*steps, strict=True))
+        return height, width
+
+    @property
+    def patch_width(self) -> int:
+        return self.patch_dim or self.dim
 
     @property
     def rows(self) -> int:
@@ -215,16 +251,17 @@ class ViT(Model):
         self.config = config
         dim, self.depth, self.prefix_length = config.dim, config.depth, config.prefix
         self.class_tokens = config.rows
-        self.stem = stem = Stem(config.channels) if stem is None else stem
+        self.stem = stem = stem or ConvStem(config.stem_layers, config.channels)
         self.patch = PatchEmbedding(
             stem.out_channels,
             pair("patch", config.patch),
-            dim,
+            config.patch_width,
             bias=config.patch_bias,
             pad=config.pad,
             norm=config.patch_norm,
             norm_eps=config.norm_eps,
         )
+        self.grid_stem = GridStem(config.grid_layers, config.patch_width)
         self.prefix = PrefixTokens(
             dim,
             class_token=config.rows > 0,
@@ -265,7 +302,7 @@ class ViT(Model):
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos; CLIP normalises it."""
         self._check(images, dynamic=self.config.dynamic_size is not False)
-        patches = self.patch(self.stem(images))  # (b, gh, gw, d)
+        patches = self.grid_stem(self.patch(self.stem(images)))  # (b, gh, gw, d)
         grid = (patches.shape[1], patches.shape[2])
         x = self.prefix(show(self, "tokens", patches.flatten(1, 2)))  # (b, p + n, d)
         x = self.dropout(self.position(x, self.prefix_length, grid))
@@ -325,7 +362,14 @@ class ViT(Model):
         return [Level(config.dim, config.grid_of(size), config.pixels)] * self.depth
 
     def layers(self) -> list[list[nn.Module]]:
-        before = [self.stem, self.patch, self.prefix, self.position, self.embed_norm]
+        before = [
+            self.stem,
+            self.patch,
+            self.grid_stem,
+            self.prefix,
+            self.position,
+            self.embed_norm,
+        ]
         behind = [self.norm, self.pooling, self.pooled_norm, self.head]
         return [before, *([block] for block in self.blocks), behind]
 

@@ -15,6 +15,7 @@ from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.layers.resample import Grid, adapt_channels
 from vitreous.models import build
+from vitreous.models.conv_stem import ConvStem
 from vitreous.models.model import Model
 from vitreous.weights.hub import resolve
 from vitreous.weights.io.files import Checkpoint, read_tensors
@@ -291,8 +292,11 @@ class _Import:
         before = self.model.config.norm_eps
         if before == value:
             return
+        # Convolutions of a stem have their own eps in the config.
+        stems = [module for module in self.model.modules() if isinstance(module, ConvStem)]
+        apart = {module for stem in stems for module in stem.modules()}
         for module in self.model.modules():
-            if isinstance(module, nn.LayerNorm | nn.BatchNorm2d):
+            if isinstance(module, nn.LayerNorm | nn.BatchNorm2d) and module not in apart:
                 module.eps = value
         self.model.config = dataclasses.replace(self.model.config, norm_eps=value)
         self.report.numbers["norm_eps"] = f"{before} to {value}, as in the checkpoint's library"

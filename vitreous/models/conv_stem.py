@@ -1,0 +1,174 @@
+"""Convolutions before or behind the patch embedding of a ViT.
+
+A few small convolutions in place of one large step make a ViT easier to train (Xiao et al. 2021),
+and many people's own models have some. Each layer is a table in the config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitreous.config import Size, pair
+from vitreous.errors import ConfigError
+from vitreous.layers.mlp import ACTIVATIONS
+from vitreous.layers.patch import Stem
+from vitreous.models.model import ModelConfig
+
+MAX_PADDING = 1024
+
+
+@dataclass(frozen=True)
+class ConvLayer(ModelConfig):
+    """A convolution, then a norm, then an activation."""
+
+    width: int | None = None
+    """Output channels; as many as the input has unless given."""
+    kernel: Size = 3
+    stride: Size = 1
+    padding: int | tuple[int, int] | None = None
+    """Zeros on each side, or (height, width); half of the kernel unless given."""
+    groups: int = 1
+    """Of channels that do not see each other; as many as channels: depthwise."""
+    bias: bool = True
+    norm: Literal["none", "batch", "layer", "group"] = "none"
+    """batch; layer (over the channels of each position); group."""
+    norm_eps: float = 1e-5
+    norm_groups: int = 32
+    """Of the group norm."""
+    activation: Literal["none", "relu", "gelu", "gelu-tanh", "quick-gelu", "silu"] = "none"
+    residual: bool = False
+    """Whether the input is added to the output."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.padding
+        if given is None:
+            padding = tuple(side // 2 for side in pair("kernel", self.kernel))
+        else:
+            padding = (given, given) if isinstance(given, int) else tuple(given)
+        if len(padding) != 2 or not all(0 <= side <= MAX_PADDING for side in padding):
+            raise ConfigError(
+                f"padding = {given}: expected a number from 0 to {MAX_PADDING}, or two"
+            )
+        object.__setattr__(self, "padding", padding)
+
+    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of its output for a map of this size."""
+        sides = zip(size, *map(_both, (self.kernel, self.stride, self.padding)), strict=True)
+        height, width = ((side + 2 * p - k) // s + 1 for side, k, s, p in sides)
+        if height < 1 or width < 1:
+            raise ConfigError(
+                f"a map of {size[0]}x{size[1]} is smaller than the kernel {self.kernel} of a "
+                "convolution: use larger images, fewer strides or more padding"
+            )
+        return height, width
+
+
+def _both(value: int | tuple[int, int] | None) -> tuple[int, int]:
+    assert isinstance(value, tuple)  # `ConvLayer` has spelled it so
+    return value
+
+
+def check_layers(field: str, layers: Sequence[ConvLayer], channels: int) -> int:
+    """The channels behind these layers; an error where one of them does not fit."""
+    for number, layer in enumerate(layers):
+        where, width = f"{field}[{number}]", layer.width or channels
+        if channels % layer.groups or width % layer.groups:
+            raise ConfigError(
+                f"{where}: groups = {layer.groups} does not divide {channels} channels into {width}"
+            )
+        if layer.norm == "group" and width % layer.norm_groups:
+            raise ConfigError(
+                f"{where}: norm_groups = {layer.norm_groups} does not divide width = {width}"
+            )
+        kernel, stride, padding = map(_both, (layer.kernel, layer.stride, layer.padding))
+        same = all(k == 2 * p + 1 for k, p in zip(kernel, padding, strict=True))
+        if layer.residual and not (same and width == channels and stride == (1, 1)):
+            raise ConfigError(
+                f"{where}: residual = True needs stride 1, an odd kernel padded by its half, and "
+                f"as many channels as come in ({channels})"
+            )
+        channels = width
+    return channels
+
+
+def strides(layers: Sequence[ConvLayer]) -> tuple[int, int]:
+    """Of all layers together."""
+    height = width = 1
+    for layer in layers:
+        stride = _both(layer.stride)
+        height, width = height * stride[0], width * stride[1]
+    return height, width
+
+
+class ChannelNorm(nn.LayerNorm):
+    """LayerNorm over the channels of each position: (b, c, h, w) -> (b, c, h, w)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+NORMS: dict[str, Callable[[ConvLayer, int], nn.Module]] = {
+    "none": lambda layer, width: nn.Identity(),
+    "batch": lambda layer, width: nn.BatchNorm2d(width, eps=layer.norm_eps),
+    "layer": lambda layer, width: ChannelNorm(width, eps=layer.norm_eps),
+    "group": lambda layer, width: nn.GroupNorm(layer.norm_groups, width, eps=layer.norm_eps),
+}
+CONV_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "silu": F.silu,
+    **{name: ACTIVATIONS[name] for name in ("relu", "gelu", "gelu-tanh", "quick-gelu")},
+}
+
+
+class ConvNormActivation(nn.Module):
+    """(b, channels, h, w) -> (b, width, h', w'). See `ConvLayer`."""
+
+    def __init__(self, layer: ConvLayer, channels: int) -> None:
+        super().__init__()
+        width = layer.width or channels
+        kernel, stride, padding = map(_both, (layer.kernel, layer.stride, layer.padding))
+        self.conv = nn.Conv2d(
+            channels, width, kernel, stride, padding, groups=layer.groups, bias=layer.bias
+        )
+        self.norm = NORMS[layer.norm](layer, width)
+        self.activation, self.residual = layer.activation, layer.residual
+        nn.init.kaiming_normal_(self.conv.weight, mode="fan_out", nonlinearity="relu")
+        if self.conv.bias is not None:
+            nn.init.zeros_(self.conv.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = CONV_ACTIVATIONS[self.activation](self.norm(self.conv(x)))
+        return x + made if self.residual else made
+
+
+class ConvStem(Stem):
+    """Layers one behind another; none leave the image as it is."""
+
+    def __init__(self, layers: Sequence[ConvLayer], channels: int) -> None:
+        super().__init__(channels)
+        self.layers = nn.ModuleList()
+        for layer in layers:
+            self.layers.append(ConvNormActivation(layer, self.out_channels))
+            self.out_channels = layer.width or self.out_channels
+        if layers:
+            self.input_weight = "layers.0.conv.weight"
+
+    def forward(self, images: Tensor) -> Tensor:
+        for layer in self.layers:
+            images = layer(images)
+        return images
+
+
+class GridStem(ConvStem):
+    """The same over the grid of patches, (b, gh, gw, d)."""
+
+    channels_last = True
+
+    def forward(self, patches: Tensor) -> Tensor:
+        return super().forward(patches.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
