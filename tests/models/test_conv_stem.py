@@ -245,6 +245,7 @@ def test_config_as_json_and_as_text(fields):
         ({"stem_layers": [{"norm": "bach"}]}, "row 0: norm = 'bach' .*did you mean 'batch'"),
         ({"stem_layers": [{"width": 0}]}, "row 0: width = 0"),
         ({"stem_layers": [{"padding": -1}]}, "row 0: padding = -1"),
+        ({"stem_layers": [{"padding": "haf"}]}, "row 0: padding = 'haf' .*did you mean 'half'"),
         ({"stem_layers": [{"kernel": "3"}]}, "row 0: kernel = '3'"),
         ({"stem_layers": [{"width": 6, "groups": 3}]}, r"stem_layers\[0\]: groups = 1 is needed"),
         ({"stem_layers": [{"width": 8}, {"groups": 3}]}, r"\[1\]: groups = 3 does not divide 8"),

@@ -167,12 +167,16 @@ def test_positions_by_the_formula(temperature):
 
 # Backbones whose positions depend on the size
 
-SCALED = pytest.mark.parametrize("position", ["learned-1d", "learned-2d", "relative"])
+SCALED = pytest.mark.parametrize(
+    "position", ["learned-1d", "learned-2d", "relative", "learned-1d+rotary", "rotary"]
+)
 SIZES = [(64, 40), (33, 61), (64, 40), (9, 70), (7, 5)]
 
 
 def over_vit(position, **changes):
     fields = {"patch": 8, "dim": 24, "depth": 2, "heads": 2, "position": position}
+    if position == "rotary":
+        fields["rotary_coordinates"] = "centred"
     return detr(backbone="vit", backbone_fields=fields, **changes)
 
 

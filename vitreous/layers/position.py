@@ -298,6 +298,7 @@ class Rotary(Position):
         super().__init__()
         self.head_dim, self.base, self.coordinates = head_dim, base, coordinates
         self.offset, self.reference, self.order, self.layout = offset, reference, order, layout
+        self.scaled = coordinates == "centred" or reference is not None
 
     def rotation(self, prefix: int, grid: Grid, device: torch.device | None = None) -> Rotate:
         pairs = self.layout == "pairs"

@@ -13,7 +13,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size, pair
+from vitreous.config import Size, choice, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.mlp import ACTIVATIONS
 from vitreous.layers.patch import Stem
@@ -30,8 +30,8 @@ class ConvLayer(ModelConfig):
     """Output channels; as many as the input has unless given."""
     kernel: Size = 3
     stride: Size = 1
-    padding: int | tuple[int, int] | None = None
-    """Zeros on each side, or (height, width); half of the kernel unless given."""
+    padding: int | tuple[int, int] | str = "half"
+    """Zeros on each side, or (height, width), or half: of the kernel."""
     groups: int = 1
     """Of channels that do not see each other; as many as channels: depthwise."""
     bias: bool = True
@@ -47,7 +47,8 @@ class ConvLayer(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         given = self.padding
-        if given is None:
+        if isinstance(given, str):
+            choice("padding", given, ("half",))
             padding = tuple(side // 2 for side in pair("kernel", self.kernel))
         else:
             padding = (given, given) if isinstance(given, int) else tuple(given)
@@ -69,7 +70,7 @@ class ConvLayer(ModelConfig):
         return height, width
 
 
-def _both(value: int | tuple[int, int] | None) -> tuple[int, int]:
+def _both(value: int | str | tuple[int, int]) -> tuple[int, int]:
     assert isinstance(value, tuple)  # `ConvLayer` has spelled it so
     return value
 
