@@ -201,12 +201,12 @@ class _Import:
 
     def sort_other_keys(self, tensors: Mapping[str, Tensor], used: set[str]) -> None:
         """Every other key is ignored by a rule, derived, re-initialised, or unexpected."""
-        rules, axes = self.rules, self.axes
+        rules = self.rules
         for key, tensor in tensors.items():
             if key in used or tensor.numel() == 0:
                 continue
-            ours = rules.ours_of(key, axes)
-            known = matches(key, rules.drop) or rules.ours_of(key, axes, derived=True) is not None
+            ours = rules.ours_of(key)
+            known = matches(key, rules.drop) or rules.ours_of(key, derived=True) is not None
             found = None if ours is None else rules.rule_for(ours)
             if found is not None and found[0].if_absent is not None and not tensor.any():
                 known = True  # as we write it where the model lacks the parameter
@@ -243,19 +243,17 @@ class _Import:
         self.report.adapted |= dict.fromkeys((name, *norms), f"{have} to {want} channels")
 
     def check_shapes(self) -> None:
-        """Compare shapes; axes of length 1 do not matter."""
+        """Compare shapes, which must be equal: an axis of length 1 is an axis."""
         for name, value in self.values.items():
-            have, want = value.shape, self.ours[name].shape
-            if name in self.misfit.misshaped:
+            have, want = tuple(value.shape), tuple(self.ours[name].shape)
+            if name in self.misfit.misshaped or have == want:
                 continue
-            if [size for size in have if size != 1] == [size for size in want if size != 1]:
-                self.values[name] = value.reshape(want)
-                continue
-            self.misfit.misshaped[name] = f"{tuple(have)}, the model has {tuple(want)}" + (
-                ": create it with as many classes, or let the head start afresh"
-                if matches(name, self.model.classwise)
-                else ""
-            )
+            advice = ""
+            if matches(name, self.model.classwise):
+                advice = ": create it with as many classes, or let the head start afresh"
+            elif [size for size in have if size != 1] == [size for size in want if size != 1]:
+                advice = f": give the rule the pattern {_unit_pattern(have, want)!r}"
+            self.misfit.misshaped[name] = f"{have}, the model has {want}{advice}"
 
     def compare_fields(self, stated: Mapping[str, Any], keep: list[str]) -> None:
         """The model must have the hidden fields that the checkpoint's config states."""
@@ -300,6 +298,16 @@ class _Import:
                 module.eps = value
         self.model.config = dataclasses.replace(self.model.config, norm_eps=value)
         self.report.numbers["norm_eps"] = f"{before} to {value}, as in the checkpoint's library"
+
+
+def _unit_pattern(have: tuple[int, ...], want: tuple[int, ...]) -> str:
+    """The pattern between two shapes that differ in axes of length 1."""
+
+    def spelled(shape: tuple[int, ...]) -> str:
+        letters = iter("abcdefgh")
+        return " ".join("1" if size == 1 else next(letters) for size in shape)
+
+    return f"{spelled(have)} -> {spelled(want)}"
 
 
 def _check_finite(source: str, key: str, tensor: Tensor) -> None:

@@ -17,16 +17,19 @@ from __future__ import annotations
 import fnmatch
 import functools
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from einops import EinopsError, rearrange
+from einops import rearrange
 from torch import Tensor
 
 from vitreous.errors import ConfigError
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,9 @@ class Rule:
 
     ours: str
     theirs: tuple[str, ...]
-    pattern: str | None = None
-    """einops pattern from theirs (stacked, if several) to ours."""
+    pattern: str | tuple[str, ...] | None = None
+    """einops pattern from theirs (stacked, if several) to ours; without one the shapes are the
+    same. Of several, the first that fits is read, and the first is written."""
     parts: tuple[int, ...] = ()
     """Without a pattern: the proportions of several concatenated tensors; default: equal."""
     rows: str = "tokens"
@@ -46,6 +50,39 @@ class Rule:
     """The shape of the zeros that we write where our model lacks the parameter."""
     when: str | None = None
     """Applies only if one of our parameters matches; used with `if_absent`."""
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return (self.pattern,) if isinstance(self.pattern, str) else self.pattern or ()
+
+    @property
+    def stacks(self) -> bool:
+        """Whether a pattern sees several tensors, stacked on a new first axis."""
+        return len(self.theirs) > 1 or _uses(self.theirs[0], "head")
+
+
+class Place(NamedTuple):
+    """Where a key of theirs belongs."""
+
+    ours: str
+    rule: Rule
+    spelling: int
+    """Which of the rule's spellings it is in,"""
+    part: int
+    """which of the rule's keys it is,"""
+    head: int
+    """and of which attention head (0 for keys that are not per head)."""
+
+
+class _Template(NamedTuple):
+    """One key of a rule in one spelling."""
+
+    key: str
+    rule: Rule
+    spelling: int
+    part: int
+    skeleton: re.Pattern[str]
+    """Matches keys with other numbers too, written as #: it rules out most templates."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +142,7 @@ class Format:
         self, rule: Rule, values: Mapping[str, str], axes: Mapping[str, int]
     ) -> Iterator[list[str]]:
         """All spellings of the keys of a rule."""
-        used = [name for name in self.alternatives if any(_uses(t, name) for t in rule.theirs)]
-        for names in itertools.product(*(self.alternatives[name] for name in used)):
-            chosen = {name: alt.name for name, alt in zip(used, names, strict=True)}
+        for chosen in self._choices(rule):
             yield _expand(rule.theirs, {**values, **chosen}, axes)
 
     def written(
@@ -120,18 +155,59 @@ class Format:
             chosen[name] = next(alt.name for alt in alternatives if alt.applies(ours))
         return _expand(rule.theirs, {**values, **chosen}, axes)
 
-    def ours_of(self, key: str, axes: Mapping[str, int], derived: bool = False) -> str | None:
+    def ours_of(self, key: str, derived: bool = False) -> str | None:
         """Our name for one of their keys, whether or not the model has it."""
-        for rule in self.derived if derived else self.rules:
-            unchanged = {name: f"{{{name}}}" for name in placeholders(rule.ours)}
-            for names in self.spellings(rule, unchanged, axes):
-                for template in names:
-                    found = _regex(template).fullmatch(key)
-                    if found:
-                        values = _solve(template, found.groupdict())
-                        if values is not None:
-                            return _fill(rule.ours, values)
-        return None
+        return next((place.ours for place in self.places_of(key, derived)), None)
+
+    def places_of(self, key: str, derived: bool = False) -> Iterator[Place]:
+        """Every parameter of ours that a key may belong to, by the rules alone."""
+        skeleton = _DIGITS.sub("#", key)
+        near = self._near.get((skeleton, derived))
+        if near is None:
+            templates = self._derived_templates if derived else self._templates
+            near = [each for each in templates if each.skeleton.fullmatch(skeleton)]
+            self._near[skeleton, derived] = near
+        for template in near:
+            found = _regex(template.key).fullmatch(key)
+            values = _solve(template.key, found.groupdict()) if found else None
+            if values is None:
+                continue
+            head = values.pop("head", "0")
+            ours = _fill(template.rule.ours, values)
+            first = self.rule_for(ours, derived)
+            if head.isdigit() and first is not None and first[0] is template.rule:
+                yield Place(ours, template.rule, template.spelling, template.part, int(head))
+
+    @functools.cached_property
+    def _near(self) -> dict[tuple[str, bool], list[_Template]]:
+        return {}
+
+    @functools.cached_property
+    def _templates(self) -> list[_Template]:
+        return [each for rule in self.rules for each in self._templates_of(rule)]
+
+    @functools.cached_property
+    def _derived_templates(self) -> list[_Template]:
+        return [each for rule in self.derived for each in self._templates_of(rule)]
+
+    def _templates_of(self, rule: Rule) -> Iterator[_Template]:
+        unchanged = {name: f"{{{name}}}" for name in (*placeholders(rule.ours), "head")}
+        for spelling, chosen in enumerate(self._choices(rule)):
+            for part, template in enumerate(rule.theirs):
+                key = _fill(template, {**unchanged, **chosen})
+                literal = _PLACEHOLDER.split(key)[::4]  # between the placeholders and their parts
+                names = [found.group(0) for found in _PLACEHOLDER.finditer(key)]
+                masked = "".join(
+                    _DIGITS.sub("#", text) + name
+                    for text, name in itertools.zip_longest(literal, names, fillvalue="")
+                )
+                yield _Template(key, rule, spelling, part, _regex(masked))
+
+    def _choices(self, rule: Rule) -> Iterator[dict[str, str]]:
+        """The spellings of a rule's placeholders, by name."""
+        used = [name for name in self.alternatives if any(_uses(t, name) for t in rule.theirs)]
+        for names in itertools.product(*(self.alternatives[name] for name in used)):
+            yield {name: alt.name for name, alt in zip(used, names, strict=True)}
 
     def unsupported(self, config: Any) -> list[str]:
         """Config values that this library's models do not support, although the weights fit."""
@@ -143,36 +219,128 @@ class Format:
 
 
 def to_ours(rule: Rule, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> Tensor:
-    """Their tensors in our layout. Extra or missing axes of length 1 do not matter."""
-    shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
-    if rule.pattern is None:
-        try:
-            return torch.cat(list(tensors)) if len(tensors) > 1 else tensors[0]
-        except RuntimeError as error:
-            raise ValueError(f"{shapes} cannot be concatenated") from error
-    left = rule.pattern.split("->")[0]
+    """Their tensors in our layout. A ValueError says which shape does not fit, and where."""
+    shapes = [tuple(tensor.shape) for tensor in tensors]
+    if not rule.patterns:
+        our_shape(rule, shapes, axes)
+        return torch.cat(list(tensors)) if len(tensors) > 1 else tensors[0]
+    pattern, sizes, _ = _fitting(rule, shapes, axes)
+    theirs = torch.stack(list(tensors)) if rule.stacks else tensors[0]
+    grouped = _grouped(pattern.split("->")[0])
+    return rearrange(theirs, pattern, **{name: sizes[name] for name in grouped})
+
+
+def our_shape(
+    rule: Rule, shapes: Sequence[Shape], axes: Mapping[str, int], *, guess: bool = False
+) -> Shape:
+    """The shape in our layout of tensors of theirs; `guess`: see `axis_lengths`."""
+    if rule.patterns:
+        pattern, sizes, rest = _fitting(rule, shapes, axes, guess=guess)
+        return _shape_of(pattern.split("->")[1], sizes, rest)
+    if len(shapes) > 1 and len({shape[1:] for shape in shapes if shape}) != 1:
+        listed = ", ".join(map(str, shapes))
+        raise ValueError(f"{listed} cannot be concatenated along their first axes")
+    return (sum(shape[0] for shape in shapes), *shapes[0][1:]) if len(shapes) > 1 else shapes[0]
+
+
+def axes_in(rule: Rule, shapes: Sequence[Shape], axes: Mapping[str, int]) -> dict[str, int]:
+    """The lengths of the axes that the rule's pattern names, as far as the shapes show them."""
     try:
-        if not _stacks(rule):
-            return rearrange(_match_unit_axes(tensors[0], left), rule.pattern, **_sizes(left, axes))
-        inner = " ".join(_axes(left)[1:])
-        stacked = torch.stack([_match_unit_axes(t, inner) for t in tensors])
-        return rearrange(stacked, rule.pattern, **_sizes(left, axes))
-    except (EinopsError, RuntimeError) as error:
-        raise ValueError(f"{shapes} does not fit the pattern '{rule.pattern}'") from error
+        return _fitting(rule, shapes, axes)[1] if rule.patterns else {}
+    except ValueError:
+        return {}
 
 
 def to_theirs(rule: Rule, value: Tensor, count: int, axes: Mapping[str, int]) -> list[Tensor]:
     """Our tensor as `count` tensors of theirs: the pattern read from right to left."""
-    if rule.pattern is None:
+    if not rule.patterns:
         if count == 1:
             return [value]
         parts = rule.parts or (1,) * count
         return list(value.split([value.shape[0] * part // sum(parts) for part in parts]))
-    left, right = (side.strip() for side in rule.pattern.split("->"))
-    theirs = rearrange(value, f"{right} -> {left}", **_sizes(right, axes))
-    return list(theirs.unbind(0)) if count > 1 or _stacks(rule) else [theirs]
+    left, right = (side.strip() for side in rule.patterns[0].split("->"))
+    inside = {name: axes[name] for name in _grouped(right) if name in axes}
+    theirs = rearrange(value, f"{right} -> {left}", **inside)
+    return list(theirs.unbind(0)) if count > 1 or rule.stacks else [theirs]
 
 
+def _fitting(
+    rule: Rule, shapes: Sequence[Shape], axes: Mapping[str, int], *, guess: bool = False
+) -> tuple[str, dict[str, int], Shape]:
+    """The first pattern of a rule that fits, with the lengths of its axes."""
+    problems = []
+    if rule.stacks and len(set(shapes)) != 1:
+        raise ValueError(f"{', '.join(map(str, shapes))} cannot be stacked: they differ")
+    shape = (len(shapes), *shapes[0]) if rule.stacks else shapes[0]
+    for pattern in rule.patterns:
+        try:
+            return pattern, *axis_lengths(pattern.split("->")[0], shape, axes, guess=guess)
+        except ValueError as error:
+            problems.append(f"{shape} does not fit the pattern {pattern!r}: {error}")
+    raise ValueError("; ".join(problems))
+
+
+def axis_lengths(
+    side: str, shape: Shape, axes: Mapping[str, int], *, guess: bool = False
+) -> tuple[dict[str, int], Shape]:
+    """The length of each axis of one side of a pattern, for a tensor of this shape; and the lengths
+    of the axes that `...` stands for.
+
+    axes: lengths that are known. `guess` also divides a group of which too little is known, as
+    patches usually are (square, of 3 channels) or in any way that keeps its product.
+    """
+    atoms = _axes(side)
+    rest: Shape = ()
+    if "..." in atoms:
+        at = atoms.index("...")
+        count = len(shape) - len(atoms) + 1
+        if count >= 0:
+            rest = tuple(shape[at : at + count])
+            shape = (*shape[:at], *shape[at + count :])
+        atoms.remove("...")
+    if len(atoms) != len(shape):
+        raise ValueError(f"it has {len(atoms)} axes, the tensor {len(shape)}")
+    sizes: dict[str, int] = {}
+    for atom, length in sorted(zip(atoms, shape, strict=True), key=lambda pair: "(" in pair[0]):
+        names = re.findall(r"\w+", atom)
+        known = {name: axes.get(name, sizes.get(name)) for name in names if name != "1"}
+        unknown = [name for name, size in known.items() if size is None]
+        product = math.prod(size for size in known.values() if size is not None)
+        said = ", ".join(f"{name} = {size}" for name, size in known.items() if size is not None)
+        if not unknown and product != length:
+            raise ValueError(f"the axis '{atom}' is {length} long, not {product}")
+        if unknown and (product == 0 or length % product):
+            raise ValueError(f"the axis '{atom}' is {length} long, which {said} does not divide")
+        if len(unknown) > 1 and not guess:
+            wanted = " or ".join(unknown)
+            raise ValueError(f"the length of {wanted} in '{atom}', {length} long, is not known")
+        known |= _divided(length // product, unknown) if unknown else {}
+        sizes |= {name: size for name, size in known.items() if size is not None}
+    return sizes, rest
+
+
+def _divided(length: int, unknown: list[str]) -> dict[str, int]:
+    """A length as a product of axes: one takes it all, unless it is a patch."""
+    if {"ph", "pw"} <= {*unknown} and len(unknown) == 3:
+        (channels,) = {*unknown} - {"ph", "pw"}
+        for count in (3, 1, 4, 2, *range(5, 33)):
+            side = math.isqrt(length // count)
+            if side * side * count == length:
+                return {"ph": side, "pw": side, channels: count}
+    return {**dict.fromkeys(unknown, 1), unknown[-1]: length}
+
+
+def _shape_of(side: str, sizes: Mapping[str, int], rest: Shape) -> Shape:
+    shape: list[int] = []
+    for atom in _axes(side):
+        if atom == "...":
+            shape += rest
+        else:
+            shape.append(math.prod(sizes.get(name, 1) for name in re.findall(r"\w+", atom)))
+    return tuple(shape)
+
+
+_DIGITS = re.compile(r"\d+")
 _PLACEHOLDER = re.compile(r"\{(?P<times>\d+)?(?P<name>[A-Za-z_]\w*)(?P<plus>[+-]\d+)?\}")
 
 
@@ -244,25 +412,14 @@ def _expand(
     return keys
 
 
-def _stacks(rule: Rule) -> bool:
-    return len(rule.theirs) > 1 or _uses(rule.theirs[0], "head")
-
-
-def _sizes(side: str, axes: Mapping[str, int]) -> dict[str, int]:
-    """The axis lengths that einops needs for one side of a pattern: those in parentheses."""
-    inside = set(re.findall(r"\w+", " ".join(re.findall(r"\(([^)]*)\)", side))))
-    return {name: axes[name] for name in inside if name in axes}
-
-
-def _match_unit_axes(tensor: Tensor, side: str) -> Tensor:
-    """`tensor` with axes of length 1 added or removed to match one side of a pattern."""
-    if "..." in side:
-        return tensor
-    atoms = _axes(side)
-    if tensor.ndim == len(atoms):
-        return tensor
-    sizes = iter(size for size in tensor.shape if size != 1)
-    return tensor.reshape([1 if atom == "1" else next(sizes, 1) for atom in atoms])
+def _grouped(side: str) -> set[str]:
+    """The axes in parentheses, whose lengths einops needs."""
+    return {
+        name
+        for group in re.findall(r"\(([^)]*)\)", side)
+        for name in re.findall(r"\w+", group)
+        if name != "1"
+    }
 
 
 def _axes(side: str) -> list[str]:

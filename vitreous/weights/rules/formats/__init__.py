@@ -114,8 +114,8 @@ def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) ->
             f"{where}: if_absent takes numbers, 'dim' and 'classes', not {unknown[0]!r}"
         )
     _check_placeholders(where, rule, alternatives)
-    if rule.pattern is not None:
-        _check_pattern(where, rule.pattern)
+    for pattern in rule.patterns:
+        _check_pattern(where, pattern)
     return rule
 
 
