@@ -1,6 +1,7 @@
 """Weights in and out: complete or refused, changed only when asked, exact there and back."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ from PIL import Image
 from torch import nn
 
 import vitreous
+from vitreous.config import to_dict
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.layers.position import resample_grid
 from vitreous.layers.resample import adapt_channels
 from vitreous.models.vit import POSITIONS
+from vitreous.weights.identify import readings
+from vitreous.weights.io.files import Checkpoint
 from vitreous.weights.rules.exporting import MAX_LISTED
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.keys import family_of
@@ -162,6 +166,26 @@ def test_round_trip_is_exact(format, name, fields):
     report = vitreous.import_weights(found_out, exported)
     assert same_state(found_out.state_dict(), ours.state_dict())
     assert report.format in (format, *ALIKE.get((format, name), ()))
+    if (format, fields.get("patch")) != ("vit_pytorch", (4, 8)):  # flat: any patch of 64 numbers
+        identify(ours, exported, report.format)
+
+
+def identify(ours, exported, format):
+    """The model is found from the tensors: one has every shape, and what shows is right."""
+    found = readings(Checkpoint(exported, {}, Path("tensors.pth")))
+    assert {each.format for each in found} == {format}
+    with torch.device("meta"):
+        models = [vitreous.create(each.model, **each.changes) for each in found]
+    shapes = [{k: v.shape for k, v in model.state_dict().items()} for model in models]
+    assert all(each == {k: v.shape for k, v in ours.state_dict().items()} for each in shapes)
+    unseen = {"image_size", *found[0].assumed, "layer_scale", "backbone_fields"}
+    for name, value in to_dict(ours.config).items():
+        if name not in unseen and value is not None:
+            ways = {str(getattr(model.config, name)) for model in models}
+            assert str(getattr(ours.config, name)) in ways, name
+            assert len(ways) == 1 or name == "window"  # higher or wider
+    if "image_size" not in found[0].assumed:
+        assert ours.config.image_size in [model.config.image_size for model in models]
 
 
 def test_positions_of_tokens_are_added_to_tokens_without_positions():

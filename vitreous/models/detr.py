@@ -35,6 +35,8 @@ from vitreous.models.model import (
     Features,
     Model,
     Places,
+    Shapes,
+    numbered,
 )
 
 Images = Tensor | Sequence[Tensor]
@@ -170,7 +172,7 @@ class BoxHead(nn.Module):
 class DETR(Composite):
     """(b, c, h, w), or a list of (c, h, w) of any sizes -> `DETROutput`. See `DETRConfig`."""
 
-    classwise, class_weight = ("class_head.*",), "class_head.weight"
+    classwise = ("class_head.*",)
 
     def __init__(self, config: DETRConfig, backbone: Model) -> None:
         super().__init__(config, backbone)
@@ -256,11 +258,23 @@ class DETR(Composite):
         heads = ("class_head", "box_head")
         return {name: part for name, part in super().steps().items() if name not in heads}
 
-    def fields_from(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-        found = super().fields_from(shapes)
-        if "classes" in found:
-            found["classes"] -= 1  # the last is "no object"
-        return found
+    @classmethod
+    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+        classes, mlp = shapes.get("class_head.weight"), shapes.get("decoder.0.mlp.fc1.weight")
+        queries = shapes.get("queries.weight")
+        if not (classes and mlp and queries):
+            return []
+        return [
+            {
+                "classes": classes[0] - 1,  # the last is "no object"
+                "queries": queries[0],
+                "dim": queries[1],
+                "mlp_dim": mlp[0],
+                "encoder_depth": numbered(shapes, "encoder"),
+                "decoder_depth": numbered(shapes, "decoder"),
+                **({"heads": axes["heads"]} if "heads" in axes else {}),
+            }
+        ]
 
     def undecayed(self) -> list[nn.Parameter]:
         return [*super().undecayed(), *self.queries.parameters()]

@@ -7,15 +7,17 @@ and TensorFlow's "SAME" padding, which pads the bottom and right more when it ca
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.errors import ConfigError
-from vitreous.models.resnet import Bottleneck, Parts, Trunk
+from vitreous.models.model import Shapes
+from vitreous.models.resnet import Bottleneck, Parts, Trunk, trunk_fields
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 
 
@@ -103,6 +105,18 @@ class Hybrid(ViT):
         parts = standardised_parts(config.stem_norm_eps, config.standardise)
         stem = Trunk(config.channels, config.width, config.stages, Bottleneck, parts)
         super().__init__(config, stem=stem)
+
+    @classmethod
+    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+        stem = trunk_fields(shapes, "stem.")
+        if not stem:
+            return []
+        stride = 4 << max(len(stem["stages"]) - 1, 0)
+        found = super().fields_of(shapes, axes)
+        for fields in found:
+            if "image_size" in fields:
+                fields["image_size"] = tuple(side * stride for side in fields["image_size"])
+        return [{**fields, **stem} for fields in found]
 
 
 VARIANTS = {

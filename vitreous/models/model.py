@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -62,7 +62,29 @@ CHECKS: dict[str, Check] = {
 POOLS = ("head", "class", "mean", "class+mean")
 """What becomes the vector of an image: see `Model.vectors`."""
 
-_type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
+Shapes = Mapping[str, tuple[int, ...]]
+"""Of a state dict, by our names."""
+
+
+def numbered(shapes: Shapes, owner: str) -> int:
+    """How many numbered parts `owner` has in a state dict: "blocks" of "blocks.0.…", …"""
+    numbers = [
+        int(name.split(".", 1)[0])
+        for name in (each.removeprefix(f"{owner}.") for each in shapes if each.startswith(owner))
+        if name.split(".", 1)[0].isdigit()
+    ]
+    return max(numbers, default=-1) + 1
+
+
+def factors(number: int) -> list[Grid]:
+    """The grids of this many places: a square alone, else those that are most nearly one, high and
+    wide."""
+    side = next((s for s in range(math.isqrt(number), 0, -1) if number % s == 0), 0)
+    other = number // side if side else 0
+    return [(side, other), (other, side)][: 1 if side == other else 2] if side else []
+
+
+type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +93,7 @@ class ModelConfig:
     (height, width), choices (`Literal`) as they stand here."""
 
     def __post_init__(self) -> None:
-        hints = _type_hints(type(self))
+        hints = type_hints(type(self))
         for name in (field.name for field in dataclasses.fields(self)):
             value, hint = getattr(self, name), hints[name]
             if hint == Size or (hint == Size | None and value is not None):
@@ -147,8 +169,6 @@ class Model(nn.Module):
     """The name it was created by."""
     input_weight: str
     """The parameter that sees the image's channels."""
-    class_weight = "head.out.weight"
-    """The parameter with a row for each class."""
     input_norms: tuple[str, ...] = ()
     """Parameters with a value for each pixel of a patch and each channel."""
     classwise: tuple[str, ...] = ("head.*",)
@@ -299,14 +319,16 @@ class Model(nn.Module):
         or for none of them ("patches"), as some libraries have it; the outputs stay the same."""
         return state
 
-    def fields_from(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-        """The config fields that follow from the shapes of a state dict."""
-        found = {}
-        if self.class_weight in shapes:
-            found["classes"] = shapes[self.class_weight][0]
-        if self.input_weight in shapes:
-            found["channels"] = shapes[self.input_weight][1]
-        return found
+    @classmethod
+    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+        """The config fields that the names and shapes of a state dict show: one dict for each way
+        to read it, the likeliest first; none if it cannot be this paper's.
+
+        axes: lengths that shapes of ours do not show, but another library's do, such as `heads`.
+        What does not change names or shapes is left out (see `models/infer.py`); fields that are
+        only as usual are listed under "guessed".
+        """
+        return []
 
     def derived(self) -> dict[str, Tensor]:
         """What other libraries keep in their files although it follows from the sizes, by name."""

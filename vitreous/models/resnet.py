@@ -8,9 +8,9 @@ trains it today ("v1.5").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from vitreous.layers.head import LinearHead
 from vitreous.layers.patch import Stem
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
-from vitreous.models.model import Level, Model, ModelConfig
+from vitreous.models.model import Level, Model, ModelConfig, Shapes, numbered
 
 
 @dataclass(frozen=True)
@@ -232,6 +232,19 @@ class Trunk(Stem):
         return x
 
 
+def trunk_fields(shapes: Shapes, owner: str = "") -> dict[str, Any]:
+    """The fields of a trunk that the shapes of its parameters show; `owner`: its name and a dot."""
+    root = shapes.get(f"{owner}root.conv.weight", ())
+    if len(root) != 4:
+        return {}
+    stages = range(numbered(shapes, f"{owner}stages"))
+    return {
+        "width": root[0],
+        "channels": root[1],
+        "stages": tuple(numbered(shapes, f"{owner}stages.{stage}") for stage in stages),
+    }
+
+
 class ResNet(Trunk, Model):
     """(b, c, h, w) -> logits (b, classes). Its tokens are the positions of its map."""
 
@@ -253,6 +266,23 @@ class ResNet(Trunk, Model):
         x, grid = self.embed(images)
         x = self.encode(x, grid)
         return self.head(self.pool(x))
+
+    @classmethod
+    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+        trunk = trunk_fields(shapes)
+        if not trunk or not trunk["stages"]:
+            return []
+        norm = "root.norm.running_mean" in shapes
+        counted = "root.norm.num_batches_tracked" in shapes
+        classes = shapes.get("head.out.weight")
+        return [
+            {
+                **trunk,
+                "block": "bottleneck" if "stages.0.0.conv3.weight" in shapes else "basic",
+                "norm": ("batch" if counted else "frozen") if norm else "group",
+                **({"classes": classes[0]} if classes else {"head": "none"}),
+            }
+        ]
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         self.check_images(images)

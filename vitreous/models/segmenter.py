@@ -9,7 +9,7 @@ maps of several sizes (Swin, ResNet) get a simple feature pyramid (Lin et al. 20
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,6 +31,8 @@ from vitreous.models.model import (
     Features,
     Model,
     Places,
+    Shapes,
+    numbered,
 )
 
 CONV_WIDTH = 256
@@ -257,6 +259,20 @@ class Segmenter(Composite):
         _, (gh, gw), (ph, pw) = self.decoded_levels((h, w))[0]
         masks = enlarged(masks, (max(gh * ph, h), max(gw * pw, w)))[:, :, :h, :w]
         return show(self, "upsample", masks)
+
+    @classmethod
+    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+        if embeddings := shapes.get("decoder.classes"):
+            classes, dim = embeddings
+            depth = numbered(shapes, "decoder.blocks")
+            return [{"decoder": "mask", "classes": classes, "dim": dim, "depth": depth}]
+        out = shapes.get("decoder.out.weight")
+        if not out or not any(name.startswith("encoder.") for name in shapes):
+            return []
+        if len(out) == 2:
+            return [{"decoder": "linear", "classes": out[0]}]
+        decoder = "progressive" if numbered(shapes, "decoder.steps") else "pyramid"
+        return [{"decoder": decoder, "classes": out[0], "dim": out[1]}]
 
     def undecayed(self) -> list[nn.Parameter]:
         own = [self.decoder.classes] if isinstance(self.decoder, MaskTransformer) else []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +29,16 @@ from vitreous.layers.patch import PatchEmbedding
 from vitreous.layers.position import relative_index
 from vitreous.layers.resample import Grid, Resampling, State, resample_grid
 from vitreous.layers.tap import show
-from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
+from vitreous.models.model import (
+    AttentionLayer,
+    Level,
+    Model,
+    ModelConfig,
+    Places,
+    Shapes,
+    factors,
+    numbered,
+)
 
 
 @dataclass(frozen=True)
@@ -332,6 +341,31 @@ class Swin(Model):
             windows = (window, attention.window)
             done.resize(state, key, "windows", windows, mode, attention.resample)
         return done
+
+    @classmethod
+    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+        patch, first = shapes.get("patch.weight", ()), "stages.0.blocks.0"
+        inside, table = (
+            shapes.get(f"{first}.{part}", ()) for part in ("mlp.fc1.weight", "attention.bias_table")
+        )
+        if (len(patch), len(inside), len(table)) != (4, 2, 2):
+            return []
+        stages = range(numbered(shapes, "stages"))
+        tables = [shapes.get(f"stages.{i}.blocks.0.attention.bias_table") for i in stages]
+        classes = shapes.get("head.out.weight")
+        shown = {
+            "dim": patch[0],
+            "channels": patch[1],
+            "patch": patch[2:],
+            "depths": tuple(numbered(shapes, f"stages.{i}.blocks") for i in stages),
+            "heads": tuple(each[1] if each else 1 for each in tables),
+            "mlp_ratio": inside[0] / inside[1],
+            "qkv_bias": f"{first}.attention.qkv.bias" in shapes,
+            **({"classes": classes[0]} if classes else {"head": "none"}),
+        }
+        # (2h - 1)(2w - 1) offsets: a square window, if they can be one's
+        windows = [((h + 1) // 2, (w + 1) // 2) for h, w in factors(table[0])]
+        return [{**shown, "window": window} for window in windows]
 
     def derived(self) -> dict[str, Tensor]:
         """The index of offsets of each attention, and the mask of each shifted one."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from vitreous.config import to_dict
 from vitreous.errors import CheckpointError
 from vitreous.models import FAMILIES, create
+from vitreous.models.infer import FREE, Wanted, infer
 from vitreous.models.model import Model
 from vitreous.weights.catalog import CatalogPreprocessing, catalog
 from vitreous.weights.io.files import FOLDER_FILES
@@ -91,4 +92,7 @@ def infer_changes(
     with torch.device("meta"):
         model = create(name, **changes)
     found = our_shapes(rules, model.state_dict(), strip_prefix(tensors, rules), axes_of(model))
-    return {**model.fields_from({name: s for name, s in found.items() if s}), **changes}
+    shapes = {name: tuple(shape) for name, shape in found.items() if shape}
+    ways = infer(shapes, axes_of(model), Wanted(name, changes, search=False))
+    shown = [{k: v for k, v in way.changes.items() if k in FREE} for way in ways]
+    return {**(shown[0] if shown and shown.count(shown[0]) == len(shown) else {}), **changes}

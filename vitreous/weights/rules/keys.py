@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from vitreous.models import FAMILIES
 from vitreous.models.model import Model
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.language import Format, Rule, to_ours
+
+Value = TypeVar("Value")
 
 
 def family_of(model: Model) -> str:
@@ -77,7 +80,7 @@ def our_shapes(
     return shapes
 
 
-def strip_prefix(tensors: Mapping[str, Tensor], rules: Format) -> dict[str, Tensor]:
+def strip_prefix(tensors: Mapping[str, Value], rules: Format) -> dict[str, Value]:
     """The tensors without a prefix of the format that all keys share."""
     for prefix in rules.prefixes:
         if tensors and all(key.startswith(prefix) for key in tensors):

@@ -1,0 +1,252 @@
+"""Which model a checkpoint is for, and in which format: found from its tensors.
+
+Their keys become our names through a format's rules, and their shapes ours through its patterns;
+then the models say what fits (`models/infer.py`). What a file states about itself decides over what
+is guessed, and every guess is reported with the field that changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from vitreous.errors import CheckpointError
+from vitreous.models import FAMILIES, configure
+from vitreous.models.infer import HEAD_WIDTH, Inferred, Wanted, best, infer
+from vitreous.weights.io.files import Checkpoint
+from vitreous.weights.origin import HIDDEN_FIELDS, origin_of
+from vitreous.weights.rules.formats import OWN, find_format, formats
+from vitreous.weights.rules.keys import matches, strip_prefix
+from vitreous.weights.rules.language import Format, Place, Rule, Shape, axes_in, our_shape
+
+Shapes = Mapping[str, Shape]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read a checkpoint: `vitreous.create(model, **changes)`, imported as `format`."""
+
+    format: str
+    model: str
+    changes: dict[str, Any]
+    assumed: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    """Config fields that do not show in the tensors: the value that was taken, and why."""
+    unused: tuple[str, ...] = ()
+    """Keys that the model has no place for."""
+
+    def __str__(self) -> str:
+        """`vit-ti/16 with classes=10 (timm)`"""
+        changes = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
+        return f"{self.model}{' with ' if changes else ''}{changes} ({self.format})"
+
+
+def readings(
+    checkpoint: Checkpoint, *, format: str | Path | None = None, model: str | None = None
+) -> list[Reading]:
+    """Every model that a checkpoint can be for, the likeliest first; none if nothing fits.
+
+    format: read it in this format only, by name or by the path of a .toml file with rules.
+    model: only as this model or family, with the changes that it needs.
+    """
+    shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
+    origin = origin_of(str(checkpoint.path), checkpoint.path, checkpoint.metadata)
+    stated: dict[str, Any] = {}
+    if origin is not None and (model is None or configure(model)[0] == configure(origin[0])[0]):
+        model, stated = model or origin[0], origin[1]
+    return read_shapes(shapes, format=format, model=model, stated=stated)
+
+
+def read_shapes(
+    shapes: Shapes,
+    *,
+    format: str | Path | None = None,
+    model: str | None = None,
+    stated: Mapping[str, Any] | None = None,
+) -> list[Reading]:
+    """`readings` of tensors by their shapes; stated: config fields that are certain."""
+    candidates: list[tuple[Format, Gathered]] = []
+    for rules in _candidates(format, model):
+        gathered = gather(rules, shapes)
+        if not any(_same(rules, gathered, *other) for other in candidates):
+            candidates.append((rules, gathered))
+    complete: list[tuple[Format, Inferred]] = []
+    for search in (False, True):  # the longer way only where the shorter one does not lead there
+        complete = [
+            (rules, each)
+            for rules, gathered in candidates
+            if 2 * len(gathered.unused) < len(shapes)
+            for each in _infer(rules, gathered, model, stated or {}, search)
+            if not each.misfits
+        ]
+        if any(not each.unused for _, each in complete):
+            break
+    top = best(each for _, each in complete)
+    kept: list[Reading] = []
+    for rules, each in complete:
+        if each in top:
+            reading = _reading(rules, each, stated or {})
+            same = [(other.model, other.changes) for other in kept]
+            if (reading.model, reading.changes) not in same:
+                kept.append(reading)
+    return kept
+
+
+def identified(
+    checkpoint: Checkpoint, source: str, format: str | Path | None = None, model: str | None = None
+) -> Reading:
+    """The likeliest reading; an error if there is none."""
+    found = readings(checkpoint, format=format, model=model)
+    if not found:
+        first = ", ".join(list(checkpoint.tensors)[:5])
+        raise CheckpointError(
+            f"{source} does not show which model it is for: no known format and model have its "
+            f"tensors; its first keys are {first}. Name the model and the format, or write rules "
+            "(docs/formats.md)"
+        )
+    return found[0]
+
+
+def _candidates(format: str | Path | None, model: str | None) -> list[Format]:
+    """The rules to try: originals before those that extend them."""
+    family = None if model is None else configure(model)[0]
+    if format is not None:
+        if str(format) == OWN or str(format).endswith(".toml"):
+            return [find_format(format, family or "")]
+        if family is not None:
+            return [find_format(format, family)]
+        find_format_name = formats().get(str(format))
+        if find_format_name is None:
+            find_format(format, "")  # raises, with a suggestion
+        return list(find_format_name or ())
+    known = [rules for sets in formats().values() for rules in sets]
+    if family is not None:
+        known = [rules for rules in known if family in rules.families]
+    return [find_format(OWN, ""), *sorted(known, key=lambda rules: bool(rules.same_as))]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A checkpoint in our names."""
+
+    shapes: dict[str, Shape]
+    axes: dict[str, int]
+    """Lengths that the checkpoint's layout shows: heads, and the sides of a patch."""
+    keys: dict[str, list[str]]
+    """Their keys for each of our names."""
+    unused: tuple[str, ...]
+    """Keys without a rule, or with one that does not fit their shape."""
+    flat: bool
+    """Whether patches are kept as flat vectors, which do not show their sides and channels."""
+
+
+def gather(rules: Format, shapes: Shapes) -> Gathered:
+    """The shapes of a checkpoint by our names, whatever model it is for."""
+    plain = strip_prefix(shapes, rules)
+    places: dict[tuple[str, int], dict[tuple[int, int], tuple[str, Place]]] = {}
+    counted = {
+        key: shape
+        for key, shape in plain.items()
+        if 0 not in shape and rules.ours_of(key, derived=True) is None
+    }
+    for key in counted:
+        for place in rules.places_of(key):
+            parts = places.setdefault((place.ours, place.spelling), {})
+            parts.setdefault((place.part, place.head), (key, place))
+    keys: dict[str, list[str]] = {}
+    owners: dict[str, Rule] = {}
+    axes = {"qkv": 3}
+    for (ours, _), parts in places.items():
+        rule = next(iter(parts.values()))[1].rule
+        wanted = range(len(rule.theirs))
+        heads = max(head for _, head in parts) + 1
+        complete = [(part, head) for part in wanted for head in range(heads)]
+        if ours in keys or parts.keys() != set(complete):
+            continue
+        keys[ours] = [parts[each][0] for each in complete]
+        owners[ours] = rule
+        if heads > 1:
+            axes["heads"] = heads
+    for ours, rule in owners.items():
+        lengths = axes_in(rule, [counted[key] for key in keys[ours]], axes)
+        axes |= {name: lengths[name] for name in ("heads", "ph", "pw") if name in lengths}
+    found: dict[str, Shape] = {}
+    flat = False
+    for ours, rule in owners.items():
+        try:
+            their_shapes = [counted[key] for key in keys[ours]]
+            found[ours] = our_shape(rule, their_shapes, axes, guess=True)
+            flat |= "ph" not in axes and any("ph" in pattern for pattern in rule.patterns)
+        except ValueError:
+            continue
+    used = {key for ours in found for key in keys[ours]}
+    unused = tuple(key for key in counted if key not in used and not matches(key, rules.drop))
+    return Gathered(found, axes, {ours: keys[ours] for ours in found}, unused, flat)
+
+
+def _same(rules: Format, gathered: Gathered, others: Format, other: Gathered) -> bool:
+    """Whether other rules read the same: DeiT's keys are timm's."""
+    return {*rules.families} <= {*others.families} and gathered == other
+
+
+def _infer(
+    rules: Format,
+    gathered: Gathered,
+    model: str | None,
+    stated: Mapping[str, Any],
+    search: bool,
+) -> list[Inferred]:
+    """What fits, of the families that the rules are for."""
+    kinds = {FAMILIES[family].model for family in rules.families}
+    wanted = Wanted(
+        model,
+        stated,
+        rules.numbers,
+        rules.choices,
+        rules.optional,
+        frozenset(n for n, keys in gathered.keys.items() if matches(keys[0], rules.drop)),
+        search,
+    )
+    found = [
+        each
+        for each in infer(gathered.shapes, gathered.axes, wanted)
+        if not kinds or FAMILIES[each.family].model in kinds
+    ]
+    return [_with_keys(each, gathered) for each in found]
+
+
+def _with_keys(found: Inferred, gathered: Gathered) -> Inferred:
+    """What is unused by their keys, those without a rule too."""
+    unused = [key for name in found.unused for key in gathered.keys[name]]
+    flat = frozenset(("patch", "channels") if gathered.flat else ())
+    return replace(
+        found,
+        unused=(*unused, *gathered.unused),
+        shown=found.shown - flat,
+        guessed=found.guessed | flat,
+    )
+
+
+def _reading(rules: Format, found: Inferred, stated: Mapping[str, Any]) -> Reading:
+    assumed: dict[str, tuple[Any, str]] = {}
+    for name in (*HIDDEN_FIELDS, *sorted(found.guessed)):
+        value = getattr(found.config, name, None)
+        if value is None or name in stated:
+            continue
+        if name in rules.numbers:
+            assumed[name] = (value, f"of {rules.name}'s models")
+        elif name not in found.shown:
+            assumed[name] = (value, _why(name, found))
+    if "image_size" not in found.shown:
+        assumed["image_size"] = (found.config.image_size, "no tensor depends on it")
+    return Reading(rules.name, found.model, found.changes, assumed, found.unused)
+
+
+def _why(name: str, found: Inferred) -> str:
+    """What a value was chosen by that the tensors do not show."""
+    if found.model not in FAMILIES and name not in found.changes:
+        return f"as in {found.model}"
+    if name in ("patch", "channels"):
+        return "patches are flat vectors in this file; 3 channels, or else 1, are usual"
+    return f"heads are usually {HEAD_WIDTH} wide" if "head" in name else "the default"
