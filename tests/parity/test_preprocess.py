@@ -19,8 +19,10 @@ def image_of(height, width):
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-@pytest.mark.parametrize("size", [(48, 64), (65, 47), (33, 100), (61, 32), (32, 32), (20, 27)])
-@pytest.mark.parametrize("crop", [1.0, 0.875])
+@pytest.mark.parametrize(
+    "size", [(48, 64), (65, 47), (33, 100), (61, 32), (32, 32), (20, 27), (31, 124)]
+)
+@pytest.mark.parametrize("crop", [1.0, 0.875, 0.9])
 def test_shorter_side_and_cut_out_are_torchvisions(size, crop, interpolation):
     ours = Preprocess(image_size=28, crop=crop, interpolation=interpolation, mean=MEAN, std=STD)
     theirs = v2.Compose(

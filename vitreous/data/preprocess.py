@@ -116,10 +116,12 @@ class Preprocess:
     def _resized_and_cut(self, h: int, w: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """With shorter: the size to resize to, and top and left of the cut-out in it."""
         height, width = pair("image_size", self.image_size)
-        # The smallest size of the image's proportions that covers the cut-out and its margin.
-        factor = max(height / h, width / w) / self.crop
-        # Parts of a pixel are left away, as torchvision does it, and so most who train.
-        resized = max(height, int(h * factor + 1e-9)), max(width, int(w * factor + 1e-9))
+        # The smallest size of the image's proportions that covers the cut-out and its margin. Parts
+        # of a pixel are left away, first of what is to be covered and then of the longer side, as
+        # torchvision and timm do it, and so most who train.
+        tall, wide = (int(side / self.crop + 1e-9) for side in (height, width))
+        factor = max(tall / h, wide / w)
+        resized = max(tall, int(h * factor + 1e-9)), max(wide, int(w * factor + 1e-9))
         return resized, (round((resized[0] - height) / 2), round((resized[1] - width) / 2))
 
     def region(self, h: int, w: int) -> tuple[float, float, float, float]:
