@@ -1,6 +1,5 @@
 """What the documentation shows is run: code, rules and commands, in their order."""
 
-import importlib
 import re
 import shlex
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 from follow import blocks, commands, follow
 
-from vitreous.cli.main import COMMANDS
+from vitreous.cli.main import COMMANDS, module_of
 from vitreous.cli.parse import parse
 
 ROOT = Path(__file__).parent.parent
@@ -52,7 +51,7 @@ def test_commands_in_sentences_have_their_options(page):
         command = words[0]
         assert command in COMMANDS, text
         if len(words) > 1 and "--help" not in words and "--resume" not in words:
-            parse(command, importlib.import_module(f"vitreous.cli.{command}"), words[1:])
+            parse(command, module_of(command), words[1:])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         explain,
         export_weights,
         find_lr,
+        import_run,
         import_weights,
         load,
         models,
@@ -40,13 +41,14 @@ __all__ = [
     "explain",
     "export_weights",
     "find_lr",
+    "import_run",
     "import_weights",
     "load",
     "models",
     "predict",
     "train",
 ]
-_MODULES = ("embed", "explain", "models", "predict", "train")
+_MODULES = ("embed", "explain", "import_run", "models", "predict", "train")
 """Verbs that are also the names of modules."""
 
 

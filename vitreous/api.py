@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vitreous.data.source import Source
     from vitreous.embed.embeddings import Embeddings
     from vitreous.embed.images import Images
+    from vitreous.import_run import Imported
     from vitreous.labels import LabelMap
     from vitreous.models import create as create
     from vitreous.models.summary import SummaryRow
@@ -237,12 +238,15 @@ def _labelled_source(
     """The run's own data, split as it was for training; other data is used as it is."""
     from vitreous.data.formats import Columns, is_table, is_there, open_source, same_source
     from vitreous.data.formats.python_data import FROM_PYTHON
-    from vitreous.run_folder import Run
-    from vitreous.tasks import TASKS
+    from vitreous.import_run import open_run
+    from vitreous.tasks import truth_kind_of
     from vitreous.train.open_data import NOTHING, columns_of, open_usable, stored_recipe
 
-    folder = Run(Path(run))
+    folder = open_run(run)
     config, recipe = folder.read_config(), stored_recipe(folder)
+    truth_kind = truth_kind_of(config.task)
+    if data is None and config.origin:
+        raise ConfigError(f"{folder.path} was imported and has no data of its own: give some")
     if recipe is not None:
         recipe = replace(recipe, max_pixels=max_pixels or recipe.max_pixels)
     if data is not None and not isinstance(data, str | os.PathLike):
@@ -261,7 +265,7 @@ def _labelled_source(
                 return moved
         own = columns_of(recipe) if recipe is not None and is_table(name) else Columns()
         both = Columns(*(given or usual for given, usual in zip(columns, own, strict=True)))
-        source = open_source(name, truth=TASKS[config.task], val_fraction=0, columns=both)
+        source = open_source(name, truth=truth_kind, val_fraction=0, columns=both)
         source.max_pixels = max_pixels or source.max_pixels
         return source
     if any(columns):
@@ -501,8 +505,13 @@ def explain(
     from vitreous.predict import load
 
     many = list(images) if isinstance(images, list | tuple) else [images]
-    folder = Path(run, "explain") if out is None else Path(out)
+    folder = explanation_folder(run) if out is None else Path(out)
     return list(write_explanations(load(Path(run), **limits), many, folder, classes, pixel))
+
+
+def explanation_folder(run: Folder) -> Path:
+    """RUN/explain; for a name of the hub or the catalog, `explain` in the working folder."""
+    return Path(run, "explain") if Path(run).exists() else Path("explain")
 
 
 def write_explanations(
@@ -584,6 +593,51 @@ def convert(source: Folder, target: Folder, **options: Any) -> Conversion:
     run = Run(os.fspath(source))
     given = os.fspath(source) if run.checkpoint is None else run.as_checkpoint()
     return convert(given, Path(target), **options)
+
+
+def import_run(
+    source: Folder,
+    out: Folder,
+    *,
+    from_format: Folder | None = None,
+    model: str | None = None,
+    changes: dict[str, Any] | None = None,
+    inside: str | None = None,
+    resize: str | None = None,
+    crop: float | None = None,
+    interpolation: str | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    **options: Any,
+) -> Imported:
+    """Make a run folder of weights from elsewhere, verified: every function that takes a trained
+    run takes it.
+
+    `source` is a file, a folder of transformers or timm, hf:OWNER/NAME[@REVISION], or a name from
+    the catalog. `model`, `changes` (fields of its config) and the preprocessing override what the
+    source states; what it does not state must be given. `options` are those of
+    `vitreous.import_run.import_into`: labels, task, reinit, drop, resample, source_grid,
+    adapt_channels, force.
+    """
+    from vitreous.import_run import import_into
+    from vitreous.train.claim import claimed
+    from vitreous.train.distributed import ALONE
+    from vitreous.weights.adopt import find
+
+    given: dict[str, Any] = {"resize": resize, "crop": crop, "interpolation": interpolation}
+    for name, value in (("mean", mean), ("std", std)):
+        if value is not None:
+            given[name] = (value,) if isinstance(value, int | float) else tuple(value)
+    known = {name: value for name, value in given.items() if value not in (None, ())}
+    found = find(
+        os.fspath(source),
+        format=None if from_format is None else os.fspath(from_format),
+        model=model,
+        changes=changes,
+        inside=inside,
+    )
+    with claimed(Path(out), "", ALONE):
+        return import_into(Path(out), found, preprocessing=known, **options)
 
 
 def models(pattern: str = "*") -> list[str]:

@@ -108,7 +108,19 @@ class LabelMap:
     @classmethod
     def from_dict(cls, values: Mapping[str, Sequence[External]]) -> LabelMap:
         names = tuple(str(name) for name in values["names"])
+        if not names:
+            return NoLabels()
         return cls(names, tuple(values["external"]), tuple(values.get("ignored", ())))
+
+
+class NoLabels(LabelMap):
+    """Those of a model without a head."""
+
+    def __init__(self) -> None:
+        super().__init__((), ())
+
+    def __post_init__(self) -> None:
+        """There is nothing to check."""
 
 
 def natural(text: str) -> tuple[tuple[int, int | str], ...]:

@@ -31,9 +31,10 @@ from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
+from vitreous.import_run import open_run
 from vitreous.models.model import POOLS as MODEL_POOLS
 from vitreous.models.model import Model
-from vitreous.run_folder import Run, RunConfig
+from vitreous.run_folder import RunConfig
 from vitreous.tasks import show_of, task_class
 from vitreous.tasks.task import Engine, Log, Metrics, See, Task
 from vitreous.weights.rules.importing import import_weights
@@ -456,13 +457,17 @@ def load(
     *,
     max_pixels: int = MAX_PIXELS,
 ) -> Predictor:
-    """The predictor of a run folder. It refuses images of more than `max_pixels` pixels, and those
-    that would be enlarged to more, before it spends memory on them."""
+    """The predictor of a run folder; or of hf:OWNER/NAME[@REVISION], a name from the catalog, or a
+    folder of transformers or timm, which is imported into the cache first.
+
+    It refuses images of more than `max_pixels` pixels, and those that would be enlarged to more,
+    before it spends memory on them.
+    """
     _at_least("max_pixels", max_pixels, 1)
     if not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run = {run!r}: expected the path of a run folder")
     found = find_device(device)
-    folder = Run(run)
+    folder = open_run(run)
     config: RunConfig = folder.read_config()
     model = folder.create_model()
     import_weights(model, folder.stored_weights(), "vitreous")

@@ -50,6 +50,24 @@ class Classification:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class FeatureVector:
+    """What a model without a head gives for one image."""
+
+    values: NDArray[np.float32]
+    """(d,)"""
+    image: str = ""
+    """The image's file, if it has one."""
+
+    @property
+    def norm(self) -> float:
+        return float(np.linalg.norm(self.values))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"image": self.image, "features": self.values.tolist()}
+
+
 @dataclass(frozen=True)
 class Segmentation:
     """The class of every pixel, at the size of the input image."""

@@ -52,12 +52,21 @@ class RunConfig:
     versions: dict[str, str]
     decoding: dict[str, Any] = field(default_factory=dict)
     """What the task decodes the model's output with, chosen on val with the stored weights."""
+    origin: dict[str, Any] = field(default_factory=dict)
+    """Of an imported run: its files with their SHA-256, their format, their licence if it is known,
+    and the fields of the model that the files do not show."""
 
     def create(self) -> Model:
         """The model, with random weights."""
         model = create(self.family, **self.config)
         model.name = self.model
         return model
+
+    def to_dict(self) -> dict[str, Any]:
+        """As config.json has it."""
+        plain = {"labels": self.labels.to_dict(), "preprocess": to_dict(self.preprocess)}
+        left_out = [name for name in ("decoding", "origin") if not getattr(self, name)]
+        return {k: v for k, v in (vars(self) | plain).items() if k not in left_out}
 
 
 class Run:
@@ -89,19 +98,15 @@ class Run:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether transformers has saved this folder, which then has a config.json too."""
+        """Whether transformers or timm has saved this folder, which then has a config.json too."""
         try:
             values = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return False
-        return isinstance(values, dict) and "model_type" in values
+        return isinstance(values, dict) and bool({"model_type", "architecture"} & values.keys())
 
     def write_config(self, config: RunConfig) -> None:
-        plain = {"labels": config.labels.to_dict(), "preprocess": to_dict(config.preprocess)}
-        values = vars(config) | plain
-        if not config.decoding:
-            del values["decoding"]
-        self.write_text("config.json", json.dumps(values, indent=2) + "\n")
+        self.write_text("config.json", json.dumps(config.to_dict(), indent=2) + "\n")
 
     def write_decoding(self, decoding: dict[str, Any]) -> None:
         self.write_config(replace(self.read_config(), decoding=decoding))
@@ -140,10 +145,10 @@ class Run:
         config, file = self.read_config(), self.path / "config.json"
         with torch.device("meta"):
             blank = config.create()
-        if blank.config.classes != len(config.labels):
+        classes = blank.config.classes if names_classes(blank) else 0
+        if classes != len(config.labels):
             raise ConfigError(
-                f"{file}: {len(config.labels)} labels for a model with {blank.config.classes} "
-                "classes"
+                f"{file}: {len(config.labels)} labels for a model with {classes} classes"
             )
         needed = sum(tensor.numel() for tensor in blank.state_dict().values())
         weights = self.weights if self.checkpoint is None else self.checkpoint / STATE
@@ -240,6 +245,12 @@ class Run:
         if (self.path / "metrics.jsonl").is_file():
             kept = [json.dumps(line) for line in self.metrics() if line["step"] <= step]
             self.write_text("metrics.jsonl", "".join(line + "\n" for line in kept))
+
+
+def names_classes(model: Model) -> bool:
+    """Whether the model's outputs are classes; without a head, or with one into a space that is
+    shared with text, they are features."""
+    return getattr(model.config, "head", "") not in ("none", "projection")
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 from vitreous.cli.advice import _config_fields, in_shell
-from vitreous.cli.main import COMMANDS, main
+from vitreous.cli.main import COMMANDS, main, module_of
 from vitreous.cli.parse import arguments_of, options_of, parse
 
 ROOT = Path(__file__).parents[2]
-OPTIONS = {
-    command: options_of(arguments_of(importlib.import_module(f"vitreous.cli.{command}")))
-    for command in COMMANDS
-}
+OPTIONS = {command: options_of(arguments_of(module_of(command))) for command in COMMANDS}
 # The commands that can show what a module says: every one of them must have its options.
 READERS = {
     "vitreous/data": ("data", "train"),

@@ -1,6 +1,5 @@
 """The command line as a user meets it."""
 
-import importlib
 import json
 import re
 import subprocess
@@ -12,7 +11,7 @@ import pytest
 
 import vitreous
 from vitreous.cli import train
-from vitreous.cli.main import COMMANDS, main
+from vitreous.cli.main import COMMANDS, main, module_of
 from vitreous.cli.parse import arguments_of, options_of, parse
 from vitreous.tasks import TASKS
 
@@ -44,7 +43,7 @@ def help_of(command, capsys):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_explained_in_a_sentence(command, capsys):
-    arguments = arguments_of(importlib.import_module(f"vitreous.cli.{command}"))
+    arguments = arguments_of(module_of(command))
     _, texts = help_of(command, capsys)
     assert set(options_of(arguments)) == texts.keys()
     for option, text in texts.items():

@@ -23,7 +23,8 @@ class ConvertArguments:
     """Weights to read: a file, folder or run (RUN, RUN@last), hf:OWNER/NAME[@REVISION], or a
     name from the catalog."""
     target: Annotated[tyro.conf.Positional[Path], option("DST")]
-    """File to write (.safetensors, .npz, .pth, .pdparams); for huggingface also a new folder."""
+    """File to write (.safetensors, .npz, .pth, .pdparams); for huggingface and timm also a new
+    folder, with class names and preprocessing."""
     from_format: Annotated[str | None, option("FORMAT", "recognised", name="from")] = None
     """Format of SRC: google, timm, huggingface, torchvision, vit_pytorch, deit, official or paddle;
     vitreous for our own; or a .toml file with your own rules."""

@@ -24,7 +24,7 @@ MOST_COUNTED = 99_999
 @dataclass(frozen=True)
 class EvaluateArguments:
     run: tyro.conf.Positional[Path]
-    """Run folder of a trained model."""
+    """Run folder of a trained or imported model, hf:OWNER/NAME, or a name from the catalog."""
     data: Annotated[tyro.conf.Positional[str | None], option("[DATA]", "the run's own")] = None
     """Labelled data to evaluate on; classes are matched by name."""
     split: Annotated[str | None, option("{train,val,test}", "test, else val, else train")] = None

@@ -20,7 +20,7 @@ from vitreous.train.recipe import Flag, Repeated, option
 @dataclass(frozen=True)
 class ExplainArguments:
     run: tyro.conf.Positional[Path]
-    """Run folder of a trained model."""
+    """Run folder of a trained or imported model, hf:OWNER/NAME, or a name from the catalog."""
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
     """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input."""
     out: Annotated[Path | None, option("FOLDER", "RUN/explain")] = None
@@ -49,7 +49,7 @@ def run(arguments: ExplainArguments) -> None:
             except DataError as error:  # one image that cannot be used does not lose the others
                 bad(error)
     else:
-        out = arguments.out or arguments.run / "explain"
+        out = arguments.out or api.explanation_folder(arguments.run)
         for written in api.write_explanations(predictor, paths, out, classes, pixel, bad):
             print(written, flush=True)
     bad.raise_if_any(len(paths))

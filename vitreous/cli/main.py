@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 import warnings
@@ -25,6 +26,7 @@ COMMANDS = {
     "predict": "predict what images show",
     "embed": "vectors of images: neighbours, duplicates, doubtful labels, k-NN accuracy, a map",
     "explain": "see what a model looks at: the papers' figures, and a page to explore",
+    "import": "make a run folder of weights from elsewhere, verified",
     "convert": "convert weights between libraries, and verify them",
 }
 """Each is a module of this package; its function `run` takes a dataclass with the arguments."""
@@ -71,15 +73,16 @@ def _dispatch(arguments: list[str]) -> int:
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS) or f": the commands are {', '.join(COMMANDS)}"
         return _fail(f"unknown command {command!r}{hint}")
-    module = _module(command)
+    module = module_of(command)
     from vitreous.cli.parse import parse
 
     return module.run(parse(command, module, rest)) or 0
 
 
-def _module(command: str) -> Any:
+def module_of(command: str) -> Any:
     """A command imports what it needs, torch among it, only when it is called."""
-    return importlib.import_module(f"vitreous.cli.{command}")
+    name = f"{command}_" if keyword.iskeyword(command) else command
+    return importlib.import_module(f"vitreous.cli.{name}")
 
 
 def _spelled(message: str, arguments: list[str]) -> str:
@@ -89,7 +92,7 @@ def _spelled(message: str, arguments: list[str]) -> str:
     from vitreous.cli.advice import in_shell
     from vitreous.cli.parse import arguments_of, options_of
 
-    return in_shell(message, options_of(arguments_of(_module(arguments[0]))))
+    return in_shell(message, options_of(arguments_of(module_of(arguments[0]))))
 
 
 def _fail(message: str, code: int = 2) -> int:

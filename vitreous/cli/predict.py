@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class PredictArguments:
     run: tyro.conf.Positional[Path]
-    """Run folder of a trained model."""
+    """Run folder of a trained or imported model, hf:OWNER/NAME, or a name from the catalog."""
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
     """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input."""
     top: Annotated[int, option("N")] = 5

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vitreous.config import choice
+from vitreous.errors import ConfigError
 
 if TYPE_CHECKING:
     from vitreous.tasks.task import Task
@@ -22,18 +23,40 @@ TASKS = {
     "tag": "labels",
 }
 """The kind of ground truth that each task learns from."""
+HEADLESS = "features"
+"""The task of models without a head, which learns from nothing."""
+_ALL = (*TASKS, HEADLESS)
 
 
 def task_class(name: str) -> type[Task]:
     """The task of this name."""
-    return import_module(f"vitreous.tasks.{choice('task', name, TASKS)}.task").TASK
+    return import_module(f"vitreous.tasks.{choice('task', name, _ALL)}.task").TASK
 
 
 def show_of(name: str) -> Any:
     """The show side of a task: printing, drawing, report and explanation."""
-    return import_module(f"vitreous.tasks.{choice('task', name, TASKS)}.show").SHOW
+    return import_module(f"vitreous.tasks.{choice('task', name, _ALL)}.show").SHOW
+
+
+def truth_kind_of(task: str) -> str:
+    """The kind of ground truth that a task needs to be evaluated."""
+    if task == HEADLESS:
+        raise ConfigError(
+            "this model has no head, so it predicts no classes that could be evaluated: train one, "
+            "with this run as --weights"
+        )
+    return TASKS[task]
 
 
 def task_for(truth_kind: str) -> type[Task]:
     """The task that data with this kind of ground truth is for."""
     return task_class(next(name for name, kind in TASKS.items() if kind == truth_kind))
+
+
+def task_of_model(family: str, *, headless: bool = False, truth_kind: str | None = None) -> str:
+    """The name of the task that a model of this family is made for; of several the usual one, or
+    the one with this kind of ground truth."""
+    if headless:
+        return HEADLESS
+    able = [name for name in TASKS if task_class(name).takes(family)]
+    return next((name for name in able if TASKS[name] == truth_kind), able[0])

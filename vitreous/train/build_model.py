@@ -15,6 +15,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.statistics import measure_statistics
 from vitreous.errors import CheckpointError, ConfigError
+from vitreous.import_run import known_preprocess
 from vitreous.labels import LabelMap
 from vitreous.models import FAMILIES, create
 from vitreous.models.model import Model
@@ -24,7 +25,7 @@ from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
 from vitreous.weights.hub import resolve
 from vitreous.weights.io.files import read_tensors
-from vitreous.weights.origin import origin_of, stated_preprocessing
+from vitreous.weights.origin import stated_by
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import detect_format, family_of
 from vitreous.weights.rules.report import ImportReport
@@ -62,18 +63,15 @@ def find_start(recipe: Recipe) -> Start:
         return Start(config.family, fields, config.labels, config.preprocess, run.stored_weights())
     path = resolve(recipe.weights)
     stored = read_tensors(path)
-    origin = origin_of(recipe.weights, stored.path, stored.metadata)
+    stated = stated_by(recipe.weights, stored.path, stored.metadata)
+    origin = stated.origin
     if recipe.model is not None and is_classifier(recipe.model):
         origin = (recipe.model, {})
     elif recipe.model is not None and origin is None:
         origin = (_stored_model(recipe.model, recipe, stored.tensors), {})
     if origin is None:
         raise ConfigError(f"{recipe.weights} does not name its model: give --model")
-    known, preprocess = stated_preprocessing(recipe.weights, path), None
-    if known is not None:
-        whole = known.longest is not None  # detectors do not crop
-        values = vars(known) | {"crop": 1.0 if whole else known.crop}
-        preprocess = Preprocess(**values, channels=len(known.mean), whole=whole)
+    preprocess = known_preprocess(stated.preprocessing)
     return Start(origin[0], origin[1], None, preprocess, path)
 
 

@@ -62,6 +62,10 @@ class World:
             dist.barrier()
 
 
+ALONE = World(0, 1, torch.device("cpu"))
+"""A process that shares its work with no other."""
+
+
 @contextmanager
 def joined(device: str | None) -> Iterator[World]:
     """The processes that torchrun started, or this one alone."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitreous.config import from_dict, read_toml
+from vitreous.config import Size, from_dict, read_toml
 
 
 @dataclass(frozen=True)
 class CatalogPreprocessing:
     """The preprocessing with which the checkpoint was evaluated."""
 
-    image_size: int
+    image_size: Size
     crop: float
     interpolation: str
     mean: tuple[float, ...]
@@ -51,6 +51,8 @@ class CatalogEntry:
     """Published box AP on COCO val2017."""
     source: str = ""
     """Who published the accuracy or AP."""
+    default: bool = False
+    """Whether the model's name alone means this one, where there are several."""
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -69,3 +71,18 @@ def catalog() -> dict[str, CatalogEntry]:
         entry = from_dict(CatalogEntry, {**row, "preprocessing": prepared}, where=where)
         entries[entry.name] = entry
     return entries
+
+
+def find_entry(name: str) -> CatalogEntry | None:
+    """The entry of this name; or of this model, if it is the only one or the default."""
+    known = catalog()
+    if name in known:
+        return known[name]
+    found = [entry for entry in known.values() if entry.model == name]
+    return next((e for e in found if e.default), found[0] if len(found) == 1 else None)
+
+
+def entry_of_hash(sha256: str) -> CatalogEntry | None:
+    """The entry whose file has this hash, among those whose hash is published."""
+    entries = catalog().values()
+    return next((each for each in entries if each.sha256 and sha256.startswith(each.sha256)), None)

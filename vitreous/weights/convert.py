@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,28 @@ from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import build, create
 from vitreous.models.model import Model
+from vitreous.weights.adopt import find
 from vitreous.weights.destination import (
     CONFIG_FILE,
     METADATA,
     WEIGHTS_FILE,
     check_target,
-    config_of,
     mark,
     written_aside,
 )
-from vitreous.weights.hub import resolve
-from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
-from vitreous.weights.origin import HIDDEN_FIELDS, infer_changes, origin_of, own_metadata
+from vitreous.weights.io.files import Checkpoint, write_tensors
+from vitreous.weights.origin import HIDDEN_FIELDS, Stated, own_metadata
 from vitreous.weights.rules.exporting import export_weights
 from vitreous.weights.rules.formats import OWN, find_format
 from vitreous.weights.rules.importing import import_weights
-from vitreous.weights.rules.keys import detect_format, family_of
+from vitreous.weights.rules.keys import family_of
 from vitreous.weights.rules.report import ImportReport
-from vitreous.weights.transformers_files import PREPROCESSOR_FILE, make_config
+from vitreous.weights.timm_files import make_timm_config
+from vitreous.weights.transformers_files import (
+    PREPROCESSOR_FILE,
+    make_config,
+    make_preprocessor,
+)
 
 FILE_TYPES = {
     ".safetensors": "safetensors",
@@ -41,6 +45,8 @@ FILE_TYPES = {
     ".bin": "pth",
     ".pdparams": "pdparams",
 }
+FOLDER_FORMATS = ("huggingface", "huggingface-v4", "timm")
+"""Whose libraries load a folder, with the JSON files that describe the weights."""
 TOLERANCE = 1e-6
 PREPROCESSING = ("image_size", "resize", "longest", "crop", "interpolation", "mean", "std")
 """Fields of a run's preprocessing that another library needs."""
@@ -80,112 +86,74 @@ def convert(
     """Read `source`, write `target`, read that back and compare the outputs of both.
 
     `target` is a file whose suffix decides its type (.safetensors, .npz, .pth, .pdparams), or for
-    huggingface also a folder for `from_pretrained`. The source states its model, unless `model` and
-    `changes` are given; `force` replaces files that `convert` did not write. The other
-    arguments are those of `import_weights`.
+    huggingface and timm also a folder that their libraries load, with class names and preprocessing
+    as far as the source states them. The source states its model, unless `model` and `changes` are
+    given; `force` replaces files that `convert` did not write. The other arguments are those of
+    `import_weights`.
     """
     target = Path(target)
     kind = _file_type(target, to_format)
-    if isinstance(source, Checkpoint):
-        checkpoint, source = source, source.path
-    else:
-        checkpoint = read_tensors(resolve(str(source)), inside=inside)
-    given = changes or {}
-    name, fields = _origin(str(source), checkpoint.path, checkpoint.metadata, model, given)
-    keep = {*given, "norm_eps"} & {*HIDDEN_FIELDS} & fields.keys()
-    with torch.device("meta"):
-        blank = create(name, **fields)
-    if from_format is None:
-        rules = detect_format(blank, checkpoint.tensors, str(source))
-    else:
-        rules = find_format(from_format, family_of(blank))
-    find_format(to_format, family_of(blank))  # fail early if to_format is misspelt
-    fields = infer_changes(name, fields, checkpoint.tensors, rules)
-
-    first = create(name, **fields).eval()
-    if checkpoint.metadata.get("format") == "vitreous" and model is None:
-        first.name = checkpoint.metadata.get("model", first.name)
-    report = import_weights(
-        first,
-        checkpoint,
-        rules.name,
+    found = find(source, format=from_format, model=model, changes=changes, inside=inside)
+    with torch.device("meta"):  # fail early if to_format is misspelt
+        find_format(to_format, family_of(create(found.model, **found.fields)))
+    checkpoint = found.checkpoint
+    first, report = found.load(
         reinit=reinit,
         drop=drop,
         resample=resample,
         source_grid=source_grid,
         adapt_channels=adapt_channels,
-        # The caller and the source override the defaults of the source's library.
-        keep=keep,
     )
-    report.source = str(source)
     tensors = export_weights(first, to_format)
     check_target(target, checkpoint.path, force)
-    stated = _config_json(checkpoint.path)
-    file, difference = _write(target, kind, tensors, first, to_format, _class_names(stated))
-    if target.suffix:
-        notes = _other_defaults(first, to_format)
-    else:
-        notes = _preprocessing_note(stated, checkpoint.path)
+    described = {} if target.suffix else _described(first, str(to_format), found.stated)
+    file, difference = _write(target, kind, tensors, first, to_format, described)
+    notes = _other_defaults(first, to_format, described)
+    if described:
+        notes += _left_out(found.stated, described)
     return Conversion(
-        first.name, first.config, report, file, str(to_format), len(tensors), difference, notes
+        first.name, first.config, report, file, str(to_format), len(tensors), difference, (*notes,)
     )
 
 
-def _config_json(path: Path) -> dict[str, Any]:
-    """The config.json beside the weights, ours or transformers', or an empty dict."""
-    try:
-        values = json.loads(config_of(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
+def _described(model: Model, to_format: str, stated: Stated) -> dict[str, dict[str, Any]]:
+    """The JSON files of a folder by name: model, class names and preprocessing, as far as the
+    source states them."""
+    known = stated.preprocessing
+    known = known if {"crop", "interpolation", "mean", "std"} <= known.keys() else {}
+    if to_format == "timm":
+        return {CONFIG_FILE: make_timm_config(model, stated.names, known, stated.licence)}
+    preprocessor = make_preprocessor(model, known) if known else None
+    files = {CONFIG_FILE: make_config(model, stated.names)}
+    return files | ({PREPROCESSOR_FILE: preprocessor} if preprocessor else {})
 
 
-def _class_names(stated: dict[str, Any]) -> list[str]:
-    """In the model's order; empty if they are unknown."""
-    ours, theirs = stated.get("labels"), stated.get("id2label")
-    if isinstance(ours, dict):
-        return [str(name) for name in ours.get("names", ())]
-    if isinstance(theirs, dict) and {*theirs} == {str(number) for number in range(len(theirs))}:
-        return [str(theirs[str(number)]) for number in range(len(theirs))]
-    return []
-
-
-def _preprocessing_note(stated: dict[str, Any], path: Path) -> tuple[str, ...]:
-    """We do not write the preprocessing; report what the source states about it."""
-    known, file = stated.get("preprocess"), path.with_name(PREPROCESSOR_FILE)
-    if not isinstance(known, dict):
-        return (f"{PREPROCESSOR_FILE} is not written: copy {file}",) if file.is_file() else ()
-    fields = [f"{name} {known[name]}" for name in PREPROCESSING if known.get(name) is not None]
-    return (f"{PREPROCESSOR_FILE} is not written; the preprocessing is {', '.join(fields)}",)
+def _left_out(stated: Stated, described: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """What the source has and the folder cannot say."""
+    known, config = stated.preprocessing, described[CONFIG_FILE]
+    told = PREPROCESSOR_FILE in described or "mean" in config.get("pretrained_cfg", {})
+    if not told:
+        fields = [f"{name} {known[name]}" for name in PREPROCESSING if known.get(name) is not None]
+        what = f"it is {', '.join(fields)}" if fields else "the source does not state it"
+        yield f"the preprocessing is not written: {what}"
+    elif known.get("antialias") is False:
+        yield "antialias = False is not written: resized images differ slightly"
+    if not stated.names and stated.labels:
+        yield f"the names of {stated.labels} are not written: import the weights first"
 
 
 def _file_type(target: Path, to_format: str | Path) -> str:
-    if not target.suffix and to_format in ("huggingface", "huggingface-v4"):
+    if not target.suffix and to_format in FOLDER_FORMATS:
         return "safetensors"
     if target.suffix not in FILE_TYPES:
         raise ConfigError(
-            f"{target}: unknown suffix: use {', '.join(FILE_TYPES)} (or a folder, for huggingface)"
+            f"{target}: unknown suffix: use {', '.join(FILE_TYPES)} (or a folder, for huggingface "
+            "and timm)"
         )
     kind = FILE_TYPES[target.suffix]
     if str(to_format) == OWN and kind != "safetensors":
         raise ConfigError(f"{target}: our own format is written to .safetensors files only")
     return kind
-
-
-def _origin(
-    source: str, path: Path, metadata: dict[str, str], model: str | None, changes: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
-    """The model's name and config fields: the caller's, then those that the source states."""
-    origin = origin_of(source, path, metadata)
-    if model is not None:
-        stated = {} if origin is None else origin[1]
-        return model, {**{k: v for k, v in stated.items() if k in HIDDEN_FIELDS}, **changes}
-    if origin is None:
-        raise ConfigError(
-            f"{source} does not state its model: name it, like --model vit-b/16 ('vitreous models' "
-            "lists them)"
-        )
-    return origin[0], {**origin[1], **changes}
 
 
 def _write(
@@ -194,7 +162,7 @@ def _write(
     tensors: dict[str, torch.Tensor],
     model: Model,
     to_format: str | Path,
-    names: list[str],
+    described: dict[str, dict[str, Any]],
 ) -> tuple[Path, float]:
     """Write aside, read that back, and move it to its place only if it is correct."""
     metadata = METADATA if kind == "safetensors" else None
@@ -202,10 +170,9 @@ def _write(
         metadata = own_metadata(model)
     wrap = find_format(to_format, family_of(model)).wrap if kind == "pth" else None
     file = target if target.suffix else target / WEIGHTS_FILE
-    config = "" if target.suffix else json.dumps(make_config(model, names), indent=2) + "\n"
     with written_aside(target) as aside:
-        if config:
-            (aside / CONFIG_FILE).write_text(config, encoding="utf-8")
+        for name, values in described.items():
+            (aside / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
         write_tensors(aside / file.name, tensors, kind, metadata, wrap=wrap)
         mark(aside / file.name, kind)
         difference = _verify(model, aside / file.name, to_format, file)
@@ -241,11 +208,16 @@ def _outputs(model: Model, image: torch.Tensor) -> torch.Tensor:
     return torch.cat([part.flatten() for part in (features.tokens[-1], *outputs)])
 
 
-def _other_defaults(model: Model, to_format: str | Path) -> tuple[str, ...]:
-    """Config values that a weight file does not store and the target's library sets otherwise."""
+def _other_defaults(
+    model: Model, to_format: str | Path, described: dict[str, dict[str, Any]]
+) -> list[str]:
+    """Config values that neither a weight file nor the folder stores, and the target's library sets
+    otherwise."""
+    if "model_type" in described.get(CONFIG_FILE, {}):
+        return []  # transformers' config.json has every number
     numbers = find_format(to_format, family_of(model)).numbers
-    return tuple(
+    return [
         f"this model has {name} = {getattr(model.config, name)}; {to_format} defaults to {value}"
         for name, value in numbers.items()
         if getattr(model.config, name) != value
-    )
+    ]

@@ -52,26 +52,27 @@ def check_target(target: Path, source: Path, force: bool = False) -> None:
 
 
 @contextmanager
-def written_aside(target: Path) -> Iterator[Path]:
+def written_aside(target: Path, *, folder: bool | None = None) -> Iterator[Path]:
     """A temporary folder, whose files are moved to their places if nothing is raised.
 
-    They are those of the folder `target`, or the file `target` itself.
+    They are those of the folder `target`, or the file `target` itself; without a suffix it is a
+    folder, unless the caller knows.
     """
-    folder = target if _is_folder(target) else target.parent
-    if folder != target and not folder.is_dir():
-        raise CheckpointError(f"{target}: the folder {folder} does not exist")
-    there = folder
+    place = target if (_is_folder(target) if folder is None else folder) else target.parent
+    if place != target and not place.is_dir():
+        raise CheckpointError(f"{target}: the folder {place} does not exist")
+    there = place
     while not there.is_dir() and there != there.parent:
         there = there.parent
     aside = there / f".vitreous-{secrets.token_hex(8)}.tmp"
     try:
         aside.mkdir()
         yield aside
-        folder.mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
         # Weights before the config that describes them: without it they are not used.
         for file in sorted(aside.iterdir(), key=lambda path: path.name == CONFIG_FILE):
-            os.replace(file, folder / file.name)
-        sync_folder(folder)
+            os.replace(file, place / file.name)
+        sync_folder(place)
     except OSError as error:
         raise CheckpointError(f"{target}: cannot be written: {error}") from error
     finally:

@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 
 from vitreous.errors import CheckpointError, HubError, did_you_mean
-from vitreous.weights.catalog import catalog
+from vitreous.weights.catalog import catalog, find_entry
 
 WANTED = ["config.json", "preprocessor_config.json", "pytorch_model.bin"]
 WANTED += ["*.safetensors", "*.safetensors.index.json"]
@@ -24,8 +24,8 @@ _REFERENCE = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w./
 
 def resolve(reference: str) -> Path:
     """The local path of a checkpoint."""
-    if reference in catalog() and not Path(reference).exists():
-        entry = catalog()[reference]
+    entry = None if Path(reference).exists() else find_entry(reference)
+    if entry is not None:
         if entry.address.startswith("https://"):
             return fetch(entry.address, entry.sha256)
         reference = entry.address

@@ -1,13 +1,15 @@
-"""What a checkpoint states about itself: its model, its config and its preprocessing.
+"""What a checkpoint states about itself: its model, config, class names and preprocessing.
 
-Our own files carry the model's config, the catalog knows its entries, and transformers saves JSON
-files beside its weights. The shapes of the tensors give the rest: classes, channels, image size.
+Our own files carry the model's config, the catalog knows its entries, and transformers and timm
+save JSON files beside their weights. The shapes of the tensors give the rest: classes, channels,
+image size.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,30 @@ from vitreous.errors import CheckpointError
 from vitreous.models import FAMILIES, create
 from vitreous.models.infer import FREE, Wanted, infer
 from vitreous.models.model import Model
-from vitreous.weights.catalog import CatalogPreprocessing, catalog
+from vitreous.weights.catalog import (
+    CatalogEntry,
+    CatalogPreprocessing,
+    entry_of_hash,
+    find_entry,
+)
+from vitreous.weights.destination import config_of
 from vitreous.weights.io.files import FOLDER_FILES
 from vitreous.weights.rules.keys import axes_of, family_of, our_shapes, strip_prefix
 from vitreous.weights.rules.language import Format
-from vitreous.weights.transformers_files import PREPROCESSOR_FILE, read_config, read_preprocessor
+from vitreous.weights.timm_files import (
+    is_timm,
+    read_timm_labels,
+    read_timm_licence,
+    read_timm_model,
+    read_timm_preprocessing,
+)
+from vitreous.weights.transformers_files import (
+    PREPROCESSOR_FILE,
+    read_config,
+    read_json,
+    read_labels,
+    read_preprocessor,
+)
 
 HIDDEN_FIELDS = (
     *("heads", "activation", "pool", "qk_scale", "norm", "position", "pad"),
@@ -50,8 +71,40 @@ def own_metadata(model: Model) -> dict[str, str]:
     }
 
 
-def origin_of(source: str, path: Path, metadata: Mapping[str, str]) -> Origin | None:
-    """The model that the checkpoint states it is for, or None."""
+@dataclass(frozen=True)
+class Stated:
+    """What is known about a checkpoint besides its tensors; empty where nothing says it."""
+
+    model: str | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    """Of the classes, in the model's order."""
+    labels: str = ""
+    """The name of a set of classes (imagenet-1k), where it stands for their names."""
+    several: bool = False
+    """Whether an image may have several of the classes."""
+    preprocessing: dict[str, Any] = field(default_factory=dict)
+    """Fields of a `CatalogPreprocessing`."""
+    licence: str = ""
+
+    @property
+    def origin(self) -> Origin | None:
+        return None if self.model is None else (self.model, dict(self.fields))
+
+
+def stated_by(source: str, path: Path, metadata: Mapping[str, str]) -> Stated:
+    """What the checkpoint at `path`, which the user called `source`, and the catalog say.
+
+    Our own files carry the model's config; the catalog knows its entries; a folder has a
+    config.json, of a run of ours, of transformers or of timm.
+    """
+    found = Stated()
+    config_file, entry = config_of(path), None if Path(source).exists() else find_entry(source)
+    of_folder = path.name in FOLDER_FILES or config_file.parent != path.parent
+    if entry is not None:
+        found = _of_entry(entry)
+    elif of_folder and config_file.is_file():
+        found = _of_folder(config_file)
     if metadata.get("format") == "vitreous":
         try:
             family, config = metadata["family"], json.loads(metadata["config"])
@@ -59,30 +112,67 @@ def origin_of(source: str, path: Path, metadata: Mapping[str, str]) -> Origin | 
             raise CheckpointError(f"{path}: its metadata is damaged: {error!r}") from error
         if family not in FAMILIES or not isinstance(config, dict):
             raise CheckpointError(f"{path}: its metadata names an unknown family {family!r}")
-        return family, config
-    if source in catalog():
-        entry = catalog()[source]
-        return entry.model, entry.changes
-    config_file = path.parent / "config.json"
-    if path.name in FOLDER_FILES and config_file.is_file():
-        return read_config(config_file)
-    return None
+        found = replace(found, model=family, fields=config)
+    return found
+
+
+def _of_entry(entry: CatalogEntry) -> Stated:
+    return Stated(
+        entry.model,
+        entry.changes,
+        labels=entry.labels,
+        preprocessing=vars(entry.preprocessing),
+        licence=entry.licence,
+    )
+
+
+def of_hash(sha256: str) -> Stated:
+    """What the catalog knows about the file with this hash."""
+    entry = entry_of_hash(sha256)
+    return Stated() if entry is None else _of_entry(entry)
+
+
+def _of_folder(config_file: Path) -> Stated:
+    """By a config.json; that of a model that we do not have states no model."""
+    config = read_json(config_file)
+    if "model_type" in config:
+        origin, file = read_config(config_file), config_file.with_name(PREPROCESSOR_FILE)
+        known = read_preprocessor(file) if file.is_file() else {}
+        several = config.get("problem_type") == "multi_label_classification"
+        names = read_labels(config)
+        model, values = origin or (None, {})
+        return Stated(model, values, names, several=several, preprocessing=known)
+    if is_timm(config):
+        origin, (names, labels) = read_timm_model(config), read_timm_labels(config)
+        known, licence = read_timm_preprocessing(config), read_timm_licence(config)
+        model, values = origin or (None, {})
+        return Stated(model, values, names, labels, preprocessing=known, licence=licence)
+    return _of_run(config)
+
+
+def _of_run(config: Mapping[str, Any]) -> Stated:
+    """The config.json of a run folder of ours; its weights carry the model."""
+
+    def table(name: str) -> dict[str, Any]:
+        return value if isinstance(value := config.get(name), dict) else {}
+
+    names, known = table("labels").get("names"), {f.name for f in fields(CatalogPreprocessing)}
+    return Stated(
+        names=tuple(map(str, names)) if isinstance(names, list) else (),
+        preprocessing={
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in table("preprocess").items()
+            if name in known
+        },
+        licence=str(table("origin").get("licence", "")),
+    )
 
 
 def stated_fields(source: str, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     """The hidden fields that the checkpoint states."""
-    origin = origin_of(source, path, metadata)
-    changes = origin[1] if origin else {}
+    changes = stated_by(source, path, metadata).fields
     stated = {name: changes[name] for name in HIDDEN_FIELDS if name in changes}
     return {name: tuple(v) if isinstance(v, list) else v for name, v in stated.items()}
-
-
-def stated_preprocessing(source: str, path: Path) -> CatalogPreprocessing | None:
-    """The preprocessing for a checkpoint at `path` that the user called `source`, or None."""
-    if source in catalog():
-        return catalog()[source].preprocessing
-    file = (path if path.is_dir() else path.parent) / PREPROCESSOR_FILE
-    return read_preprocessor(file) if file.is_file() else None
 
 
 def infer_changes(

@@ -13,7 +13,6 @@ from vitreous.config import from_dict, read_toml
 from vitreous.errors import CheckpointError
 from vitreous.models.model import Model
 from vitreous.models.names import translate
-from vitreous.weights.catalog import CatalogPreprocessing
 from vitreous.weights.rules.keys import family_of
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
@@ -49,13 +48,28 @@ ACTIVATIONS = {
 }
 
 
-def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
-    """Our family and config fields for a config.json; None for a model that we do not have."""
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not a readable JSON file: {error}") from error
-    mapped = config_maps().get(str(data.get("model_type"))) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def read_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes' names in a config.json; none where they are only numbered."""
+    named = config.get("id2label")
+    if not isinstance(named, dict) or {*named} != {str(number) for number in range(len(named))}:
+        return ()
+    names = tuple(str(named[str(number)]) for number in range(len(named)))
+    return () if names == tuple(f"LABEL_{number}" for number in range(len(names))) else names
+
+
+def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
+    """Our family and config fields for a config.json; None for a model that we do not have."""
+    data = read_json(path)
+    mapped = config_maps().get(str(data.get("model_type")))
     if mapped is None:
         return None
     stated = {ours: data[theirs] for theirs, ours in mapped.fields.items() if theirs in data}
@@ -168,32 +182,73 @@ def _make_backbone(config: Any) -> dict[str, Any]:
     }
 
 
-def read_preprocessor(path: Path) -> CatalogPreprocessing:
-    """The preprocessing that a preprocessor_config.json describes."""
+def read_preprocessor(path: Path) -> dict[str, Any]:
+    """The fields of a `CatalogPreprocessing` that a preprocessor_config.json states."""
+    values = read_json(path)
     try:
-        return _preprocessing(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        found = _sizes(values) if "size" in values else {}
+        if values.get("do_normalize") is False:
+            found |= {"mean": (0.0,), "std": (1.0,)}
+        elif {"image_mean", "image_std"} <= values.keys():
+            found["mean"] = tuple(map(float, values["image_mean"]))
+            found["std"] = tuple(map(float, values["image_std"]))
+    except (ValueError, TypeError, KeyError) as error:
         raise CheckpointError(f"{path}: cannot be used: {error!r}") from error
+    return found
 
 
-def _preprocessing(values: Mapping[str, Any]) -> CatalogPreprocessing:
-    raw = values.get("do_normalize") is False
+def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     size, longest = _sides(values["size"])
-    crop = size
+    crop, part = size, None
     if values.get("do_center_crop") or "crop_size" in values:
         crop, _ = _sides(values.get("crop_size", values["size"]))
+    if isinstance(stated := values.get("crop_pct"), float) and int(crop / stated + 1e-9) == size:
+        part = stated  # the part whose whole pixels `size` is
     # Both sides become the same length and nothing is cropped: the aspect ratio is lost.
     keeps_ratio = isinstance(values["size"], dict) and "shortest_edge" in values["size"]
     square = crop == size and longest is None and not keeps_ratio
-    return CatalogPreprocessing(
-        image_size=crop,
-        crop=min(crop / size, 1.0),
-        interpolation=INTERPOLATION.get(values.get("resample", 2), "bilinear"),
-        mean=(0.0,) if raw else tuple(map(float, values["image_mean"])),
-        std=(1.0,) if raw else tuple(map(float, values["image_std"])),
-        resize="square" if square else "shorter",
-        longest=values.get("max_size", longest),
-    )
+    return {
+        "image_size": crop,
+        "crop": part or min(crop / size, 1.0),
+        "interpolation": INTERPOLATION.get(values.get("resample", 2), "bilinear"),
+        "resize": "square" if square else "shorter",
+        "longest": values.get("max_size", longest),
+    }
+
+
+def make_preprocessor(model: Model, known: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The preprocessor_config.json for the preprocessing of a model; None if transformers has no
+    such preprocessing.
+
+    known: the fields of a `CatalogPreprocessing`.
+    """
+    channels, (height, width) = model.config.channels, model.own_size()
+    resize, longest = known.get("resize", "shorter"), known.get("longest")
+    values = {
+        "do_resize": True,
+        "resample": next(n for n, name in INTERPOLATION.items() if name == known["interpolation"]),
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(known["mean"]) * (channels if len(known["mean"]) == 1 else 1),
+        "image_std": list(known["std"]) * (channels if len(known["std"]) == 1 else 1),
+    }
+    if longest is not None:
+        values["size"] = {"shortest_edge": min(height, width), "longest_edge": longest}
+        return {"image_processor_type": "DetrImageProcessor", **values, "do_pad": True}
+    if resize == "square":
+        values["size"] = {"height": height, "width": width}
+        return {"image_processor_type": "ViTImageProcessor", **values}
+    if resize != "shorter" or height != width:
+        return None
+    return {
+        "image_processor_type": "BitImageProcessor",
+        **values,
+        "size": {"shortest_edge": int(height / known["crop"] + 1e-9)},
+        "do_center_crop": True,
+        "crop_size": {"height": height, "width": width},
+        "crop_pct": known["crop"],
+    }
 
 
 def _sides(size: Any) -> tuple[int, int | None]:

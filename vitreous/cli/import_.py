@@ -1,0 +1,89 @@
+"""Make a run folder of weights from elsewhere, which every command takes like a trained one. Class
+names and preprocessing come from SRC where it states them, else from the options. The folder's
+model is built again and compared on photographs before it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from vitreous import api
+from vitreous.cli.options import ConfigOptions, options_besides
+from vitreous.cli.print_json import print_json
+from vitreous.config import size_of
+from vitreous.tasks import TASKS
+from vitreous.terminal import print
+from vitreous.train.recipe import Flag, Repeated, option
+
+
+@dataclass(frozen=True)
+class ImportArguments:
+    source: Annotated[tyro.conf.Positional[str], option("SRC")]
+    """Weights to read: a file, a folder of transformers or timm, hf:OWNER/NAME[@REVISION], or a
+    name from the catalog."""
+    out: Annotated[Path, option("RUN")]
+    """Run folder to write."""
+    labels: Annotated[str | None, option("LABELS", "stated by SRC")] = None
+    """Names of the classes: imagenet-1k, coco-91, numbers, or a file with one per line."""
+    from_format: Annotated[str | None, option("FORMAT", "recognised", name="from")] = None
+    """Format of SRC ('vitreous convert --help' lists them), or a .toml file with your own rules."""
+    model: Annotated[str | None, option("MODEL", "stated by SRC, or seen in its tensors")] = None
+    """Name of the model."""
+    task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "by the model")] = None
+    """What the model predicts, if a model like it is used for several tasks."""
+    resize: Annotated[Literal["shorter", "square"] | None, option(None, "stated by SRC")] = None
+    """Resize the shorter side and crop the centre, or resize both sides."""
+    crop: Annotated[float | None, option("F", "stated by SRC")] = None
+    """With --resize shorter: the part of the resized shorter side that the model sees."""
+    interpolation: Annotated[
+        Literal["bilinear", "bicubic", "nearest"] | None, option(None, "stated by SRC")
+    ] = None
+    """Interpolation for resizing images."""
+    mean: Annotated[tuple[float, ...], option("F ...", "stated by SRC")] = ()
+    """Mean of each channel, in the range 0 to 1, for normalisation; one number is for all."""
+    std: Annotated[tuple[float, ...], option("F ...", "stated by SRC")] = ()
+    """Standard deviation of each channel, in the same range; one number is for all."""
+    reinit: Annotated[Repeated, option("PATTERN")] = ()
+    """Parameters of the model to initialise anew, like 'head.*'."""
+    drop: Annotated[Repeated, option("PATTERN")] = ()
+    """Keys of SRC to leave out, like 'decoder.*'."""
+    resample: Annotated[Literal["bicubic", "bilinear"] | None, option(None, "none: refused")] = None
+    """Resample position embeddings if --image-size changes the grid of patches."""
+    source_grid: Annotated[tuple[int, ...], option("H [W]", "a square")] = ()
+    """Height and width of the grid of patches in SRC."""
+    adapt_channels: Flag = False
+    """Adapt the first layer if --channels changes the number of channels."""
+    inside: Annotated[str | None, option("KEY", "recognised")] = None
+    """Part of a training checkpoint to read, like model_ema."""
+    force: Flag = False
+    """Replace weights in RUN that 'vitreous import' did not write."""
+    json: Flag = False
+    """Print one JSON object."""
+    options: Annotated[ConfigOptions, option(name="model")] = field(default_factory=ConfigOptions)
+
+
+def run(arguments: ImportArguments) -> None:
+    grid = arguments.source_grid
+    done = api.import_run(
+        **options_besides(arguments, "options", "source_grid", "json"),
+        changes=arguments.options.changes(),
+        source_grid=size_of("source_grid", grid) if grid else None,
+    )
+    config = done.config
+    if arguments.json:
+        report = {"import": asdict(done.report), "notes": done.notes}
+        print_json({"run": str(done.path), **config.to_dict(), **report}, indent=2)
+        return
+    print(done.report)
+    classes = f", {len(config.labels)} classes" if len(config.labels) else ""
+    print(f"model    {config.model}: {config.task}{classes}")
+    print(f"images   {config.preprocess.described()}")
+    for name, (value, why) in done.assumed.items():
+        print(f"assumed  {name} = {value}: {why}; --set {name}=… changes it")
+    for note in done.notes:
+        print(f"note     {note}")
+    print("checked  read back, the outputs for photographs are the same bits")
+    print(f"run      {done.path}")

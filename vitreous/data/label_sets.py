@@ -1,0 +1,45 @@
+"""The class names of public data sets, as torchvision knows them, in the order of the classes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from vitreous.data.formats.names import Names, numbered_labels
+from vitreous.labels import LabelMap
+
+NUMBERS = "numbers"
+"""In place of names: each class is called by its number."""
+
+
+def _imagenet_1k() -> list[str]:
+    from torchvision.models import ViT_B_16_Weights
+
+    return list(ViT_B_16_Weights.DEFAULT.meta["categories"])
+
+
+def _coco_91() -> list[str]:
+    """By COCO's ids, of which some, 0 among them, are no category."""
+    from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
+
+    return ["N/A", *FasterRCNN_ResNet50_FPN_Weights.DEFAULT.meta["categories"][1:]]
+
+
+SETS: dict[str, Callable[[], list[str]]] = {"imagenet-1k": _imagenet_1k, "coco-91": _coco_91}
+
+
+def labels_for(classes: int, given: Names) -> LabelMap:
+    """The labels of a model with so many classes: a name of `SETS`, "numbers", a file with names or
+    the names themselves."""
+    if given == NUMBERS:
+        return class_names([str(number) for number in range(classes)])
+    if isinstance(given, str) and given in SETS:
+        return class_names(SETS[given]())
+    return numbered_labels(given)
+
+
+def class_names(names: Sequence[str]) -> LabelMap:
+    """Classes 0, 1, 2 …; where two have one name, both get their number as well."""
+    counts = Counter(names)
+    told_apart = [f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(names)]
+    return LabelMap(tuple(told_apart), tuple(range(len(names))))

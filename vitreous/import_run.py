@@ -1,0 +1,346 @@
+"""Weights of other libraries become a run folder, which every command takes like a trained one.
+
+What the source does not state (class names, preprocessing) is asked for, all at once. The folder is
+written aside, its model is built again from it and compared on real photographs, and then it is
+moved into place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitreous import __version__
+from vitreous.config import Size, to_dict
+from vitreous.data.label_sets import SETS, class_names, labels_for
+from vitreous.data.photographs import photographs
+from vitreous.data.preprocess import Preprocess
+from vitreous.errors import CheckpointError, ConfigError
+from vitreous.labels import LabelMap, NoLabels
+from vitreous.models import create
+from vitreous.models.model import Model
+from vitreous.run_folder import Run, RunConfig, names_classes, versions
+from vitreous.tasks import task_class, task_of_model
+from vitreous.tasks.task import Task
+from vitreous.weights.adopt import Found, files_of, find, sha256_of
+from vitreous.weights.catalog import catalog, find_entry
+from vitreous.weights.destination import written_aside
+from vitreous.weights.hub import cache_folder, resolve
+from vitreous.weights.rules.importing import import_weights
+from vitreous.weights.rules.keys import family_of
+from vitreous.weights.rules.report import ImportReport
+
+EXAMPLES = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "crop": 0.9}
+"""Of values that are asked for."""
+
+
+class MissingError(ConfigError):
+    """What a source does not state, with the options that state it."""
+
+    def __init__(self, source: str, options: Mapping[str, Any], lines: list[str]) -> None:
+        self.source, self.options = source, options
+        what = f"{source} does not state everything that a run folder needs"
+        super().__init__("\n".join([what, *lines]))
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A run folder that was made of foreign weights."""
+
+    path: Path
+    config: RunConfig
+    report: ImportReport
+    assumed: dict[str, tuple[Any, str]]
+    """Fields of the model that the tensors do not show: the value taken, and why."""
+    notes: tuple[str, ...] = ()
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+def import_into(
+    folder: Path,
+    found: Found,
+    *,
+    labels: Any = None,
+    task: str | None = None,
+    preprocessing: Mapping[str, Any] | None = None,
+    reinit: Iterable[str] = (),
+    drop: Iterable[str] = (),
+    resample: str | None = None,
+    source_grid: Size | None = None,
+    adapt_channels: bool = False,
+    force: bool = False,
+) -> Imported:
+    """Write the run folder of a checkpoint.
+
+    labels: a name of `data.label_sets`, "numbers", a file with names, or names. preprocessing:
+    image_size and channels are the model's, the other fields of a `Preprocess` override what the
+    source states. `force` replaces weights that 'vitreous import' did not write.
+    """
+    _check_folder(folder, found, force)
+    with torch.device("meta"):
+        blank = create(found.model, **found.fields)
+    headless = not names_classes(blank)
+    kind = _task(family_of(blank), headless, task, found)
+    missing: dict[str, Any] = {}
+    names = NoLabels() if headless else _labels(blank.config.classes, labels, found, missing)
+    values = _preprocessing(kind, preprocessing or {}, found, missing)
+    if missing:
+        raise _ask(found, blank, missing)
+
+    model, report = found.load(
+        reinit=reinit,
+        drop=drop,
+        resample=resample,
+        source_grid=source_grid,
+        adapt_channels=adapt_channels,
+    )
+    config = RunConfig(
+        model=model.name,
+        family=family_of(model),
+        config=_stored(model),
+        task=kind.name,
+        labels=names,
+        preprocess=_fitted(kind, model, values),
+        data="",
+        weights=found.source,
+        versions=versions(),
+        origin=_origin(found, report),
+    )
+    with written_aside(folder, folder=True) as aside:
+        run = Run(aside)
+        run.write_weights(model, model.state_dict())
+        run.write_config(config)
+        _verify(run, model, config, folder)
+    return Imported(folder, config, report, found.assumed, tuple(_notes(model)))
+
+
+# ---- what the run folder needs
+
+
+def _task(family: str, headless: bool, asked: str | None, found: Found) -> type[Task]:
+    kind = "labels" if found.stated.several else None
+    usual = task_of_model(family, headless=headless, truth_kind=kind)
+    if asked is None:
+        return task_class(usual)
+    wanted = task_class(asked)
+    if headless or not wanted.takes(family):
+        why = "it has no head" if headless else f"a {family} is for the task {usual}"
+        raise ConfigError(f"task = {asked!r}: {found.source} cannot {asked}: {why}")
+    return wanted
+
+
+def _labels(classes: int, given: Any, found: Found, missing: dict[str, Any]) -> LabelMap:
+    """Those given, else the source's own; placeholders where they are missing."""
+    stated = found.stated
+    if given is not None:
+        labels = labels_for(classes, given)
+    elif stated.names:
+        labels = class_names(stated.names)
+    elif stated.labels in SETS:
+        labels = labels_for(classes, stated.labels)
+    else:
+        missing["labels"] = "imagenet-1k" if classes == 1000 else "names.txt"
+        return NoLabels()
+    if len(labels) != classes:
+        raise ConfigError(
+            f"{len(labels)} names of classes for {found.source}, whose head has {classes} "
+            "classes: pass labels='names.txt' with as many names, in the order of the classes"
+        )
+    return labels
+
+
+def _preprocessing(
+    kind: type[Task], given: Mapping[str, Any], found: Found, missing: dict[str, Any]
+) -> dict[str, Any]:
+    """Fields of a `Preprocess`: those given, else the source's own."""
+    values = {**found.stated.preprocessing, **given}
+    if "crop" in given and "resize" not in given:
+        values["resize"] = "shorter"
+    whole = kind.dense or values.get("resize") == "square"
+    needed = ("mean", "std", "interpolation") if whole else ("mean", "std", "crop", "interpolation")
+    missing |= {name: EXAMPLES.get(name, "bicubic") for name in needed if name not in values}
+    return {"crop": 1.0, **values} if whole else values
+
+
+def _fitted(kind: type[Task], model: Model, values: Mapping[str, Any]) -> Preprocess:
+    """For the model's input, as the task prepares images."""
+    config = model.config
+    known = known_preprocess({**values, "image_size": config.image_size}, config.channels)
+    assert known is not None
+    fitted = kind.choose_preprocess(config.image_size, config.channels, known)
+    return replace(fitted, mean=known.mean, std=known.std)
+
+
+def known_preprocess(values: Mapping[str, Any], channels: int | None = None) -> Preprocess | None:
+    """The preprocessing that a source states, if it states all of it."""
+    needed = {"image_size", "crop", "interpolation", "mean", "std"}
+    if not needed <= values.keys():
+        return None
+    whole = values.get("longest") is not None or values.get("resize") == "none"
+    crop = {"crop": 1.0} if whole else {}  # detectors do not crop
+    count = channels or max(len(values["mean"]), len(values["std"]))
+    return Preprocess(**{**values, **crop}, channels=count, whole=whole)
+
+
+def _ask(found: Found, blank: Model, missing: dict[str, Any]) -> MissingError:
+    """For everything that is missing; with the values of such a model in the catalog, if it is
+    there."""
+    classes, lines = blank.config.classes, []
+    alike = next(
+        (
+            entry
+            for entry in catalog().values()
+            if (entry.model, entry.format, entry.classes) == (blank.name, found.format, classes)
+            and entry.preprocessing.image_size == blank.own_size()[0]
+        ),
+        None,
+    )
+    known = {} if alike is None else vars(alike.preprocessing)
+    options = {name: known.get(name, value) for name, value in missing.items()}
+    for name, value in options.items():
+        if name == "labels":
+            sets = [repr(each) for each in SETS if value == each]
+            ways = [*sets, "'names.txt'", "'numbers'"]
+            how = ", or ".join(f"labels={way}" for way in ways)
+            lines.append(f"  labels: the names of its {classes} classes: pass {how}")
+        elif name == "crop":
+            lines.append(f"  crop: the part of the image's side: pass crop={value}")
+        else:
+            lines.append(f"  {name}: pass {name}={value!r}")
+    if alike is not None and options.keys() - {"labels"}:
+        lines.append(f"  (the values shown are those of {alike.name} in the catalog)")
+    return MissingError(found.source, options, lines)
+
+
+def _stored(model: Model) -> dict[str, Any]:
+    config = to_dict(model.config)
+    if config.get("head") == "none":
+        del config["classes"]  # meaningless without a head
+    return config
+
+
+def _origin(found: Found, report: ImportReport) -> dict[str, Any]:
+    local = Path(found.source).exists()
+    values = {
+        "source": str(Path(found.source).resolve()) if local else found.source,
+        "files": {path.name: sha256_of(path) for path in files_of(found.checkpoint)},
+        "format": report.format,
+        "licence": found.stated.licence,
+        "assumed": {name: value for name, (value, _) in found.assumed.items()},
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+# ---- writing
+
+
+def _check_folder(folder: Path, found: Found, force: bool) -> None:
+    """Refuse to replace the source or a trained run; and anything else unless `force`, or unless
+    it was imported before."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file: choose another --out")
+    if folder.is_dir() and folder.samefile(found.checkpoint.path.parent):
+        raise ConfigError(
+            f"{folder}: this would replace what is imported, {found.checkpoint.path}: choose "
+            "another --out"
+        )
+    if (folder / "recipe.toml").exists() or (folder / "checkpoints").exists():
+        raise ConfigError(f"{folder} has a trained run: choose another --out")
+    there = [name for name in ("config.json", "model.safetensors") if (folder / name).exists()]
+    if there and not force and not _was_imported(folder):
+        raise ConfigError(
+            f"{folder / there[0]} exists, and 'vitreous import' did not write it: choose another "
+            "--out, or pass force=True to replace it"
+        )
+
+
+def _was_imported(folder: Path) -> bool:
+    try:
+        return bool(Run(folder).read_config().origin)
+    except ConfigError:
+        return False
+
+
+@torch.inference_mode()
+def _verify(run: Run, model: Model, config: RunConfig, folder: Path) -> None:
+    """The folder's model must give the same outputs for real photographs, and finite ones."""
+    again = run.create_model().eval()
+    import_weights(again, run.weights, "vitreous")
+    stored = run.read_config()
+    if replace(stored, versions={}) != replace(config, versions={}):
+        raise CheckpointError(f"{folder}: read back, config.json says something else; not written")
+    for image in photographs(config.preprocess.channels):
+        batch = config.preprocess(image)[None]
+        expected, got = (_tensors(each(batch)) for each in (model, again))
+        if not all(bool(part.isfinite().all()) for part in expected):
+            raise CheckpointError(
+                f"{config.weights}: the model's outputs for a photograph are not finite: its "
+                "weights are damaged, or it is another model; nothing was written"
+            )
+        if not all(map(torch.equal, expected, got)):
+            raise CheckpointError(
+                f"{folder}: read back, it gives other outputs; it was not written. This is a bug "
+                "in Vitreous: please report it"
+            )
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    parts = output if isinstance(output, tuple) else (output,)
+    return [part for part in parts if isinstance(part, Tensor)]
+
+
+def _notes(model: Model) -> Iterable[str]:
+    weight = model.state_dict().get(model.class_weight)
+    if weight is not None and not bool(weight.any()):
+        yield "the class layer is all zeros, as published: fine-tune it before you predict"
+
+
+# ---- in one step
+
+
+def open_run(reference: str | os.PathLike[str]) -> Run:
+    """The run folder that is meant: itself; or one in the cache, imported from a hub reference, a
+    catalog name, or a folder of transformers or timm."""
+    run = Run(Path(reference))
+    if run.exists and not run.is_foreign:
+        return run
+    name = Path(reference).as_posix()
+    known = not run.path.exists() and (name.startswith("hf:") or find_entry(name) is not None)
+    if not known and not run.is_foreign:
+        return run  # whoever reads it reports what is wrong
+    path = resolve(name)
+    folder = cache_folder() / "runs" / f"{re.sub(r'[^A-Za-z0-9.]+', '-', name)}-{_stamp(path)}"
+    if not Run(folder).exists:
+        try:
+            import_into(folder, find(name))
+        except MissingError as error:
+            options = [f"--{option} {_shell(value)}" for option, value in error.options.items()]
+            raise ConfigError(
+                f"{error.source} does not state its {', '.join(error.options)}: import it first, "
+                f"with your values: vitreous import {shlex.quote(name)} --out RUN "
+                f"{' '.join(options)}"
+            ) from None
+    return Run(folder)
+
+
+def _shell(value: Any) -> str:
+    values = value if isinstance(value, tuple) else (value,)
+    return " ".join(shlex.quote(str(each)) for each in values)
+
+
+def _stamp(path: Path) -> str:
+    """Changes when the files do, and when another version of Vitreous may read them otherwise."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    facts = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    return hashlib.sha256(repr((facts, __version__)).encode()).hexdigest()[:12]

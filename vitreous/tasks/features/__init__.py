@@ -1,0 +1,1 @@
+"""Feature vectors: what a model without a head gives."""

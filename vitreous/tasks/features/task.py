@@ -1,0 +1,33 @@
+"""Features: a model without a head gives a vector for each image, and knows no classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from vitreous.results import FeatureVector
+from vitreous.tasks.task import Engine, Task
+
+
+class Features(Task):
+    """What the head would see of an image. Nothing is learned or measured: there are no classes."""
+
+    name = "features"
+    purpose = "a vector per image"
+    primary = ""
+
+    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:
+        vectors: Tensor = engine(images)
+        return vectors.flatten(1).cpu()
+
+    def decode(self, output: Tensor, images: list[str]) -> list[FeatureVector]:
+        """output (b, d)"""
+        return [
+            FeatureVector(values.float().numpy(), image)
+            for values, image in zip(output, images, strict=True)
+        ]
+
+
+TASK = Features

@@ -1,0 +1,162 @@
+"""Weights of other libraries: which model they are for, and that model with them inside.
+
+The model is the one that the caller names, or that the source states (its folder, the catalog), or
+that its tensors show.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitreous.config import Size, pair
+from vitreous.errors import ConfigError
+from vitreous.models import create
+from vitreous.models.model import Model
+from vitreous.weights.hub import resolve
+from vitreous.weights.io.files import SHARD_INDEX, Checkpoint, read_tensors
+from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_hash, stated_by
+from vitreous.weights.rules.formats import find_format
+from vitreous.weights.rules.importing import import_weights
+from vitreous.weights.rules.keys import detect_format, family_of
+from vitreous.weights.rules.report import ImportReport
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint, the model it is for, and what is known about it."""
+
+    source: str
+    """As the caller called it."""
+    checkpoint: Checkpoint
+    stated: Stated
+    model: str
+    fields: dict[str, Any]
+    """The arguments of `create` besides the model's name."""
+    format: str
+    """Of the built-in rules, or the path of a file with rules."""
+    name: str = ""
+    """The model's name, if it has another than `create` gives it."""
+    keep: frozenset[str] = frozenset()
+    """Fields that stay although the checkpoint's library has other values."""
+    assumed: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    """Fields that the tensors do not show: the value taken, and why it cannot be seen."""
+
+    def load(
+        self,
+        *,
+        reinit: Iterable[str] = (),
+        drop: Iterable[str] = (),
+        resample: str | None = None,
+        source_grid: Size | None = None,
+        adapt_channels: bool = False,
+    ) -> tuple[Model, ImportReport]:
+        """The model with the weights, in eval mode; the options are those of `import_weights`."""
+        model = create(self.model, **self.fields).eval()
+        model.name = self.name or model.name
+        report = import_weights(
+            model,
+            self.checkpoint,
+            self.format,
+            reinit=reinit,
+            drop=drop,
+            resample=resample,
+            source_grid=source_grid,
+            adapt_channels=adapt_channels,
+            keep=self.keep,
+        )
+        report.source = self.source
+        return model, report
+
+
+def find(
+    source: str | Path | Checkpoint,
+    *,
+    format: str | Path | None = None,
+    model: str | None = None,
+    changes: dict[str, Any] | None = None,
+    inside: str | None = None,
+) -> Found:
+    """Read a checkpoint, and find out which model it is for.
+
+    source: a file, a folder, hf:owner/name[@revision] or a name from the catalog. `model` and
+    `changes`, the fields of its config, override what the source states. The other arguments are
+    those of `import_weights`.
+    """
+    if isinstance(source, Checkpoint):
+        checkpoint, called = source, str(source.path)
+    else:
+        called = str(source)
+        checkpoint = read_tensors(resolve(called), inside=inside)
+    given = changes or {}
+    stated = stated_by(called, checkpoint.path, checkpoint.metadata)
+    if stated.model is None and model is None:
+        stated = _known_file(stated, checkpoint.path)
+    if model is not None:
+        hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
+        start, fields = model, {**hidden, **given}
+    elif stated.model is not None:
+        start, fields = stated.model, {**stated.fields, **given}
+    else:
+        raise ConfigError(
+            f"{called} does not state its model: name it, like --model vit-b/16 ('vitreous models' "
+            "lists them)"
+        )
+    # The caller and the source override the defaults of the source's library.
+    keep = frozenset({*given, "norm_eps"} & {*HIDDEN_FIELDS} & fields.keys())
+    with torch.device("meta"):
+        blank = create(start, **fields)
+    if format is None:
+        rules = detect_format(blank, checkpoint.tensors, called)
+    else:
+        rules = find_format(format, family_of(blank))
+    fields = infer_changes(start, fields, checkpoint.tensors, rules)
+    fields |= _free_size(start, fields, given, stated)
+    own = checkpoint.metadata.get("format") == "vitreous" and model is None
+    name = checkpoint.metadata.get("model", "") if own else ""
+    return Found(called, checkpoint, stated, start, fields, rules.name, name, keep)
+
+
+def _known_file(stated: Stated, path: Path) -> Stated:
+    """What the catalog knows about a file that is one of its own, by the published hash."""
+    known = of_hash(sha256_of(path)) if path.name != SHARD_INDEX else Stated()
+    return replace(known, names=stated.names) if known.model is not None else stated
+
+
+def _free_size(
+    model: str, fields: dict[str, Any], given: dict[str, Any], stated: Stated
+) -> dict[str, Any]:
+    """The image size of the preprocessing, for a model whose weights fit any."""
+    size = stated.preprocessing.get("image_size")
+    if size is None or "image_size" in given:
+        return {}
+    with torch.device("meta"):
+        one = create(model, **fields)
+        if pair("image_size", size) == one.own_size():
+            return {}
+        try:
+            other = create(model, **{**fields, "image_size": size})
+        except ConfigError:  # it does not divide into patches
+            return {}
+    shapes = [{n: v.shape for n, v in each.state_dict().items()} for each in (one, other)]
+    return {"image_size": size} if shapes[0] == shapes[1] else {}
+
+
+def files_of(checkpoint: Checkpoint) -> list[Path]:
+    """The files that a checkpoint was read from."""
+    path = checkpoint.path
+    if path.name != SHARD_INDEX:
+        return [path]
+    listed = json.loads(path.read_bytes())["weight_map"].values()
+    return [path.with_name(name) for name in sorted(set(listed))]
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

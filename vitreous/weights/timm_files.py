@@ -1,0 +1,236 @@
+"""The config.json of a timm hub folder: architecture, arguments, labels and preprocessing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vitreous.config import from_dict, pair, read_toml, to_dict
+from vitreous.errors import CheckpointError, ConfigError
+from vitreous.models import configure, names
+from vitreous.models.model import Model
+from vitreous.models.names import translate
+from vitreous.weights.rules.keys import family_of, title
+
+CROP_MODES = {"center": "shorter", "squash": "square"}
+"""timm's, and what our `resize` calls them."""
+ELSEWHERE = {
+    *("classes", "head", "head_hidden", "image_size", "dynamic_size", "norm_eps"),
+    *("dropout", "attention_dropout", "drop_path", "init"),
+}
+"""Fields that are no arguments: they stand elsewhere in the file, or matter to training alone, or
+are logged by `convert` where timm has another default."""
+
+
+@dataclass(frozen=True)
+class ArgumentMap:
+    """How timm's arguments correspond to our config: a table of `timm.toml`."""
+
+    architectures: tuple[str, ...]
+    first_conv: str
+    classifier: str
+    arguments: Mapping[str, str]
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@functools.cache
+def argument_maps() -> dict[str, ArgumentMap]:
+    """By our family."""
+    rows = read_toml(Path(__file__).with_name("timm.toml"), "the arguments of timm")
+    return {name: from_dict(ArgumentMap, row, where=name) for name, row in rows.items()}
+
+
+def is_timm(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is that of a timm hub folder."""
+    return isinstance(config.get("architecture"), str) and "model_type" not in config
+
+
+# ---- reading
+
+
+def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Our name and config fields for a config.json; None for a model that we do not have."""
+    known = translate(config["architecture"])
+    if known is None or known[0] not in names():
+        return None
+    name, changes = known[0], dict(known[1])
+    family = configure(name, **changes)[0]
+    row = argument_maps().get("vit" if family in ("deit", "cpvt") else family)
+    arguments = config.get("model_args") or {}
+    for theirs, value in arguments.items():
+        if row is None or theirs not in row.arguments:
+            raise CheckpointError(
+                f"{config['architecture']}: model_args has {theirs} = {value!r}, which is not "
+                "known here: name the model and its fields yourself"
+            )
+        changes[row.arguments[theirs]] = _our_value(row, theirs, value, arguments)
+    if arguments.get("global_pool") == "avg":  # timm then puts the norm behind the pooling
+        changes.setdefault("final_norm", "pooled")
+    classes = config.get("num_classes", _pretrained(config).get("num_classes"))
+    if classes == 0:
+        changes["head"] = "none"
+    elif isinstance(classes, int):
+        changes["classes"] = classes
+    return name, changes
+
+
+def _our_value(row: ArgumentMap, theirs: str, value: Any, arguments: Mapping[str, Any]) -> Any:
+    if theirs in row.values:
+        known = row.values[theirs]
+        if str(value) not in known:
+            raise CheckpointError(f"model_args has {theirs} = {value!r}: use {', '.join(known)}")
+        return known[str(value)]
+    if row.arguments[theirs] == "mlp_dim":  # theirs is a multiple of the width
+        if not isinstance(arguments.get("embed_dim"), int):
+            raise CheckpointError(f"model_args has {theirs} without embed_dim")
+        return round(arguments["embed_dim"] * value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def read_timm_labels(config: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """The classes' names; or the name of a set of classes; or neither."""
+    inner = _pretrained(config)
+    given = config.get("label_names") or inner.get("label_names") or inner.get("labels")
+    described = config.get("label_descriptions") or inner.get("label_descriptions") or {}
+    if isinstance(given, dict):
+        given = [given.get(str(number)) for number in range(len(given))]
+    if isinstance(given, list) and all(isinstance(name, str) for name in given):
+        return tuple(str(described.get(name, name)) for name in given), ""
+    # The names of published weights end with what they were fine-tuned on: augreg_in21k_ft_in1k.
+    said = any(isinstance(value, str) and value.endswith("in1k") for value in inner.values())
+    classes = config.get("num_classes", inner.get("num_classes"))
+    return (), "imagenet-1k" if said and classes == 1000 else ""
+
+
+def read_timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a `CatalogPreprocessing` that are stated."""
+    inner, found = _pretrained(config), {}
+    if isinstance(size := inner.get("input_size"), list) and len(size) == 3:
+        found["image_size"] = size[1] if size[1] == size[2] else tuple(size[1:])
+    for name in ("mean", "std"):
+        if isinstance(values := inner.get(name), list):
+            found[name] = tuple(map(float, values))
+    mode, crop = inner.get("crop_mode", "center"), inner.get("crop_pct")
+    if mode in CROP_MODES and isinstance(crop, int | float) and (mode == "center" or crop == 1):
+        found |= {"resize": CROP_MODES[mode], "crop": float(crop)}
+    if inner.get("interpolation") in ("bilinear", "bicubic", "nearest"):
+        found["interpolation"] = inner["interpolation"]
+    return found
+
+
+def read_timm_licence(config: Mapping[str, Any]) -> str:
+    licence = _pretrained(config).get("license")
+    return licence if isinstance(licence, str) else ""
+
+
+def _pretrained(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = config.get("pretrained_cfg")
+    return inner if isinstance(inner, dict) else {}
+
+
+# ---- writing
+
+
+def make_timm_config(
+    model: Model, names: Sequence[str], preprocessing: Mapping[str, Any], licence: str = ""
+) -> dict[str, Any]:
+    """The config.json with which timm loads our export as `timm`, by
+    `timm.create_model("local-dir:FOLDER", pretrained=True)`.
+
+    names: the class names, if they are known; preprocessing: the fields of a
+    `CatalogPreprocessing`, or empty.
+    """
+    family, config = family_of(model), model.config
+    family = "vit" if family == "deit" else family
+    row = argument_maps().get(family)
+    if row is None:
+        raise ConfigError(
+            f"timm's config.json cannot be written for {title(model)}, only for models of the "
+            f"families {', '.join(argument_maps())}: write a file, like DST.safetensors"
+        )
+    architecture, arguments = _architecture(row, model)
+    headless = config.head == "none"
+    inner: dict[str, Any] = {
+        "input_size": [config.channels, *pair("image_size", config.image_size)],
+        "fixed_input_size": family == "vit",
+        "num_classes": 0 if headless else config.classes,
+        "first_conv": row.first_conv,
+        "classifier": row.classifier,
+    }
+    if preprocessing:
+        modes = {ours: theirs for theirs, ours in CROP_MODES.items()}
+        inner |= {
+            "interpolation": preprocessing["interpolation"],
+            "crop_pct": preprocessing["crop"],
+            "crop_mode": modes[preprocessing["resize"]],
+            "mean": _per_channel(preprocessing["mean"], config.channels),
+            "std": _per_channel(preprocessing["std"], config.channels),
+        }
+    return {
+        "architecture": architecture,
+        "num_classes": inner["num_classes"],
+        "num_features": model.width,
+        **({"label_names": list(names)} if len(names) == inner["num_classes"] else {}),
+        **({"model_args": arguments} if arguments else {}),
+        "pretrained_cfg": inner | ({"license": licence} if licence else {}),
+    }
+
+
+def _per_channel(values: Sequence[float], channels: int) -> list[float]:
+    return list(values) * channels if len(values) == 1 else list(values)
+
+
+def _architecture(row: ArgumentMap, model: Model) -> tuple[str, dict[str, Any]]:
+    """The architecture of timm that needs the fewest arguments to be this model, and these."""
+    possible, refused = {}, ""
+    for architecture in row.architectures:
+        try:
+            possible[architecture] = _arguments(row, architecture, model)
+        except ConfigError as error:
+            refused = refused or str(error)
+    if not possible:
+        raise ConfigError(
+            f"timm's config.json cannot describe {title(model)}: {refused}; write a file, like "
+            "DST.safetensors"
+        )
+    return min(possible.items(), key=lambda item: len(item[1]))
+
+
+def _arguments(row: ArgumentMap, architecture: str, model: Model) -> dict[str, Any]:
+    """What makes the architecture this model; a field that timm cannot be told is an error."""
+    config, usual = _fields(model.config), _fields(configure(architecture)[1])
+    told = {ours: theirs for theirs, ours in row.arguments.items()}
+    different = [name for name, value in config.items() if usual.get(name, value) != value]
+    unknown = [name for name in different if name not in told and name not in ELSEWHERE]
+    if unknown:
+        raise ConfigError(f"timm has no argument for {unknown[0]} = {config[unknown[0]]!r}")
+    if "pool" in different and "final_norm" not in different:
+        different.append("final_norm")  # its place depends on timm's pooling unless it is said
+    if "dim" in different and "mlp_dim" not in different:
+        different.append("mlp_dim")  # theirs is a multiple of the width
+    return {told[name]: _their_value(row, told[name], config) for name in different if name in told}
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    """With sizes as one number where both sides are the same, and what depends on others filled
+    in."""
+    fields = to_dict(config)
+    if "mlp_dim" in fields:
+        fields["mlp_dim"] = config.mlp_width
+    for name in ("image_size", "patch", "window"):
+        if name in fields and len(set(fields[name])) == 1:
+            fields[name] = fields[name][0]
+    return fields
+
+
+def _their_value(row: ArgumentMap, theirs: str, config: Mapping[str, Any]) -> Any:
+    value = config[row.arguments[theirs]]
+    if theirs in row.values:
+        for name, ours in row.values[theirs].items():
+            if ours == value:
+                return {"True": True, "False": False}.get(name, name)
+        raise ConfigError(f"timm has no {theirs} for {row.arguments[theirs]} = {value!r}")
+    return value / config["dim"] if row.arguments[theirs] == "mlp_dim" else value
