@@ -597,7 +597,7 @@ def convert(source: Folder, target: Folder, **options: Any) -> Conversion:
 
 def import_run(
     source: Folder,
-    out: Folder,
+    out: Folder | None = None,
     *,
     from_format: Folder | None = None,
     model: str | None = None,
@@ -610,8 +610,8 @@ def import_run(
     std: float | Sequence[float] | None = None,
     **options: Any,
 ) -> Imported:
-    """Make a run folder of weights from elsewhere, verified: every function that takes a trained
-    run takes it.
+    """Make a run folder, `out` (runs/NAME), of weights from elsewhere, verified: every function that
+    takes a trained run takes it.
 
     `source` is a file, a folder of transformers or timm, hf:OWNER/NAME[@REVISION], or a name from
     the catalog. `model`, `changes` (fields of its config) and the preprocessing override what the
@@ -636,8 +636,9 @@ def import_run(
         changes=changes,
         inside=inside,
     )
-    with claimed(Path(out), "", ALONE):
-        return import_into(Path(out), found, preprocessing=known, **options)
+    name = Path(source).stem if Path(source).is_file() else os.fspath(source)
+    with claimed(None if out is None else Path(out), name, ALONE) as claim:
+        return import_into(claim.run.path, found, preprocessing=known, **options)
 
 
 def models(pattern: str = "*") -> list[str]:

@@ -24,7 +24,7 @@ class ImportArguments:
     source: Annotated[tyro.conf.Positional[str], option("SRC")]
     """Weights to read: a file, a folder of transformers or timm, hf:OWNER/NAME[@REVISION], or a
     name from the catalog."""
-    out: Annotated[Path, option("RUN")]
+    out: Annotated[Path | None, option("RUN", "runs/NAME")] = None
     """Run folder to write."""
     labels: Annotated[str | None, option("LABELS", "stated by SRC")] = None
     """Names of the classes: imagenet-1k, coco-91, numbers, or a file with one per line."""
