@@ -610,8 +610,8 @@ def import_run(
     std: float | Sequence[float] | None = None,
     **options: Any,
 ) -> Imported:
-    """Make a run folder, `out` (runs/NAME), of weights from elsewhere, verified: every function that
-    takes a trained run takes it.
+    """Make a run folder, `out` (runs/NAME), of weights from elsewhere, verified: it is taken like a
+    trained one.
 
     `source` is a file, a folder of transformers or timm, hf:OWNER/NAME[@REVISION], or a name from
     the catalog. `model`, `changes` (fields of its config) and the preprocessing override what the

@@ -168,6 +168,11 @@ def _of_run(config: Mapping[str, Any]) -> Stated:
     )
 
 
+def origin_of(source: str, path: Path, metadata: Mapping[str, str]) -> Origin | None:
+    """The model that the checkpoint states it is for, or None."""
+    return stated_by(source, path, metadata).origin
+
+
 def stated_fields(source: str, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     """The hidden fields that the checkpoint states."""
     changes = stated_by(source, path, metadata).fields
