@@ -57,6 +57,11 @@ PARAMETERS = {
     "deit-ti/16-distilled": 5_910_800,
     "deit-s/16-distilled": 22_436_432,
     "deit-b/16-distilled": 87_338_192,
+    "deit3-s/16": 22_059_496,
+    "deit3-m/16": 38_849_512,
+    "deit3-b/16": 86_585_320,
+    "deit3-l/16": 304_374_760,
+    "deit3-h/14": 632_126_440,
     "cpvt-ti/16": 5_681_512,
     "cpvt-s/16": 21_978_856,
     "cpvt-b/16": 86_424_040,
@@ -72,6 +77,21 @@ PARAMETERS = {
     "r26+vit-b/32": 101_383_976,
     "r50+vit-b/16": 98_659_112,
     "r50+vit-l/32": 328_994_856,
+    "clip-b/32": 88_225_000,
+    "clip-b/16": 86_568_424,
+    "clip-l/14": 304_204_776,
+    "clip-h/14": 632_047_080,
+    "clip-g/14": 1_012_612_840,
+    "clip-G/14": 1_844_442_344,
+    "siglip-b/16": 93_653_224,
+    "siglip-b/32": 95_321_320,
+    "siglip-l/16": 316_981_224,
+    "siglip-so400m/14": 428_833_704,
+    "siglip-so400m/16": 429_041_064,
+    "siglip-g/16": 1_164_705_256,
+    "mae-b/16": 86_567_656,
+    "mae-l/16": 304_326_632,
+    "mae-h/14": 632_045_800,
     "swin-t": 28_288_354,
     "swin-s": 49_606_258,
     "swin-b": 87_768_224,
@@ -108,7 +128,9 @@ TIMM = [
     for name in timm.list_models()
     if (found := translate(name)) is not None and found[0] in PARAMETERS
     # of ViTs, one size shows that sizes are understood
-    if not name.endswith("_384") or "base" in name or name.startswith("swin")
+    if not name.endswith(("_336", "_378", "_384", "_448", "_512"))
+    or ("base" in name and name.endswith("_384"))
+    or name.startswith("swin")
 ]
 TORCHVISION = [
     "vit_b_16",
@@ -127,7 +149,8 @@ TORCHVISION = [
 TRANSFORMERS = [
     name
     for name in PARAMETERS
-    if name.startswith(("vit-ti", "vit-s", "vit-b", "deit-")) or name.endswith("/14")  # large: once
+    if name.startswith(("vit-ti", "vit-s", "vit-b", "deit-"))
+    or (name.startswith("vit-") and name.endswith("/14"))  # large: once
 ]
 
 

@@ -112,6 +112,58 @@ def test_silu_gated_mlp():
     assert relative_error(ours(images), theirs(images)) < TOLERANCE
 
 
+@pytest.mark.parametrize(
+    ("theirs", "changes"),
+    [
+        ("vit_base_patch32_clip_224", {}),
+        ("vit_base_patch32_clip_quickgelu_224", {"img_size": 64}),
+        ("vit_large_patch14_clip_224", {"img_size": (28, 42)}),
+        ("vit_base_patch16_siglip_224", {}),
+        ("vit_so400m_patch14_siglip_224", {"img_size": (28, 42)}),
+        ("vit_giantopt_patch16_siglip_256", {"img_size": 32}),
+        ("deit3_small_patch16_224", {}),
+        ("deit3_medium_patch16_224", {"img_size": 48}),
+        ("vit_base_patch16_224.mae", {"img_size": 48}),
+    ],
+)
+def test_by_name(theirs, changes):
+    """Every choice of these families, which timm's name alone must bring."""
+    small = {"embed_dim": 48, "num_heads": 4, "depth": 1, "num_classes": 7}
+    reference = timm.create_model(theirs, **small, **changes)
+    size = reference.patch_embed.img_size
+    hidden = reference.blocks[0].mlp.fc1.out_features
+    fields = {"dim": 48, "heads": 4, "depth": 1, "mlp_dim": hidden, "classes": 7}
+    ours = vitreous.create(theirs, **fields, image_size=size)
+    both_ways(reference, ours, picture(2, 3, *size), "timm")
+
+
+@torch.no_grad()
+def test_towers_of_openai_and_open_clip():
+    """timm's own conversion of their names is the reference: of a whole CLIP, text included."""
+    from timm.models.vision_transformer import checkpoint_filter_fn
+
+    small = {"dim": 48, "heads": 4, "depth": 2, "mlp_dim": 192}
+    ours = perturb(vitreous.create("clip-b/32", **small, head="projection", classes=7))
+    exported = vitreous.export_weights(ours, "open_clip")
+    assert "visual.transformer.resblocks.1.attn.in_proj_weight" in exported
+    theirs = timm.create_model(
+        "vit_base_patch32_clip_quickgelu_224", embed_dim=48, num_heads=4, depth=2, num_classes=7
+    ).eval()
+    text = ["positional_embedding", "transformer.resblocks.0.ln_1.weight", "ln_final.bias"]
+    text += ["token_embedding.weight", "text_projection", "logit_scale"]
+    whole = {**exported, **{key: torch.ones(3, 4) for key in text}}
+    theirs.load_state_dict(checkpoint_filter_fn(whole, theirs), strict=True)
+    images = picture(2, 3, 224, 224)
+    assert relative_error(ours(images), theirs(images)) < TOLERANCE
+
+    again = vitreous.create("clip-b/32", **small, head="projection", classes=7)
+    report = vitreous.import_weights(again, whole)
+    assert (report.format, report.dropped) == ("open_clip", text)
+    assert torch.equal(again.eval()(images), ours(images))
+    by_itself = {key.removeprefix("visual."): value for key, value in exported.items()}
+    assert vitreous.import_weights(again, by_itself).format == "open_clip"
+
+
 def test_deit_distilled():
     theirs = VisionTransformerDistilled(
         img_size=32, patch_size=8, embed_dim=48, depth=3, num_heads=4, num_classes=7

@@ -4,17 +4,30 @@ import pytest
 import torch
 from compare import TOLERANCE, both_ways, perturb, picture, relative_error
 from transformers import (
+    CLIPConfig,
+    CLIPModel,
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    CLIPVisionModelWithProjection,
     DeiTConfig,
     DeiTForImageClassificationWithTeacher,
+    SiglipConfig,
+    SiglipModel,
+    SiglipVisionConfig,
+    SiglipVisionModel,
     SwinConfig,
     SwinForImageClassification,
     SwinModel,
     ViTConfig,
     ViTForImageClassification,
+    ViTMAEConfig,
+    ViTMAEForPreTraining,
+    ViTMAEModel,
     ViTModel,
 )
 
 import vitreous
+from vitreous.weights.transformers_files import read_config
 
 SMALL = {
     "hidden_size": 48,
@@ -88,6 +101,94 @@ def test_files_of_save_pretrained_and_for_from_pretrained(tmp_path, format):
     again, info = ViTForImageClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert [*info["missing_keys"], *info["unexpected_keys"]] == []
     assert relative_error(again.eval()(images).logits, ours(images)) < TOLERANCE
+
+
+TOWERS = {  # their class and config, our family and fields, and which of their outputs is ours
+    "clip": (CLIPVisionModel, CLIPVisionConfig, {}, "clip", {"head": "none"}, "pooler_output"),
+    "clip, gelu": (
+        *(CLIPVisionModelWithProjection, CLIPVisionConfig),
+        {"hidden_act": "gelu", "projection_dim": 7, "image_size": 40},
+        *("clip", {"head": "projection", "classes": 7, "activation": "gelu", "image_size": 40}),
+        "image_embeds",
+    ),
+    "siglip": (
+        *(SiglipVisionModel, SiglipVisionConfig, {}),
+        *("siglip", {"head": "none"}, "pooler_output"),
+    ),
+    "mae": (
+        *(ViTMAEModel, ViTMAEConfig, {"mask_ratio": 0.0}),
+        *("mae", {"head": "none", "pool": "none"}, "last_hidden_state"),
+    ),
+}
+
+
+DECODER = {"decoder_hidden_size": 16, "decoder_num_hidden_layers": 1}
+DECODER |= {"decoder_num_attention_heads": 2, "decoder_intermediate_size": 16}
+
+
+def small_towers(kind):
+    model, config, changes, family, fields, output = TOWERS[kind]
+    theirs = model(config(**{**SMALL, **changes}))
+    return theirs, vitreous.create(family, **{**OURS, **fields}), output
+
+
+def images_in_order(theirs, size):
+    """A MAE shuffles the patches, even where it masks none: noise that grows keeps their order."""
+    shuffles = isinstance(theirs, ViTMAEModel | ViTMAEForPreTraining)
+    options = {"noise": torch.arange(16.0).expand(2, -1)} if shuffles else {}
+    return picture(2, 3, *size), options
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", TOWERS)
+def test_tower(kind, tmp_path):
+    """Weights both ways, and a folder: read as transformers saves it, and written for it."""
+    theirs, ours, output = small_towers(kind)
+    images, options = images_in_order(theirs, ours.own_size())
+
+    class Called(torch.nn.Module):
+        state_dict, load_state_dict = theirs.state_dict, theirs.load_state_dict
+
+        def forward(self, images):
+            return getattr(theirs(images, **options), output)
+
+    report = both_ways(Called(), ours, images, "huggingface")
+    assert report.dropped == []
+    theirs.save_pretrained(tmp_path / "theirs")
+    vitreous.convert(tmp_path / "theirs", tmp_path / "ours", to_format="huggingface-v4")
+    again, info = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
+    wanted = getattr(theirs(images, **options), output)
+    again.config.mask_ratio = 0.0
+    assert relative_error(getattr(again.eval()(images, **options), output), wanted) < TOLERANCE
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["clip", "siglip", "mae"])
+def test_image_tower_of_a_whole_model(kind, tmp_path):
+    """The text tower, or the decoder, is dropped by name."""
+    text = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text |= {"intermediate_size": 16, "vocab_size": 40, "bos_token_id": 1, "eos_token_id": 2}
+    towers = {"vision_config": SMALL, "text_config": text}
+    theirs = {
+        "clip": lambda: CLIPModel(CLIPConfig(**towers, projection_dim=7)),
+        "siglip": lambda: SiglipModel(SiglipConfig(**towers)),
+        "mae": lambda: ViTMAEForPreTraining(ViTMAEConfig(**SMALL, **DECODER, mask_ratio=0.0)),
+    }[kind]()
+    perturb(theirs).save_pretrained(tmp_path)
+    family, fields = read_config(tmp_path / "config.json")
+    pool = {"pool": "none"} if kind == "mae" else {}
+    ours = vitreous.create(family, **fields, **pool).eval()
+    report = vitreous.import_weights(ours, tmp_path)
+    aside = ("text_", "logit_") if kind != "mae" else ("decoder.",)
+    assert report.dropped
+    assert all(key.startswith(aside) for key in report.dropped)
+    images, options = images_in_order(theirs, ours.own_size())
+    if kind == "mae":
+        wanted = theirs.vit(images, **options).last_hidden_state
+    else:
+        wanted = theirs.get_image_features(images).pooler_output
+    assert relative_error(ours(images), wanted) < TOLERANCE
 
 
 def small_swins(kind=SwinForImageClassification, size=(32, 32), patch=4, **options):

@@ -87,6 +87,20 @@ CAN["huggingface-v4"] = CAN["huggingface"]
 CASES = [
     *[(name, "vit", fields) for name, all_fields in CAN.items() for fields in all_fields],
     *[
+        (name, "clip", {**SMALL, **fields})
+        for name in ("timm", "huggingface", "huggingface-v4", "open_clip", OWN)
+        for fields in ({"head": "projection"}, {"head": "none", "activation": "gelu"})
+    ],
+    *[
+        (name, "siglip", {**SMALL, "head": "none", **fields})
+        for name in ("timm", "huggingface", "huggingface-v4", OWN)
+        for fields in ({}, {"image_size": (16, 24), "channels": 1})
+    ],
+    *[
+        (name, "mae", {**SMALL, "head": "none"})
+        for name in ("timm", "deit", "huggingface", "huggingface-v4", OWN)
+    ],
+    *[
         (name, "hybrid", {**HYBRID, **fields})
         for name in ("timm", "google", OWN)
         for fields in ({}, {"stages": (), "patch": 2}, {"channels": 1, "depth": 1})
@@ -118,6 +132,10 @@ CASES = [
 ALIKE = {
     ("deit", "vit"): ["timm"],
     ("huggingface-v4", "vit"): ["huggingface"],
+    ("huggingface-v4", "clip"): ["huggingface"],
+    ("huggingface-v4", "siglip"): ["huggingface"],
+    ("huggingface-v4", "mae"): ["huggingface"],
+    ("deit", "mae"): ["timm"],
     ("timm", "resnet"): ["torchvision"],
     ("torchvision", "resnet"): ["timm"],
     ("huggingface-v4", "swin"): ["huggingface"],
@@ -199,6 +217,15 @@ def test_positions_of_tokens_are_added_to_tokens_without_positions():
     images = torch.randn(2, 3, *ours.own_size())
     torch.testing.assert_close(ours(images), source(images))
     assert any("added to the tokens" in note for note in report.notes)
+
+
+def test_decoder_of_a_mae_is_dropped_by_name():
+    ours = make("mae", **SMALL, head="none")
+    decoder = {
+        key: torch.ones(2) for key in ("mask_token", "decoder_pos_embed", "decoder_embed.bias")
+    }
+    report = vitreous.import_weights(ours, {**vitreous.export_weights(ours, "deit"), **decoder})
+    assert report.dropped == [*decoder]
 
 
 def test_timm_is_called_timm():

@@ -12,7 +12,20 @@ from typing import Any, NamedTuple
 
 from vitreous.config import changed
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.models import cpvt, deit, detr, hybrid, resnet, segmenter, swin, vit, vitc
+from vitreous.models import (
+    clip,
+    cpvt,
+    deit,
+    detr,
+    hybrid,
+    mae,
+    resnet,
+    segmenter,
+    siglip,
+    swin,
+    vit,
+    vitc,
+)
 from vitreous.models.model import CompositeConfig, Model
 from vitreous.models.names import translate
 
@@ -36,6 +49,9 @@ FAMILIES = {
     "cpvt": Family(cpvt.CPVT, cpvt.CPVTConfig, cpvt.VARIANTS),
     "vitc": Family(vitc.ViTC, vitc.ViTCConfig, vitc.VARIANTS),
     "hybrid": Family(hybrid.Hybrid, hybrid.HybridConfig, hybrid.VARIANTS),
+    "clip": Family(clip.CLIP, clip.CLIPConfig, clip.VARIANTS),
+    "siglip": Family(siglip.SigLIP, siglip.SigLIPConfig, siglip.VARIANTS),
+    "mae": Family(mae.MAE, mae.MAEConfig, mae.VARIANTS),
     "swin": Family(swin.Swin, swin.SwinConfig, swin.VARIANTS),
     "resnet": Family(resnet.ResNet, resnet.ResNetConfig, resnet.VARIANTS),
     "segmenter": Family(segmenter.Segmenter, segmenter.SegmenterConfig, segmenter.VARIANTS),
@@ -85,7 +101,8 @@ def _inner(config: CompositeConfig) -> Model:
         raise ConfigError(f"{part} = {name!r} is no model that classifies: use one like 'vit-s/16'")
     defaults = {field: v for field, v in config.core_defaults.items() if hasattr(usual, field)}
     try:
-        return create(name, **{**defaults, **config.core_fields()})
+        changes = {**usual.without_pooling(), **defaults, **config.core_fields()}
+        return create(name, **changes)
     except ConfigError as error:
         raise ConfigError(f"{part} {name!r} (its fields: {part}.…): {error}") from None
 

@@ -3,9 +3,14 @@
 
 The architecture is ViT's. The distilled models carry a second learned token whose output is trained
 to agree with a teacher (section 4); at inference the two heads' outputs are averaged.
+
+DeiT III (Touvron et al. 2022, Revenge of the ViT) is a ViT again, with a learned factor on every
+residual branch, and a class token that has no position.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 
@@ -17,4 +22,10 @@ VARIANTS = {  # paper table 1
 } | {
     f"deit-{size}/16-distilled": ViTConfig(tokens="class+distillation", pool="both", **SIZES[size])
     for size in ("ti", "s", "b")
+}
+III: dict[str, Any] = {"prefix_positions": False, "layer_scale": 1e-6}
+MEDIUM = {"dim": 512, "depth": 12, "heads": 8, "mlp_dim": 2048}
+VARIANTS |= {  # DeiT III, table 1; M: its code
+    f"deit3-{size}/{patch}": ViTConfig(patch=patch, **III, **{**SIZES, "m": MEDIUM}[size])
+    for size, patch in (("s", 16), ("m", 16), ("b", 16), ("l", 16), ("h", 14))
 }

@@ -109,6 +109,10 @@ class ModelConfig:
                 if value > LARGEST:
                     raise ConfigError(f"{name} = {value:,}: expected at most {LARGEST:,}")
 
+    def without_pooling(self) -> dict[str, Any]:
+        """The changes for a model whose maps alone are of use: no parameters that pool them."""
+        return {}
+
 
 class Features(NamedTuple):
     """The inner results of one forward, one entry for each requested block or stage."""
@@ -173,6 +177,8 @@ class Model(nn.Module):
     """Parameters with a value for each pixel of a patch and each channel."""
     classwise: tuple[str, ...] = ("head.*",)
     """Patterns of the parameters that belong to the classes: others come with other classes."""
+    behind_maps: tuple[str, ...] = ("head.*",)
+    """Patterns of the parameters behind its maps: a model around this one has none of them."""
     prefix_length = 0
     """Tokens before the patches."""
     class_tokens = 0

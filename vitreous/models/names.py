@@ -10,7 +10,7 @@ from typing import Any
 from vitreous.config import read_toml
 
 SIZES = {"tiny": "ti", "small": "s", "base": "b", "large": "l", "huge": "h"}
-SIZES |= {"giant": "g", "gigantic": "G"}
+SIZES |= {"medium": "m", "giant": "g", "gigantic": "G"}
 PIECES = {
     "size": f"(?P<size>{'|'.join(SIZES)})",
     "patch": r"patch(?P<patch>\d+)",

@@ -240,6 +240,9 @@ class ViTConfig(ModelConfig):
         """How many tokens stand before the patches."""
         return self.rows + self.registers
 
+    def without_pooling(self) -> dict[str, Any]:
+        return {"pool": "none"} if self.pool == "attention" else {}
+
     @property
     def head_width(self) -> int:
         return self.head_dim or self.dim // self.heads
@@ -254,6 +257,8 @@ class ViT(Model):
 
     `stem` turns images into a feature map that is cut into patches instead (hybrid).
     """
+
+    behind_maps = ("head.*", "pooling.*")
 
     def __init__(self, config: ViTConfig, stem: Stem | None = None) -> None:
         super().__init__()

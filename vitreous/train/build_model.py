@@ -115,7 +115,7 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
     changes["channels"] = recipe.channels
     if recipe.image_size:
         changes["image_size"] = size_of("image_size", recipe.image_size)
-    if changes.get("head") == "none":
+    if changes.get("head") in ("none", "projection"):  # published without a head for classes
         changes["head"] = "linear"
     model = create(name, **changes)
     if start is not None:
@@ -131,7 +131,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportR
     reinit = [] if same else [*model.classwise]
     into = model
     if model.core is not model and is_classifier(start.model):
-        into, reinit = model.core, ["head.*"]
+        into, reinit = model.core, [*model.core.behind_maps]
     report = import_weights(
         into,
         start.weights,

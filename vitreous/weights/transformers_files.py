@@ -25,11 +25,19 @@ class ConfigMap:
     """How a config.json corresponds to our config: a table of `transformers.toml`."""
 
     family: str
-    class_prefix: str
+    architectures: Mapping[str, Mapping[str, Any]]
     fields: Mapping[str, str]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     required: Mapping[str, Any] = field(default_factory=dict)
     equal: Mapping[str, str] = field(default_factory=dict)
+    inside: str = ""
+
+    def architecture_of(self, config: Any) -> str | None:
+        """The class in transformers that a model with this config is; None: it has none."""
+        for name, fields in self.architectures.items():
+            if all(getattr(config, ours) == value for ours, value in fields.items()):
+                return name
+        return None
 
 
 @functools.cache
@@ -72,8 +80,11 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
     mapped = config_maps().get(str(data.get("model_type")))
     if mapped is None:
         return None
+    if mapped.inside:
+        data = {**(data.get(mapped.inside) or {}), **data}
     stated = {ours: data[theirs] for theirs, ours in mapped.fields.items() if theirs in data}
-    fields = {**mapped.defaults, **stated}
+    architecture = str((data.get("architectures") or [""])[0])
+    fields = {**mapped.defaults, **stated, **mapped.architectures.get(architecture, {})}
     for name, value in mapped.required.items():
         if data.get(name, value) != value:
             raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
@@ -90,11 +101,8 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
             fields["activation"] = ACTIVATIONS[data[name]]
     if mapped.family == "detr":
         fields |= _read_backbone(data, path)
-    architecture = str((data.get("architectures") or [""])[0])
-    if architecture == "DeiTForImageClassification":
-        fields["pool"] = "class"
-    if architecture == f"{mapped.class_prefix}Model":
-        fields["head"] = "none"
+    if fields.get("head") == "none":
+        fields.pop("classes", None)
     return mapped.family, fields
 
 
@@ -104,22 +112,14 @@ def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
     names: the class names, if they are known.
     """
     config = model.config
-    distilled = getattr(config, "tokens", "") == "class+distillation"
-    model_type = "deit" if distilled else family_of(model)
+    model_type, architecture = _class_of(model)
     mapped = config_maps()[model_type]
-    head = "ForImageClassification"
-    if model_type == "detr":
-        head = "ForObjectDetection"
-    elif config.head == "none":
-        head = "Model"
-    elif getattr(config, "pool", "") == "both":
-        head += "WithTeacher"
     if len(names) != config.classes:
         names = [f"LABEL_{number}" for number in range(config.classes)]
     fields = {theirs: _their_value(config, ours) for theirs, ours in mapped.fields.items()}
     return {
         "model_type": model_type,
-        "architectures": [mapped.class_prefix + head],
+        "architectures": [architecture],
         **fields,
         **{name: fields[other] for name, other in mapped.equal.items()},
         **mapped.required,
@@ -127,6 +127,16 @@ def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
     }
+
+
+def _class_of(model: Model) -> tuple[str, str]:
+    """The model_type and the class of a model in transformers."""
+    for model_type, mapped in config_maps().items():
+        if mapped.family == family_of(model) and not mapped.inside:
+            architecture = mapped.architecture_of(model.config)
+            if architecture is not None:
+                return model_type, architecture
+    raise CheckpointError(f"transformers has no model like {model.name or type(model).__name__}")
 
 
 def _their_value(config: Any, ours: str) -> Any:

@@ -151,7 +151,7 @@ class _Import:
         """The checkpoint's values for our parameters, in our layout."""
         headless = getattr(model.config, "head", "") == "none"
         for pattern in reinit:
-            known = headless and pattern in model.classwise
+            known = headless and pattern in (*model.classwise, *model.behind_maps)
             if not known and not fnmatch.filter(self.ours, pattern):
                 raise ConfigError(
                     f"reinit = {pattern!r} matches no parameter of {title(model)}; "
