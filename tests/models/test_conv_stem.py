@@ -243,6 +243,7 @@ def test_config_as_json_and_as_text(fields):
         ({"stem_layers": {"kernel": 3}}, "stem_layers.*: expected a list of tables"),
         ({"stem_layers": [3]}, "row 0: .*expected names and values, got 3"),
         ({"stem_layers": [{"norm": "bach"}]}, "row 0: norm = 'bach' .*did you mean 'batch'"),
+        ({"stem_layers": [{}] * 100}, "stem_layers = .*fewer than 100 layers"),
         ({"stem_layers": [{"width": 0}]}, "row 0: width = 0"),
         ({"stem_layers": [{"padding": -1}]}, "row 0: padding = -1"),
         ({"stem_layers": [{"padding": "haf"}]}, "row 0: padding = 'haf' .*did you mean 'half'"),

@@ -67,6 +67,20 @@ def test_the_whole_life(run, tmp_path):
         np.testing.assert_allclose(one.boxes, other.boxes, atol=1e-3)
 
 
+def test_over_a_vit_with_crops_of_every_size(tmp_path):
+    """Learned positions, and images that the default augmentation leaves at any size."""
+    vit = ("backbone=vit", "backbone.patch=4", "backbone.dim=16", "backbone.depth=1")
+    fields = (*vit, "backbone.heads=2", "dim=16", "heads=2", "mlp_dim=16", "decoder_depth=1")
+    (tmp_path / "run").mkdir()
+    trainer, _, _ = prepared(tmp_path, fields=fields, crop="window")
+    sizes, embed = set(), trainer.model.backbone.embed
+    trainer.model.backbone.embed = lambda images: sizes.add(images.shape[2:]) or embed(images)
+    trainer.fit()
+    assert len(sizes) > 8, sizes
+    assert any(height % 4 and height != width for height, width in sizes), sizes
+    assert all(p.isfinite().all() for p in trainer.model.parameters())
+
+
 def test_from_a_classification_run(tmp_path):
     """No model named: the run's own becomes the backbone, with its shape and its weights."""
     first = tmp_path / "digits"

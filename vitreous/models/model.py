@@ -33,12 +33,15 @@ FRACTION: Check = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 COUNT: Check = (lambda value: 0 <= value < 1000, "0 or more, below 1000")
 DEPTH: Check = (lambda value: 1 <= value < 1000, "at least 1, below 1000")
 DEPTHS: Check = (lambda values: sum(values) < 1000, "fewer than 1000 blocks in all")
+LAYERS: Check = (lambda rows: len(rows) < 100, "fewer than 100 layers")
 EPSILON: Check = (lambda value: 0 < value < 1, "a small number above 0")
 CHECKS: dict[str, Check] = {
     "depth": DEPTH,
     "decoder_depth": DEPTH,
     "depths": DEPTHS,
     "stages": DEPTHS,
+    "stem_layers": LAYERS,
+    "grid_layers": LAYERS,
     "classes": (
         lambda value: 1 <= value <= LARGEST,
         "at least 1; for a model without, pass head='none'",
