@@ -182,6 +182,7 @@ def evaluate(
     data: Data = None,
     split: str | None = None,
     *,
+    names: Any = None,
     path_column: str | None = None,
     label_column: str | None = None,
     split_column: str | None = None,
@@ -195,11 +196,11 @@ def evaluate(
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data.
 
-    `split` is test, else val, else train. The columns are those of a table, if they are called
-    otherwise than in the run's own data. `figures` is a folder to draw the metrics into. `results`
-    is a COCO results file to write with the detected boxes; `from_results` one whose boxes are
-    evaluated instead of the model's. `max_pixels` is the limit of an image, the run's own unless
-    given.
+    `split` is test, else val, else train. `names` is a file with the names of other data's classes.
+    The columns are those of a table, if they are called otherwise than in the run's own data.
+    `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
+    the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
+    `max_pixels` is the limit of an image, the run's own unless given.
     """
     from vitreous.pages.figure import save
     from vitreous.predict import check_split, load
@@ -209,7 +210,7 @@ def evaluate(
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
     columns = (path_column, label_column, split_column)
-    source = _labelled_source(run, data, columns, max_pixels, log)
+    source = _labelled_source(run, data, columns, max_pixels, log, names)
     split = split or next(name for name in ("test", "val", "train") if name in source.splits)
     check_split(source, split)
     task = task_for(source.truth_kind)
@@ -234,6 +235,7 @@ def _labelled_source(
     columns: tuple[str | None, ...],
     max_pixels: int | None,
     log: Log,
+    names: Any = None,
 ) -> Source:
     """The run's own data, split as it was for training; other data is used as it is."""
     from vitreous.data.formats import Columns, is_table, is_there, open_source, same_source
@@ -250,7 +252,7 @@ def _labelled_source(
     if recipe is not None:
         recipe = replace(recipe, max_pixels=max_pixels or recipe.max_pixels)
     if data is not None and not isinstance(data, str | os.PathLike):
-        source = _python_source(data, Recipe(task=config.task, val_fraction=0))
+        source = _python_source(data, Recipe(task=config.task, val_fraction=0), names)
         source.max_pixels = max_pixels or source.max_pixels
         return source
     if data is None and recipe is not None:
@@ -258,18 +260,26 @@ def _labelled_source(
     if data is not None and not same_source(os.fspath(data), config.data):
         name = os.fspath(data)
         known = config.data == FROM_PYTHON or is_there(config.data)
-        if recipe is not None and not known:
+        if recipe is not None and not known and names is None:
             moved = _moved_source(replace(recipe, data=name, task=config.task), config.labels)
             if moved is not None:
                 log(f"{config.data} is not there: {name} is taken for it, split as in training")
                 return moved
         own = columns_of(recipe) if recipe is not None and is_table(name) else Columns()
         both = Columns(*(given or usual for given, usual in zip(columns, own, strict=True)))
-        source = open_source(name, truth=truth_kind, val_fraction=0, columns=both)
+        source = open_source(
+            name,
+            truth=truth_kind,
+            val_fraction=0,
+            names=None if names is None else Path(names),
+            columns=both,
+        )
         source.max_pixels = max_pixels or source.max_pixels
         return source
-    if any(columns):
-        raise ConfigError("the columns of the run's own data are known: leave out the options")
+    if any(columns) or names is not None:
+        raise ConfigError(
+            "the names and columns of the run's own data are known: leave out the options"
+        )
     if recipe is None:
         raise ConfigError(
             f"{folder.path / 'recipe.toml'} is missing, which says how {config.data} was split for "

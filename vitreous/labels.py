@@ -97,7 +97,8 @@ class LabelMap:
         if unknown:
             raise DataError(
                 f"{what} has classes that the model does not know: {', '.join(unknown)}; it knows "
-                f"{', '.join(self.names)}. Rename the classes, or train on this data"
+                f"{', '.join(self.names)}. Rename the classes, train on this data, "
+                "or pass names=FILE"
             )
         return tuple(ours.get(name, IGNORED) for name in other.names)
 

@@ -222,6 +222,23 @@ def test_no_two_images_have_files_of_the_same_name():
     }
 
 
+def test_other_masks_are_named_by_a_file(run, tmp_path, capsys):
+    """14.15: masks have numbers, which a names file outside of the data gives names."""
+    for folder, values in (("images", 255), ("masks", len(NAMES))):
+        (tmp_path / "data" / folder).mkdir(parents=True)
+        pixels = np.random.default_rng(0).integers(0, values, (20, 30), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "data" / folder / "1.png")
+    words = ["evaluate", str(run.path), str(tmp_path / "data")]
+    assert main(words) == 2
+    assert "or pass --names FILE" in capsys.readouterr().err
+    file = tmp_path / "names.json"
+    file.write_text(json.dumps(dict(enumerate(NAMES))))
+    assert main([*words, f"--names={file}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == 1
+    assert main(["evaluate", str(run.path), f"--names={file}"]) == 2
+    assert "leave out the options" in capsys.readouterr().err
+
+
 def test_evaluation_is_printed_and_drawn(run, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(api, "_labelled_source", lambda *given: scenes())
     figures = tmp_path / "figures"

@@ -29,6 +29,8 @@ class EvaluateArguments:
     """Labelled data to evaluate on; classes are matched by name."""
     split: Annotated[str | None, option("{train,val,test}", "test, else val, else train")] = None
     """Split to evaluate on."""
+    names: Annotated[Path | None, option("FILE", "the data's own")] = None
+    """File with the names of other data's classes, as in training."""
     path_column: Annotated[str | None, option("NAME", "as in training")] = None
     """Column of a table with the images' paths."""
     label_column: Annotated[str | None, option("NAME", "as in training")] = None

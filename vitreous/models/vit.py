@@ -508,9 +508,9 @@ class ViT(Model):
         if not self.position.any_size and not dynamic:
             raise InputError(
                 f"images of {height}x{width} were given; this model was made for "
-                f"{expected[0]}x{expected[1]}: resize them, create it with dynamic_size=True, "
-                f"or with image_size=({height}, {width}) and import the weights with "
-                "resample='bicubic'"
+                f"{expected[0]}x{expected[1]}: resize them, or create it by "
+                f"vitreous.create(…, dynamic_size=True), or with image_size=({height}, {width}) "
+                "and import the weights with resample='bicubic'"
             )
         self.config.grid_of((height, width))
 

@@ -150,7 +150,8 @@ def decoding(file: BinaryIO, name: str, max_pixels: int) -> Iterator[bytes]:
         if count.isdecimal() and int(count) <= max_pixels:
             what = f"has {count} pixels, more than Pillow opens (PIL.Image.MAX_IMAGE_PIXELS)"
             raise DataError(f"{name}: {what}: make the image smaller") from None
-        raise too_many_pixels(name, count, max_pixels) from None
+        size = f"{int(count):,}" if count.isdecimal() else count
+        raise too_many_pixels(name, size, max_pixels) from None
     except Image.UnidentifiedImageError:
         raise DataError(f"{name}: {_not_an_image(head)}") from None
     except MemoryError:
