@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from vitreous.config import checked
 from vitreous.errors import ConfigError, DataError, did_you_mean
 from vitreous.terminal import print
-from vitreous.train.recipe import Recipe, find_recipe, read_recipe
+from vitreous.train.recipe import NO_RECIPE, Recipe, default_recipe, find_recipe, read_recipe
 
 if TYPE_CHECKING:
     from vitreous.data.check.report import CheckReport
@@ -102,7 +102,8 @@ def train(
     """Train or fine-tune a model, into the run folder `out` (runs/NAME), and write its report.
 
     `options` are the fields of a recipe, which `vitreous train --help` describes: model, weights,
-    epochs, batch, lr, … They override those of `recipe`, a file or a name in recipes/. With
+    epochs, batch, lr, … They override those of `recipe`, a file or a name in recipes/; with
+    weights to start from it is fine-tune unless given, and "none" means none. With
     `resume`, the run in `out` continues where it stopped. `progress` is shown on stderr.
 
     `data` is a path or a built-in name, or what Python has: a list of (image, target), a torch
@@ -118,10 +119,11 @@ def train(
     from vitreous.train.rehearsal import within_time
     from vitreous.train.run import train as fit
 
-    settings, own = _settings(data, recipe, out, resume, options, augment)
     folder = None if out is None else Path(out)
     with ProgressBar() if progress else nullcontext() as bar:
         shown: dict[str, Any] = {"log": bar.line, "watch": bar.event} if bar else {}
+        log = shown.get("log", lambda text: None)
+        settings, own = _settings(data, recipe, out, resume, options, augment, log)
         reports: list[tuple[str, dict[str, Any]]] = []
 
         def report(run: Run, source: Source) -> None:
@@ -153,7 +155,7 @@ def dry_run(
     from vitreous.train.claim import folder_names
     from vitreous.train.rehearsal import dry_run as rehearse
 
-    settings, own = _settings(data, recipe, None, False, options, augment)
+    settings, own = _settings(data, recipe, None, False, options, augment, log or _to_stderr)
     free = (path for path in folder_names(settings.data) if not path.exists())
     folder = next(free) if out is None else Path(out)
     found = rehearse(settings, log or _to_stderr, own)
@@ -173,7 +175,7 @@ def find_lr(
     """A learning rate to start with, and the loss after a short run with each one tried."""
     from vitreous.train.rehearsal import find_lr as search
 
-    settings, own = _settings(data, recipe, None, False, options, augment)
+    settings, own = _settings(data, recipe, None, False, options, augment, log or _to_stderr)
     return search(settings, log or _to_stderr, own=own)
 
 
@@ -699,7 +701,8 @@ def stored_values(
 ) -> dict[str, Any]:
     """The fields that a recipe file sets, or with `resume` those of the run in `out`."""
     if not resume:
-        return {} if recipe is None else read_recipe(find_recipe(os.fspath(recipe)))
+        none = recipe is None or recipe == NO_RECIPE
+        return {} if none else read_recipe(find_recipe(str(recipe)))
     if recipe is not None:
         raise ConfigError("--resume continues with the run's own recipe: leave out --recipe")
     if out is None:
@@ -710,13 +713,22 @@ def stored_values(
     return read_recipe(path)
 
 
+def recipe_for_weights(weights: Any, lora: Any, log: Log) -> str | None:
+    """The recipe that applies where none is given; for weights to start from there is one."""
+    chosen = default_recipe(weights, lora)
+    if chosen is not None:
+        log(f"recipe: {chosen}, because weights are given (--recipe {NO_RECIPE} uses none)")
+    return chosen
+
+
 def _settings(
     data: Data,
     recipe: Folder | Recipe | None,
     out: Folder | None,
     resume: bool,
     options: Mapping[str, Any],
-    augment: Callable[..., Any] | None = None,
+    augment: Callable[..., Any] | None,
+    log: Log,
 ) -> tuple[Recipe, FromPython]:
     """The recipe with options from Python in place, those that may be repeated are added; and what
     it cannot hold."""
@@ -736,6 +748,8 @@ def _settings(
     if isinstance(recipe, Recipe):
         base = recipe
     else:
+        if recipe is None and not resume:
+            recipe = recipe_for_weights(given.get("weights"), given.get("lora"), log)
         base = Recipe(**stored_values(recipe, out, resume))
     for name in ("fields", "freeze"):
         if name in given:

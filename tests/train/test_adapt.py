@@ -153,16 +153,6 @@ def test_all_but_the_head_waits(runs):
     assert all(average[name].equal(frozen[name]) for name in begin if not name.startswith("head."))
 
 
-def test_the_schedule_runs_for_each_part(tmp_path):
-    recipe = recipe_for("unfreeze", final_lr=0.0)
-    with joined("cpu") as world:
-        ready, _ = prepare(recipe, Run(tmp_path), world, print, lambda event: None)
-    factors = [ready._lr_factor(step) for step in range(40)]
-    assert factors[:20] == factors[20:]
-    assert factors[:2] == [0.5, 1.0]
-    assert factors[19] < 0.02
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

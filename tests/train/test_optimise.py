@@ -81,6 +81,13 @@ def test_warm_up_and_cosine():
     assert values[100] == pytest.approx(0.01)
 
 
+def test_the_schedule_runs_for_the_head_and_then_for_all():
+    alone = [lr_factor(step, 20, warmup=0.1, final=0.0) for step in range(20)]
+    both = [lr_factor(step, 60, warmup=0.1, final=0.0, head_steps=20) for step in range(60)]
+    assert both[:20] == alone
+    assert both[20:] == [lr_factor(step, 40, warmup=0.1, final=0.0) for step in range(40)]
+
+
 def test_freezing():
     model = vitreous.create("vit", **FIELDS)
     freeze(model, ["blocks.*", "patch.*"])

@@ -3,6 +3,7 @@ settings chosen for them, and writes a new folder in runs/."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ FITTED = 0.9
 
 @dataclass(frozen=True)
 class TrainArguments(CommonOptions):
-    recipe: Annotated[str | None, option("FILE", "none")] = None
+    recipe: Annotated[str | None, option("FILE", "fine-tune if weights are given")] = None
     """Recipe with values for these options: a file, or a name in recipes/; options override it."""
     out: Annotated[Path | None, option("RUN", "runs/NAME")] = None
     """Run folder to write."""
@@ -57,8 +58,11 @@ class TrainArguments(CommonOptions):
 
 def defaults(words: Sequence[str]) -> TrainArguments:
     """What applies unless an option says otherwise: the recipe's values, or the resumed run's."""
-    recipe, out = _value(words, "--recipe"), _value(words, "--out")
-    values = api.stored_values(recipe, out, "--resume" in words)
+    recipe, out, resume = _value(words, "--recipe"), _value(words, "--out"), "--resume" in words
+    if recipe is None and not resume:
+        lora = _value(words, "--lora") not in (None, "0")
+        recipe = api.recipe_for_weights(_value(words, "--weights"), lora, _log)
+    values = api.stored_values(recipe, out, resume)
 
     def given(group: Any) -> dict[str, Any]:
         return {each.name: values[each.name] for each in fields(group) if each.name in values}
@@ -66,6 +70,10 @@ def defaults(words: Sequence[str]) -> TrainArguments:
     makers: dict[str, Any] = {each.name: each.default_factory for each in fields(TrainArguments)}
     groups = {n: make(**given(make)) for n, make in makers.items() if make is not MISSING}
     return TrainArguments(**given(CommonOptions), **groups)
+
+
+def _log(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def run(arguments: TrainArguments) -> None:

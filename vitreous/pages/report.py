@@ -15,9 +15,10 @@ from vitreous.pages import charts
 from vitreous.pages.content import Section
 from vitreous.pages.inside import inside_sections
 from vitreous.pages.template import render
-from vitreous.predict import load
+from vitreous.predict import Predictor, load
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import show_of
+from vitreous.train.advice import Advice, fine_tuning_advice
 from vitreous.train.open_data import open_named, stored_recipe
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe
@@ -43,6 +44,7 @@ def write_report(
     evaluations = [m for m in run.metrics() if m.get("kind") == "evaluation"]
     best = max(evaluations, key=lambda m: m[predictor.task.primary], default=None)
     parameters = sum(p.numel() for p in predictor.model.parameters())
+    advice = _advice(run, source, predictor)
     lede = [
         f"{len(config.labels)} classes",
         *([f"best at epoch {best['epoch']:g} of {evaluations[-1]['epoch']:g}"] if best else ()),
@@ -60,7 +62,8 @@ def write_report(
             *inside_sections(predictor, source, source.splits[split]),
         ],
         facts=_facts(run, config, source, parameters, evaluations),
-        next=_commands(run),
+        advice=advice,
+        next=_commands(run, advice),
     )
     run.write_text("report.html", text)
     return run.path / "report.html", split, result
@@ -109,17 +112,19 @@ def scheduled(
     if recipe is None or recipe.lr is None or not taken or not epochs:
         return {}
     peak, per_epoch = recipe.lr, taken / epochs
-    steps = round(recipe.epochs * per_epoch)
+    steps, head = (round(n * per_epoch) for n in (recipe.epochs, recipe.unfreeze_after))
+    schedule = {"warmup": recipe.warmup, "final": recipe.final_lr}
 
     def lr(step: int) -> float:
-        return peak * lr_factor(step, steps, warmup=recipe.warmup, final=recipe.final_lr)
+        return peak * lr_factor(step, steps, **schedule, head_steps=head)
 
     if not all(
         math.isclose(m.get("lr") or 0, lr(m["step"] - 1), rel_tol=1e-6) for m in evaluations
     ):
         return {}
-    warm = round(recipe.warmup * steps)
-    shown = {*range(0, taken, -(-taken // most)), *range(taken)[warm - 1 : warm + 1], taken - 1}
+    warm = head + round(recipe.warmup * (steps - head))
+    bends = {*range(taken)[warm - 1 : warm + 1], *range(taken)[max(head - 1, 0) : head + 1]}
+    shown = {*range(0, taken, -(-taken // most)), *bends, taken - 1}
     return {"learning rate": [((step + 1) / per_epoch, lr(step)) for step in sorted(shown)]}
 
 
@@ -203,10 +208,19 @@ def _left_out(recipe: Recipe | None, source: Source, most: int = 20) -> str:
     return f"{len(files):,} that cannot be used: {', '.join(files[:most])}{more}"
 
 
-def _commands(run: Run) -> dict[str, str]:
+def _advice(run: Run, source: Source, predictor: Predictor) -> Advice | None:
+    """To fine-tune, for a run that began with random weights."""
+    recipe, task = stored_recipe(run), type(predictor.task)
+    if recipe is None or "train" not in source.splits:
+        return None
+    return fine_tuning_advice(recipe, task, source, predictor.device.type == "cpu")
+
+
+def _commands(run: Run, advice: Advice | None) -> dict[str, str]:
     """What can be done with the run now, and the command for it."""
     path, recipe = (shlex.quote(str(each)) for each in (run.path, run.path / "recipe.toml"))
-    return {
+    better = {} if advice is None else {"Fine-tune": advice.command}
+    return better | {
         "Predict": f"vitreous predict {path} IMAGES",
         "See what the model looks at": f"vitreous explain {path} IMAGES",
         "Evaluate on other data": f"vitreous evaluate {path} DATA --figures figures",

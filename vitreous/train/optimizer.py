@@ -87,8 +87,16 @@ def frozen_batch_norms(model: nn.Module) -> list[nn.Module]:
     ]
 
 
-def lr_factor(step: int, steps: int, *, warmup: float, final: float) -> float:
-    """The learning rate at a step as a fraction of the peak: linear warm-up, then a cosine."""
+def lr_factor(step: int, steps: int, *, warmup: float, final: float, head_steps: int = 0) -> float:
+    """The learning rate at a step as a fraction of the peak: linear warm-up, then a cosine.
+
+    It runs twice where `head_steps` train the head alone: the optimiser's moments of the rest begin
+    behind them, and need a warm-up of their own.
+    """
+    if step < head_steps:
+        steps = head_steps
+    else:
+        step, steps = step - head_steps, steps - head_steps
     warm = round(warmup * steps)
     if step < warm:
         return (step + 1) / warm

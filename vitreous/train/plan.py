@@ -20,6 +20,8 @@ from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
 Log = Callable[[str], None]
+FINE_TUNING_BATCH = 32
+"""At most: few epochs are many steps then."""
 
 
 def fill_in(
@@ -46,6 +48,8 @@ def fill_in(
             log(f"image size: {fitting[0]}, for images of {glance.height}x{glance.width}")
     if recipe.batch is None:
         most = task.largest_batch(glance.small)
+        if recipe.weights is not None:
+            most = min(most, FINE_TUNING_BATCH)
         batch = max(8, min(most, 1 << (count // 16).bit_length() >> 1))
         if recipe.overfit:
             batch = min(batch, task.overfit_batch(recipe.overfit))
@@ -69,7 +73,9 @@ def fill_in(
         )
         any_size = fits or not task.windows
         whole = bool(recipe.overfit) and any_size
-        changes["crop"] = "none" if whole else task.crop_for(glance.small, fits)
+        # Small images are enlarged for pre-trained weights: then their parts can be seen, too.
+        small = glance.small and (recipe.weights is None or task.dense)
+        changes["crop"] = "none" if whole else task.crop_for(small, fits)
         log(f"crop: {changes['crop']}")
     _check_crop(recipe, changes.get("crop", recipe.crop), log)
     if recipe.flip is None:

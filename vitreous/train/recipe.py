@@ -310,6 +310,14 @@ def find_recipe(name: str) -> Path:
     return found
 
 
+NO_RECIPE = "none"
+
+
+def default_recipe(weights: object, lora: object) -> str | None:
+    """The name of the recipe that applies where none is given: one for weights to start from."""
+    return None if weights is None else "lora" if lora else "fine-tune"
+
+
 def read_recipe(path: Path) -> dict[str, Any]:
     """The fields that a recipe file sets."""
     values = read_toml(path, "a recipe")

@@ -16,6 +16,8 @@ from vitreous.labels import LabelMap
 from vitreous.models import configure
 from vitreous.run_folder import Run, RunConfig, newest_checkpoint, versions
 from vitreous.tasks import task_for
+from vitreous.tasks.task import Task
+from vitreous.train.advice import fine_tuning_advice
 from vitreous.train.build_model import build, choose_preprocess, find_start
 from vitreous.train.claim import claimed
 from vitreous.train.distributed import World, joined, restarts
@@ -149,6 +151,7 @@ def prepare(
         model, preprocess = Run(newest).create_model(), begun.preprocess
     else:
         with advising(recipe):
+            _log_advice(recipe, kind, source, world, log)
             recipe = fill_in(recipe, kind, source, len(learned), world, log)
         with random_by(recipe.seed, "first weights"):
             model = build(recipe, kind, source, start, log)
@@ -191,6 +194,13 @@ def prepare(
         log=log,
     )
     return trainer, config
+
+
+def _log_advice(recipe: Recipe, task: type[Task], source: Source, world: World, log: Log) -> None:
+    """What would learn more from few images than random weights do."""
+    advice = fine_tuning_advice(recipe, task, source, world.device.type == "cpu")
+    if advice is not None:
+        log(f"{advice.why}\n  {advice.command}   ({advice.weights})")
 
 
 def _check_same_classes(before: LabelMap, source: Source) -> None:

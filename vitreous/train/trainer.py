@@ -318,7 +318,8 @@ class Trainer:
         if self.head_alone and step >= self.head_steps:
             self.log(f"step {step + 1}: all parameters are trained from here on")
             self._wrap()
-        scale = self._lr_factor(step)
+        schedule = {"warmup": recipe.warmup, "final": recipe.final_lr}
+        scale = lr_factor(step, self.steps, **schedule, head_steps=self.head_steps)
         set_lr(self.optimizer, recipe.lr * scale if lr is None else lr)
         self.wrapped.train()
         for module in self.frozen_norms:
@@ -351,14 +352,6 @@ class Trainer:
         if self.average is not None:
             self.average.update(self.model, step)
         return mean
-
-    def _lr_factor(self, step: int) -> float:
-        """Of the schedule, which runs once for the head alone, if that is trained first, and once
-        for the whole: new moments of the optimiser need a warm-up."""
-        first = 0 if step < self.head_steps else self.head_steps
-        last = self.head_steps if step < self.head_steps else self.steps
-        warmup, final = self.recipe.warmup, self.recipe.final_lr
-        return lr_factor(step - first, last - first, warmup=warmup, final=final)
 
     def _counted(self, batch: Batch) -> dict[str, Any]:
         """For a loss that is a mean over objects, of which batches have different numbers: their

@@ -44,6 +44,11 @@ class Detect(Task):
     dense = True
     least_classes = 1
     overfit_epochs = 12
+    fine_tuning_gain = (
+        "from random weights DETR needs hundreds of epochs, and its paper took 300 of 118,000 "
+        "images (docs/detection.md)"
+    )
+    fine_tuning = ("--recipe", "detect")
     checker = BoxCheck
 
     def __init__(
