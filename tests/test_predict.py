@@ -521,7 +521,10 @@ def test_extreme_values_of_an_image(run, tmp_path):
 
 
 BAD_CONFIGS = {
-    "fewer labels": (("labels", "names", [str(i) for i in range(9)]), "9 class names"),
+    "fewer labels": (
+        ("labels", "names", [str(i) for i in range(9)]),
+        "config.json cannot be used: 9",
+    ),
     "nine labels": (("labels", {"names": list("abcdefghi"), "external": [*range(9)]}), "9 labels"),
     "more labels": (("labels", {"names": [*"abcdefghijk"], "external": [*range(11)]}), "11 labels"),
     "unknown task": (("task", "tagg"), "did you mean 'tag'"),

@@ -23,7 +23,7 @@ from torch import Tensor
 from vitreous import __version__
 from vitreous.config import from_dict, to_dict
 from vitreous.data.preprocess import Preprocess
-from vitreous.errors import CheckpointError, ConfigError
+from vitreous.errors import CheckpointError, ConfigError, DataError
 from vitreous.labels import LabelMap
 from vitreous.layers.lora import merge_lora
 from vitreous.models import FAMILIES, configure, create
@@ -121,10 +121,12 @@ class Run:
             )
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(values, dict):
+                raise ConfigError("expected names and values")
             values["labels"] = LabelMap.from_dict(values["labels"])
             values["preprocess"] = from_dict(Preprocess, values["preprocess"], where=str(path))
             read = from_dict(RunConfig, values, where=str(path))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, DataError) as error:
             raise ConfigError(f"{path} cannot be used: {error}") from error
         if read.family not in FAMILIES:
             raise ConfigError(f"{path}: unknown model family {read.family!r}")
