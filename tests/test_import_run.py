@@ -86,7 +86,7 @@ def test_everything_that_is_missing_is_asked_for_at_once(file, tmp_path, capsys)
 
 
 def test_what_is_not_ours_stays(run, file, tmp_path):
-    options = {"model": "vit", "changes": FIELDS, "labels": "numbers", **PREPARED}
+    options = {"labels": "numbers", **PREPARED}
     assert vitreous.import_run(file, run.path, **options).config.labels.names[0] == "0"
     with pytest.raises(ConfigError, match="would replace what is imported"):
         vitreous.import_run(run.path, run.path)
@@ -289,9 +289,9 @@ def test_predictions_are_timms_with_real_weights(tmp_path):
 
     path = SHARED / "weights" / "vit_tiny_patch16_224.safetensors"
     options = {"mean": 0.5, "std": 0.5, "crop": 0.9, "interpolation": "bicubic"}
-    run = vitreous.import_run(
-        path, tmp_path / "run", model="vit-ti/16", labels="imagenet-1k", **options
-    )
+    run = vitreous.import_run(path, tmp_path / "run", labels="imagenet-1k", **options)
+    assert run.config.model == "vit-ti/16", "found from the tensors"
+    assert run.assumed["heads"][0] == 3
     theirs = timm.create_model("vit_tiny_patch16_224", checkpoint_path=str(path)).eval()
     transform = create_transform(
         **{"input_size": (3, 224, 224), "interpolation": "bicubic", "crop_pct": 0.9},

@@ -301,7 +301,7 @@ def _tensors(output: Any) -> list[Tensor]:
 
 
 def _notes(model: Model) -> Iterable[str]:
-    weight = model.state_dict().get(model.class_weight)
+    weight = model.state_dict().get("head.out.weight")
     if weight is not None and not bool(weight.any()):
         yield "the class layer is all zeros, as published: fine-tune it before you predict"
 

@@ -268,9 +268,13 @@ def test_bad_input_is_one_message_and_exit_2(own, tmp_path, monkeypatch, capsys,
 
 
 def test_source_that_does_not_say_its_model(own, tmp_path):
+    """It shows it, unless it is of a kind that nobody here knows."""
     convert(own[1], tmp_path / "t.safetensors", to_format="timm")
+    done = convert(tmp_path / "t.safetensors", tmp_path / "u.safetensors")
+    assert (done.config.dim, done.config.depth, done.config.classes) == (32, 2, 7)
+    write_tensors(tmp_path / "x.safetensors", {"a.weight": torch.ones(3, 4)}, "safetensors")
     with pytest.raises(ConfigError, match="--model"):
-        convert(tmp_path / "t.safetensors", tmp_path / "u.safetensors")
+        convert(tmp_path / "x.safetensors", tmp_path / "y.safetensors")
 
 
 def test_command_prints_json(own, tmp_path, capsys):

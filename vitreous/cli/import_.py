@@ -81,8 +81,11 @@ def run(arguments: ImportArguments) -> None:
     classes = f", {len(config.labels)} classes" if len(config.labels) else ""
     print(f"model    {config.model}: {config.task}{classes}")
     print(f"images   {config.preprocess.described()}")
+    reasons: dict[str, list[str]] = {}
     for name, (value, why) in done.assumed.items():
-        print(f"assumed  {name} = {value}: {why}; --set {name}=… changes it")
+        reasons.setdefault(why, []).append(f"{name}={value}")
+    for why, fields in reasons.items():
+        print(f"assumed  {', '.join(fields)} ({why}): the tensors do not show it; --set changes it")
     for note in done.notes:
         print(f"note     {note}")
     print("checked  read back, the outputs for photographs are the same bits")

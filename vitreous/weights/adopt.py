@@ -20,6 +20,7 @@ from vitreous.errors import ConfigError
 from vitreous.models import create
 from vitreous.models.model import Model
 from vitreous.weights.hub import resolve
+from vitreous.weights.identify import Reading, readings
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint, read_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_hash, stated_by
 from vitreous.weights.rules.formats import find_format
@@ -47,6 +48,8 @@ class Found:
     """Fields that stay although the checkpoint's library has other values."""
     assumed: dict[str, tuple[Any, str]] = field(default_factory=dict)
     """Fields that the tensors do not show: the value taken, and why it cannot be seen."""
+    also: tuple[str, ...] = ()
+    """Other models that have the same tensors."""
 
     def load(
         self,
@@ -72,6 +75,7 @@ class Found:
             keep=self.keep,
         )
         report.source = self.source
+        report.notes += [f"{self.source} may also be {other}" for other in self.also]
         return model, report
 
 
@@ -98,16 +102,15 @@ def find(
     stated = stated_by(called, checkpoint.path, checkpoint.metadata)
     if stated.model is None and model is None:
         stated = _known_file(stated, checkpoint.path)
-    if model is not None:
-        hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
-        start, fields = model, {**hidden, **given}
-    elif stated.model is not None:
+    seen: list[Reading] = []
+    if model is not None or stated.model is None:
+        seen = readings(checkpoint, format=format, model=model)
+    if stated.model is not None and model is None:
         start, fields = stated.model, {**stated.fields, **given}
     else:
-        raise ConfigError(
-            f"{called} does not state its model: name it, like --model vit-b/16 ('vitreous models' "
-            "lists them)"
-        )
+        hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
+        start, fields = _as_seen(called, checkpoint, seen, model, {**hidden, **given})
+        format = format or (seen[0].format if seen else None)
     # The caller and the source override the defaults of the source's library.
     keep = frozenset({*given, "norm_eps"} & {*HIDDEN_FIELDS} & fields.keys())
     with torch.device("meta"):
@@ -120,7 +123,32 @@ def find(
     fields |= _free_size(start, fields, given, stated)
     own = checkpoint.metadata.get("format") == "vitreous" and model is None
     name = checkpoint.metadata.get("model", "") if own else ""
-    return Found(called, checkpoint, stated, start, fields, rules.name, name, keep)
+    assumed = {n: value for n, value in (seen[0].assumed if seen else {}).items() if n not in given}
+    also = tuple(str(reading) for reading in seen[1:]) if model is None else ()
+    return Found(called, checkpoint, stated, start, fields, rules.name, name, keep, assumed, also)
+
+
+def _as_seen(
+    source: str,
+    checkpoint: Checkpoint,
+    seen: list[Reading],
+    model: str | None,
+    given: dict[str, Any],
+) -> tuple[str, dict[str, Any]]:
+    """The model that the tensors show, as far as the caller does not say otherwise."""
+    if not seen and model is not None:
+        return model, given  # the import reports what does not fit
+    if not seen:
+        raise ConfigError(
+            f"{source} neither states its model nor shows it: no known model and format have its "
+            f"tensors; its first keys are {', '.join(list(checkpoint.tensors)[:5])}. Name the "
+            "model, like --model vit-b/16 ('vitreous models' lists them), or write rules for its "
+            "format (docs/formats.md)"
+        )
+    shown = dict(seen[0].changes)
+    if shown.get("head") == "none" and (model is not None or "classes" in given):
+        del shown["head"]  # a missing head is named by the caller
+    return seen[0].model, {**shown, **given}
 
 
 def _known_file(stated: Stated, path: Path) -> Stated:
