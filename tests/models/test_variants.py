@@ -92,6 +92,11 @@ PARAMETERS = {
     "mae-b/16": 86_567_656,
     "mae-l/16": 304_326_632,
     "mae-h/14": 632_045_800,
+    "pe-ti/16": 6_235_240,
+    "pe-s/16": 23_971_048,
+    "pe-b/16": 93_655_528,
+    "pe-l/14": 317_127_656,
+    "pe-G/14": 1_881_603_560,
     "swin-t": 28_288_354,
     "swin-s": 49_606_258,
     "swin-b": 87_768_224,
@@ -130,7 +135,7 @@ TIMM = [
     # of ViTs, one size shows that sizes are understood
     if not name.endswith(("_336", "_378", "_384", "_448", "_512"))
     or ("base" in name and name.endswith("_384"))
-    or name.startswith("swin")
+    or name.startswith(("swin", "vit_pe"))
 ]
 TORCHVISION = [
     "vit_b_16",

@@ -124,6 +124,12 @@ def test_silu_gated_mlp():
         ("deit3_small_patch16_224", {}),
         ("deit3_medium_patch16_224", {"img_size": 48}),
         ("vit_base_patch16_224.mae", {"img_size": 48}),
+        ("vit_pe_core_base_patch16_224", {"img_size": (48, 64)}),
+        ("vit_pe_core_large_patch14_336", {"img_size": (28, 42)}),
+        (
+            "vit_pe_core_gigantic_patch14_448",
+            {"img_size": (28, 42), "attn_pool_mlp_ratio": 6144 / 48},
+        ),
     ],
 )
 def test_by_name(theirs, changes):
@@ -162,6 +168,23 @@ def test_towers_of_openai_and_open_clip():
     assert torch.equal(again.eval()(images), ours(images))
     by_itself = {key.removeprefix("visual."): value for key, value in exported.items()}
     assert vitreous.import_weights(again, by_itself).format == "open_clip"
+
+
+@torch.no_grad()
+def test_perception_encoder_in_its_own_names():
+    from timm.models.eva import checkpoint_filter_fn
+
+    small = {"dim": 48, "heads": 4, "depth": 2, "mlp_dim": 192, "image_size": 64}
+    ours = perturb(vitreous.create("pe-b/16", **small, head="projection", classes=7))
+    exported = vitreous.export_weights(ours, "open_clip")
+    assert "visual.attn_pool.attn.in_proj_weight" in exported
+    theirs = timm.create_model(
+        *("vit_pe_core_base_patch16_224",),
+        **{"embed_dim": 48, "num_heads": 4, "depth": 2, "num_classes": 7, "img_size": 64},
+    ).eval()
+    theirs.load_state_dict(checkpoint_filter_fn(exported, theirs), strict=True)
+    images = picture(2, 3, 64, 64)
+    assert relative_error(ours(images), theirs(images)) < TOLERANCE
 
 
 def test_deit_distilled():

@@ -20,6 +20,7 @@ from vitreous.layers.resample import adapt_channels
 from vitreous.models.vit import POSITIONS
 from vitreous.weights.identify import readings
 from vitreous.weights.io.files import Checkpoint
+from vitreous.weights.origin import HIDDEN_FIELDS
 from vitreous.weights.rules.exporting import MAX_LISTED
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.keys import family_of
@@ -95,6 +96,11 @@ CASES = [
         (name, "siglip", {**SMALL, "head": "none", **fields})
         for name in ("timm", "huggingface", "huggingface-v4", OWN)
         for fields in ({}, {"image_size": (16, 24), "channels": 1})
+    ],
+    *[
+        (name, "pe", {**SMALL, "pool_heads": 2, "head": head})
+        for name in ("timm", "open_clip", OWN)
+        for head in ("projection", "none")
     ],
     *[
         (name, "mae", {**SMALL, "head": "none"})
@@ -199,7 +205,9 @@ def identify(ours, exported, format):
     shapes = [{k: v.shape for k, v in model.state_dict().items()} for model in models]
     assert all(each == {k: v.shape for k, v in ours.state_dict().items()} for each in shapes)
     unseen = {"image_size", *found[0].assumed, "layer_scale", "backbone_fields"}
-    unseen |= {"position"} if "rotary" in getattr(ours.config, "position", "") else set()
+    # Rotary positions have no tensors, and heads do not show.
+    unseen |= {name for name in HIDDEN_FIELDS if name.startswith(("rotary_", "pool_"))}
+    unseen |= {"position"} if "learned-1d" in getattr(ours.config, "position", "") else set()
     for name, value in to_dict(ours.config).items():
         if name not in unseen and value is not None:
             ways = {str(getattr(model.config, name)) for model in models}

@@ -9,16 +9,15 @@ normalised patches keeps the file's norm as it is. The decoder serves pre-traini
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from vitreous.models.vit import SIZES, ViT, ViTConfig
+from vitreous.models.vit import SIZES, Pool, ViT, ViTConfig
 
 
 @dataclass(frozen=True)
 class MAEConfig(ViTConfig):
     """A ViT whose head sees the mean of the patches. The defaults are B/16."""
 
-    pool: Literal["class", "mean", "both", "attention", "none"] = "mean"
+    pool: Pool = "mean"
 
 
 class MAE(ViT):

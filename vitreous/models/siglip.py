@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vitreous.layers.mlp import Activation
-from vitreous.models.vit import SIZES, ViT, ViTConfig
+from vitreous.models.vit import SIZES, Pool, ViT, ViTConfig
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class SigLIPConfig(ViTConfig):
     """A ViT with SigLIP's choices. The defaults are B/16."""
 
     tokens: Literal["class", "class+distillation", "none"] = "none"
-    pool: Literal["class", "mean", "both", "attention", "none"] = "attention"
+    pool: Pool = "attention"
     activation: Activation = "gelu-tanh"
 
 

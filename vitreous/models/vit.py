@@ -50,6 +50,19 @@ from vitreous.models.model import (
     numbered,
 )
 
+PositionName = Literal[
+    "none",
+    "learned-1d",
+    "learned-2d",
+    "sines-1d",
+    "sines-2d",
+    "relative",
+    "conditional",
+    "rotary",
+    "learned-1d+rotary",
+]
+Pool = Literal["class", "mean", "both", "attention", "none"]
+
 
 @dataclass(frozen=True)
 class ViTConfig(ModelConfig):
@@ -82,17 +95,7 @@ class ViTConfig(ModelConfig):
     """Width of an attention head; dim / heads unless given."""
     mlp_dim: int | None = None
     """Width inside the MLP; 4 x dim unless given."""
-    position: Literal[
-        "none",
-        "learned-1d",
-        "learned-2d",
-        "sines-1d",
-        "sines-2d",
-        "relative",
-        "conditional",
-        "rotary",
-        "learned-1d+rotary",
-    ] = "learned-1d"
+    position: PositionName = "learned-1d"
     """See `layers/position.py`."""
     prefix_positions: bool = True
     """Whether class and distillation token have rows in the table of learned-1d positions."""
@@ -112,9 +115,13 @@ class ViTConfig(ModelConfig):
     """Tokens before the patches."""
     registers: int = 0
     """Further learned tokens that nothing reads."""
-    pool: Literal["class", "mean", "both", "attention", "none"] = "class"
+    pool: Pool = "class"
     """What the head sees: class (token), mean (of patches), both (tokens of DeiT), attention (a
     learned query's, to all tokens), none (all)."""
+    pool_heads: int | None = None
+    """Heads of attention pooling; as many as in the blocks unless given."""
+    pool_mlp_dim: int | None = None
+    """Width inside its MLP; that of the blocks unless given."""
     head: Literal["linear", "projection", "tanh", "mlp", "none"] = "linear"
     """projection: a linear layer without bias, into a space shared with text; tanh: with a hidden
     layer, for pre-training; mlp: LayerNorm and two layers with GELU."""
@@ -177,6 +184,10 @@ class ViTConfig(ModelConfig):
             )
         if self.pool == "class" and self.tokens == "none":
             raise ConfigError("pool = 'class' needs tokens = 'class'; or use pool = 'mean'")
+        if self.pool_heads is not None and self.dim % self.pool_heads:
+            raise ConfigError(
+                f"dim = {self.dim} does not divide into {self.pool_heads} heads: change pool_heads"
+            )
         if self.pool == "both":
             if self.tokens != "class+distillation":
                 raise ConfigError("pool = 'both' needs tokens = 'class+distillation'")
@@ -644,12 +655,13 @@ def _block(config: ViTConfig, drop_path: float) -> Block:
 
 
 def _pooling(config: ViTConfig) -> AttentionPool:
-    dim, eps = config.dim, config.norm_eps
+    dim, heads = config.dim, config.pool_heads
+    hidden = config.pool_mlp_dim or config.mlp_width
     return AttentionPool(
         dim,
-        CrossAttention(dim, config.heads, config.head_width),
-        Mlp(dim, config.mlp_width, activation=config.activation),
-        norm_eps=eps,
+        CrossAttention(dim, heads or config.heads, dim // heads if heads else config.head_width),
+        Mlp(dim, hidden, activation=config.activation),
+        norm_eps=config.norm_eps,
     )
 
 

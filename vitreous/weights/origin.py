@@ -47,7 +47,7 @@ from vitreous.weights.transformers_files import (
 )
 
 HIDDEN_FIELDS = (
-    *("heads", "activation", "pool", "qk_scale", "norm", "position", "pad"),
+    *("heads", "activation", "pool", "pool_heads", "qk_scale", "norm", "position", "pad"),
     *("rotary_base", "rotary_coordinates", "rotary_offset"),
     *("rotary_grid", "rotary_order", "rotary_layout"),
     *("placed", "temperature", "norm_eps", "stem_norm_eps", "standardise"),
