@@ -18,7 +18,9 @@ GROUPS = {
     "README": ["README.md"],
     "formats": ["docs/formats.md", "docs/vit.md"],
     "tagging": ["docs/tagging.md"],
-    "guide": [f"docs/{name}.md" for name in ("training", "segmentation", "detection", "explain")],
+    "guide": [
+        f"docs/{name}.md" for name in ("training", "segmentation", "detection", "explain", "embed")
+    ],
 }
 
 

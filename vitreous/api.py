@@ -383,7 +383,8 @@ def embed(
     `knn`, `plane`.
 
     `images` are paths, folders and patterns; or labelled data, as `train` takes it, all of it or
-    one `split`. The run's own data is split as it was for training, other data as `train` would.
+    one `split`. The run's own data is split as it was for training; of other data that has no
+    splits, a tenth is val, as `train` would hold it out.
     `pool` is head (what the model's head sees), class, mean, class+mean or pixels. With `out`, a
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
     missing. With on_bad="skip", images that cannot be used are left out. `limits` are those of
@@ -464,7 +465,9 @@ def _source_to_embed(
     if own and not any(columns) and same_source(name, folder.read_config().data):
         return _labelled_source(run, name, columns, max_pixels, log)
     try:
-        source = open_source(name, columns=Columns(*columns))
+        source = open_source(name, val_fraction=0, columns=Columns(*columns))
+        if list(source.splits) == ["train"]:  # what `train` would hold out
+            source = open_source(name, columns=Columns(*columns))
     except DataError as error:
         if needed or named or any(columns) or not os.path.isdir(name):
             raise

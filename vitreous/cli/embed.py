@@ -44,7 +44,7 @@ class EmbedArguments:
     """Show the images nearest to this one."""
     duplicates: Flag = False
     """Show images that are nearly the same, those in different splits first."""
-    threshold: Annotated[float, option("T")] = 0.95
+    threshold: Annotated[float, option("T")] = 0.9
     """Cosine similarity from which two images count as duplicates."""
     suspects: Flag = False
     """Show labels that disagree with the neighbours, the likely errors first."""
@@ -190,6 +190,16 @@ def _print_duplicates(value: Sequence[Any], arguments: EmbedArguments) -> None:
         table.print()
 
 
+def _print_pair_count(count: int, arguments: EmbedArguments) -> None:
+    print(f"\n{count:,} pairs with a similarity of at least {arguments.threshold:g}")
+    if count > 10_000:
+        print(
+            "so many pairs are hardly duplicates: to this model, images of a class look alike. "
+            "Try a higher --threshold, a model that was pre-trained on many images, or --pool "
+            "pixels"
+        )
+
+
 def _print_suspects(value: Sequence[Any], arguments: EmbedArguments) -> None:
     table = TextTable("image", "split", "label", "agreement>", "suggested", "support>")
     for each in value:
@@ -211,9 +221,7 @@ def _print_knn(value: dict[str, Any], arguments: EmbedArguments) -> None:
 
 PRINT: dict[str, Any] = {
     "near": _print_near,
-    "duplicate_pairs": lambda count, arguments: print(
-        f"\n{count:,} pairs with a similarity of at least {arguments.threshold:g}"
-    ),
+    "duplicate_pairs": _print_pair_count,
     "duplicates": _print_duplicates,
     "suspect_labels": lambda count, arguments: print(
         f"\n{count:,} labels disagree with their neighbours"

@@ -23,7 +23,7 @@ from vitreous.labels import natural
 if TYPE_CHECKING:
     from vitreous.predict import Predictor
 
-THRESHOLD = 0.95
+THRESHOLD = 0.9
 """Cosine similarity from which images are near-duplicates."""
 KINDS = {"train": 0, "val": 1, "test": 2}
 
