@@ -30,7 +30,7 @@ IMAGES = tyro.conf.arg(metavar="IMAGES...", help_behavior_hint="(required)")
 @dataclass(frozen=True)
 class EmbedArguments:
     run: tyro.conf.Positional[str]
-    """Run folder of any model."""
+    """Run folder of a trained or imported model, hf:OWNER/NAME, or a name from the catalog."""
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
     """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input; or
     labelled data: a folder of class folders, a table, digits …"""
