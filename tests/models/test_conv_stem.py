@@ -11,6 +11,7 @@ import vitreous
 from vitreous.config import config_fields, from_dict, to_dict
 from vitreous.errors import ConfigError
 from vitreous.models.conv_stem import ConvLayer
+from vitreous.models.infer import Wanted, infer
 from vitreous.models.summary import summarise
 from vitreous.models.vit import ViTConfig
 from vitreous.train.optimizer import freeze, frozen_batch_norms
@@ -269,3 +270,29 @@ def test_bad_layers(fields, message):
 def test_a_hybrid_has_its_own_stem():
     with pytest.raises(ConfigError, match="a hybrid's stem is its ResNet"):
         vitreous.create("r+vit-ti/16", stem_layers=[{}])
+
+
+@PLACES
+def test_a_stem_shows_in_the_tensors(fields):
+    """But for strides, padding, activations and residual branches, which are guessed."""
+    model = vitreous.create("vit", **SMALL, **fields)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    found = infer(shapes, {}, Wanted(model="vit", fields={"image_size": SIZE}))[0]
+    name = "stem_layers" if "stem_layers" in fields else "grid_layers"
+    assert name in found.guessed
+    ours, theirs = getattr(model.config, name), getattr(found.config, name)
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one.width or 32, one.kernel, one.groups, one.bias) == (
+            *(other.width, other.kernel, other.groups, other.bias),
+        )
+    assert found.config.channels == 3
+    assert found.config.patch_width == model.config.patch_width
+
+
+@pytest.mark.parametrize("name", vitreous.models("vit-c*"))
+def test_the_papers_models_are_known_by_their_tensors(name):
+    with torch.device("meta"):
+        model = vitreous.create(name, classes=7)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    found = infer(shapes, {}, Wanted(search=False))
+    assert (found[0].model, found[0].changes, found[0].misfits) == (name, {"classes": 7}, ())

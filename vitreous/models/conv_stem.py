@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from vitreous.config import Size, choice, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.mlp import ACTIVATIONS
 from vitreous.layers.patch import Stem
-from vitreous.models.model import ModelConfig
+from vitreous.models.model import ModelConfig, Shapes, numbered
 
 MAX_PADDING = 1024
 
@@ -105,6 +105,33 @@ def strides(layers: Sequence[ConvLayer]) -> tuple[int, int]:
         stride = _both(layer.stride)
         height, width = height * stride[0], width * stride[1]
     return height, width
+
+
+def layers_of(shapes: Shapes, stem: str, channels: int, *, halves: bool) -> list[dict[str, Any]]:
+    """The layers of a stem in a state dict; stride and activation do not show, and are guessed.
+
+    halves: whether a map that becomes wider becomes smaller, as before the patches most do.
+    """
+    rows: list[dict[str, Any]] = []
+    for number in range(numbered(shapes, f"{stem}.layers")):
+        name = f"{stem}.layers.{number}"
+        weight = shapes.get(f"{name}.conv.weight", ())
+        if len(weight) != 4 or not weight[1] or channels % weight[1]:
+            return []
+        norm = "layer" if f"{name}.norm.weight" in shapes else "none"
+        rows.append(
+            {
+                "width": weight[0],
+                "kernel": tuple(weight[2:]),
+                "stride": 2 if halves and weight[0] > channels else 1,
+                "groups": channels // weight[1],
+                "bias": f"{name}.conv.bias" in shapes,
+                "norm": "batch" if f"{name}.norm.running_mean" in shapes else norm,
+                "activation": "none" if norm == "none" else "relu",
+            }
+        )
+        channels = weight[0]
+    return rows
 
 
 class ChannelNorm(nn.LayerNorm):

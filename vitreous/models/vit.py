@@ -38,7 +38,14 @@ from vitreous.layers.position import (
 )
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.tap import show
-from vitreous.models.conv_stem import ConvLayer, ConvStem, GridStem, check_layers, strides
+from vitreous.models.conv_stem import (
+    ConvLayer,
+    ConvStem,
+    GridStem,
+    check_layers,
+    layers_of,
+    strides,
+)
 from vitreous.models.model import (
     AttentionLayer,
     Level,
@@ -484,16 +491,17 @@ class ViT(Model):
         if "prefix.distillation_token" in shapes:
             tokens = "class+distillation"
         registers = shapes.get("prefix.registers", (0,))[0]
+        dim, first = joined[0], shapes.get("stem.layers.0.conv.weight", patch)
         shown: dict[str, Any] = {
-            "dim": patch[0],
-            "channels": patch[1],
+            "dim": dim,
+            "channels": first[1],
             "patch": patch[2:],
             "depth": numbered(shapes, "blocks"),
             "mlp_dim": outside[1],
             "tokens": tokens,
             "registers": registers,
             **{field: name in shapes for field, name in SHOWN_BY.items()},
-            **_attention_fields(shapes, axes, patch[0], joined[1]),
+            **_attention_fields(shapes, axes, dim, joined[1]),
             **_head_fields(shapes),
         }
         if inside[0] == 2 * outside[1]:
@@ -508,7 +516,19 @@ class ViT(Model):
             shown["pool"] = "mean"
         position, grids = _position_fields(shapes, tokens, registers)
         shown |= position
-        sizes = [(gh * patch[2], gw * patch[3]) for gh, gw in grids]
+        stems = {
+            "stem_layers": layers_of(shapes, "stem", first[1], halves=True),
+            "grid_layers": layers_of(shapes, "grid_stem", patch[0], halves=False),
+        }
+        ph, pw = patch[2:]
+        for field, rows in stems.items():
+            if rows:
+                steps = math.prod(row["stride"] for row in rows)
+                ph, pw, shown[field] = ph * steps, pw * steps, rows
+                shown["guessed"] = (*shown.get("guessed", ()), field)
+        if patch[0] != dim:
+            shown["patch_dim"] = patch[0]
+        sizes = [(gh * ph, gw * pw) for gh, gw in grids]
         return [{**shown, "image_size": size} for size in sizes] or [shown]
 
     def _check(self, images: Tensor, *, dynamic: bool) -> None:
