@@ -141,6 +141,15 @@ def test_bad_targets_name_their_image():
         wrong.image(wrong.splits["train"][0])
 
 
+def test_advice_about_a_bad_image_is_python(tmp_path):
+    """14.17"""
+    data = [*pairs(), ("nowhere.png", "cat")]
+    with pytest.raises(DataError, match=r"check_data\(data\) lists .*; on_bad='skip' trains"):
+        vitreous.train(data, epochs=1, out=tmp_path / "run", **TINY)
+    run = vitreous.train(data, epochs=1, out=tmp_path / "run", on_bad="skip", **TINY)
+    assert f"1 that cannot be used: train/{len(data) - 1}" in run.report.read_text()
+
+
 def noisy(image):
     """Draws from all three generators."""
     shift = random.randrange(3) + int(np.random.randint(3)) + int(torch.randint(3, ()))

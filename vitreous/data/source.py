@@ -63,6 +63,8 @@ class Source:
     """What was understood and is worth saying."""
     problems: list[Problem] = field(default_factory=list)
     """What was found to be wrong while looking, before any image was read."""
+    left_out: list[str] = field(default_factory=list, kw_only=True)
+    """Ids of samples that cannot be used, and are not in the splits any more."""
     max_pixels: int = field(default=MAX_PIXELS, kw_only=True)
     """An image with more pixels is an error and is not decoded; nor is one enlarged beyond it."""
 

@@ -19,7 +19,7 @@ from vitreous.predict import Predictor, load
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import show_of
 from vitreous.train.advice import Advice, fine_tuning_advice
-from vitreous.train.open_data import open_named, stored_recipe
+from vitreous.train.open_data import stored_recipe
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe
 
@@ -199,9 +199,7 @@ def _left_out(recipe: Recipe | None, source: Source, most: int = 20) -> str:
     """The files that the data has and the run has not used."""
     if recipe is None or recipe.on_bad != "skip":
         return ""
-    used = {sample.id for samples in source.splits.values() for sample in samples}
-    everything = [s.id for samples in open_named(recipe).splits.values() for s in samples]
-    files = [id for id in everything if id not in used]
+    files = source.left_out
     if not files:
         return "nothing"
     more = f" and {len(files) - most:,} more" if len(files) > most else ""

@@ -116,6 +116,8 @@ def open_usable(
         bad = bad if world is None else world.broadcast(bad)
         for problem in bad.values():
             log(f"left out: {problem.file}: {problem.what}")
+        samples = (sample for each in source.splits.values() for sample in each)
+        source.left_out = [sample.id for sample in samples if sample.id in bad]
         source.splits = {
             split: [sample for sample in samples if sample.id not in bad]
             for split, samples in source.splits.items()
@@ -139,9 +141,12 @@ def advising(recipe: Recipe) -> Iterator[None]:
     except DataError as error:
         if recipe.on_bad == "skip":
             raise
+        check = f"'vitreous data check {shlex.quote(recipe.data)}'"
+        skip = "--on-bad skip"
+        if recipe.data == FROM_PYTHON:
+            check, skip = "vitreous.check_data(data)", "on_bad='skip'"
         raise DataError(
-            f"{error}\n'vitreous data check {shlex.quote(recipe.data)}' lists every image that "
-            "cannot be used; --on-bad skip trains without them"
+            f"{error}\n{check} lists every image that cannot be used; {skip} trains without them"
         ) from None
 
 
