@@ -21,9 +21,10 @@ from vitreous.layers.tap import is_tapped, tap
 from vitreous.models.model import Places
 
 
-def for_classes(model, numbers):
+def for_classes(model, image, numbers):
     """What class maps of a classifier are made for."""
-    return [Wanted(lambda logits, n=n: logits[0, n], head_reader(model)) for n in numbers]
+    read = head_reader(model, image)
+    return [Wanted(lambda logits, n=n: logits[0, n], read) for n in numbers]
 
 
 SMALL = {"image_size": (12, 20), "patch": 4, "dim": 16, "depth": 3, "heads": 2, "classes": 4}
@@ -33,6 +34,7 @@ MODELS = {
     "registers": ("vit", {"registers": 3}),
     "distilled": ("deit", {"tokens": "class+distillation", "pool": "both"}),
     "conditional": ("cpvt", {"tokens": "none", "pool": "mean", "position": "conditional"}),
+    "pooled by attention": ("pe", {"pool_heads": 2, "registers": 1}),
     "relative": ("vit", {"position": "relative"}),
     "rotary": ("vit", {"position": "rotary", "registers": 1}),
     "normed": ("vit", {"qk_norm": True, "norm": "post"}),
@@ -85,7 +87,20 @@ def test_looking_changes_nothing_and_leaves_nothing(model, images, monkeypatch):
             F, "scaled_dot_product_attention", lambda *a, **k: fused.append(1) or real(*a, **k)
         )
         assert torch.equal(model(images), before)
-        assert len(fused) == 3
+        assert len(fused) == 3 + (model.config.pool == "attention")
+
+
+def test_attention_pooling_reads_what_its_query_attends_to():
+    model = perturb(vitreous.create("siglip", **SMALL)).eval()
+    image, seen = torch.randn(1, 3, 12, 20), {}
+    with torch.no_grad(), tap(dict(model.named_modules()), seen.__setitem__):
+        model(image)
+        read = head_reader(model, image)
+    layer = Layer(0, "", seen["blocks.2.attention.weights"], model.attentions()[0].columns)
+    wanted = seen["pooling.attention.weights"][0].mean(0)[0]
+    torch.testing.assert_close(read(layer), wanted)
+    assert wanted.std() > 1e-3
+    assert read(layer).sum().item() == pytest.approx(1)
 
 
 def test_nothing_is_left_hooked_after_an_error(model, images):
@@ -209,15 +224,15 @@ def test_a_known_place_is_where_the_map_says(place, tokens):
 
     def see(layer):
         rollout.see(layer)
-        asking = head_reader(model)(layer)[None]
+        asking = head_reader(model, image)(layer)[None]
         rows.append(layer.on_grid(layer.attended(layer.weights.mean(1), asking))[0])
 
     with torch.no_grad():
         look(model, image, see)
     maps = {
         "attention": rows[0],
-        "rollout": rollout.map(head_reader(model))[0],
-        "class": class_maps(model, image, for_classes(model, [0]))[0],
+        "rollout": rollout.map(head_reader(model, image))[0],
+        "class": class_maps(model, image, for_classes(model, image, [0]))[0],
     }
     for name, found in maps.items():
         assert found.shape == (3, 5), name
@@ -227,7 +242,7 @@ def test_a_known_place_is_where_the_map_says(place, tokens):
 
 def test_two_classes_in_one_picture_give_two_maps():
     model, image = attends_to([(0, 1), (2, 3)]), torch.zeros(1, 3, 12, 20)
-    first, second = class_maps(model, image, for_classes(model, [0, 1]))
+    first, second = class_maps(model, image, for_classes(model, image, [0, 1]))
     assert divmod(first.argmax().item(), 5) == (0, 1)
     assert divmod(second.argmax().item(), 5) == (2, 3)
     assert first[0, 1] > 0.9
@@ -242,10 +257,10 @@ def test_class_maps_are_the_formula(model, images):
     relevance = torch.eye(layers[0].tokens)
     for layer, gradient in zip(layers, gradients, strict=True):
         relevance = relevance + (layer.weights * gradient)[0].clamp(min=0).mean(0) @ relevance
-    start = head_reader(model)(layers[-1])
+    start = head_reader(model, images[:1])(layers[-1])
     expected = layers[0].on_grid(start @ relevance - start).detach()
     expected = expected / expected.sum()
-    found = class_maps(model, images[:1], for_classes(model, [2]))[0]
+    found = class_maps(model, images[:1], for_classes(model, images[:1], [2]))[0]
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
     assert found.sum().item() == pytest.approx(1)
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -381,9 +396,12 @@ def test_rollout_and_class_maps_through_windows_and_merging(swin):
     start = torch.full((mh * mw,), 1 / (mh * mw))
     expected = (start @ flow).reshape(gh, gw).detach()
     torch.testing.assert_close(
-        rollout.map(head_reader(model))[0], expected / expected.sum(), rtol=1e-4, atol=1e-7
+        rollout.map(head_reader(model, images[:1]))[0],
+        expected / expected.sum(),
+        rtol=1e-4,
+        atol=1e-7,
     )
-    found = class_maps(model, images[:1], for_classes(model, [1]))[0]
+    found = class_maps(model, images[:1], for_classes(model, images[:1], [1]))[0]
     expected = (start @ (relevance - eye)).reshape(gh, gw).detach()
     torch.testing.assert_close(found, expected / expected.sum(), rtol=1e-3, atol=1e-6)
 

@@ -139,6 +139,8 @@ ENCODERS = {
     "vit": ("vit", TINY),
     "deit": ("vit", {**TINY, "tokens": "class+distillation", "pool": "both"}),
     "cpvt": ("vit", {**TINY, "position": "conditional", "tokens": "none", "pool": "mean"}),
+    "clip": ("clip", TINY),
+    "siglip": ("siglip", TINY),
     "hybrid": ("hybrid", {**TINY, "patch": 1, "stages": (1,), "width": 32}),
     "swin": ("swin", {"dim": 8, "depths": (1, 2), "heads": (1, 2), "window": 4}),
     "resnet": ("resnet", {"block": "basic", "stages": (1, 1, 1), "width": 8}),

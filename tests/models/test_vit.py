@@ -656,6 +656,7 @@ TORCH = {
     "sines": lambda: vit(position="sines-2d", **GAP),
     "cpvt": lambda: vit(position="conditional"),
     "rotary": lambda: vit(position="learned-1d+rotary", key_bias=False, mlp_norm=True),
+    "pe": lambda: perturb(vitreous.create("pe", **SMALL, head="projection")),
     "hybrid": lambda: hybrid(),
     "resnet": lambda: perturb(vitreous.create("resnet", stages=(1, 1), width=8, classes=5)),
 }

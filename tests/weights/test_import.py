@@ -227,6 +227,16 @@ def test_positions_of_tokens_are_added_to_tokens_without_positions():
     assert any("added to the tokens" in note for note in report.notes)
 
 
+def test_pooling_and_head_are_left_out_of_an_encoder():
+    """A Segmenter over a SigLIP reads its patches alone, and has no parameters that pool them."""
+    fields = {name: value for name, value in SMALL.items() if name not in ("image_size", "classes")}
+    whole = vitreous.create("segmenter", image_size=32, encoder="siglip", encoder_fields=fields)
+    source = vitreous.export_weights(make("siglip", **SMALL), "timm")
+    report = vitreous.import_weights(whole.core, source, reinit=[*whole.core.behind_maps])
+    assert report.loaded == list(whole.core.state_dict())
+    assert report.dropped == [key for key in source if key.startswith(("attn_pool.", "head."))]
+
+
 def test_decoder_of_a_mae_is_dropped_by_name():
     ours = make("mae", **SMALL, head="none")
     decoder = {

@@ -134,13 +134,22 @@ Reader = Callable[[Layer], Tensor]
 """(tokens,), in sum one: with what weight each token of a layer is read, were it the last one."""
 
 
-def head_reader(model: Model) -> Reader:
-    """What the head of a classifier reads."""
+def head_reader(model: Model, image: Tensor) -> Reader:
+    """What the head of a classifier reads of an image (1, c, h, w)."""
     pool = getattr(model.config, "pool", "mean")
+    pooled: list[Tensor] = []
+    if any(layer.part == "pool" for layer in model.attentions()):
+        with (
+            torch.no_grad(),
+            showing(model, image, lambda layer: pooled.append(layer.weights), part="pool"),
+        ):
+            model.features(image)
 
     def read(layer: Layer) -> Tensor:
         weights = torch.zeros(layer.tokens, device=layer.weights.device)
         prefix = layer.places.prefix
+        if pooled:
+            return pooled[0][0].mean(dim=0)[0]  # of (1, heads, 1, tokens)
         match pool:
             case "class":
                 weights[0] = 1

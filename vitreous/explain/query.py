@@ -32,7 +32,7 @@ class Query:
         """image (c, h, w), as `Predictor.read` gives it."""
         self.predictor, self.image, self.name = predictor, image, name
         self.view = predictor.view(image, name)
-        self.read = head_reader(predictor.model)
+        self.read = head_reader(predictor.model, self.view.values[None].to(predictor.device))
 
     def most_likely(self, output: Tensor, count: int) -> list[int]:
         """At most so many classes to make maps for; output: the model's, of one image."""

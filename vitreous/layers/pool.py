@@ -27,6 +27,6 @@ class AttentionPool(nn.Module):
         self.mlp = mlp
 
     def forward(self, x: Tensor) -> Tensor:
-        probe = self.probe.to(x.dtype).repeat(len(x), 1, 1)  # (b, 1, d)
+        probe = self.probe.to(x.dtype).repeat(x.shape[0], 1, 1)  # (b, 1, d)
         found = self.attention(probe, x, x)
         return (found + self.mlp(self.norm(found)))[:, 0]

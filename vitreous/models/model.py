@@ -151,7 +151,7 @@ class AttentionLayer(NamedTuple):
     part: str
     """encoder: patches attend to each other, and become features; backbone: the same, where another
     encoder follows; decoder: queries or class tokens attend to each other; cross: queries attend to
-    the image."""
+    the image; pool: one query gathers what the head reads."""
     rows: Places
     """The tokens that attend,"""
     columns: Places

@@ -411,10 +411,14 @@ class ViT(Model):
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
         _, grid, pixels = self.levels(size or self.own_size())[-1]
         places = Places(self.prefix_length, grid, pixels)
-        return [
+        found = [
             AttentionLayer(f"blocks.{i}.attention", "encoder", places, places)
             for i in range(self.depth)
         ]
+        if self.config.pool == "attention":
+            probe = Places(1, (0, 0), pixels)
+            found.append(AttentionLayer("pooling.attention", "pool", probe, places))
+        return found
 
     def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
         done, position = Resampling(), self.position

@@ -68,7 +68,7 @@ def walk(
     layers = {
         layer.name: layer
         for layer in model.attentions((batch.shape[2], batch.shape[3]))
-        if layer.part in ("encoder", "cross")
+        if layer.part in ("encoder", "cross", "pool")
     }
     places = [layer.columns for layer in layers.values()]
     stops = [Stop("image", spelled(batch), words["image"], [cut_up(predictor, values, places[0])])]
