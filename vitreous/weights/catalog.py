@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitreous.config import Size, from_dict, read_toml
+from vitreous.config import from_dict, read_toml
 
 
 @dataclass(frozen=True)
 class CatalogPreprocessing:
     """The preprocessing with which the checkpoint was evaluated."""
 
-    image_size: Size
+    image_size: int
     crop: float
     interpolation: str
     mean: tuple[float, ...]
