@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vitreous.config import config_fields, merged, pair, size_of
+from vitreous.data.label_sets import SETS, class_names, labels_for
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.statistics import measure_statistics
@@ -23,9 +24,11 @@ from vitreous.run_folder import Run
 from vitreous.tasks import task_class
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
+from vitreous.weights.adopt import find
 from vitreous.weights.hub import resolve
-from vitreous.weights.io.files import read_tensors
-from vitreous.weights.origin import stated_by
+from vitreous.weights.identify import readings
+from vitreous.weights.io.files import Checkpoint, read_tensors
+from vitreous.weights.origin import Stated, stated_by
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import detect_format, family_of
 from vitreous.weights.rules.report import ImportReport
@@ -68,29 +71,42 @@ def find_start(recipe: Recipe) -> Start:
     if recipe.model is not None and is_classifier(recipe.model):
         origin = (recipe.model, {})
     elif recipe.model is not None and origin is None:
-        origin = (_stored_model(recipe.model, recipe, stored.tensors), {})
-    if origin is None:
-        raise ConfigError(f"{recipe.weights} does not name its model: give --model")
-    preprocess = known_preprocess(stated.preprocessing)
-    return Start(origin[0], origin[1], None, preprocess, path)
+        origin = _stored_model(recipe.model, recipe, stored)
+    elif origin is None:
+        found = find(recipe.weights, format=recipe.weights_format)
+        origin, stated = (found.model, found.fields), found.stated
+    labels, preprocess = _stated_labels(stated), known_preprocess(stated.preprocessing)
+    return Start(origin[0], origin[1], labels, preprocess, path)
 
 
-def _stored_model(model: str, recipe: Recipe, tensors: Mapping[str, Tensor]) -> str:
+def _stated_labels(stated: Stated) -> LabelMap | None:
+    if stated.names:
+        return class_names(stated.names)
+    return labels_for(0, stated.labels) if stated.labels in SETS else None
+
+
+def _stored_model(model: str, recipe: Recipe, stored: Checkpoint) -> tuple[str, dict[str, Any]]:
     """The model that a file without a config is for: `model` if the file has all of its parameters,
-    or else the classifier inside `model`."""
+    or else a classifier: the one that its tensors show, or the one inside `model`."""
     with torch.device("meta"):
         whole = create(model, **config_fields(recipe.fields))
     try:
-        detect_format(whole, tensors, str(recipe.weights))
+        detect_format(whole, stored.tensors, str(recipe.weights))
     except CheckpointError:
-        return str(getattr(whole.config, FAMILIES[family_of(whole)].part or ""))
-    return model
+        part = FAMILIES[family_of(whole)].part or ""
+        named = f"{part}=" in " ".join(recipe.fields) or model not in FAMILIES
+        seen = [] if named else readings(stored, format=recipe.weights_format)
+        if seen and is_classifier(seen[0].model):
+            return seen[0].model, seen[0].changes
+        return str(getattr(whole.config, part)), {}
+    return model, {}
 
 
 def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None, log: Log) -> Model:
     """The model, with weights where there are some to start from."""
-    if start is None and recipe.weights_format is not None:
-        raise ConfigError(f"weights_format = {recipe.weights_format!r} needs weights")
+    for option in ("weights_format", "keep_head"):
+        if start is None and getattr(recipe, option):
+            raise ConfigError(f"{option} = {getattr(recipe, option)!r} needs weights")
     changes: dict[str, Any] = {}
     name = recipe.model
     if start is not None:
@@ -119,19 +135,27 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
         changes["head"] = "linear"
     model = create(name, **changes)
     if start is not None:
-        log(str(_load(model, recipe, source, start)))
+        log(str(_load(model, recipe, source, start, log)))
         height, width = pair("image_size", model.config.image_size)
         log(f"model: {name}, images {height}x{width}")
     return model
 
 
-def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportReport:
-    """Weights of a classifier go into the part of the model that is one."""
-    same = start.labels is not None and start.labels.names == source.labels.names
-    reinit = [] if same else [*model.classwise]
-    into = model
-    if model.core is not model and is_classifier(start.model):
-        into, reinit = model.core, [*model.core.behind_maps]
+def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) -> ImportReport:
+    """Weights of a classifier go into the part of the model that is one. The head stays where the
+    classes are the same."""
+    names, known = source.labels.names, start.labels.names if start.labels else ()
+    inside = model.core is not model and is_classifier(start.model)
+    if recipe.keep_head and inside:
+        raise ConfigError(
+            f"keep_head: weights of {start.model!r}, a classifier, become a part of this model, "
+            "whose head is another: leave it out"
+        )
+    same = {*names} == {*known} and start.fields.get("head") not in ("none", "projection")
+    ordered = names == known or model.core is model  # else a head has other rows besides
+    keep = recipe.keep_head or (same and ordered and not inside)
+    into = model.core if inside else model
+    reinit = [] if keep else [*(into.behind_maps if inside else model.classwise)]
     report = import_weights(
         into,
         start.weights,
@@ -140,11 +164,37 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start) -> ImportR
         resample="bicubic",
         adapt_channels=True,
     )
+    if keep and not recipe.keep_head:
+        _reorder(model, [known.index(name) for name in names])
+    log(f"head: {_about_head(keep, recipe, names, known)}")
     if into is not model:  # what the import has set inside is part of the whole's config
         name = f"{FAMILIES[family_of(model)].part}_fields"
         fields = {**getattr(model.config, name), "norm_eps": into.config.norm_eps}
         model.config = replace(model.config, **{name: fields})
     return report
+
+
+CLASS_LAYERS = ("head.out.", "head.distillation.")
+"""With a row for each class, in the heads of classifiers."""
+
+
+@torch.no_grad()
+def _reorder(model: Model, order: Sequence[int]) -> None:
+    """The rows of the head, in the order in which the data has the classes."""
+    for name, parameter in model.named_parameters():
+        if name.startswith(CLASS_LAYERS):
+            parameter.copy_(parameter[list(order)].clone())
+
+
+def _about_head(keep: bool, recipe: Recipe, names: Sequence[str], known: Sequence[str]) -> str:
+    count = f"{len(names)} class{'es' if len(names) != 1 else ''}"
+    if recipe.keep_head:
+        return f"kept, as asked: its {count} are taken for those of the data, in this order"
+    if keep:
+        return f"kept: the weights know the same {count}"
+    if known:
+        return f"new, for {count}: the weights know {len(known)} others"
+    return f"new, for {count}: the weights name none (--keep-head keeps theirs)"
 
 
 def choose_preprocess(
@@ -176,5 +226,10 @@ def choose_preprocess(
         measured = measure_statistics(source, samples, base)
         mean, std = mean or measured[0], std or measured[1]
         origin = "measured on the training images"
+        if start is not None and known is None:
+            origin += ", because the weights do not state theirs (--mean, --std)"
     log(f"mean and std: {mean}, {std}, {origin}")
+    if known is not None:
+        kept = replace(base, mean=mean, std=std).described()
+        log(f"preprocessing: {kept}, as the weights were trained with")
     return replace(base, mean=mean, std=std)

@@ -106,6 +106,8 @@ class ModelOptions:
     """Channels of the model's input."""
     weights_format: Annotated[str | None, option("FORMAT", "recognised")] = None
     """Format of the weights ('vitreous convert --help' lists them)."""
+    keep_head: Flag = False
+    """Keep the head of the weights, whose classes are those of the data in the same order."""
     freeze: Annotated[Repeated, option("PATTERN")] = ()
     """Do not train these parameters: 'blocks.*', or '!head.*' for all but the head."""
     unfreeze_after: Annotated[int, option("N")] = 0

@@ -1,0 +1,88 @@
+"""Weights to start from: what of them is kept, and what is said about it."""
+
+import pytest
+import torch
+from compare import perturb
+
+import vitreous
+from vitreous.errors import ConfigError
+from vitreous.tasks import task_for
+from vitreous.train.build_model import build, choose_preprocess, find_start
+from vitreous.train.open_data import open_usable
+from vitreous.train.recipe import Recipe
+from vitreous.weights.io.files import write_tensors
+
+FIELDS = {"image_size": 16, "patch": 8, "dim": 32, "depth": 1, "heads": 2, "mlp_dim": 64}
+PREPARED = {"mean": 0.4, "std": 0.3, "crop": 0.8, "interpolation": "bicubic"}
+DIGITS = [str(number) for number in range(10)]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "w.safetensors"
+    model = perturb(vitreous.create("vit", classes=10, channels=1, **FIELDS))
+    write_tensors(path, vitreous.export_weights(model, "timm"), "safetensors")
+    return path, model
+
+
+def start(weights, **options):
+    """The model and preprocessing that training on the digits would begin with, and the log."""
+    recipe = Recipe(data="digits", weights=str(weights), channels=1, **options)
+    source, lines = open_usable(recipe, lambda text: None), []
+    kind, found = task_for(source.truth_kind), find_start(recipe)
+    model = build(recipe, kind, source, found, lines.append)
+    samples = source.splits["train"][:20]
+    prepared = choose_preprocess(recipe, kind, model, source, samples, found, lines.append)
+    return model, prepared, "\n".join(lines)
+
+
+def imported(file, tmp_path, labels):
+    options = {"labels": labels, "changes": {"heads": 2}, **PREPARED}
+    return vitreous.import_run(file[0], tmp_path / "run", **options)
+
+
+def test_a_file_needs_no_model_and_its_head_is_kept_when_asked(file):
+    model, _, said = start(file[0])
+    assert model.config.dim == 32
+    assert "head: new, for 10 classes: the weights name none (--keep-head keeps theirs)" in said
+    assert "because the weights do not state theirs" in said
+    assert not torch.equal(model.head.out.weight, file[1].head.out.weight)
+    assert torch.equal(model.patch.weight, file[1].patch.weight)
+    model, _, said = start(file[0], keep_head=True)
+    assert "head: kept, as asked" in said
+    assert torch.equal(model.head.out.weight, file[1].head.out.weight)
+    with pytest.raises(ConfigError, match="needs weights"):
+        vitreous.train("digits", keep_head=True, epochs=1, progress=False, out="/nowhere/run")
+
+
+def test_the_same_classes_keep_the_head_and_the_preprocessing(file, tmp_path):
+    model, prepared, said = start(imported(file, tmp_path, DIGITS).path)
+    assert "head: kept: the weights know the same 10 classes" in said
+    assert torch.equal(model.head.out.weight, file[1].head.out.weight)
+    assert (prepared.mean, prepared.std) == ((0.4,), (0.3,))
+    assert (prepared.crop, prepared.interpolation) == (0.8, "bicubic")
+    assert (
+        "preprocessing: shorter side to 20, bicubic, centre crop 16x16, mean 0.4, std 0.3" in said
+    )
+
+
+def test_classes_in_another_order_keep_their_rows(file, tmp_path):
+    model, _, said = start(imported(file, tmp_path, DIGITS[::-1]).path)
+    assert "head: kept" in said
+    assert torch.equal(model.head.out.weight, file[1].head.out.weight.flip(0))
+    assert torch.equal(model.head.out.bias, file[1].head.out.bias.flip(0))
+
+
+def test_other_classes_get_a_new_head(file, tmp_path):
+    _, prepared, said = start(imported(file, tmp_path, [*DIGITS[:9], "ten"]).path)
+    assert "head: new, for 10 classes: the weights know 10 others" in said
+    assert prepared.crop == 0.8, "the preprocessing stays"
+
+
+def test_a_classifier_inside_a_segmenter_is_found_from_its_tensors(file):
+    recipe = Recipe(data="shapes:20", weights=str(file[0]), task="segment", channels=1)
+    source, lines = open_usable(recipe, lambda text: None), []
+    found = find_start(recipe)
+    model = build(recipe, task_for("mask"), source, found, lines.append)
+    assert (model.encoder.config.dim, model.encoder.config.depth) == (32, 1)
+    assert torch.equal(model.encoder.patch.weight, file[1].patch.weight)
