@@ -183,11 +183,14 @@ def test_image_tower_of_a_whole_model(kind, tmp_path):
     aside = ("text_", "logit_") if kind != "mae" else ("decoder.",)
     assert report.dropped
     assert all(key.startswith(aside) for key in report.dropped)
+    assert f"{aside[0].rstrip('._')}" in str(report)
+    assert str(report).count("\n") < len(report.dropped), "many keys of one part are one line"
     images, options = images_in_order(theirs, ours.own_size())
     if kind == "mae":
         wanted = theirs.vit(images, **options).last_hidden_state
     else:
         wanted = theirs.get_image_features(images).pooler_output
+        assert relative_error(ours.vectors(images), wanted) < TOLERANCE
     assert relative_error(ours(images), wanted) < TOLERANCE
 
 

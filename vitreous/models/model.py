@@ -231,14 +231,17 @@ class Model(nn.Module):
         """(b, c, h, w) -> (b, d): a vector for each image.
 
         pool: head is what the head sees, the mean of its tokens where it sees several
-        (distillation); class is the class token and mean the mean of the patches, behind the final
-        norm; class+mean are both, one behind the other, (b, 2d).
+        (distillation), and behind a projection (CLIP) what that gives; class is the class token and
+        mean the mean of the patches, behind the final norm; class+mean are both, one behind the
+        other, (b, 2d).
         """
         pool = choice("pool", pool, POOLS)
         if "class" in pool and not self.class_tokens:
             raise ConfigError(f"pool = {pool!r}: this model has no class token: use 'mean'")
         if pool in ("head", getattr(self.config, "pool", None)):
             pooled = self.pooled(images)
+            if pool == "head" and getattr(self.config, "head", "") == "projection":
+                pooled = self.head(pooled)
             return pooled if pooled.ndim == 2 else pooled.flatten(1, -2).mean(dim=1)
         x = self.final_norm(self.encode(*self.embed(images)), self.depth - 1)
         found = {"class": x[:, :1], "mean": x[:, self.prefix_length :]}

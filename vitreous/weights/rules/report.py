@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+
+MANY = 8
+"""Keys of one part that are listed one by one."""
 
 
 @dataclass
@@ -31,10 +35,20 @@ class ImportReport:
         lines += [f"  resampled       {name}: {how}" for name, how in self.resampled.items()]
         lines += [f"  adapted         {name}: {how}" for name, how in self.adapted.items()]
         lines += [f"  re-initialised  {name}" for name in self.reinitialised]
-        lines += [f"  not used        {key}" for key in self.dropped]
+        lines += [f"  not used        {key}" for key in grouped(self.dropped)]
         lines += [f"  set             {name}: {how}" for name, how in self.numbers.items()]
         lines += [f"  note            {note}" for note in self.notes]
         return "\n".join(lines)
+
+
+def grouped(keys: list[str]) -> list[str]:
+    """The keys; those of a part that has many (a text tower, a decoder) as one line."""
+    parts = Counter(key.partition(".")[0] for key in keys)
+    lines = dict.fromkeys(
+        key if parts[part := key.partition(".")[0]] <= MANY else f"{part}.* ({parts[part]} tensors)"
+        for key in keys
+    )
+    return list(lines)
 
 
 @dataclass
