@@ -465,9 +465,10 @@ def _source_to_embed(
     if own and not any(columns) and same_source(name, folder.read_config().data):
         return _labelled_source(run, name, columns, max_pixels, log)
     try:
-        source = open_source(name, val_fraction=0, columns=Columns(*columns))
-        if list(source.splits) == ["train"]:  # what `train` would hold out
-            source = open_source(name, columns=Columns(*columns))
+        source = open_source(name, columns=Columns(*columns))
+        if {"val", "test"} <= source.splits.keys():  # a val held out from train is not needed
+            whole = open_source(name, val_fraction=0, columns=Columns(*columns))
+            source = source if "val" in whole.splits else whole
     except DataError as error:
         if needed or named or any(columns) or not os.path.isdir(name):
             raise

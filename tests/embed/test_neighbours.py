@@ -149,7 +149,9 @@ def test_the_plane_keeps_clusters_apart(layout):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_few_images_have_a_plane(count):
-    plane, _ = on_plane(np.random.default_rng(0).normal(size=(count, 4)).astype("f4"))
-    assert plane.shape == (count, 2)
-    assert np.isfinite(plane).all()
+def test_few_images_and_equal_ones_have_a_plane(count):
+    random = np.random.default_rng(0)
+    for vectors in (random.normal(size=(count, 4)), np.ones((count, 4))):
+        plane, _ = on_plane(vectors.astype("f4"))
+        assert plane.shape == (count, 2)
+        assert np.isfinite(plane).all()

@@ -23,7 +23,8 @@ def on_plane(vectors: Vectors, layout: str = "auto") -> tuple[NDArray[np.float32
     if layout == "auto":
         layout = "t-sne" if 4 <= count <= MOST_TSNE else "pca"
     parts = _principal(normalised(vectors), COMPONENTS)
-    if layout == "t-sne" and count >= 4 and parts.shape[1] >= 2:
+    # images that are all the same have no neighbours to place them by
+    if layout == "t-sne" and count >= 4 and parts.shape[1] >= 2 and np.ptp(parts[:, 0]) > 1e-6:
         from sklearn.manifold import TSNE
 
         perplexity = min(30.0, (count - 1) / 3)
@@ -41,5 +42,6 @@ def _principal(vectors: Vectors, most: int) -> Vectors:
 
     if len(vectors) < 2:
         return np.zeros((len(vectors), 1), np.float32)
-    found = PCA(min(most, *vectors.shape), random_state=0).fit_transform(vectors)
+    with np.errstate(invalid="ignore"):  # its shares of a variance of 0
+        found = PCA(min(most, *vectors.shape), random_state=0).fit_transform(vectors)
     return np.asarray(found, np.float32)

@@ -202,7 +202,7 @@ def _read_parquet(path: Path) -> Stored:
     arrow = _pyarrow(path)
     with _reading(path):
         table = arrow.parquet.read_table(path)
-        metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+        metadata = table.schema.metadata
         length = table.schema.field("vector").type.list_size
         parts = [chunk.flatten().to_numpy() for chunk in table["vector"].chunks]
         vectors = np.concatenate([*parts, np.zeros(0, np.float32)]).reshape(-1, length)
@@ -214,6 +214,6 @@ def _read_parquet(path: Path) -> Stored:
                 np.stack(stamps, axis=1),
                 [label or "" for label in table["label"].to_pylist()],
                 [split or "" for split in table["split"].to_pylist()],
-                About(**{each.name: metadata[each.name] for each in fields(About)}),
+                About(**{f.name: metadata[f.name.encode()].decode() for f in fields(About)}),
             )
         )
