@@ -228,6 +228,9 @@ def test_config_as_json_and_as_text(fields):
     config = from_dict(ViTConfig, {**SMALL, **fields})
     assert from_dict(ViTConfig, json.loads(json.dumps(to_dict(config)))) == config
     assert hash(config) is not None
+    for name in ("stem_layers", "grid_layers"):  # as it is printed, it can be given
+        text = f"{name}={list(getattr(config, name))}"
+        assert from_dict(ViTConfig, {**SMALL, **fields, **config_fields([text])}) == config
     text = 'stem_layers=[{width = 8, stride = 2, norm = "Batch"}, {kernel = [3, 5]}]'
     model = vitreous.create("vit", **SMALL, image_size=32, patch=4, **config_fields([text]))
     assert model.config.stem_layers == (

@@ -40,6 +40,17 @@ def test_vit(name, theirs, size):
     both_ways(reference, ours, picture(2, 3, *size), "timm")
 
 
+@pytest.mark.parametrize("size", [(40, 16), (37, 70)])
+def test_vit_at_another_size_than_it_was_made_for(size):
+    """timm's dynamic_img_size, and dynamic_img_pad for what is no multiple of the patch."""
+    reference = small_timm(dynamic_img_size=True, dynamic_img_pad=True)
+    ours = small_ours(dynamic_size=True, pad=True).eval()
+    vitreous.import_weights(ours, perturb(reference).state_dict(), "timm")
+    images = picture(2, 3, *size)
+    with torch.no_grad():
+        assert relative_error(ours(images), reference(images)) < TOLERANCE
+
+
 def test_vit_b16_at_full_size():
     reference = timm.create_model("vit_base_patch16_224")
     ours = vitreous.create("vit_base_patch16_224")

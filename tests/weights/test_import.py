@@ -44,6 +44,13 @@ DETR = {
     "queries": 4,
 }
 SWIN = {"image_size": 32, "dim": 16, "depths": (2, 2), "heads": (2, 4), "window": 4, "classes": 5}
+STEM = {
+    "patch": 2,
+    "stem_layers": [
+        {"width": 8, "stride": 2, "bias": False, "norm": "batch", "activation": "relu"},
+        {"bias": False, "norm": "batch", "activation": "relu"},
+    ],
+}
 PLAIN = [{}, {"patch": (4, 8), "image_size": (20, 32), "channels": 2}, {"head_dim": 12}]
 
 CAN = {
@@ -65,7 +72,7 @@ CAN = {
     "deit": [*PLAIN, BOTH],
     "google": [*PLAIN, GAP, {"head": "tanh", "head_hidden": 24}, {"position": "none"}],
     "huggingface": [*PLAIN, BOTH, {"qkv_bias": False}, {"head": "none", "pool": "none"}],
-    "torchvision": [*PLAIN, {"head": "tanh", "head_hidden": 24}],
+    "torchvision": [*PLAIN, {"head": "tanh", "head_hidden": 24}, STEM],
     "vit_pytorch": [
         {**LUCIDRAINS, **fields}
         for fields in (
@@ -80,6 +87,7 @@ CAN = {
         {**BOTH, "registers": 2, "qk_norm": True, "layer_scale": 0.1, "head": "none"},
         {"head": "mlp", "patch_norm": True, "activation": "silu-gated", "norm": "post"},
         {"embed_norm": True, "pool": "attention", "prefix_positions": False},
+        {**STEM, "patch_dim": 8, "grid_layers": [{"width": 32, "norm": "layer"}, {"groups": 32}]},
         *({"position": position, **GAP} for position in POSITIONS),
         *({"position": position, "registers": 1} for position in POSITIONS),
     ],

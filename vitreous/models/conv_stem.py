@@ -6,6 +6,7 @@ and many people's own models have some. Each layer is a table in the config.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from vitreous.models.model import ModelConfig, Shapes, numbered
 MAX_PADDING = 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ConvLayer(ModelConfig):
     """A convolution, then a norm, then an activation."""
 
@@ -57,6 +58,19 @@ class ConvLayer(ModelConfig):
                 f"padding = {given}: expected a number from 0 to {MAX_PADDING}, or two"
             )
         object.__setattr__(self, "padding", padding)
+
+    def __repr__(self) -> str:
+        """As it is given on the command line: what is not as usual."""
+        half = tuple(side // 2 for side in _both(self.kernel))
+        usual = {"kernel": (3, 3), "stride": (1, 1), "padding": half}
+        said = []
+        for name, value in vars(self).items():
+            if value == usual.get(name, getattr(ConvLayer, name)):
+                continue
+            if isinstance(value, tuple):
+                value = value[0] if value[0] == value[1] else list(value)
+            said.append(f"{name}={json.dumps(value)}")
+        return "{" + ", ".join(said) + "}"
 
     def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width of its output for a map of this size."""

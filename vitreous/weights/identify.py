@@ -249,4 +249,6 @@ def _why(name: str, found: Inferred) -> str:
         return f"as in {found.model}"
     if name in ("patch", "channels"):
         return "patches are flat vectors in this file; 3 channels, or else 1, are usual"
+    if name in ("stem_layers", "grid_layers"):
+        return "strides, padding and activations of convolutions do not show"
     return f"heads are usually {HEAD_WIDTH} wide" if "head" in name else "the default"
