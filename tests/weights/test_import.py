@@ -416,8 +416,14 @@ def test_message_stays_readable():
 def test_another_model():
     small, large = make(), make(dim=48, depth=3)
     message = refusal(small, copy_of(large), OWN)
-    assert "unexpected   blocks.2.norm1.weight (48,)" in message
-    assert "wrong shape  norm.weight: (48,), the model has (32,)" in message
+    assert "dim = 48 (the model 32), depth = 3 (the model 2)" in message
+    assert "create the model with dim=48, depth=3" in message
+    assert "--set dim=48 --set depth=3" in message
+    assert len(message.splitlines()) == 2, "nothing is left to explain"
+    keyed = {**copy_of(large), "junk": torch.ones(2)}
+    message = refusal(small, keyed, OWN)
+    assert "unexpected   junk (2,)" in message
+    assert len(message.splitlines()) == 5
     message = refusal(small, copy_of(make("resnet", **RESNET)))
     assert "any known format" in message
     assert "root.conv.weight" in message
@@ -512,7 +518,7 @@ def test_blocks_beyond_the_model_are_not_taken_for_those_that_start_afresh():
     deep = vitreous.export_weights(make("resnet", stages=(1, 1, 3, 1), **fields), "torchvision")
     model = make("resnet", stages=(1, 1, 1, 1), **fields)
     message = refusal(model, deep, "torchvision", reinit=["stages.3.*"])
-    assert "layer3.2.conv1.weight" in message
+    assert "stages = (1, 1, 3, 1) (the model (1, 1, 1, 1))" in message
     vitreous.import_weights(model, deep, "torchvision", reinit=["stages.2.*"])
 
 

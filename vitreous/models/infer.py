@@ -53,6 +53,8 @@ class Wanted:
     """Patterns of parameters that a file may lack."""
     superfluous: frozenset[str] = frozenset()
     """Parameters that a file may have for nothing."""
+    config: Any = None
+    """The config that is near, instead of the named model's."""
     search: bool = True
     """Whether fields that no paper reads are searched for too, which takes longer."""
 
@@ -82,9 +84,17 @@ def infer(shapes: Shapes, axes: Mapping[str, int], wanted: Wanted | None = None)
     wanted = wanted or Wanted()
     found: list[Inferred] = []
     for family in _families(wanted.model):
-        for shown in FAMILIES[family].model.fields_of(shapes, axes):
+        for shown in _shown(FAMILIES[family], shapes, axes):
             found += _Search(family, shapes, {**shown, **wanted.fields}, wanted).run()
     return best(found)
+
+
+def _shown(made: Family, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+    """`fields_of`, for shapes from anybody's file."""
+    try:
+        return made.model.fields_of(shapes, axes)
+    except (IndexError, TypeError, ValueError, ZeroDivisionError):
+        return []  # too few axes, or of no length: nothing that we have
 
 
 def best(found: Iterable[Inferred]) -> list[Inferred]:
@@ -139,7 +149,7 @@ class _Search:
     def _run(self, shown: dict[str, Any]) -> list[Inferred]:
         """As the named model, as a variant, or else by all fields that show."""
         if self.wanted.model is not None:
-            _, base = configure(self.wanted.model)
+            base = self.wanted.config or configure(self.wanted.model)[1]
             return self._from(self.wanted.model, base, shown, search=True)
         near = [(name, config) for name, config in self._variants() if _same_size(config, shown)]
         free = {k: v for k, v in shown.items() if k in FREE}
@@ -334,8 +344,12 @@ def _difference(config: Any, base: Any) -> dict[str, Any]:
     }
     if getattr(config, "head", "") == "none":
         found.pop("classes", None)
-    if found.get("mlp_dim") and found["mlp_dim"] == getattr(base, "mlp_width", None):
-        del found["mlp_dim"]  # spelled out, and the same
+    if "mlp_dim" in found and base.mlp_dim is None:
+        usual = dataclasses.replace(config, mlp_dim=None)
+        if getattr(usual, "mlp_width", None) == found["mlp_dim"]:
+            del found["mlp_dim"]  # spelled out, and the same
+    if found.get("layer_scale") and base.layer_scale is not None:
+        del found["layer_scale"]  # any first value does
     return found
 
 

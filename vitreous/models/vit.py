@@ -568,7 +568,7 @@ def _attention_fields(
     """Heads, where they show: by a norm or a bias per head, or by the axes of a checkpoint.
     joined: the width of all heads together."""
     heads = axes.get("heads")
-    if bias := shapes.get("position.bias"):
+    if len(bias := shapes.get("position.bias", ())) == 4:
         heads = bias[1]
     if (norm := shapes.get("blocks.0.attention.q_norm.weight")) and joined % norm[0] == 0:
         heads = joined // norm[0] if norm[0] < joined else heads

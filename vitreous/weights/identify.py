@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vitreous.errors import CheckpointError
 from vitreous.models import FAMILIES, configure
 from vitreous.models.infer import HEAD_WIDTH, Inferred, Wanted, best, infer
 from vitreous.weights.io.files import Checkpoint
@@ -38,24 +37,40 @@ class Reading:
 
     def __str__(self) -> str:
         """`vit-ti/16 with classes=10 (timm)`"""
-        changes = ", ".join(f"{name}={value!r}" for name, value in self.changes.items())
+        changes = _assignments(self.changes)
         return f"{self.model}{' with ' if changes else ''}{changes} ({self.format})"
+
+    def assumptions(self) -> list[str]:
+        """What was assumed and why, one line for each reason."""
+        reasons: dict[str, dict[str, Any]] = {}
+        for name, (value, why) in self.assumed.items():
+            reasons.setdefault(why, {})[name] = value
+        return [f"{_assignments(fields)} ({why})" for why, fields in reasons.items()]
+
+
+def _assignments(fields: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in fields.items())
 
 
 def readings(
-    checkpoint: Checkpoint, *, format: str | Path | None = None, model: str | None = None
+    checkpoint: Checkpoint,
+    *,
+    format: str | Path | None = None,
+    model: str | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> list[Reading]:
     """Every model that a checkpoint can be for, the likeliest first; none if nothing fits.
 
     format: read it in this format only, by name or by the path of a .toml file with rules.
     model: only as this model or family, with the changes that it needs.
+    fields: config fields that are certain, over what the checkpoint states.
     """
     shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
     origin = origin_of(str(checkpoint.path), checkpoint.path, checkpoint.metadata)
     stated: dict[str, Any] = {}
     if origin is not None and (model is None or configure(model)[0] == configure(origin[0])[0]):
         model, stated = model or origin[0], origin[1]
-    return read_shapes(shapes, format=format, model=model, stated=stated)
+    return read_shapes(shapes, format=format, model=model, stated={**stated, **(fields or {})})
 
 
 def read_shapes(
@@ -91,21 +106,6 @@ def read_shapes(
             if (reading.model, reading.changes) not in same:
                 kept.append(reading)
     return kept
-
-
-def identified(
-    checkpoint: Checkpoint, source: str, format: str | Path | None = None, model: str | None = None
-) -> Reading:
-    """The likeliest reading; an error if there is none."""
-    found = readings(checkpoint, format=format, model=model)
-    if not found:
-        first = ", ".join(list(checkpoint.tensors)[:5])
-        raise CheckpointError(
-            f"{source} does not show which model it is for: no known format and model have its "
-            f"tensors; its first keys are {first}. Name the model and the format, or write rules "
-            "(docs/formats.md)"
-        )
-    return found[0]
 
 
 def _candidates(format: str | Path | None, model: str | None) -> list[Format]:
@@ -206,7 +206,7 @@ def _infer(
         rules.choices,
         rules.optional,
         frozenset(n for n, keys in gathered.keys.items() if matches(keys[0], rules.drop)),
-        search,
+        search=search,
     )
     found = [
         each
@@ -232,7 +232,9 @@ def _reading(rules: Format, found: Inferred, stated: Mapping[str, Any]) -> Readi
     assumed: dict[str, tuple[Any, str]] = {}
     for name in (*HIDDEN_FIELDS, *sorted(found.guessed)):
         value = getattr(found.config, name, None)
-        if value is None or name in stated:
+        if value in (None, False) or name in stated:
+            continue
+        if name.startswith("rotary_") and "rotary" not in found.config.position:
             continue
         if name in rules.numbers:
             assumed[name] = (value, f"of {rules.name}'s models")
@@ -252,3 +254,16 @@ def _why(name: str, found: Inferred) -> str:
     if name in ("stem_layers", "grid_layers"):
         return "strides, padding and activations of convolutions do not show"
     return f"heads are usually {HEAD_WIDTH} wide" if "head" in name else "the default"
+
+
+def differing_fields(
+    rules: Format, family: str, config: Any, shapes: Shapes
+) -> tuple[dict[str, Any], frozenset[str], set[str]]:
+    """The config fields in which a checkpoint differs from a model that it does not fit; which of
+    them it shows; and the names and keys that they do not explain."""
+    gathered = gather(rules, shapes)
+    wanted = Wanted(family, optional=rules.optional, config=config)
+    for way in infer(gathered.shapes, gathered.axes, wanted)[:1]:
+        found = _with_keys(way, gathered)
+        return found.changes, found.shown, {*found.misfits, *found.unused}
+    return {}, frozenset(), {*shapes}

@@ -18,6 +18,7 @@ from vitreous.models import build
 from vitreous.models.conv_stem import ConvStem
 from vitreous.models.model import Model
 from vitreous.weights.hub import resolve
+from vitreous.weights.identify import differing_fields
 from vitreous.weights.io.files import Checkpoint, read_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, stated_fields
 from vitreous.weights.rules.formats import find_format
@@ -32,6 +33,11 @@ from vitreous.weights.rules.keys import (
 )
 from vitreous.weights.rules.language import Format, to_ours
 from vitreous.weights.rules.report import ImportReport, Misfit
+
+FEW = 4
+"""So many misfits are listed even if config fields explain them."""
+WITH_OTHER_REMEDIES = ("image_size", "channels", "window")
+"""Fields that may differ: resample, adapt_channels."""
 
 
 def import_weights(
@@ -88,8 +94,7 @@ def import_weights(
     work.check_shapes()
     work.compare_fields(stated, keep)
     if work.misfit:
-        hint = _other_format(model, rules, tensors)
-        raise CheckpointError(work.misfit.explain(name, title(model), rules.name, hint))
+        raise CheckpointError(work.explain_misfit(tensors))
 
     work.load()
     epsilon = stated.get("norm_eps", rules.numbers.get("norm_eps"))
@@ -268,6 +273,24 @@ class _Import:
                     f"the checkpoint's config has {value!r}, the model has {have!r}: create it "
                     f"with {name}={value!r}, or pass keep=[{name!r}]"
                 )
+
+    def explain_misfit(self, tensors: Mapping[str, Tensor]) -> str:
+        """The config fields that differ, if they explain most of it; and what is left."""
+        model, rules, misfit = self.model, self.rules, self.misfit
+        said = (self.report.source, title(model), rules.name)
+        if hint := _other_format(model, rules, tensors):
+            return misfit.explain(*said, hint)
+        shapes = {key: tuple(value.shape) for key, value in tensors.items()}
+        config = model.config
+        changes, shown, left = differing_fields(rules, family_of(model), config, shapes)
+        changes = {name: v for name, v in changes.items() if name not in WITH_OTHER_REMEDIES}
+        fields = {n: (v, getattr(config, n) if n in shown else None) for n, v in changes.items()}
+        # What another field would explain stays listed, with its own remedy.
+        left |= {name for name, what in misfit.misshaped.items() if "pass " in what}
+        rest = misfit.unexplained(left)
+        if not fields or 2 * len(rest) >= len(misfit):
+            return misfit.explain(*said)
+        return (misfit if len(misfit) <= FEW else rest).explain(*said, fields=fields)
 
     def load(self) -> None:
         values, target, report = self.values, self.ours, self.report

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections import Counter
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+MAX_LISTED = 10
+"""Of what is left when fields explain the rest."""
 
 MANY = 8
 """Keys of one part that are listed one by one."""
@@ -65,20 +72,73 @@ class Misfit:
     def __bool__(self) -> bool:
         return bool(self.missing or self.unexpected or self.misshaped)
 
-    def explain(self, source: str, model: str, format: str, hint: str = "") -> str:
-        """One message with every key."""
-        counts = (
-            f"{len(self.missing)} missing, {len(self.unexpected)} unexpected, "
-            f"{len(self.misshaped)} with a wrong shape"
+    def __len__(self) -> int:
+        return len(self.missing) + len(self.unexpected) + len(self.misshaped)
+
+    def unexplained(self, names: Container[str]) -> Misfit:
+        """Only what concerns these names and keys."""
+        return Misfit(
+            *(
+                {name: what for name, what in table.items() if name in names}
+                for table in (self.missing, self.unexpected, self.misshaped)
+            )
         )
-        lines = [
-            f"{source} does not fit {model} as format {format!r}: {counts}; nothing was loaded"
-        ]
-        lines += [f"  missing      {name} (expected {keys})" for name, keys in self.missing.items()]
-        lines += [f"  unexpected   {key} {shape}" for key, shape in self.unexpected.items()]
-        lines += [f"  wrong shape  {name}: {what}" for name, what in self.misshaped.items()]
+
+    def explain(
+        self,
+        source: str,
+        model: str,
+        format: str,
+        hint: str = "",
+        fields: Mapping[str, tuple[Any, Any]] | None = None,
+    ) -> str:
+        """One message. fields: config values for the file, which explain the rest, each with the
+        model's own (None for one that the file does not show)."""
+        lines = [f"{source} does not fit {model} as format {format!r}: {self._counts()}"]
+        if fields:
+            have = ", ".join(
+                f"{name} = {value!r} (the model {ours!r})"
+                for name, (value, ours) in fields.items()
+                if ours is not None or name == "layer_scale"
+            )
+            values = {name: value for name, (value, _) in fields.items()}
+            python = ", ".join(f"{name}={value!r}" for name, value in values.items())
+            lines = [
+                f"{source} does not fit {model}: the file has {have}; nothing was loaded",
+                f"create the model with {python} ({in_options(values)})",
+            ]
+            if len(self):
+                lines.append(f"besides, as format {format!r}: {self._counts()}")
+        for what, table in (
+            ("missing      {} (expected {})", self.missing),
+            ("unexpected   {} {}", self.unexpected),
+            ("wrong shape  {}: {}", self.misshaped),
+        ):
+            listed = [f"  {what.format(name, said)}" for name, said in table.items()]
+            most = MAX_LISTED if fields else len(listed)
+            lines += listed[:most]
+            if len(listed) > most:
+                lines.append(f"  … and {len(listed) - most} more")
         if self.missing:
             lines.append("pass reinit=['head.*'] to re-initialise some parameters")
         if self.unexpected:
             lines.append("pass drop=['key.*'] to ignore keys of the checkpoint")
         return "\n".join(lines + ([hint] if hint else []))
+
+    def _counts(self) -> str:
+        return (
+            f"{len(self.missing)} missing, {len(self.unexpected)} unexpected, "
+            f"{len(self.misshaped)} with a wrong shape; nothing was loaded"
+        )
+
+
+def in_options(fields: Mapping[str, Any]) -> str:
+    """Config fields as options of a command."""
+    words = []
+    for name, value in fields.items():
+        text = json.dumps(value) if isinstance(value, bool | list | tuple | dict) else str(value)
+        if name in ("classes", "channels"):
+            words.append(f"--{name} {text}")
+        else:
+            words.append(f"--set {shlex.quote(f'{name}={text}')}")
+    return " ".join(words)
