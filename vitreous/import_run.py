@@ -32,7 +32,7 @@ from vitreous.run_folder import Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
 from vitreous.weights.adopt import Found, files_of, find, sha256_of
-from vitreous.weights.catalog import catalog, find_entry
+from vitreous.weights.catalog import catalog, named
 from vitreous.weights.destination import written_aside
 from vitreous.weights.hub import cache_folder, resolve
 from vitreous.weights.rules.importing import import_weights
@@ -316,7 +316,7 @@ def open_run(reference: str | os.PathLike[str]) -> Run:
     if run.exists and not run.is_foreign:
         return run
     name = Path(reference).as_posix()
-    known = not run.path.exists() and (name.startswith("hf:") or find_entry(name) is not None)
+    known = not run.path.exists() and (name.startswith("hf:") or bool(named(name)))
     if not known and not run.is_foreign:
         return run  # whoever reads it reports what is wrong
     path = resolve(name)

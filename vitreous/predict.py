@@ -116,8 +116,9 @@ class Predictor(Generic[R]):
     def __repr__(self) -> str:
         height, width = pair("image_size", self.preprocess.image_size)
         model = f"{self.model.name or type(self.model).__name__} for {height}x{width} images"
-        classes = f"{len(self.labels)} classes" if len(self.labels) != 1 else "1 class"
-        return f"Predictor({self.task.name}, {model}, {classes}, on {self.device})"
+        count = len(self.labels)
+        classes = f"{count} class{'es' if count != 1 else ''}, " if count else ""
+        return f"Predictor({self.task.name}, {model}, {classes}on {self.device})"
 
     @property
     def labels(self) -> tuple[str, ...]:

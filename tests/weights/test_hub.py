@@ -13,7 +13,7 @@ import pytest
 import vitreous
 from vitreous.errors import CheckpointError, HubError
 from vitreous.weights import hub
-from vitreous.weights.catalog import CatalogEntry, catalog
+from vitreous.weights.catalog import CatalogEntry, catalog, find_entry
 from vitreous.weights.io.files import write_tensors
 
 FIELDS = {"image_size": 32, "patch": 8, "dim": 32, "depth": 1, "heads": 2, "classes": 4}
@@ -102,6 +102,7 @@ import vitreous
 model = vitreous.create("vit", **{FIELDS})
 try:
     print(vitreous.import_weights(model, "REFERENCE").format)
+    print(*vitreous.load("REFERENCE").labels)
 except vitreous.errors.HubError as error:
     print("HubError:", error)
 """
@@ -109,11 +110,20 @@ except vitreous.errors.HubError as error:
 
 def test_repository_is_downloaded_cached_and_then_read_offline(server, tmp_path):
     code = IMPORT.replace("REFERENCE", "hf:tiny/vit@main")
-    first = in_fresh_python(code, tmp_path, HF_ENDPOINT=server.address)
-    assert first.stdout.split() == ["timm"], first.stderr
+    prepared = {"mean": [0.5], "std": [0.5], "crop_pct": 1.0, "interpolation": "bicubic"}
+    config = {"architecture": "vit_base_patch16_224", "label_names": list("abcd")}
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 1, "num_heads": 2}
+    config |= {"num_classes": 4, "model_args": sizes, "pretrained_cfg": prepared}
+    (server.folder / "config.json").write_text(json.dumps(config))
+    settings = {"HF_ENDPOINT": server.address, "VITREOUS_CACHE": str(tmp_path / "cache")}
+    first = in_fresh_python(code, tmp_path, **settings)
+    assert first.stdout.split() == ["timm", *"abcd"], first.stderr
     assert not any("README" in path for path in server.asked), "only weights are wanted"
-    offline = in_fresh_python(code, tmp_path, HF_ENDPOINT=server.address, HF_HUB_OFFLINE="1")
-    assert offline.stdout.split() == ["timm"], offline.stderr
+    (made,) = (tmp_path / "cache" / "runs").iterdir()
+    written = (made / "config.json").stat().st_mtime_ns
+    offline = in_fresh_python(code, tmp_path, **settings, HF_HUB_OFFLINE="1")
+    assert offline.stdout.split() == ["timm", *"abcd"], offline.stderr
+    assert (made / "config.json").stat().st_mtime_ns == written, "imported once"
 
 
 def test_no_network_and_wrong_name_say_what_to_do(server, tmp_path):
@@ -187,6 +197,23 @@ def test_every_entry_of_the_catalog_builds_a_model():
         assert entry.accuracy is None or 0.5 < entry.accuracy < 0.95
         assert (entry.ap is not None) == entry.model.startswith("detr")
         assert entry.licence
+
+
+def test_a_models_name_means_its_default_weights(monkeypatch):
+    names = {entry.model for entry in catalog().values()}
+    defaults = [entry.model for entry in catalog().values() if entry.default]
+    assert len(defaults) == len({*defaults})
+    assert find_entry("vit-b/16").name == "vit-b/16.augreg-in21k-ft-in1k-224"
+    several = next(name for name in names if find_entry(name) is None)
+    with pytest.raises(CheckpointError, match=f"several weights for it: name one of {several}"):
+        hub.resolve(several)
+
+
+def test_downloads_can_be_forbidden(monkeypatch, tmp_path):
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(HubError, match="HF_HUB_OFFLINE forbids"):
+        hub.fetch("https://example.invalid/w.pth")
 
 
 def test_a_misspelt_checkpoint_gets_a_suggestion():

@@ -78,8 +78,18 @@ def find_entry(name: str) -> CatalogEntry | None:
     known = catalog()
     if name in known:
         return known[name]
-    found = [entry for entry in known.values() if entry.model == name]
+    found = entries_for(name)
     return next((e for e in found if e.default), found[0] if len(found) == 1 else None)
+
+
+def named(name: str) -> bool:
+    """Whether the catalog has something of this name, an entry or a model."""
+    return name in catalog() or bool(entries_for(name))
+
+
+def entries_for(model: str) -> list[CatalogEntry]:
+    """Those of a model, by its name."""
+    return [entry for entry in catalog().values() if entry.model == model]
 
 
 def entry_of_hash(sha256: str) -> CatalogEntry | None:

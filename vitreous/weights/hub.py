@@ -1,6 +1,7 @@
 """Find a checkpoint by path, by hub reference (`hf:owner/name[@revision]`) or by catalog name.
 
-Only the last two download anything; downloads are cached."""
+Only the last two download anything: to name one is to ask for it, and HF_HUB_OFFLINE=1 forbids it.
+Downloads are cached."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import urllib.request
 from pathlib import Path
 
 from vitreous.errors import CheckpointError, HubError, did_you_mean
-from vitreous.weights.catalog import catalog, find_entry
+from vitreous.weights.catalog import catalog, entries_for, find_entry
 
 WANTED = ["config.json", "preprocessor_config.json", "pytorch_model.bin"]
 WANTED += ["*.safetensors", "*.safetensors.index.json"]
@@ -36,10 +37,20 @@ def resolve(reference: str) -> Path:
             f"{reference}: only URLs of the catalog are downloaded ('vitreous models --weights'); "
             "download the file yourself and pass its path, or use a hub reference, hf:owner/name"
         )
+    several = [each.name for each in entries_for(reference)]
+    if several and not Path(reference).exists():
+        raise CheckpointError(
+            f"{reference}: the catalog has several weights for it: name one of {', '.join(several)}"
+        )
     hint = "" if Path(reference).exists() else did_you_mean(reference, catalog())
     if hint:
         raise CheckpointError(f"{reference}: no such file or catalog entry{hint}")
     return Path(reference)
+
+
+def offline() -> bool:
+    """Whether downloads are forbidden, by the switch that the hub's own library has."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def cache_folder() -> Path:
@@ -54,6 +65,10 @@ def fetch(address: str, sha256: str = "") -> Path:
     target = cache_folder() / parts.netloc.replace(":", "_") / parts.path.lstrip("/")
     if target.is_file():
         return target
+    if offline():
+        raise HubError(
+            f"{address} is not in the cache ({target}), and HF_HUB_OFFLINE forbids downloading it"
+        )
     partial = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

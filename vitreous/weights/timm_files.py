@@ -57,7 +57,7 @@ def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | N
     if known is None or known[0] not in names():
         return None
     name, changes = known[0], dict(known[1])
-    family = configure(name, **changes)[0]
+    family, usual = configure(name, **changes)
     row = argument_maps().get("vit" if family in ("deit", "cpvt") else family)
     arguments = config.get("model_args") or {}
     for theirs, value in arguments.items():
@@ -66,7 +66,11 @@ def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | N
                 f"{config['architecture']}: model_args has {theirs} = {value!r}, which is not "
                 "known here: name the model and its fields yourself"
             )
-        changes[row.arguments[theirs]] = _our_value(row, theirs, value, arguments)
+        changes[row.arguments[theirs]] = _our_value(row, theirs, value)
+    if {"embed_dim", "mlp_ratio"} & arguments.keys() and hasattr(usual, "mlp_width"):
+        # theirs is a multiple of the width
+        ratio = arguments.get("mlp_ratio", usual.mlp_width / usual.dim)
+        changes["mlp_dim"] = round(ratio * arguments.get("embed_dim", usual.dim))
     if arguments.get("global_pool") == "avg":  # timm then puts the norm behind the pooling
         changes.setdefault("final_norm", "pooled")
     classes = config.get("num_classes", _pretrained(config).get("num_classes"))
@@ -77,16 +81,12 @@ def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | N
     return name, changes
 
 
-def _our_value(row: ArgumentMap, theirs: str, value: Any, arguments: Mapping[str, Any]) -> Any:
+def _our_value(row: ArgumentMap, theirs: str, value: Any) -> Any:
     if theirs in row.values:
         known = row.values[theirs]
         if str(value) not in known:
             raise CheckpointError(f"model_args has {theirs} = {value!r}: use {', '.join(known)}")
         return known[str(value)]
-    if row.arguments[theirs] == "mlp_dim":  # theirs is a multiple of the width
-        if not isinstance(arguments.get("embed_dim"), int):
-            raise CheckpointError(f"model_args has {theirs} without embed_dim")
-        return round(arguments["embed_dim"] * value)
     return tuple(value) if isinstance(value, list) else value
 
 
