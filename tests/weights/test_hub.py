@@ -200,13 +200,11 @@ def test_every_entry_of_the_catalog_builds_a_model():
 
 
 def test_a_models_name_means_its_default_weights(monkeypatch):
-    names = {entry.model for entry in catalog().values()}
     defaults = [entry.model for entry in catalog().values() if entry.default]
     assert len(defaults) == len({*defaults})
     assert find_entry("vit-b/16").name == "vit-b/16.augreg-in21k-ft-in1k-224"
-    several = next(name for name in names if find_entry(name) is None)
-    with pytest.raises(CheckpointError, match=f"several weights for it: name one of {several}"):
-        hub.resolve(several)
+    with pytest.raises(CheckpointError, match=r"several weights for it: name one of vit-h/14\."):
+        hub.resolve("vit-h/14")
 
 
 def test_downloads_can_be_forbidden(monkeypatch, tmp_path):
