@@ -177,7 +177,7 @@ class Predictor(Generic[R]):
         pool = choice("pool", pool, POOLS)
         if pool == PIXELS:
             return self.preprocess.channels * PIXELS_SIDE**2
-        return self.model.core.width * len(pool.split("+"))
+        return self.model.core.vector_length(pool)
 
     def embed_each(
         self,

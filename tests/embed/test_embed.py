@@ -18,23 +18,24 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.embed.embeddings import Embeddings
 from vitreous.embed.vector_files import Parts
 from vitreous.errors import ConfigError, DataError
-from vitreous.labels import LabelMap
+from vitreous.labels import LabelMap, NoLabels
 from vitreous.predict import Predictor
 from vitreous.run_folder import Run, RunConfig, versions
 
 NAMES = tuple(f"corner{i}" for i in range(4))
 
 
-def make_run(folder, family="vit", seed=0, **fields):
+def make_run(folder, family="vit", seed=0, task="classify", **fields):
     fields = {"image_size": 8, "patch": 4, "channels": 1, "classes": 4, **fields}
     model = perturb(vitreous.create(family, **fields))
-    model.head.out.bias.data += seed
+    model.head.out.weight.data += seed
     run = Run(folder)
     run.path.mkdir()
     config = vitreous.config.to_dict(model.config)
-    labels, preprocess = LabelMap(NAMES, NAMES), Preprocess(image_size=8, channels=1)
+    labels = LabelMap(NAMES, NAMES) if task == "classify" else NoLabels()
+    preprocess = Preprocess(image_size=8, channels=1)
     rest = (labels, preprocess, "elsewhere", "", versions())
-    run.write_config(RunConfig(family, family, config, "classify", *rest))
+    run.write_config(RunConfig(family, family, config, task, *rest))
     run.write_weights(model, model.state_dict())
     return run.path
 
@@ -123,6 +124,19 @@ def test_a_mean_behind_which_a_norm_stands_is_what_the_head_sees(tmp_path, album
         predictor.embed(path, pool="class+mean")
     with pytest.raises(ConfigError, match="'meen' is not known: did you mean 'mean'"):
         predictor.embed(path, pool="meen")
+
+
+def test_a_projection_gives_the_vectors(tmp_path, album):
+    """CLIP's head is no classifier: its output is the vector."""
+    run = make_run(tmp_path / "run", task="features", head="projection", **VIT)
+    predictor = vitreous.load(run)
+    found = vitreous.embed(run, [album / "0.png"], progress=False)
+    assert found.vectors.shape == (1, 4)
+    values = predictor.prepare(*predictor.read(album / "0.png"))[None]
+    with torch.inference_mode():
+        np.testing.assert_allclose(found.vectors, predictor.model(values).numpy(), atol=1e-6)
+    assert predictor.embed([]).shape == (0, 4)
+    assert predictor.embed(album / "0.png", pool="class").shape == (1, 16)
 
 
 def test_an_interrupted_run_computes_only_what_is_missing(run, album, tmp_path, monkeypatch):

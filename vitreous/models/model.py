@@ -227,6 +227,17 @@ class Model(nn.Module):
         """(b, c, h, w) -> (b, …, d): what the head sees of each image."""
         return self.pool(self.encode(*self.embed(images)))
 
+    @property
+    def projects(self) -> bool:
+        """Whether the head is no classifier, but gives vectors itself (CLIP)."""
+        return getattr(self.config, "head", "") == "projection"
+
+    def vector_length(self, pool: str = "head") -> int:
+        """d of `vectors`."""
+        if pool == "head" and self.projects:
+            return int(self.config.classes)
+        return self.width * len(pool.split("+"))
+
     def vectors(self, images: Tensor, pool: str = "head") -> Tensor:
         """(b, c, h, w) -> (b, d): a vector for each image.
 
@@ -240,7 +251,7 @@ class Model(nn.Module):
             raise ConfigError(f"pool = {pool!r}: this model has no class token: use 'mean'")
         if pool in ("head", getattr(self.config, "pool", None)):
             pooled = self.pooled(images)
-            if pool == "head" and getattr(self.config, "head", "") == "projection":
+            if pool == "head" and self.projects:
                 pooled = self.head(pooled)
             return pooled if pooled.ndim == 2 else pooled.flatten(1, -2).mean(dim=1)
         x = self.final_norm(self.encode(*self.embed(images)), self.depth - 1)
