@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from vitreous.train.rehearsal import Rehearsal
     from vitreous.weights.catalog import CatalogEntry
     from vitreous.weights.convert import Conversion
+    from vitreous.weights.listing import WeightListing
     from vitreous.weights.rules.exporting import export_weights as export_weights
     from vitreous.weights.rules.importing import import_weights as import_weights
 
@@ -655,6 +656,14 @@ def import_run(
     name = Path(source).stem if Path(source).is_file() else os.fspath(source)
     with claimed(None if out is None else Path(out), name, ALONE) as claim:
         return import_into(claim.run.path, found, preprocessing=known, **options)
+
+
+def list_weights(source: Folder, **options: Any) -> WeightListing:
+    """What a weight file holds: tensors, metadata, the entries of a training checkpoint, and which
+    model it is for. options: inside, format, model, as in `import_weights`."""
+    from vitreous.weights.listing import list_weights
+
+    return list_weights(os.fspath(source), **options)
 
 
 def models(pattern: str = "*") -> list[str]:

@@ -27,6 +27,7 @@ COMMANDS = {
     "embed": "vectors of images: neighbours, duplicates, doubtful labels, k-NN accuracy, a map",
     "explain": "see what a model looks at: the papers' figures, and a page to explore",
     "import": "make a run folder of weights from elsewhere, verified",
+    "weights": "list what a weight file holds, and which model it is for",
     "convert": "convert weights between libraries, and verify them",
 }
 """Each is a module of this package; its function `run` takes a dataclass with the arguments."""

@@ -98,10 +98,16 @@ def _shown(made: Family, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[s
 
 
 def best(found: Iterable[Inferred]) -> list[Inferred]:
-    """Those with the fewest misfits, and then the fewest tensors unused."""
+    """Those with the fewest misfits, and then the fewest tensors unused. Of these, named variants;
+    or else the family from whose default the fewest fields differ."""
     found = list(found)
     least = min((_badness(each) for each in found), default=None)
-    return [each for each in found if _badness(each) == least]
+    found = [each for each in found if _badness(each) == least]
+    named = [each for each in found if each.changes.keys() <= {*FREE, "head", "norm_eps"}]
+    if named := [each for each in named if each.model not in FAMILIES]:
+        return named
+    nearest = min(found, key=lambda each: len(each.changes), default=None)
+    return [each for each in found if nearest and each.family == nearest.family]
 
 
 def _badness(found: Inferred) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from torch import Tensor
 from vitreous.errors import CheckpointError
 from vitreous.weights.io import readers
 from vitreous.weights.io.limits import WeightFileError, quoted
-from vitreous.weights.io.state_dicts import strip_wrapper_prefixes
+from vitreous.weights.io.state_dicts import entries_of, strip_wrapper_prefixes
 from vitreous.weights.io.writers import WRITERS, separate
 
 SHARD_INDEX = "model.safetensors.index.json"
@@ -82,6 +82,16 @@ def read_tensors(path: str | Path, inside: str | None = None) -> Checkpoint:
                 f"{file}: tensor {quoted(name)} has the impossible shape {tuple(tensor.shape)}"
             )
     return Checkpoint(strip_wrapper_prefixes(tensors), metadata, file)
+
+
+def read_entries(path: str | Path) -> dict[str, str]:
+    """The entries of a training checkpoint and what they are, without reading a tensor; empty for
+    files that have tensors alone."""
+    file = _weights_in(Path(path))
+    if file.name == SHARD_INDEX:
+        return {}
+    with _errors_begin_with(file):
+        return entries_of(readers.read_content(file, _recognise(file)))
 
 
 def write_tensors(

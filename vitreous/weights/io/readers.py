@@ -167,6 +167,26 @@ def read_torch_legacy(path: Path, inside: str | None) -> Content:
         return _build(content, inside), {}
 
 
+def read_content(path: Path, reader: Callable[..., Any]) -> Any:
+    """What a pickle holds, its tensors not built; None for files that are no pickles."""
+
+    def not_read(key: str, dtype: torch.dtype, count: int) -> Callable[[], Tensor]:
+        return lambda: torch.empty(0)
+
+    if reader is read_zip:
+        with zipfile.ZipFile(path) as archive:
+            pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            if len(pickles) != 1 or archive.getinfo(pickles[0]).compress_type:
+                return None
+            return unpickle(io.BytesIO(archive.read(pickles[0])), not_read)
+    if reader in (read_torch_legacy, read_pickle):
+        with path.open("rb") as file:
+            for _ in range(3 if reader is read_torch_legacy else 0):
+                unpickle(file, no_storages)
+            return unpickle(file, not_read)
+    return None
+
+
 def read_pickle(path: Path, inside: str | None) -> Content:
     """Paddle's `.pdparams`: one pickle of numpy arrays by name."""
     with path.open("rb") as file:

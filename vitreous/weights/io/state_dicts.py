@@ -42,6 +42,24 @@ def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
     return _only_tensors(content)
 
 
+def entries_of(content: Any) -> dict[str, str]:
+    """What stands in the outer dict of an unpickled file (`{"model": "152 tensors"}`); empty where
+    it is a state dict itself."""
+    if not isinstance(content, dict) or _tensors(content):
+        return {}
+    return {str(key): _described(value) for key, value in content.items()}
+
+
+def _described(value: Any) -> str:
+    if tensors := _tensors(value):
+        return f"{len(tensors):,} tensors"
+    if isinstance(value, str | int | float | None):
+        return quoted(value)
+    if isinstance(value, dict | list | tuple | set):
+        return f"{type(value).__name__} of {len(value):,}"
+    return type(value).__name__
+
+
 def strip_wrapper_prefixes(tensors: dict[str, Value]) -> dict[str, Value]:
     """Remove prefixes of DataParallel and torch.compile that all names share."""
     for prefix in WRAPPER_PREFIXES * 2:  # compile inside DataParallel, or the other way round

@@ -1,0 +1,121 @@
+"""What a weight file holds: its tensors, what stands beside them, and which model it is for."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+from vitreous.weights.hub import resolve
+from vitreous.weights.identify import Reading, readings
+from vitreous.weights.io.files import Checkpoint, read_entries, read_tensors
+from vitreous.weights.io.state_dicts import CONTAINERS
+
+_NUMBER = re.compile(r"\d+")
+
+
+class TensorGroup(NamedTuple):
+    """Tensors whose names differ in numbers only, and that are alike."""
+
+    name: str
+    """`blocks.{0-11}.norm{1,2}.weight`"""
+    shape: tuple[int, ...]
+    dtype: str
+    tensors: int
+
+
+@dataclass(frozen=True)
+class WeightListing:
+    """See the module."""
+
+    path: Path
+    size_bytes: int
+    """Of the tensors."""
+    inside: str | None
+    """The entry of a training checkpoint whose tensors are listed; None: there is one set."""
+    entries: dict[str, str]
+    """The entries of a training checkpoint, and what they are."""
+    metadata: dict[str, str]
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    readings: list[Reading]
+
+    @property
+    def numbers(self) -> int:
+        return sum(map(prod, self.shapes.values()))
+
+    def groups(self) -> list[TensorGroup]:
+        """The tensors in the file's order, alike ones in one row."""
+        return list(group_tensors(self.shapes, self.dtypes))
+
+
+def list_weights(
+    source: str | Path,
+    *,
+    inside: str | None = None,
+    format: str | Path | None = None,
+    model: str | None = None,
+) -> WeightListing:
+    """Read a checkpoint and nothing else; the arguments are those of `import_weights`."""
+    path = resolve(str(source))
+    entries = read_entries(path)
+    sets = [name for name in CONTAINERS if "tensors" in entries.get(name, "")]
+    chosen = inside or (sets[0] if len(sets) > 1 else None)
+    read: Checkpoint = read_tensors(path, inside=chosen)
+    tensors = read.tensors
+    return WeightListing(
+        read.path,
+        sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
+        chosen,
+        entries,
+        read.metadata,
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()},
+        readings(read, format=format, model=model),
+    )
+
+
+def group_tensors(
+    shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]
+) -> Iterator[TensorGroup]:
+    alike: dict[tuple[str, tuple[int, ...], str], list[str]] = {}
+    for name, shape in shapes.items():
+        alike.setdefault((_NUMBER.sub("#", name), shape, dtypes[name]), []).append(name)
+    for (skeleton, shape, dtype), names in alike.items():
+        rows = [tuple(map(int, _NUMBER.findall(name))) for name in names]
+        if "#" in "".join(names) or len({*rows}) < len(names):  # odd names, as they are: 01 and 1
+            yield from (TensorGroup(name, shape, dtype, 1) for name in names)
+            continue
+        for group in _products(rows):
+            yield TensorGroup(_joined(skeleton, group), shape, dtype, len(group))
+
+
+def _products(rows: list[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
+    """Rows of numbers in as few groups as are products of sets: (0, 1) x (1, 2)."""
+    columns = [sorted({*column}) for column in zip(*rows, strict=True)]
+    if sorted(itertools.product(*columns)) == sorted(rows):
+        yield rows
+        return
+    split = max(i for i, column in enumerate(columns) if len(column) > 1)
+    for value in columns[split]:
+        yield from _products([row for row in rows if row[split] == value])
+
+
+def _joined(skeleton: str, rows: list[tuple[int, ...]]) -> str:
+    pieces = skeleton.split("#")
+    columns = [sorted({*column}) for column in zip(*rows, strict=True)]
+    numbers = [_span(column) for column in columns]
+    return "".join(a + b for a, b in itertools.zip_longest(pieces, numbers, fillvalue=""))
+
+
+def _span(numbers: Iterable[int]) -> str:
+    values = list(numbers)
+    if len(values) == 1:
+        return str(values[0])
+    if values == list(range(values[0], values[-1] + 1)) and len(values) > 2:
+        return f"{{{values[0]}-{values[-1]}}}"
+    return f"{{{','.join(map(str, values))}}}"
