@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Each group is followed in one empty folder; the page on explanations uses the runs of the others.
 GROUPS = {
     "README": ["README.md"],
-    "formats": ["docs/formats.md", "docs/vit.md"],
+    "formats": ["docs/formats.md", "docs/importing.md", "docs/vit.md"],
     "tagging": ["docs/tagging.md"],
     "guide": [
         f"docs/{name}.md" for name in ("training", "segmentation", "detection", "explain", "embed")
