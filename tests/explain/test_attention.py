@@ -31,7 +31,7 @@ SMALL = {"image_size": (12, 20), "patch": 4, "dim": 16, "depth": 3, "heads": 2, 
 MODELS = {
     "class token": ("vit", {}),
     "no token": ("vit", {"tokens": "none", "pool": "mean"}),
-    "registers": ("vit", {"registers": 3}),
+    "registers": ("vit", {"registers": 3, "pool": "class+mean"}),
     "distilled": ("deit", {"tokens": "class+distillation", "pool": "both"}),
     "conditional": ("cpvt", {"tokens": "none", "pool": "mean", "position": "conditional"}),
     "pooled by attention": ("pe", {"pool_heads": 2, "registers": 1}),

@@ -120,7 +120,7 @@ def test_relative_index_by_brute_force(grid):
 def test_relative_bias_by_brute_force():
     grid, prefix, heads = (2, 3), 2, 4
     module = Relative(2, heads, grid, prefix)
-    module.prefix_bias.copy_(random(2, heads, 3))
+    tables = [block.table for block in module.blocks]
     places = [None] * prefix + [(y, x) for y in range(2) for x in range(3)]
     for block in range(2):
         bias = module.score_bias(block, prefix, grid)
@@ -129,10 +129,10 @@ def test_relative_bias_by_brute_force():
             for j, key in enumerate(places):
                 if query and key:
                     dy, dx = query[0] - key[0] + 1, query[1] - key[1] + 2
-                    wanted = module.bias[block, :, dy, dx]
+                    wanted = tables[block][dy * 5 + dx]
                 else:
                     which = 2 if query is key else 1 if query else 0
-                    wanted = module.prefix_bias[block, :, which]
+                    wanted = tables[block][15 + which]
                 assert torch.equal(bias[:, i, j], wanted)
 
 
@@ -177,8 +177,7 @@ def test_resampling_to_the_same_grid_is_the_identity(mode, grid):
     modules = [Learned1d(6, grid, 1), Learned2d(6, grid), Relative(2, 3, grid, 1)]
     for module in modules:
         for name, value in module.named_parameters():
-            if name != "prefix_bias":
-                assert torch.equal(module.resample(name, value, grid, mode), value)
+            assert torch.equal(module.resample(name, value, grid, mode), value)
 
 
 @torch.no_grad()
@@ -194,8 +193,6 @@ def test_constant_tables_stay_constant(mode, target):
     for make in makes:
         module = make(target)
         for name, value in make(source).named_parameters():
-            if name == "prefix_bias":
-                continue
             resampled = module.resample(name, torch.full_like(value, 0.7), source, mode)
             wanted = module.get_parameter(name)
             torch.testing.assert_close(resampled, torch.full_like(wanted, 0.7))

@@ -46,6 +46,7 @@ PARTS = {
     "both, post": {**BOTH, "norm": "post", "layer_scale": 0.3},
     "mean": {**GAP, "position": "relative"},
     "mean beside a class token": {"pool": "mean", "final_norm": "pooled"},
+    "class and mean": {"pool": "class+mean", "registers": 1},
     "all tokens": {"pool": "none"},
     "patch norm": {"patch_norm": True},
     "norm before the blocks": {"embed_norm": True, "patch_bias": False},

@@ -123,35 +123,66 @@ def test_silu_gated_mlp():
     assert relative_error(ours(images), theirs(images)) < TOLERANCE
 
 
-@pytest.mark.parametrize(
-    ("theirs", "changes"),
-    [
-        ("vit_base_patch32_clip_224", {}),
-        ("vit_base_patch32_clip_quickgelu_224", {"img_size": 64}),
-        ("vit_large_patch14_clip_224", {"img_size": (28, 42)}),
-        ("vit_base_patch16_siglip_224", {}),
-        ("vit_so400m_patch14_siglip_224", {"img_size": (28, 42)}),
-        ("vit_giantopt_patch16_siglip_256", {"img_size": 32}),
-        ("deit3_small_patch16_224", {}),
-        ("deit3_medium_patch16_224", {"img_size": 48}),
-        ("vit_base_patch16_224.mae", {"img_size": 48}),
-        ("vit_pe_core_base_patch16_224", {"img_size": (48, 64)}),
-        ("vit_pe_core_large_patch14_336", {"img_size": (28, 42)}),
-        (
-            "vit_pe_core_gigantic_patch14_448",
-            {"img_size": (28, 42), "attn_pool_mlp_ratio": 6144 / 48},
-        ),
-    ],
-)
-def test_by_name(theirs, changes):
+BY_NAME = [
+    ("vit_base_patch32_clip_224", {}, {}),
+    ("vit_base_patch32_clip_quickgelu_224", {"img_size": 64}, {}),
+    ("vit_large_patch14_clip_224", {"img_size": (28, 42)}, {}),
+    ("vit_base_patch16_siglip_224", {}, {}),
+    ("vit_so400m_patch14_siglip_224", {"img_size": (28, 42)}, {}),
+    ("vit_giantopt_patch16_siglip_256", {"img_size": 32}, {}),
+    ("deit3_small_patch16_224", {}, {}),
+    ("deit3_medium_patch16_224", {"img_size": 48}, {}),
+    ("vit_base_patch16_224.mae", {"img_size": 48}, {}),
+    ("vit_pe_core_base_patch16_224", {"img_size": (48, 64)}, {}),
+    ("vit_pe_core_large_patch14_336", {"img_size": (28, 42)}, {}),
+    (
+        "vit_pe_core_gigantic_patch14_448",
+        {"img_size": (28, 42), "attn_pool_mlp_ratio": 6144 / 48},
+        {},
+    ),
+    ("vit_small_patch14_dinov2", {"img_size": 42}, {}),
+    ("vit_small_patch14_dinov2", {"img_size": (28, 56)}, {}),
+    ("vit_small_patch14_reg4_dinov2", {"img_size": (28, 56)}, {}),
+    ("vit_giant_patch14_reg4_dinov2", {"img_size": 56}, {}),
+    ("vit_so400m_patch14_reg1_tipsv2", {"img_size": 56}, {}),
+    ("vit_small_patch16_dinov3", {"img_size": 64}, {}),
+    ("vit_small_plus_patch16_dinov3", {"img_size": 48}, {}),
+    ("vit_base_patch16_dinov3_qkvb", {"img_size": (32, 64)}, {}),
+    (
+        *("vit_huge_plus_patch16_dinov3_qkvb", {"img_size": (80, 48), "global_pool": "token"}),
+        {"pool": "class"},
+    ),
+    ("eva02_tiny_patch14_336", {"img_size": 42}, {}),
+    ("eva02_base_patch14_448", {"img_size": (28, 56)}, {}),
+    ("eva02_large_patch14_224", {"img_size": (70, 28), "init_values": 0.3}, {"layer_scale": 0.3}),
+    ("beit_base_patch16_224", {"img_size": 48}, {}),
+    ("beit_large_patch16_384", {"img_size": (32, 80)}, {}),
+    ("beitv2_base_patch16_224", {"img_size": 32, "qkv_bias": False}, {"qkv_bias": False}),
+]
+
+
+@pytest.mark.parametrize(("theirs", "changes", "fields"), BY_NAME, ids=str)
+def test_by_name(theirs, changes, fields):
     """Every choice of these families, which timm's name alone must bring."""
-    small = {"embed_dim": 48, "num_heads": 4, "depth": 1, "num_classes": 7}
+    small = {"embed_dim": 48, "num_heads": 4, "depth": 2, "num_classes": 7}
     reference = timm.create_model(theirs, **small, **changes)
-    size = reference.patch_embed.img_size
-    hidden = reference.blocks[0].mlp.fc1.out_features
-    fields = {"dim": 48, "heads": 4, "depth": 1, "mlp_dim": hidden, "classes": 7}
-    ours = vitreous.create(theirs, **fields, image_size=size)
+    size, hidden = reference.patch_embed.img_size, reference.blocks[0].mlp.fc2.in_features
+    ours = {"dim": 48, "heads": 4, "depth": 2, "mlp_dim": hidden, "classes": 7, **fields}
+    ours = vitreous.create(theirs, **ours, image_size=size)
     both_ways(reference, ours, picture(2, 3, *size), "timm")
+
+
+@torch.no_grad()
+def test_dinov3_at_any_size():
+    """Coordinates follow the image: no size is special, and no aspect ratio."""
+    small = {"embed_dim": 48, "num_heads": 4, "depth": 2, "num_classes": 0}
+    theirs = perturb(timm.create_model("vit_small_patch16_dinov3", **small))
+    ours = {"dim": 48, "heads": 4, "depth": 2, "mlp_dim": 192, "head": "none"}
+    ours = vitreous.create("vit_small_patch16_dinov3", **ours).eval()
+    vitreous.import_weights(ours, theirs.state_dict())
+    for size in ((64, 64), (32, 112), (96, 16)):
+        images = picture(2, 3, *size)
+        assert relative_error(ours(images), theirs(images)) < TOLERANCE
 
 
 @torch.no_grad()

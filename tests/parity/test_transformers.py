@@ -4,6 +4,9 @@ import pytest
 import torch
 from compare import TOLERANCE, both_ways, perturb, picture, relative_error
 from transformers import (
+    BeitConfig,
+    BeitForImageClassification,
+    BeitModel,
     CLIPConfig,
     CLIPModel,
     CLIPVisionConfig,
@@ -11,6 +14,14 @@ from transformers import (
     CLIPVisionModelWithProjection,
     DeiTConfig,
     DeiTForImageClassificationWithTeacher,
+    Dinov2Config,
+    Dinov2ForImageClassification,
+    Dinov2Model,
+    Dinov2WithRegistersConfig,
+    Dinov2WithRegistersForImageClassification,
+    Dinov2WithRegistersModel,
+    DINOv3ViTConfig,
+    DINOv3ViTModel,
     SiglipConfig,
     SiglipModel,
     SiglipVisionConfig,
@@ -18,6 +29,8 @@ from transformers import (
     SwinConfig,
     SwinForImageClassification,
     SwinModel,
+    Tipsv2VisionConfig,
+    Tipsv2VisionModel,
     ViTConfig,
     ViTForImageClassification,
     ViTMAEConfig,
@@ -192,6 +205,69 @@ def test_image_tower_of_a_whole_model(kind, tmp_path):
         wanted = theirs.get_image_features(images).pooler_output
         assert relative_error(ours.vectors(images), wanted) < TOLERANCE
     assert relative_error(ours(images), wanted) < TOLERANCE
+
+
+SWIGLU = {"use_swiglu_ffn": True}
+RELATIVE = {"use_relative_position_bias": True, "intermediate_size": 96}
+GATED = {"use_gated_mlp": True, "hidden_act": "silu", "num_register_tokens": 4}
+BACKBONES = {  # their class, config and its changes; our variant and its; what is ours of theirs
+    "dinov2, class": (
+        *(Dinov2ForImageClassification, Dinov2Config, {"num_labels": 7}),
+        *("dinov2-s/14", {"mlp_dim": 192, "classes": 7, "pool": "class+mean"}, "logits"),
+    ),
+    "dinov2, gated": (
+        *(Dinov2Model, Dinov2Config, SWIGLU),
+        *("dinov2-g/14", {"mlp_dim": 128, "head": "none"}, "pooler_output"),
+    ),
+    "dinov2, registers": (
+        *(Dinov2WithRegistersForImageClassification, Dinov2WithRegistersConfig, {"num_labels": 7}),
+        *("dinov2-s/14-reg", {"mlp_dim": 192, "classes": 7, "pool": "class+mean"}, "logits"),
+    ),
+    "dinov2, registers, gated": (
+        *(Dinov2WithRegistersModel, Dinov2WithRegistersConfig, SWIGLU),
+        *("dinov2-g/14-reg", {"mlp_dim": 128, "head": "none", "pool": "none"}),
+        "last_hidden_state",
+    ),
+    "tipsv2": (
+        *(Tipsv2VisionModel, Tipsv2VisionConfig, {}),
+        *("tipsv2-b/14", {"mlp_dim": 192, "head": "none", "pool": "none"}, "last_hidden_state"),
+    ),
+    "dinov3": (
+        *(DINOv3ViTModel, DINOv3ViTConfig, {"num_register_tokens": 4, "intermediate_size": 96}),
+        *("dinov3-s/16", {"mlp_dim": 96, "head": "none"}, "pooler_output"),
+    ),
+    "dinov3, gated": (
+        *(DINOv3ViTModel, DINOv3ViTConfig, {**GATED, "intermediate_size": 96}),
+        *("dinov3-s+/16", {"mlp_dim": 96, "head": "none", "pool": "none"}, "last_hidden_state"),
+    ),
+    "dinov3, all biases": (
+        *(DINOv3ViTModel, DINOv3ViTConfig, {**GATED, "key_bias": True, "intermediate_size": 96}),
+        *("dinov3-s+/16", {"mlp_dim": 96, "head": "none", "key_bias": True}, "pooler_output"),
+    ),
+    "beit": (
+        *(BeitForImageClassification, BeitConfig, {**RELATIVE, "num_labels": 7}),
+        *("beit-b/16", {"mlp_dim": 96, "classes": 7}, "logits"),
+    ),
+    "beit, bare": (
+        *(BeitModel, BeitConfig, RELATIVE),
+        *("beit-l/16", {"mlp_dim": 96, "head": "none"}, "pooler_output"),
+    ),
+}
+
+
+def small_backbones(kind):
+    model, config, changes, name, fields, output = BACKBONES[kind]
+    sizes = {key: SMALL[key] for key in SMALL if key not in ("intermediate_size", "num_labels")}
+    ours = {**{key: OURS[key] for key in OURS if key != "mlp_dim"}, **fields}
+    return model(config(**sizes, **changes)), vitreous.create(name, **ours), output
+
+
+@pytest.mark.parametrize("kind", BACKBONES)
+def test_backbone(kind):
+    theirs, ours, output = small_backbones(kind)
+    size = (24, 48) if kind.startswith("dinov3") else (32, 32)  # any size, where there is no table
+    images = picture(2, 3, *size)
+    both_ways(theirs, ours, images, "huggingface", lambda found: getattr(found, output))
 
 
 def small_swins(kind=SwinForImageClassification, size=(32, 32), patch=4, **options):

@@ -60,8 +60,13 @@ class Position(nn.Module):
         """x (b, prefix + gh·gw, d), behind block `block`; the prefix must be left alone."""
         return x
 
-    def made_for(self, name: str, value: Tensor) -> Grid:
-        """The grid that a value of the parameter `name` was made for, by its shape."""
+    def parts(self, block: int) -> list[nn.Module]:
+        """Its modules that belong to block `block`, and learn at its rate."""
+        return []
+
+    def made_for(self, name: str, value: Tensor, source: Grid | None) -> Grid | None:
+        """The grid that a value of the parameter `name` was made for, by its shape or because the
+        user says so (`source`); None where its shape tells none."""
         raise NotImplementedError
 
     def resample(
@@ -70,19 +75,16 @@ class Position(nn.Module):
         """The parameter `name`, made for the grid `source`, for `grid` (this module's own)."""
         raise NotImplementedError
 
-    def on(self, name: str, grid: Grid, row: int | None = None) -> Tensor:
-        """The parameter `name` (or one row of it) for images of any grid: exactly what importing at
+    def on(self, name: str, grid: Grid, value: Tensor) -> Tensor:
+        """The parameter `name`, with this value, for images of any grid: exactly what importing at
         that size would give, computed once for each grid where no gradient is needed."""
-        value: Tensor = getattr(self, name)
         if grid == self.grid:
-            return value if row is None else value[row]
+            return value
 
         def make() -> Tensor:
-            rows = value if row is None else value[row : row + 1]
-            made = self.resample(name, rows, self.grid, AT_RUN_TIME, grid)
-            return made if row is None else made[0]
+            return self.resample(name, value, self.grid, AT_RUN_TIME, grid)
 
-        return self.resampled.get((name, row), value, grid, make)
+        return self.resampled.get(name, value, grid, make)
 
 
 class Rows(NamedTuple):
@@ -108,7 +110,7 @@ class Learned1d(Position):
         nn.init.trunc_normal_(self.table, std=0.02)
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        table = self.on("table", grid).to(x.dtype)
+        table = self.on("table", grid, self.table).to(x.dtype)
         if prefix == self.rows:
             return x + table
         if self.rows == 0:
@@ -165,11 +167,12 @@ class Learned2d(Position):
         nn.init.trunc_normal_(self.x, std=0.02)
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        (gh, gw), y, at_x = grid, self.on("y", grid), self.on("x", grid)
+        gh, gw = grid
+        y, at_x = self.on("y", grid, self.y), self.on("x", grid, self.x)
         table = torch.cat((at_x[None].expand(gh, -1, -1), y[:, None].expand(-1, gw, -1)), dim=-1)
         return _add_to_patches(x, prefix, table.flatten(0, 1))
 
-    def made_for(self, name: str, value: Tensor) -> Grid:
+    def made_for(self, name: str, value: Tensor, source: Grid | None) -> Grid:
         gh, gw = self.grid
         return (len(value), gw) if name == "y" else (gh, len(value))
 
@@ -208,44 +211,63 @@ class Sines2d(Position):
         return _add_to_patches(x, prefix, torch.cat((at_x, at_y), dim=-1).flatten(0, 1))
 
 
-class Relative(Position):
-    """A learned bias for each offset between two patches, per block and head.
+class OffsetBias(nn.Module):
+    """The biases of one block: `table` (offsets, heads), and three rows for tokens of no place."""
 
-    `bias` (depth, heads, 2·gh-1, 2·gw-1) is indexed by (query - key) offsets; `prefix_bias`
-    (depth, heads, 3) serves prefix to patch, patch to prefix and prefix to prefix, as in BEiT.
+    def __init__(self, heads: int, grid: Grid, prefix: bool) -> None:
+        super().__init__()
+        offsets = (2 * grid[0] - 1) * (2 * grid[1] - 1)
+        self.table = nn.Parameter(torch.empty(offsets + 3 * prefix, heads))
+        nn.init.trunc_normal_(self.table, std=0.02)
+
+
+class Relative(Position):
+    """A learned bias for each offset between two patches, per block and head (BEiT).
+
+    The rows of a block's table are the (query - key) offsets of a (2·gh-1, 2·gw-1) grid. Behind
+    them, if there are tokens before the patches, are those for prefix to patch, patch to prefix and
+    prefix to prefix.
     """
 
-    any_size, scaled, on_grid = False, True, ("bias",)
+    any_size, scaled = False, True
 
     def __init__(self, depth: int, heads: int, grid: Grid, prefix: int) -> None:
         super().__init__()
-        self.grid = grid
-        self.bias = nn.Parameter(torch.empty(depth, heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
-        nn.init.trunc_normal_(self.bias, std=0.02)
-        self.prefix_bias = nn.Parameter(torch.zeros(depth, heads, 3)) if prefix else None
+        self.grid, self.rows = grid, 3 if prefix else 0
+        self.blocks = nn.ModuleList(OffsetBias(heads, grid, prefix > 0) for _ in range(depth))
+        self.on_grid = tuple(f"blocks.{block}.table" for block in range(depth))
 
     def score_bias(self, block: int, prefix: int, grid: Grid) -> Tensor:
-        index = relative_index(grid, self.bias.device)
-        between = self.on("bias", grid, block).flatten(1)[:, index]  # (heads, n, n)
-        if self.prefix_bias is None:
-            return between
-        to_patch, to_prefix, among = self.prefix_bias[block][:, :, None, None].unbind(1)
+        own: Tensor = self.blocks[block].table  # type: ignore[assignment]
+        table = self.on(self.on_grid[block], grid, own)
+        index = relative_index(grid, table.device)
         n = index.shape[0]
+        between = table[index.flatten()].view(n, n, -1).permute(2, 0, 1)  # (heads, n, n)
+        if not self.rows:
+            return between
+        to_patch, to_prefix, among = table[-3:, :, None, None].unbind(0)  # (heads, 1, 1) each
         top = torch.cat((among.expand(-1, prefix, prefix), to_patch.expand(-1, prefix, n)), 2)
         bottom = torch.cat((to_prefix.expand(-1, n, prefix), between), 2)
         return torch.cat((top, bottom), 1)
 
-    def made_for(self, name: str, value: Tensor) -> Grid:
-        return (value.shape[-2] + 1) // 2, (value.shape[-1] + 1) // 2
+    def parts(self, block: int) -> list[nn.Module]:
+        return [self.blocks[block]]
+
+    def made_for(self, name: str, value: Tensor, source: Grid | None) -> Grid | None:
+        offsets = len(value) - self.rows
+        half = (math.isqrt(max(offsets, 0)) + 1) // 2
+        for grid in (source,) if source is not None else (self.grid, (half, half)):
+            if offsets == (2 * grid[0] - 1) * (2 * grid[1] - 1):
+                return grid
+        return None
 
     def resample(
         self, name: str, value: Tensor, source: Grid, mode: str, grid: Grid | None = None
     ) -> Tensor:
-        height, width = grid or self.grid
-        size = (2 * height - 1, 2 * width - 1)
-        grid_last = value.flatten(0, 1).permute(1, 2, 0)
-        resampled = resample_grid(grid_last, size, mode)
-        return resampled.permute(2, 0, 1).unflatten(0, value.shape[:2])
+        before, after = ((2 * h - 1, 2 * w - 1) for h, w in (source, grid or self.grid))
+        offsets = before[0] * before[1]
+        resampled = resample_grid(value[:offsets].unflatten(0, before), after, mode)
+        return torch.cat((resampled.flatten(0, 1), value[offsets:]))
 
 
 class Conditional(Position):

@@ -13,10 +13,14 @@ from typing import Any, NamedTuple
 from vitreous.config import changed
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.models import (
+    beit,
     clip,
     cpvt,
     deit,
     detr,
+    dinov2,
+    dinov3,
+    eva,
     hybrid,
     mae,
     pe,
@@ -54,6 +58,10 @@ FAMILIES = {
     "siglip": Family(siglip.SigLIP, siglip.SigLIPConfig, siglip.VARIANTS),
     "mae": Family(mae.MAE, mae.MAEConfig, mae.VARIANTS),
     "pe": Family(pe.PE, pe.PEConfig, pe.VARIANTS),
+    "dinov2": Family(dinov2.DINOv2, dinov2.DINOv2Config, dinov2.VARIANTS),
+    "dinov3": Family(dinov3.DINOv3, dinov3.DINOv3Config, dinov3.VARIANTS),
+    "eva": Family(eva.EVA, eva.EVAConfig, eva.VARIANTS),
+    "beit": Family(beit.BEiT, beit.BEiTConfig, beit.VARIANTS),
     "swin": Family(swin.Swin, swin.SwinConfig, swin.VARIANTS),
     "resnet": Family(resnet.ResNet, resnet.ResNetConfig, resnet.VARIANTS),
     "segmenter": Family(segmenter.Segmenter, segmenter.SegmenterConfig, segmenter.VARIANTS),

@@ -68,7 +68,7 @@ PositionName = Literal[
     "rotary",
     "learned-1d+rotary",
 ]
-Pool = Literal["class", "mean", "both", "attention", "none"]
+Pool = Literal["class", "mean", "class+mean", "both", "attention", "none"]
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class ViTConfig(ModelConfig):
     registers: int = 0
     """Further learned tokens that nothing reads."""
     pool: Pool = "class"
-    """What the head sees: class (token), mean (of patches), both (tokens of DeiT), attention (a
-    learned query's, to all tokens), none (all)."""
+    """What the head sees: class (token), mean (of patches), class+mean (side by side), both (tokens
+    of DeiT), attention (a learned query's, to all tokens), none (all)."""
     pool_heads: int | None = None
     """Heads of attention pooling; as many as in the blocks unless given."""
     pool_mlp_dim: int | None = None
@@ -189,8 +189,10 @@ class ViTConfig(ModelConfig):
                 f"heads of width {self.head_width} with position {self.position!r}: use a multiple "
                 "of 4, a pair of channels for each axis"
             )
-        if self.pool == "class" and self.tokens == "none":
-            raise ConfigError("pool = 'class' needs tokens = 'class'; or use pool = 'mean'")
+        if self.pool in ("class", "class+mean") and self.tokens == "none":
+            raise ConfigError(f"pool = {self.pool!r} needs tokens = 'class'; or use pool = 'mean'")
+        if self.pool == "class+mean" and self.final_norm == "pooled":
+            raise ConfigError("pool = 'class+mean' with final_norm = 'pooled': use 'tokens'")
         if self.pool_heads is not None and self.dim % self.pool_heads:
             raise ConfigError(
                 f"dim = {self.dim} does not divide into {self.pool_heads} heads: change pool_heads"
@@ -264,6 +266,11 @@ class ViTConfig(ModelConfig):
     @property
     def head_width(self) -> int:
         return self.head_dim or self.dim // self.heads
+
+    @property
+    def pooled_width(self) -> int:
+        """Channels of what the head sees."""
+        return 2 * self.dim if self.pool == "class+mean" else self.dim
 
     @property
     def mlp_width(self) -> int:
@@ -374,6 +381,8 @@ class ViT(Model):
                 x = x[:, :2]
             case "mean":
                 x = x[:, self.prefix_length :].mean(dim=1)
+            case "class+mean":
+                x = torch.cat((x[:, 0], x[:, self.prefix_length :].mean(dim=1)), dim=-1)
             case "attention":
                 x = self.pooling(x)
         return self.pooled_norm(show(self, "pool", x))
@@ -383,7 +392,7 @@ class ViT(Model):
 
     @property
     def width(self) -> int:
-        return self.config.dim
+        return self.config.pooled_width
 
     @property
     def scales_positions(self) -> bool:  # type: ignore[override]
@@ -403,7 +412,8 @@ class ViT(Model):
             self.embed_norm,
         ]
         behind = [self.norm, self.pooling, self.pooled_norm, self.head]
-        return [before, *([block] for block in self.blocks), behind]
+        blocks = ([block, *self.position.parts(i)] for i, block in enumerate(self.blocks))
+        return [before, *blocks, behind]
 
     def undecayed(self) -> list[nn.Parameter]:
         return [*self.prefix.parameters(), *self.position.parameters()]
@@ -429,7 +439,13 @@ class ViT(Model):
             if isinstance(position, Learned1d):
                 grid = self._fit_rows(position, state, key, source, done)
             else:
-                grid = position.made_for(name, state[key])
+                grid = position.made_for(name, state[key], source)
+                if grid is None:
+                    done.refused[key] = f"{len(state[key])} rows " + (
+                        "are not the offsets of a square: pass source_grid=(height, width)"
+                        if source is None
+                        else f"are not the offsets of a grid of {source[0]}x{source[1]}"
+                    )
             if grid is not None:
                 resample = partial(position.resample, name)
                 done.resize(state, key, "positions", (grid, position.grid), mode, resample)
@@ -518,6 +534,8 @@ class ViT(Model):
             shown["pool"] = "attention"
         elif tokens == "none" or shown["final_norm"] == "pooled":
             shown["pool"] = "mean"
+        elif shapes.get("head.out.weight", ())[1:] == (2 * dim,):
+            shown["pool"] = "class+mean"
         position, grids = _position_fields(shapes, tokens, registers)
         shown |= position
         stems = {
@@ -568,7 +586,7 @@ def _attention_fields(
     """Heads, where they show: by a norm or a bias per head, or by the axes of a checkpoint.
     joined: the width of all heads together."""
     heads = axes.get("heads")
-    if len(bias := shapes.get("position.bias", ())) == 4:
+    if len(bias := shapes.get("position.blocks.0.table", ())) == 2:
         heads = bias[1]
     if (norm := shapes.get("blocks.0.attention.q_norm.weight")) and joined % norm[0] == 0:
         heads = joined // norm[0] if norm[0] < joined else heads
@@ -613,8 +631,9 @@ def _position_fields(
         return {"position": "learned-1d"}, factors(table[0] - rows)
     if (y := shapes.get("position.y")) and (x := shapes.get("position.x")):
         return {"position": "learned-2d"}, [(y[0], x[0])]
-    if bias := shapes.get("position.bias"):
-        return {"position": "relative"}, [((bias[2] + 1) // 2, (bias[3] + 1) // 2)]
+    if bias := shapes.get("position.blocks.0.table"):
+        offsets = max(bias[0] - (3 if registers or tokens != "none" else 0), 0)
+        return {"position": "relative"}, [((h + 1) // 2, (w + 1) // 2) for h, w in factors(offsets)]
     generator = "position.generator.weight" in shapes
     return {"position": "conditional"} if generator else {}, []
 
@@ -690,7 +709,7 @@ def _pooling(config: ViTConfig) -> AttentionPool:
 
 
 def _head(config: ViTConfig) -> nn.Module:
-    dim, classes, hidden = config.dim, config.classes, config.head_hidden
+    dim, classes, hidden = config.pooled_width, config.classes, config.head_hidden
     match config.head:
         case "none":
             return nn.Identity()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.models import FAMILIES, configure
-from vitreous.models.infer import HEAD_WIDTH, Inferred, Wanted, best, infer
+from vitreous.models.infer import FREE, HEAD_WIDTH, Inferred, Wanted, best, infer
 from vitreous.weights.io.files import Checkpoint
 from vitreous.weights.origin import HIDDEN_FIELDS, origin_of
 from vitreous.weights.rules.formats import OWN, find_format, formats
@@ -105,7 +105,8 @@ def read_shapes(
             same = [(other.model, other.changes) for other in kept]
             if (reading.model, reading.changes) not in same:
                 kept.append(reading)
-    return kept
+    # A DINOv2 is a ViT with some fields changed: the name that says most comes first.
+    return sorted(kept, key=lambda reading: len(reading.changes.keys() - {*FREE, "head"}))
 
 
 def _candidates(format: str | Path | None, model: str | None) -> list[Format]:
@@ -144,7 +145,7 @@ class Gathered:
 def gather(rules: Format, shapes: Shapes) -> Gathered:
     """The shapes of a checkpoint by our names, whatever model it is for."""
     plain = strip_prefix(shapes, rules)
-    places: dict[tuple[str, int], dict[tuple[int, int], tuple[str, Place]]] = {}
+    places: dict[tuple[str, Rule, int], dict[tuple[int, int], tuple[str, Place]]] = {}
     counted = {
         key: shape
         for key, shape in plain.items()
@@ -152,13 +153,12 @@ def gather(rules: Format, shapes: Shapes) -> Gathered:
     }
     for key in counted:
         for place in rules.places_of(key):
-            parts = places.setdefault((place.ours, place.spelling), {})
+            parts = places.setdefault((place.ours, place.rule, place.spelling), {})
             parts.setdefault((place.part, place.head), (key, place))
     keys: dict[str, list[str]] = {}
     owners: dict[str, Rule] = {}
     axes = {"qkv": 3}
-    for (ours, _), parts in places.items():
-        rule = next(iter(parts.values()))[1].rule
+    for (ours, rule, _), parts in places.items():
         wanted = range(len(rule.theirs))
         heads = max(head for _, head in parts) + 1
         complete = [(part, head) for part in wanted for head in range(heads)]

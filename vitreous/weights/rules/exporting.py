@@ -11,7 +11,7 @@ from torch import Tensor
 from vitreous.errors import CheckpointError
 from vitreous.models.model import Model
 from vitreous.weights.rules.formats import find_format
-from vitreous.weights.rules.keys import axes_of, family_of, title
+from vitreous.weights.rules.keys import axes_of, conditions, family_of, title
 from vitreous.weights.rules.language import to_theirs
 
 MAX_LISTED = 10
@@ -23,7 +23,8 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     rules = find_format(format, family_of(model))
     axes = axes_of(model)
     ours = {name: value.detach() for name, value in model.state_dict().items()}
-    covered = {name: rules.rule_for(name) for name in ours}
+    known = conditions(model)
+    covered = {name: rules.rule_to_write(name, known) for name in ours}
     unknown = [name for name, rule in covered.items() if rule is None]
     unsupported = rules.unsupported(model.config)
     if unknown:
@@ -46,7 +47,7 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
             ours = model.with_rows(ours, found[0].rows)
     for name, found in covered.items():
         assert found is not None
-        keys = rules.written(*found, axes, ours)
+        keys = rules.written(*found, axes, known)
         for key, tensor in zip(keys, to_theirs(found[0], ours[name], len(keys), axes), strict=True):
             if key in written_by:
                 raise CheckpointError(
@@ -58,11 +59,11 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     for name, value in model.derived().items():
         derived = rules.rule_for(name, derived=True)
         if derived is not None:
-            (key,) = rules.written(*derived, axes, ours)
+            (key,) = rules.written(*derived, axes, known)
             (result[key],) = to_theirs(derived[0], value, 1, axes)
     for rule in rules.rules:
-        wanted = rule.when is None or fnmatch.filter(ours, rule.when)
+        wanted = rule.when is None or fnmatch.filter(known, rule.when)
         if rule.if_absent is not None and rule.ours not in ours and wanted:
             shape = [axes[size] if isinstance(size, str) else size for size in rule.if_absent]
-            result[rules.written(rule, {}, axes, ours)[0]] = torch.zeros(shape)
+            result[rules.written(rule, {}, axes, known)[0]] = torch.zeros(shape)
     return result

@@ -24,6 +24,7 @@ from vitreous.weights.origin import HIDDEN_FIELDS, stated_fields
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.keys import (
     axes_of,
+    conditions,
     detect_format,
     family_of,
     find_keys,
@@ -197,11 +198,12 @@ class _Import:
         return used
 
     def _expected_keys(self, name: str) -> str:
-        covered = self.rules.rule_for(name)
+        known = conditions(self.model)
+        covered = self.rules.rule_to_write(name, known)
         if covered is None:
             return "no key: models of this format have no such part; create the model without it"
         others = len(list(self.rules.spellings(*covered, self.axes))) - 1
-        usual = " + ".join(self.rules.written(*covered, self.axes, self.ours))
+        usual = " + ".join(self.rules.written(*covered, self.axes, known))
         return f"{usual}, and {others} other spellings" if others else usual
 
     def sort_other_keys(self, tensors: Mapping[str, Tensor], used: set[str]) -> None:

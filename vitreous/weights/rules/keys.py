@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -51,16 +52,20 @@ def axes_of(model: Model) -> dict[str, int]:
     return axes
 
 
+def conditions(model: Model) -> list[str]:
+    """What `when` and `unless` may ask for: our parameters, and settings as `activation=gelu`."""
+    names = (field.name for field in dataclasses.fields(model.config))
+    return [*model.state_dict(), *(f"{name}={getattr(model.config, name)}" for name in names)]
+
+
 def find_keys(
     rules: Format, name: str, tensors: Mapping[str, Tensor], axes: Mapping[str, int]
 ) -> tuple[Rule, list[str]] | None:
     """The rule for our parameter `name` and its keys, if the checkpoint has all of them."""
-    found = rules.rule_for(name)
-    if found is None:
-        return None
-    for keys in rules.spellings(*found, axes):
-        if all(key in tensors for key in keys):
-            return found[0], keys
+    for rule, values in rules.rules_for(name):
+        for keys in rules.spellings(rule, values, axes):
+            if all(key in tensors for key in keys):
+                return rule, keys
     return None
 
 

@@ -49,7 +49,8 @@ class Rule:
     if_absent: tuple[int | str, ...] | None = None
     """The shape of the zeros that we write where our model lacks the parameter."""
     when: str | None = None
-    """Applies only if one of our parameters matches; used with `if_absent`."""
+    """Written only if one of our parameters or settings (`activation=silu-gated`) matches; for one
+    of several rules for the same parameter, or with `if_absent`."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -138,6 +139,22 @@ class Format:
                 return rule, found.groupdict()
         return None
 
+    def rules_for(self, ours: str) -> list[tuple[Rule, dict[str, str]]]:
+        """All rules that a file lists for our parameter: the spelling of some of its models is
+        another one. Any of them is read."""
+        first = self.rule_for(ours)
+        if first is None:
+            return []
+        return [(rule, first[1]) for rule in self.rules if rule.ours == first[0].ours]
+
+    def rule_to_write(self, ours: str, known: list[str]) -> tuple[Rule, dict[str, str]] | None:
+        """The first of them that applies to a model with these parameters and settings."""
+        rules = self.rules_for(ours)
+        for rule, values in rules:
+            if rule.when is None or fnmatch.filter(known, rule.when):
+                return rule, values
+        return rules[-1] if rules else None
+
     def spellings(
         self, rule: Rule, values: Mapping[str, str], axes: Mapping[str, int]
     ) -> Iterator[list[str]]:
@@ -175,7 +192,7 @@ class Format:
             head = values.pop("head", "0")
             ours = _fill(template.rule.ours, values)
             first = self.rule_for(ours, derived)
-            if head.isdigit() and first is not None and first[0] is template.rule:
+            if head.isdigit() and first is not None and first[0].ours == template.rule.ours:
                 yield Place(ours, template.rule, template.spelling, template.part, int(head))
 
     @functools.cached_property

@@ -78,7 +78,11 @@ def read_format(path: Path, name: str) -> Format:
         key: _read_alternatives(path, key, rows) for key, rows in alternatives.items()
     }
     spelled = {**(base.alternatives if base else {}), **data["alternatives"]}
-    data["rules"] = tuple(_read_rule(path, ours, row, spelled) for ours, row in rules.items())
+    data["rules"] = tuple(
+        _read_rule(path, ours, row, spelled)
+        for ours, rows in rules.items()
+        for row in _alternative_rules(rows)
+    )
     if derived is not None:
         data["derived"] = tuple(_read_rule(path, k, row, spelled) for k, row in derived.items())
     read = from_dict(Format, {"name": name, **data}, where=str(path))
@@ -88,9 +92,15 @@ def read_format(path: Path, name: str) -> Format:
     return replace(
         base,
         **{key: getattr(read, key) for key in data if key not in ("rules", "alternatives")},
-        rules=read.rules + base.rules,
+        rules=read.rules + tuple(rule for rule in base.rules if rule.ours not in rules),
         alternatives=spelled,
     )
+
+
+def _alternative_rules(rows: Any) -> list[Any]:
+    """The rules for one of our names: a list with tables; a list of keys is one rule."""
+    several = isinstance(rows, list) and any(isinstance(row, dict) for row in rows)
+    return rows if several else [rows]
 
 
 def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) -> Rule:
