@@ -50,8 +50,8 @@ class Segment(Task):
     dense = windows = True
     default_smoothing = 0.0
     fine_tuning_gain = (
-        "on CamVid one minute from ImageNet's weights gave a mean IoU of 0.31, eight minutes from "
-        "random ones 0.25 (docs/segmentation.md)"
+        "on 80 street scenes two minutes from ImageNet's weights gave a mean IoU of 0.45, from "
+        "random ones 0.20 (docs/segmentation.md)"
     )
     checker = MaskCheck
 
