@@ -270,6 +270,20 @@ def test_backbone(kind):
     both_ways(theirs, ours, images, "huggingface", lambda found: getattr(found, output))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [kind for kind in BACKBONES if kind != "tipsv2"])
+def test_folder_of_a_backbone(kind, tmp_path):
+    """Read as transformers saves it, and written for it."""
+    theirs, _, output = small_backbones(kind)
+    perturb(theirs).save_pretrained(tmp_path / "theirs")
+    vitreous.convert(tmp_path / "theirs", tmp_path / "ours", to_format="huggingface-v4")
+    again, info = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
+    images = picture(2, 3, 32, 32)
+    wanted = getattr(theirs(images), output)
+    assert relative_error(getattr(again.eval()(images), output), wanted) < TOLERANCE
+
+
 def small_swins(kind=SwinForImageClassification, size=(32, 32), patch=4, **options):
     shared = {"depths": [2, 2], "qkv_bias": True, "mlp_ratio": 4.0, **options}
     theirs = kind(

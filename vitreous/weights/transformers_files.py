@@ -31,6 +31,7 @@ class ConfigMap:
     required: Mapping[str, Any] = field(default_factory=dict)
     equal: Mapping[str, str] = field(default_factory=dict)
     inside: str = ""
+    gated: str = ""
 
     def architecture_of(self, config: Any) -> str | None:
         """The class in transformers that a model with this config is; None: it has none."""
@@ -94,8 +95,17 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
                 f"{path}: {name} = {data[name]!r} and {other} = {data.get(other)!r}: only equal "
                 "values are supported"
             )
+    gated = bool(data.get(mapped.gated))
+    if mapped.fields.get("mlp_ratio") == "mlp_dim":
+        width = int(fields["dim"] * data.get("mlp_ratio", 4))
+        fields["mlp_dim"] = _gated_width(width) if gated else width
+    if gated:
+        fields["activation"] = "silu-gated"
+        # DINOv3 gates by its own activation; the others by SiLU, whatever they state.
+        if "use_gated_mlp" in data and data.get("hidden_act", "gelu") != "silu":
+            raise CheckpointError(f"{path}: only hidden_act = 'silu' is supported with a gated MLP")
     for name in ("hidden_act", "activation_function"):
-        if name in data and "activation" in fields:
+        if name in data and "activation" in fields and not gated:
             if data[name] not in ACTIVATIONS:
                 raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
             fields["activation"] = ACTIVATIONS[data[name]]
@@ -117,12 +127,15 @@ def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
     if len(names) != config.classes:
         names = [f"LABEL_{number}" for number in range(config.classes)]
     fields = {theirs: _their_value(config, ours) for theirs, ours in mapped.fields.items()}
+    if mapped.fields.get("mlp_ratio") == "mlp_dim":
+        fields["mlp_ratio"] = _mlp_ratio(config)
     return {
         "model_type": model_type,
         "architectures": [architecture],
         **fields,
         **{name: fields[other] for name, other in mapped.equal.items()},
         **mapped.required,
+        **({mapped.gated: config.activation == "silu-gated"} if mapped.gated else {}),
         **(_make_backbone(config) if model_type == "detr" else {}),
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
@@ -145,6 +158,10 @@ def _their_value(config: Any, ours: str) -> Any:
     match ours:
         case "mlp_dim":
             return getattr(config, "mlp_width", value)
+        case "key_bias":
+            return config.qkv_bias and value
+        case "activation" if value == "silu-gated":
+            return "silu"
         case "activation":
             return next(theirs for theirs, name in ACTIVATIONS.items() if name == value)
         case "window" if value[0] != value[1]:
@@ -152,6 +169,23 @@ def _their_value(config: Any, ours: str) -> Any:
         case "image_size" | "patch" | "window":
             return value[0] if value[0] == value[1] else list(value)
     return value
+
+
+def _gated_width(width: int) -> int:
+    """DINOv2's gated MLP: two thirds of the width, in steps of eight."""
+    return (int(width * 2 / 3) + 7) // 8 * 8
+
+
+def _mlp_ratio(config: Any) -> int:
+    """The width inside the MLP as a multiple of the model's."""
+    width, dim = config.mlp_width, config.dim
+    for ratio in range(1, 65):
+        inside = ratio * dim
+        if width == (_gated_width(inside) if config.activation == "silu-gated" else inside):
+            return ratio
+    raise CheckpointError(
+        f"mlp_dim = {width}: transformers has it as a whole multiple of dim = {dim}"
+    )
 
 
 def _read_backbone(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
