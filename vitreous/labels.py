@@ -2,7 +2,8 @@
 
 The model numbers its classes 0, 1, 2 … The data may use folder names, ids with gaps or ids from 1.
 Training, evaluation, prediction and export all use this object, and the run folder stores it. The
-classes of two data sets are matched by name only.
+classes of two data sets are matched by name, or by an id that is text (a WordNet id), never by
+number.
 """
 
 from __future__ import annotations
@@ -92,15 +93,19 @@ class LabelMap:
     ) -> tuple[int, ...]:
         """For each class of `other`, our class of the same name. An unknown name is an error, or
         IGNORED if the class is among the `unused`."""
-        ours = self._by_name
-        unknown = [n for i, n in enumerate(other.names) if n not in ours and i not in unused]
+        ours = [self.named(name) for name in other.names]
+        pairs = zip(other.names, ours, strict=True)
+        unknown = [n for i, (n, own) in enumerate(pairs) if own is None and i not in unused]
         if unknown:
             raise DataError(
-                f"{what} has classes that the model does not know: {', '.join(unknown)}; it knows "
-                f"{', '.join(self.names)}. Rename the classes, train on this data, "
-                "or pass names=FILE"
+                f"{what} has classes that the model does not know: {_some(unknown)}; it knows "
+                f"{_some(self.names)}. Rename the classes, train on this data, or pass names=FILE"
             )
-        return tuple(ours.get(name, IGNORED) for name in other.names)
+        return tuple(IGNORED if number is None else number for number in ours)
+
+    def named(self, name: str) -> int | None:
+        """The class of this name, or with this text as its id."""
+        return self._by_name.get(name, self._by_id.get(name))
 
     def to_dict(self) -> dict[str, list[External]]:
         values = {"names": list(self.names), "external": list(self.external)}
@@ -112,6 +117,11 @@ class LabelMap:
         if not names:
             return NoLabels()
         return cls(names, tuple(values["external"]), tuple(values.get("ignored", ())))
+
+
+def _some(names: Sequence[str], most: int = 20) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 class NoLabels(LabelMap):

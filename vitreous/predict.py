@@ -286,7 +286,8 @@ class Predictor(Generic[R]):
     def _unused_classes(self, source: Source, split: str, log: Log) -> set[int]:
         """The classes of a source that the model does not know and that no image needs."""
         names, truth = source.labels.names, self.task.truth
-        unknown = {number for number, name in enumerate(names) if name not in self.labels}
+        known = self.task.labels
+        unknown = {number for number, name in enumerate(names) if known.named(name) is None}
         if not unknown:
             return unknown
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitreous.data.formats.names import mask_labels, with_names
+from vitreous.data.label_sets import labels_for
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap, natural
 
@@ -199,3 +200,16 @@ def test_yaml_ignores_by_null(tmp_path):
     path = tmp_path / "names.yaml"
     path.write_text("0: sky\n255: null\n254: ~\n'1': 'no'\n")
     assert mask_labels(path) == LabelMap(("sky", "no"), (0, 1), (254, 255))
+
+
+def test_imagenets_folders_are_found_by_their_wordnet_ids():
+    """Its classes are in the order of these ids; names come from torchvision."""
+    labels = labels_for(1000, "imagenet-1k")
+    assert labels.external[:2] == ("n01440764", "n01443537")
+    assert list(labels.external) == sorted(labels.external)
+    assert labels.numbers == tuple(range(1000))
+    folders = LabelMap.of_names(["n15075141", "goldfish", "n01440764"])
+    found = dict(zip(folders.names, labels.indices_of(folders), strict=True))
+    assert found == {"n15075141": 999, "goldfish": 1, "n01440764": 0}
+    with pytest.raises(DataError, match=r"not know: cow; it knows tench.* and 980 more"):
+        labels.indices_of(LabelMap.of_names(["cow"]))

@@ -1,9 +1,11 @@
-"""The class names of public data sets, as torchvision knows them, in the order of the classes."""
+"""The classes of public data sets in their order: names as torchvision has them, and for
+ImageNet-1k the WordNet ids (imagenet-1k.txt), which are the names of its folders."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from vitreous.data.formats.names import Names, numbered_labels
 from vitreous.labels import LabelMap
@@ -34,7 +36,10 @@ def labels_for(classes: int, given: Names) -> LabelMap:
     if given == NUMBERS:
         return class_names([str(number) for number in range(classes)])
     if isinstance(given, str) and given in SETS:
-        return class_names(SETS[given]())
+        labels, ids = class_names(SETS[given]()), Path(__file__).with_name(f"{given}.txt")
+        if not ids.is_file():
+            return labels
+        return LabelMap(labels.names, tuple(ids.read_text(encoding="ascii").split()))
     return numbered_labels(given)
 
 

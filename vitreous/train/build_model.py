@@ -151,9 +151,12 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
             f"keep_head: weights of {start.model!r}, a classifier, become a part of this model, "
             "whose head is another: leave it out"
         )
-    same = {*names} == {*known} and start.fields.get("head") not in ("none", "projection")
-    ordered = names == known or model.core is model  # else a head has other rows besides
-    keep = recipe.keep_head or (same and ordered and not inside)
+    order = [number for name in names if (number := _class_of(start, name)) is not None]
+    same = sorted(order) == [*range(len(known))] and len(names) == len(known) > 0
+    same &= start.fields.get("head") not in ("none", "projection")
+    # Only in the head of a classifier it is known which rows are those of classes.
+    ordered = same and (order == sorted(order) or model.core is model)
+    keep = recipe.keep_head or (ordered and not inside)
     into = model.core if inside else model
     reinit = [] if keep else [*(into.behind_maps if inside else model.classwise)]
     report = import_weights(
@@ -165,13 +168,17 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
         adapt_channels=True,
     )
     if keep and not recipe.keep_head:
-        _reorder(model, [known.index(name) for name in names])
+        _reorder(model, order)
     log(f"head: {_about_head(keep, recipe, names, known)}")
     if into is not model:  # what the import has set inside is part of the whole's config
         name = f"{FAMILIES[family_of(model)].part}_fields"
         fields = {**getattr(model.config, name), "norm_eps": into.config.norm_eps}
         model.config = replace(model.config, **{name: fields})
     return report
+
+
+def _class_of(start: Start, name: str) -> int | None:
+    return None if start.labels is None else start.labels.named(name)
 
 
 CLASS_LAYERS = ("head.out.", "head.distillation.")
@@ -182,7 +189,7 @@ CLASS_LAYERS = ("head.out.", "head.distillation.")
 def _reorder(model: Model, order: Sequence[int]) -> None:
     """The rows of the head, in the order in which the data has the classes."""
     for name, parameter in model.named_parameters():
-        if name.startswith(CLASS_LAYERS):
+        if name.startswith(CLASS_LAYERS) and list(order) != sorted(order):
             parameter.copy_(parameter[list(order)].clone())
 
 
