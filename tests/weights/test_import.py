@@ -250,6 +250,15 @@ def identify(ours, exported, format):
         assert ours.config.image_size in [model.config.image_size for model in models]
 
 
+@pytest.mark.parametrize("family", ["clip", "siglip", "pe"])
+def test_a_tower_is_called_by_its_own_name(family):
+    """A ViT with all its fields changed would fit too, and is not mentioned."""
+    heads = {"pool_heads": 2} if family == "pe" else {}
+    exported = vitreous.export_weights(make(family, **SMALL, **heads), "timm")
+    found = readings(Checkpoint(exported, {}, Path("tensors.pth")))
+    assert [each.model for each in found] == [family]
+
+
 def test_positions_of_tokens_are_added_to_tokens_without_positions():
     """A class token plus its row is a class token: nothing is lost where ours has no such row."""
     fields = {"tokens": "class+distillation", "pool": "both", "registers": 2}

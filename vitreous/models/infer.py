@@ -57,6 +57,8 @@ class Wanted:
     """The config that is near, instead of the named model's."""
     search: bool = True
     """Whether fields that no paper reads are searched for too, which takes longer."""
+    kinds: frozenset[type] = frozenset()
+    """The classes of models that it may be; any if there are none."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ def infer(shapes: Shapes, axes: Mapping[str, int], wanted: Wanted | None = None)
     wanted = wanted or Wanted()
     found: list[Inferred] = []
     for family in _families(wanted.model):
+        if wanted.kinds and FAMILIES[family].model not in wanted.kinds:
+            continue
         for shown in _shown(FAMILIES[family], shapes, axes):
             found += _Search(family, shapes, {**shown, **wanted.fields}, wanted).run()
     return best(found)
@@ -95,6 +99,17 @@ def _shown(made: Family, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[s
         return made.model.fields_of(shapes, axes)
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
         return []  # too few axes, or of no length: nothing that we have
+
+
+def of_likeliest_families(found: Iterable[Inferred]) -> list[Inferred]:
+    """Without the families that need more unusual fields than another: a SigLIP is a ViT without
+    class token and with attention pooling too, but that is what SigLIP is."""
+    found = list(found)
+    unusual: dict[str, int] = {}
+    for each in found:
+        count = len(each.changes.keys() - {*FREE, *SIZES, "heads", "mlp_dim", "head", "norm_eps"})
+        unusual[each.family] = min(count, unusual.get(each.family, count))
+    return [each for each in found if unusual[each.family] == min(unusual.values())]
 
 
 def best(found: Iterable[Inferred]) -> list[Inferred]:

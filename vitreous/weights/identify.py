@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.models import FAMILIES, configure
-from vitreous.models.infer import FREE, HEAD_WIDTH, Inferred, Wanted, best, infer
+from vitreous.models.infer import (
+    FREE,
+    HEAD_WIDTH,
+    Inferred,
+    Wanted,
+    best,
+    infer,
+    of_likeliest_families,
+)
 from vitreous.weights.io.files import Checkpoint
 from vitreous.weights.origin import HIDDEN_FIELDS, origin_of
 from vitreous.weights.rules.formats import OWN, find_format, formats
@@ -97,7 +105,7 @@ def read_shapes(
         ]
         if any(not each.unused for _, each in complete):
             break
-    top = best(each for _, each in complete)
+    top = of_likeliest_families(best(each for _, each in complete))
     kept: list[Reading] = []
     for rules, each in complete:
         if each in top:
@@ -198,7 +206,6 @@ def _infer(
     search: bool,
 ) -> list[Inferred]:
     """What fits, of the families that the rules are for."""
-    kinds = {FAMILIES[family].model for family in rules.families}
     wanted = Wanted(
         model,
         stated,
@@ -207,13 +214,9 @@ def _infer(
         rules.optional,
         frozenset(n for n, keys in gathered.keys.items() if matches(keys[0], rules.drop)),
         search=search,
+        kinds=frozenset(FAMILIES[family].model for family in rules.families),
     )
-    found = [
-        each
-        for each in infer(gathered.shapes, gathered.axes, wanted)
-        if not kinds or FAMILIES[each.family].model in kinds
-    ]
-    return [_with_keys(each, gathered) for each in found]
+    return [_with_keys(each, gathered) for each in infer(gathered.shapes, gathered.axes, wanted)]
 
 
 def _with_keys(found: Inferred, gathered: Gathered) -> Inferred:
