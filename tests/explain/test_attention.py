@@ -35,6 +35,8 @@ MODELS = {
     "distilled": ("deit", {"tokens": "class+distillation", "pool": "both"}),
     "conditional": ("cpvt", {"tokens": "none", "pool": "mean", "position": "conditional"}),
     "pooled by attention": ("pe", {"pool_heads": 2, "registers": 1}),
+    "dinov3": ("dinov3", {}),
+    "beit": ("beit", {}),
     "relative": ("vit", {"position": "relative"}),
     "rotary": ("vit", {"position": "rotary", "registers": 1}),
     "normed": ("vit", {"qk_norm": True, "norm": "post"}),

@@ -658,6 +658,8 @@ TORCH = {
     "cpvt": lambda: vit(position="conditional"),
     "rotary": lambda: vit(position="learned-1d+rotary", key_bias=False, mlp_norm=True),
     "pe": lambda: perturb(vitreous.create("pe", **SMALL, head="projection")),
+    "dinov3": lambda: perturb(vitreous.create("dinov3-s+/16", **SMALL, mlp_dim=48)),
+    "beit": lambda: perturb(vitreous.create("beit", **SMALL)),
     "hybrid": lambda: hybrid(),
     "resnet": lambda: perturb(vitreous.create("resnet", stages=(1, 1), width=8, classes=5)),
 }
