@@ -1003,6 +1003,21 @@ def test_rules_built_on_a_known_format(tmp_path):
     assert same_state(model.state_dict(), ours.state_dict())
 
 
+def test_rules_pin_any_field(tmp_path):
+    """And a rule for a part that this model lacks is no mistake."""
+    text = 'numbers = { heads = 4, norm = "post" }\n[rules]\n'
+    path = rules(tmp_path, f'{text}"blocks.{{i}}.scale{{k}}.gamma" = "g{{i}}{{k}}"\n{ALL}')
+    model = make(norm="post")
+    state = vitreous.export_weights(model, path)
+    (found,) = readings(Checkpoint(state, {}, Path("tensors.pth")), format=path)
+    assert found.changes["heads"] == 4
+    assert found.changes["norm"] == "post"
+    message = refusal(make(), state, path)
+    assert "the rules state 'post', the model has 'pre': create it with norm='post'" in message
+    with pytest.raises(CheckpointError, match="norm = 'pre'"):
+        vitreous.export_weights(make(), path)
+
+
 ALL = '"{all}" = "{all}"\n'
 BAD_RULES = {
     "syntax": ("[rules\n", "not a readable TOML"),
@@ -1035,7 +1050,18 @@ BAD_RULES = {
         f'[rules]\n{ALL}[alternatives]\nroot = [{{ name = "x", when = "nothing" }}]\n',
         "root",
     ),
-    "numbers": (f"numbers = {{ qk_scale = 0.5 }}\n[rules]\n{ALL}", "qk_scale"),
+    "numbers": (
+        f"numbers = {{ qk_scal = 0.5 }}\n[rules]\n{ALL}",
+        "numbers: unknown field 'qk_scal': did you mean 'qk_scale'",
+    ),
+    "number of no sense": (f"numbers = {{ depth = 0 }}\n[rules]\n{ALL}", "depth = 0"),
+    "number of no kind": (f"numbers = {{ norm = 'per' }}\n[rules]\n{ALL}", "norm = 'per'"),
+    "choices": (f"[choices]\nactivatoin = ['gelu']\n[rules]\n{ALL}", "did you mean 'activation'"),
+    "choice": (f"[choices]\nactivation = ['gleu']\n[rules]\n{ALL}", "'gleu'.*did you mean"),
+    "misspelt rule": (
+        f'[rules]\n"blocks.{{i}}.atention.qkv.{{p}}" = "b{{i}}.{{p}}"\n{ALL}',
+        r"no vit model has such a parameter: did you mean 'blocks.\{i\}.attention.qkv.weight'",
+    ),
     "wrong numbers": (f"numbers = {{ norm_eps = 'x' }}\n[rules]\n{ALL}", "norm_eps"),
     "if_absent": (f'[rules]\n"x" = {{ theirs = "x", if_absent = ["width"] }}\n{ALL}', "width"),
 }

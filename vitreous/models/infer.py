@@ -190,7 +190,11 @@ class _Search:
     def _unnamed(self, near: list[tuple[str, Any]], shown: dict[str, Any]) -> list[Inferred]:
         """By its fields; what does not show as in the nearest variant."""
         default = self.made.config()
-        if not near and isinstance(getattr(default, "heads", None), int) and "heads" not in shown:
+        if (
+            not near
+            and isinstance(getattr(default, "heads", None), int)
+            and not ("heads" in shown or "heads" in self.numbers)
+        ):
             dim = shown.get("dim", default.dim)
             heads = [config.heads for _, config in self._variants() if config.dim == dim]
             shown = {**shown, "heads": (heads or [usual_heads(dim)])[0]}
@@ -221,7 +225,8 @@ class _Search:
         others: Iterable[str] = (),
     ) -> list[Inferred]:
         """The config `base` with these fields, proven; `search` tries other fields too."""
-        config = self._config(base, {**self.numbers, **fields})
+        certain = {k: v for k, v in self.wanted.fields.items() if k in fields}
+        config = self._config(base, {**fields, **self.numbers, **certain})
         if config is None:
             return []
         misfits, unused = self._prove(config)

@@ -49,6 +49,7 @@ def absolute(recipe: Recipe) -> Recipe:
         recipe,
         data=resolved(recipe.data) or recipe.data,
         weights=resolved(recipe.weights),
+        weights_format=resolved(recipe.weights_format),
         teacher=resolved(recipe.teacher),
         names=resolved(recipe.names),
     )

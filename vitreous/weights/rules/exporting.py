@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitreous.errors import CheckpointError
 from vitreous.models.model import Model
-from vitreous.weights.rules.formats import find_format
+from vitreous.weights.rules.formats import check_names, find_format
 from vitreous.weights.rules.keys import axes_of, conditions, family_of, title
 from vitreous.weights.rules.language import to_theirs
 
@@ -21,6 +21,7 @@ MAX_LISTED = 10
 def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     """The model's weights under another library's names and in its layouts, for strict loading."""
     rules = find_format(format, family_of(model))
+    check_names(rules, family_of(model), model.state_dict())
     axes = axes_of(model)
     ours = {name: value.detach() for name, value in model.state_dict().items()}
     known = conditions(model)

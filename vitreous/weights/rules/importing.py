@@ -21,7 +21,7 @@ from vitreous.weights.hub import resolve
 from vitreous.weights.identify import differing_fields
 from vitreous.weights.io.files import Checkpoint, read_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, stated_fields
-from vitreous.weights.rules.formats import find_format
+from vitreous.weights.rules.formats import check_names, find_format
 from vitreous.weights.rules.keys import (
     axes_of,
     conditions,
@@ -84,6 +84,7 @@ def import_weights(
         rules = detect_format(model, tensors, name)
     else:
         rules = find_format(format, family_of(model))
+    check_names(rules, family_of(model), model.state_dict())
     grid = None if source_grid is None else pair("source_grid", source_grid)
 
     work = _Import(model, rules, reinit, ImportReport(name, rules.name))
@@ -274,6 +275,12 @@ class _Import:
                 self.misfit.misshaped[name] = (
                     f"the checkpoint's config has {value!r}, the model has {have!r}: create it "
                     f"with {name}={value!r}, or pass keep=[{name!r}]"
+                )
+        for name, value in self.rules.unlike(model.config).items():
+            if name not in keep and name not in stated:
+                self.misfit.misshaped[name] = (
+                    f"the rules state {value!r}, the model has {getattr(model.config, name)!r}: "
+                    f"create it with {name}={value!r}"
                 )
 
     def explain_misfit(self, tensors: Mapping[str, Tensor]) -> str:

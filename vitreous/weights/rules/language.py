@@ -27,6 +27,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from vitreous.config import changed
 from vitreous.errors import ConfigError
 
 Shape = tuple[int, ...]
@@ -55,6 +56,9 @@ class Rule:
     @property
     def patterns(self) -> tuple[str, ...]:
         return (self.pattern,) if isinstance(self.pattern, str) else self.pattern or ()
+
+    def matches(self, ours: str) -> bool:
+        return _regex(self.ours).fullmatch(ours) is not None
 
     @property
     def stacks(self) -> bool:
@@ -228,11 +232,30 @@ class Format:
 
     def unsupported(self, config: Any) -> list[str]:
         """Config values that this library's models do not support, although the weights fit."""
-        return [
+        others = [
             f"{name} = {value!r} (only {', '.join(map(repr, values)) or 'the default'})"
             for name, values in self.choices.items()
             if (value := getattr(config, name, None)) is not None and value not in values
         ]
+        return others + [
+            f"{name} = {getattr(config, name)!r} (only {value!r})"
+            for name, value in self.unlike(config).items()
+        ]
+
+    def unlike(self, config: Any) -> dict[str, Any]:
+        """The numbers of this library that a config has otherwise, but for the norms' epsilon,
+        which an import sets."""
+        wrong = {}
+        for name, value in self.numbers.items():
+            if name == "norm_eps" or not hasattr(config, name):
+                continue
+            try:
+                same = changed(config, {name: value}) == config
+            except ConfigError:
+                same = False
+            if not same:
+                wrong[name] = value
+        return wrong
 
 
 def to_ours(rule: Rule, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> Tensor:

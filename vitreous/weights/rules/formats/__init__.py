@@ -6,7 +6,9 @@ A user's own file of rules is read by the same function.
 from __future__ import annotations
 
 import functools
-from collections.abc import Container
+import re
+import typing
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,11 @@ from typing import Any
 from einops import EinopsError
 from einops.parsing import ParsedExpression
 
-from vitreous.config import from_dict, read_toml
+from vitreous.config import checked, choice, from_dict, read_toml
 from vitreous.errors import ConfigError, did_you_mean
+from vitreous.models import FAMILIES
+from vitreous.models.infer import parameter_names
+from vitreous.models.model import CHECKS, type_hints
 from vitreous.weights.rules.language import Alternative, Format, Rule, placeholders
 
 FOLDER = Path(__file__).parent
@@ -167,13 +172,49 @@ def _read_alternatives(path: Path, key: str, rows: Any) -> tuple[Alternative, ..
 
 
 def _check_numbers(path: Path, read: Format) -> None:
-    for name, value in read.numbers.items():
-        if name != "norm_eps":
-            raise ConfigError(
-                f"{path}: numbers can only set norm_eps, not {name}: create the model with it"
-            )
-        if isinstance(value, bool) or not isinstance(value, float) or not 0 < value < 1:
-            raise ConfigError(f"{path}: norm_eps = {value!r}: expected a small number, like 1e-6")
+    """`numbers` and `choices` are about fields that models have, and values that they may have."""
+    configs = [FAMILIES[family].config for family in read.families or FAMILIES]
     for name, values in read.choices.items():
         if not isinstance(values, list | tuple):
             raise ConfigError(f"{path}: choices of {name}: expected a list")
+    tables = {"numbers": {n: [v] for n, v in read.numbers.items()}, "choices": read.choices}
+    for what, table in tables.items():
+        for name, values in table.items():
+            owners = [each for each in configs if name in type_hints(each)]
+            if not owners:
+                known = sorted({name for each in configs for name in type_hints(each)})
+                hint = did_you_mean(name, known) or f": the fields are {', '.join(known)}"
+                raise ConfigError(f"{path}: {what}: unknown field {name!r}{hint}")
+            for value in values:
+                _check_value(f"{path}: {what}", owners[0], name, value)
+
+
+def _check_value(where: str, config: type, name: str, value: Any) -> None:
+    """A value that a field of this name may have, whatever the other fields are."""
+    checked(config, {name: value}, where=where)
+    try:
+        hint = type_hints(config)[name]
+        if typing.get_origin(hint) is typing.Literal:
+            choice(name, value, typing.get_args(hint))
+        if name in CHECKS and value is not None and not CHECKS[name][0](value):
+            raise ConfigError(f"{name} = {value!r}: expected {CHECKS[name][1]}")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def check_names(rules: Format, family: str, names: Iterable[str]) -> None:
+    """A rule of the user's that can match no parameter of such models is misspelt; one that this
+    model has no parameter for is not. names: the model's parameters."""
+    if not rules.name.endswith(".toml"):
+        return
+    names = list(names)
+    known = {rule.ours for sets in formats().values() for each in sets for rule in each.rules}
+    for rule in (rule for rule in rules.rules if rule.ours not in known):
+        if not any(map(rule.matches, names)) and not any(
+            map(rule.matches, parameter_names(family))
+        ):
+            templates = sorted({re.sub(r"\.\d+\.", ".{i}.", name) for name in names})
+            hint = did_you_mean(rule.ours.replace(".{p}", ".weight"), templates)
+            raise ConfigError(
+                f"{rules.name}, rule {rule.ours!r}: no {family} model has such a parameter{hint}"
+            )
