@@ -14,6 +14,8 @@ from vitreous.data.photographs import photographs
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.import_run import open_run
 from vitreous.run_folder import Run
+from vitreous.train.build_model import find_start
+from vitreous.train.recipe import Recipe
 from vitreous.weights import catalog as catalog_module
 from vitreous.weights.adopt import sha256_of
 from vitreous.weights.catalog import catalog
@@ -233,6 +235,10 @@ def test_a_catalog_name_is_enough(entry, tmp_path, capsys):
     done = vitreous.import_run("tiny.test", tmp_path / "run", labels=["a", "b", "c", "d", "e"])
     assert done.config.origin["licence"] == "MIT"
     assert done.config.preprocess.crop == 0.9
+    start = find_start(Recipe(weights="tiny.test"))
+    assert (start.model, start.fields["dim"]) == ("vit", 32)
+    assert (start.preprocess.crop, start.preprocess.interpolation) == (0.9, "bicubic")
+    assert start.labels.names[0] == "tench"
 
 
 def test_a_model_whose_labels_are_known_is_loaded_once(tmp_path, monkeypatch, capsys):
