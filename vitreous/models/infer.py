@@ -86,7 +86,10 @@ def infer(shapes: Shapes, axes: Mapping[str, int], wanted: Wanted | None = None)
     wanted = wanted or Wanted()
     found: list[Inferred] = []
     for family in _families(wanted.model):
-        if wanted.kinds and FAMILIES[family].model not in wanted.kinds:
+        kind = FAMILIES[family].model
+        if wanted.kinds and kind not in wanted.kinds:
+            continue
+        if wanted.model is None and wanted.search and _is_special_case(family, wanted.kinds):
             continue
         for shown in _shown(FAMILIES[family], shapes, axes):
             found += _Search(family, shapes, {**shown, **wanted.fields}, wanted).run()
@@ -99,6 +102,19 @@ def _shown(made: Family, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[s
         return made.model.fields_of(shapes, axes)
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
         return []  # too few axes, or of no length: nothing that we have
+
+
+def _is_special_case(family: str, kinds: frozenset[type]) -> bool:
+    """Whether a family only has other defaults than one that it derives from, and that is searched
+    too: what its own fields do not bring, the other finds as well."""
+    own = FAMILIES[family]
+    return any(
+        base.model is not own.model
+        and issubclass(own.model, base.model)
+        and (not kinds or base.model in kinds)
+        and _hints(own.config).keys() == _hints(base.config).keys()
+        for base in FAMILIES.values()
+    )
 
 
 def of_likeliest_families(found: Iterable[Inferred]) -> list[Inferred]:
