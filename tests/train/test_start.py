@@ -51,8 +51,10 @@ def test_a_file_needs_no_model_and_its_head_is_kept_when_asked(file):
     model, _, said = start(file[0], keep_head=True)
     assert "head: kept, as asked" in said
     assert torch.equal(model.head.out.weight, file[1].head.out.weight)
+    recipe = Recipe(data="digits", model="vit", keep_head=True)
+    source = open_usable(recipe, lambda text: None)
     with pytest.raises(ConfigError, match="needs weights"):
-        vitreous.train("digits", keep_head=True, epochs=1, progress=False, out="/nowhere/run")
+        build(recipe, task_for(source.truth_kind), source, None, lambda text: None)
 
 
 def test_the_same_classes_keep_the_head_and_the_preprocessing(file, tmp_path):
