@@ -4,6 +4,7 @@ of it, low-rank matrices in attention."""
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from train.test_resume import assert_same_run, final
@@ -12,13 +13,14 @@ from train.tiny import class_folder, mask_folder, vitreous_command
 import vitreous
 from vitreous.data.augment import Augment, OwnAugment
 from vitreous.data.formats import open_source
+from vitreous.data.formats.python_data import FROM_PYTHON, from_python
 from vitreous.data.loader import TrainSet
 from vitreous.errors import ConfigError
 from vitreous.layers.lora import add_lora, merge_lora
 from vitreous.run_folder import Run
 from vitreous.train import features, trainer
 from vitreous.train.distributed import joined
-from vitreous.train.open_data import stored_recipe
+from vitreous.train.open_data import FromPython, stored_recipe
 from vitreous.train.recipe import Recipe
 from vitreous.train.rehearsal import within_time
 from vitreous.train.run import prepare, train
@@ -226,3 +228,14 @@ def test_a_model_without_attention_has_nothing_to_adapt(tmp_path):
     recipe = Recipe(data=str(class_folder()), model="resnet", fields=small, lora=4)
     with joined("cpu") as world, pytest.raises(ConfigError, match="no attention"):
         prepare(recipe, Run(tmp_path), world, print, lambda event: None)
+
+
+def test_tags_are_learned_on_stored_features(tmp_path):
+    """The other task whose head sees one vector per image."""
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), np.uint8)
+    pairs = [(image, {"bright"} if image.mean() > 127 else {"dark"}) for image in images]
+    source, told = from_python({"train": pairs, "val": pairs[:8]}), []
+    recipe = recipe_for("probe", data=FROM_PYTHON, epochs=2)
+    run = train(recipe, tmp_path / "run", own=FromPython(source), log=told.append)
+    assert any("features: computed once" in line for line in told)
+    assert run.metrics()[-1]["samples"] == 8
