@@ -173,6 +173,32 @@ def test_by_name(theirs, changes, fields):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("dinov2-s/14", "vit_small_patch14_dinov2"),
+        ("dinov2-g/14-reg", "vit_giant_patch14_reg4_dinov2"),
+    ],
+)
+def test_files_of_dinov2_itself(name, theirs):
+    """timm's own conversion of their names is the reference."""
+    from timm.models.vision_transformer import checkpoint_filter_fn
+
+    small = {"dim": 48, "heads": 4, "depth": 2, "mlp_dim": 256, "image_size": 56, "head": "none"}
+    ours = perturb(vitreous.create(name, **small))
+    exported = vitreous.export_weights(ours, "official")
+    ratio = 2 * 256 / 48 if "giant" in theirs else 256 / 48
+    options = {"embed_dim": 48, "num_heads": 4, "depth": 2, "img_size": 56, "num_classes": 0}
+    reference = timm.create_model(theirs, **options, mlp_ratio=ratio).eval()
+    reference.load_state_dict(checkpoint_filter_fn(dict(exported), reference), strict=True)
+    images = picture(2, 3, 56, 56)
+    assert relative_error(ours(images), reference(images)) < TOLERANCE
+    again = vitreous.create(name, **small).eval()
+    assert vitreous.import_weights(again, exported).dropped == ["mask_token"]
+    assert torch.equal(again(images), ours(images))
+
+
+@torch.no_grad()
 def test_dinov3_at_any_size():
     """Coordinates follow the image: no size is special, and no aspect ratio."""
     small = {"embed_dim": 48, "num_heads": 4, "depth": 2, "num_classes": 0}

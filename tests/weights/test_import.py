@@ -99,6 +99,7 @@ BACKBONES = [
     ("timm", "dinov2-g/14-reg", {"prefix_positions": False}),
     ("timm", "dinov3-s/16", {"image_size": (24, 40)}),
     ("timm", "dinov3-s+/16", {"qkv_bias": False}),
+    ("official", "dinov2-g/14-reg", {"head": "none"}),
     ("timm", "eva02-ti/14", {}),
     ("timm", "eva02-b/14", {"layer_scale": 0.1}),
     ("timm", "beit-b/16", {"image_size": (24, 40)}),
@@ -309,8 +310,8 @@ def test_every_rule_is_used_by_some_model():
             # what no model of ours has (a mask token) is written as zeros
             idle = {each.ours for each in rules.rules + rules.derived if each.if_absent is None}
             idle -= set().union(*(found for (name, _), found in used.items() if name == format))
-            if format == "deit":  # timm's rules, most of them for models that DeiT has not
-                idle -= {rule.ours for rule in find_format("timm", "vit").rules}
+            if rules.same_as.startswith("timm/"):  # some for models that this format has not
+                idle -= {each.ours for each in find_format("timm", rules.families[0]).rules}
             assert not idle, (format, idle)
 
 
@@ -644,6 +645,31 @@ def test_two_dimensional_and_relative_positions(target):
             name_inside = name.removeprefix("position.")
             wanted = model.position.resample(name_inside, value, (3, 7), "bicubic")
             assert torch.equal(model.get_parameter(name), wanted)
+
+
+@pytest.mark.parametrize("fields", [{}, GAP], ids=str)
+def test_relative_positions_of_older_runs(fields):
+    """They were stacked over the blocks, those of the prefix apart; also inside another model."""
+    model = make(position="relative", image_size=(24, 40), **fields)
+    state, rows = copy_of(model), 3 if model.config.prefix else 0
+    tables = [state.pop(f"position.blocks.{i}.table") for i in range(2)]
+    state["position.bias"] = torch.stack([t[: 5 * 9].T.unflatten(1, (5, 9)) for t in tables])
+    if rows:
+        state["position.prefix_bias"] = torch.stack([table[-rows:].T for table in tables])
+    again = make(seed=1, position="relative", image_size=(24, 40), **fields)
+    vitreous.import_weights(again, state, OWN)
+    assert same_state(copy_of(again), copy_of(model))
+
+    inside = {
+        k: v for k, v in {**SMALL, **fields, "position": "relative"}.items() if k != "classes"
+    }
+    del inside["image_size"]
+    outer = {"image_size": (24, 40), "classes": 3, "encoder": "vit", "encoder_fields": inside}
+    whole = perturb(vitreous.create("segmenter", **outer))
+    core = {k: v for k, v in state.items() if not k.startswith("head.")}
+    old = {k: v for k, v in copy_of(whole).items() if not k.startswith("encoder.")}
+    vitreous.import_weights(whole, {**old, **{f"encoder.{k}": v for k, v in core.items()}}, OWN)
+    assert torch.equal(whole.encoder.position.blocks[1].table, tables[1])
 
 
 @pytest.mark.parametrize("position", ["learned-1d", "learned-2d", "relative"])

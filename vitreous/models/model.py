@@ -337,6 +337,10 @@ class Model(nn.Module):
         """
         return Resampling()
 
+    def upgraded(self, state: State) -> State:
+        """A state dict of an older version of this model, in today's names and layouts."""
+        return state
+
     def with_rows(self, state: State, rows: str) -> State:
         """A state dict whose position table has a row for every token before the patches ("all")
         or for none of them ("patches"), as some libraries have it; the outputs stay the same."""
@@ -470,6 +474,13 @@ class Composite(Model):
         done = self.core.resample(inner, mode, source)
         state |= self._with_owner(inner)
         return done.inside(f"{self.config.part}.")
+
+    def upgraded(self, state: State) -> State:
+        inner = self._state_of_core(state)
+        others = {
+            name: value for name, value in state.items() if name not in self._with_owner(inner)
+        }
+        return {**others, **self._with_owner(self.core.upgraded(inner))}
 
     def with_rows(self, state: State, rows: str) -> State:
         inner = self.core.with_rows(self._state_of_core(state), rows)

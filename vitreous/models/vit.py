@@ -487,6 +487,18 @@ class ViT(Model):
         places = {token: (row, row + 1) for row, token in enumerate(tokens)}
         return {**places, "prefix.registers": (rows, prefix)}
 
+    def upgraded(self, state: State) -> State:
+        """Relative positions were (depth, heads, 2·gh-1, 2·gw-1), those of the prefix apart."""
+        old = ("position.bias", "position.prefix_bias")
+        between, prefix = (state.get(name) for name in old)
+        if not isinstance(self.position, Relative) or between is None or between.ndim != 4:
+            return state
+        kept = {name: value for name, value in state.items() if name not in old}
+        for block, offsets in enumerate(between.flatten(2)):
+            rows = (offsets,) if prefix is None else (offsets, prefix[block])
+            kept[f"position.blocks.{block}.table"] = torch.cat(rows, dim=1).T.contiguous()
+        return kept
+
     def with_rows(self, state: State, rows: str) -> State:
         """The reverse of `_fit_rows`."""
         table, count = state["position.table"], self.config.rows

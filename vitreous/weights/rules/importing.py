@@ -21,7 +21,7 @@ from vitreous.weights.hub import resolve
 from vitreous.weights.identify import differing_fields
 from vitreous.weights.io.files import Checkpoint, read_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, stated_fields
-from vitreous.weights.rules.formats import check_names, find_format
+from vitreous.weights.rules.formats import OWN, check_names, find_format
 from vitreous.weights.rules.keys import (
     axes_of,
     conditions,
@@ -88,6 +88,8 @@ def import_weights(
     grid = None if source_grid is None else pair("source_grid", source_grid)
 
     work = _Import(model, rules, reinit, ImportReport(name, rules.name))
+    if rules.name == OWN:
+        tensors = model.upgraded(tensors)
     tensors = work.without_dropped(strip_prefix(tensors, rules), drop)
     used = work.gather(tensors)
     work.sort_other_keys(tensors, used)
