@@ -46,7 +46,8 @@ def test_what_no_tensor_shows_is_assumed_and_said():
     (found,) = read_shapes(shapes, format="vitreous")
     assert found.assumed["heads"] == (1, "heads are usually 64 wide")
     assert found.assumed["activation"][0] == "gelu"
-    assert {"registers", "layer_scale"} <= found.changes.keys()
+    seen = vitreous.models.configure(found.model, **found.changes)[1]
+    assert (seen.registers, seen.layer_scale is None) == (2, False)
     (found,) = read_shapes(shapes, format="vitreous", stated={"heads": 2})
     assert "heads" not in found.assumed
     assert found.changes["heads"] == 2
