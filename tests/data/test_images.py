@@ -361,7 +361,10 @@ def bad_files(tmp_path):
     made["phone.jpg"] = b"\0\0\0\x18ftypheic" + bytes(50), "HEIC"
     made["drawing.png"] = b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG"
     made["paper.jpg"] = b"%PDF-1.7", "PDF"
-    made["bomb.png"] = picture_files.bomb(20_000, 20_000), "too many pixels: 400,000,000.*50,000,000"
+    made["bomb.png"] = (
+        picture_files.bomb(20_000, 20_000),
+        "too many pixels: 400,000,000.*50,000,000",
+    )
     made["large.png"] = picture_files.bomb(10_000, 8_000), "too many pixels: 10000x8000"
     made["larger.png"] = picture_files.bomb(10_000, 10_000), "too many pixels: 10000"
     return made
