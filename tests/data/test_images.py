@@ -366,7 +366,7 @@ def bad_files(tmp_path):
         "too many pixels: 400,000,000.*50,000,000",
     )
     made["large.png"] = picture_files.bomb(10_000, 8_000), "too many pixels: 10000x8000"
-    made["larger.png"] = picture_files.bomb(10_000, 10_000), "too many pixels: 10000"
+    made["larger.png"] = picture_files.bomb(10_000, 10_000), "too many pixels: 100,000,000"
     return made
 
 

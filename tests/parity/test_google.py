@@ -74,10 +74,10 @@ def test_pretraining_head(tmp_path):
     assert "pre_logits/kernel" in report.dropped
 
 
-def test_vit_b16_at_full_size(tmp_path):
-    ours = perturb(vitreous.create("ViT-B_16"))
+def test_vit_b16_at_full_width(tmp_path):
+    ours = perturb(vitreous.create("ViT-B_16", depth=2))
     write_npz(tmp_path / "B_16.npz", ours)
-    reference = timm.create_model("vit_base_patch16_224").eval()
+    reference = timm.create_model("vit_base_patch16_224", depth=2).eval()
     reference.load_pretrained(str(tmp_path / "B_16.npz"))
     images = picture(1, 3, 224, 224)
     with torch.no_grad():

@@ -49,8 +49,8 @@ def test_simple_vit(size):
     both_ways(theirs, ours, picture(2, 3, *size), "vit_pytorch")
 
 
-def test_vit_b16_at_full_size():
-    fields = {"image_size": 224, "patch_size": 16, "num_classes": 1000, "dim": 768, "depth": 12}
+def test_vit_b16_at_full_width():
+    fields = {"image_size": 224, "patch_size": 16, "num_classes": 1000, "dim": 768, "depth": 2}
     theirs = ViT(**fields, heads=12, mlp_dim=3072)
-    ours = vitreous.create("vit-b/16", **HABITS)
+    ours = vitreous.create("vit-b/16", depth=2, **HABITS)
     both_ways(theirs, ours, picture(1, 3, 224, 224), "vit_pytorch")

@@ -436,10 +436,11 @@ def test_one_message_lists_everything(format):
 
 
 def test_every_single_loss_is_noticed():
-    state = vitreous.export_weights(make(), "huggingface")
+    state = vitreous.export_weights(make(depth=1), "huggingface")
+    model = make(depth=1)
     for key in state:
         less = {k: v for k, v in state.items() if k != key}
-        assert key in refusal(make(seed=1), less, "huggingface")
+        assert key in refusal(model, less, "huggingface")
 
 
 def test_message_stays_readable():
@@ -1172,3 +1173,22 @@ def test_channels_change_with_the_norm_before_the_patches():
     vitreous.import_weights(same, state, "vit_pytorch")
     with torch.no_grad():
         assert relative_error(ours(images.repeat(1, 2, 1, 1)), same(images)) < 1e-5
+
+
+@pytest.mark.parametrize("prefix", ["model.", "net.encoder."])
+def test_a_name_that_all_keys_begin_with_is_left_out_and_told(prefix):
+    """Lightning keeps a model as `model`, other people's classes as whatever they like."""
+    model = vitreous.create("vit", **SMALL)
+    perturb(model)
+    theirs = vitreous.export_weights(model, "timm")
+    wrapped = {f"{prefix}{key}": value for key, value in theirs.items()}
+    other = vitreous.create("vit", **SMALL)
+    report = vitreous.import_weights(other, wrapped)
+    assert report.format == "timm"
+    assert any(repr(prefix) in note for note in report.notes)
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True)
+    )
+    (found, *_) = readings(Checkpoint(wrapped, {}, Path("x.pth")))
+    assert found.format == "timm"
+    assert found.changes["dim"] == 32

@@ -116,6 +116,10 @@ class Trainer:
         self.computed: Model = self.model
         """What batches go through: the model, or its head where the features are stored."""
         self.stores_features = self._stores_features()
+        self.trained = [p for p in model.parameters() if p.requires_grad]
+        self._wrap()
+        # Sharding has put other parameters in place: these are what the optimiser must have.
+        self.trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
             parameter_groups(
                 model,
@@ -133,9 +137,8 @@ class Trainer:
         self.stop_asked = 0
         self.pins = world.device.type == "cuda"
         """Whether batches are put into memory that a GPU can copy from meanwhile."""
-        self.trained = [p for p in model.parameters() if p.requires_grad]
-        self._wrap(head_alone=self.head_steps > 0)
         if self.head_steps:
+            self._wrap(head_alone=True)
             count = sum(p.numel() for p in model.parameters() if p.requires_grad)
             total = sum(p.numel() for p in self.trained)
             if not count:

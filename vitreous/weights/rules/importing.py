@@ -90,7 +90,11 @@ def import_weights(
     work = _Import(model, rules, reinit, ImportReport(name, rules.name))
     if rules.name == OWN:
         tensors = model.upgraded(tensors)
-    tensors = work.without_dropped(strip_prefix(tensors, rules), drop)
+    plain = strip_prefix(tensors, rules)
+    if plain.keys() != tensors.keys():
+        prefix = next(iter(tensors)).removesuffix(next(iter(plain)))
+        work.report.notes.append(f"all keys begin with {prefix!r}, which was left out")
+    tensors = work.without_dropped(plain, drop)
     used = work.gather(tensors)
     work.sort_other_keys(tensors, used)
     work.fit_grid(resample, grid)

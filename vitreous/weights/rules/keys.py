@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
@@ -86,11 +87,26 @@ def our_shapes(
 
 
 def strip_prefix(tensors: Mapping[str, Value], rules: Format) -> dict[str, Value]:
-    """The tensors without a prefix of the format that all keys share."""
-    for prefix in rules.prefixes:
-        if tensors and all(key.startswith(prefix) for key in tensors):
+    """The tensors without a prefix that all keys share: one of the format, or the name that a
+    training framework or somebody's own class gave to the model ("model.", "net.encoder.")."""
+    keys = list(tensors)
+    for prefix in (*rules.prefixes, *_owners(keys, rules)):
+        if keys and all(key.startswith(prefix) for key in keys):
             return {key.removeprefix(prefix): value for key, value in tensors.items()}
     return dict(tensors)
+
+
+def _owners(keys: list[str], rules: Format) -> Iterator[str]:
+    """The names that all keys begin with, if the format has none of these keys but knows them
+    without it."""
+    levels = zip(*(key.split(".")[:-1] for key in keys), strict=False)
+    parts = [names[0] for names in itertools.takewhile(lambda names: len({*names}) == 1, levels)]
+    if not parts or any(rules.ours_of(key) for key in keys):
+        return
+    for count in range(1, len(parts) + 1):
+        prefix = ".".join(parts[:count]) + "."
+        if any(rules.ours_of(key.removeprefix(prefix)) for key in keys):
+            yield prefix
 
 
 def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> Format:
