@@ -1,0 +1,250 @@
+"""The choices of a ViT, and the papers' sizes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vitreous.config import Size, choice, pair
+from vitreous.errors import ConfigError
+from vitreous.layers.mlp import Activation
+from vitreous.layers.patch import patch_grid
+from vitreous.models.conv_stem import ConvLayer, check_layers, strides
+from vitreous.models.model import ModelConfig
+
+PositionName = Literal[
+    "none",
+    "learned-1d",
+    "learned-2d",
+    "sines-1d",
+    "sines-2d",
+    "relative",
+    "conditional",
+    "rotary",
+    "learned-1d+rotary",
+]
+Pool = Literal["class", "mean", "class+mean", "both", "attention", "none"]
+
+
+@dataclass(frozen=True)
+class ViTConfig(ModelConfig):
+    """What a ViT is made of. The defaults are ViT-B/16 as the paper fine-tunes it."""
+
+    image_size: Size = 224
+    """Height and width in pixels, or one number for both."""
+    patch: Size = 16
+    """Height and width of a patch."""
+    pad: bool = False
+    """Pad images with zeros at the bottom and right up to whole patches."""
+    dynamic_size: bool | None = None
+    """Whether learned positions are resampled to images of other sizes at run time; unless given,
+    for features (and so in a Segmenter or DETR), while the classifier itself refuses them."""
+    channels: int = 3
+    stem_layers: tuple[ConvLayer, ...] = ()
+    """Convolutions before the patch embedding, each a table of the fields of `ConvLayer`; patches
+    are cut from their map."""
+    grid_layers: tuple[ConvLayer, ...] = ()
+    """The same behind the patch embedding, over the grid of patches."""
+    patch_dim: int | None = None
+    """Width of the patch embedding where grid_layers follow; dim unless given."""
+    classes: int = 1000
+    dim: int = 768
+    """Width of a token."""
+    depth: int = 12
+    """Number of blocks."""
+    heads: int = 12
+    head_dim: int | None = None
+    """Width of an attention head; dim / heads unless given."""
+    mlp_dim: int | None = None
+    """Width inside the MLP; 4 x dim unless given."""
+    position: PositionName = "learned-1d"
+    """See `layers/position.py`."""
+    prefix_positions: bool = True
+    """Whether class and distillation token have rows in the table of learned-1d positions."""
+    rotary_base: float = 10_000.0
+    """Rotary positions turn at frequencies from 1 down to nearly 1 / base."""
+    rotary_coordinates: Literal["patches", "centred"] = "patches"
+    """Of rotary positions: the number of a patch, or its centre, from -2π to 2π over the image."""
+    rotary_offset: float = 0.0
+    """The number of the first patch."""
+    rotary_grid: Size | None = None
+    """Patches are numbered as if there were this many, whatever the image's size."""
+    rotary_order: Literal["yx", "xy"] = "yx"
+    """Which axis turns the first half of a head."""
+    rotary_layout: Literal["pairs", "halves"] = "pairs"
+    """What turns together: neighbouring channels, or those of the two halves of a head."""
+    tokens: Literal["class", "class+distillation", "none"] = "class"
+    """Tokens before the patches."""
+    registers: int = 0
+    """Further learned tokens that nothing reads."""
+    pool: Pool = "class"
+    """What the head sees: class (token), mean (of patches), class+mean (side by side), both (tokens
+    of DeiT), attention (a learned query's, to all tokens), none (all)."""
+    pool_heads: int | None = None
+    """Heads of attention pooling; as many as in the blocks unless given."""
+    pool_mlp_dim: int | None = None
+    """Width inside its MLP; that of the blocks unless given."""
+    head: Literal["linear", "projection", "tanh", "mlp", "none"] = "linear"
+    """projection: a linear layer without bias, into a space shared with text; tanh: with a hidden
+    layer, for pre-training; mlp: LayerNorm and two layers with GELU."""
+    head_hidden: int | None = None
+    """Width inside the tanh head (dim unless given) or the mlp head (the MLP's width)."""
+    norm: Literal["pre", "post"] = "pre"
+    """LayerNorm before (pre) or after (post) attention and MLP."""
+    norm_eps: float = 1e-6
+    final_norm: str | bool = "tokens"
+    """LayerNorm behind the last block: on tokens (before pooling, True), pooled (after it) or none
+    (False)."""
+    patch_norm: bool = False
+    """LayerNorm before and after the patch embedding, as in vit-pytorch."""
+    patch_bias: bool = True
+    """Whether the patch embedding has a bias."""
+    embed_norm: bool = False
+    """LayerNorm on the tokens, positions added, before the first block (CLIP)."""
+    activation: Activation = "gelu"
+    mlp_norm: bool = False
+    """LayerNorm inside the MLP, behind its activation."""
+    qkv_bias: bool = True
+    key_bias: bool = True
+    """Whether keys have a bias where queries and values have one."""
+    projection_bias: bool = True
+    """Whether the linear layer behind the heads has a bias."""
+    qk_scale: float | None = None
+    """Factor on the attention scores; head_dim^-0.5 unless given."""
+    qk_norm: bool = False
+    """LayerNorm on queries and keys."""
+    layer_scale: float | None = None
+    """Initial value of a learned factor per channel on each branch; no factor unless given."""
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    drop_path: float = 0.0
+    """Chance to skip a branch of the last block; grows linearly from 0 at the first."""
+    init: Literal["trunc-normal", "jax"] = "trunc-normal"
+    """Initial weights: normal with std 0.02, or as in the paper's code."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        norm = self.final_norm
+        if isinstance(norm, bool):
+            norm = "tokens" if norm else "none"
+        norm = choice("final_norm", norm, ("tokens", "pooled", "none"))
+        object.__setattr__(self, "final_norm", norm)
+        if self.head_dim is None and self.dim % self.heads:
+            raise ConfigError(
+                f"dim = {self.dim} does not divide into {self.heads} heads: change one, "
+                "or give head_dim"
+            )
+        parts = {"learned-2d": 2, "sines-1d": 2, "sines-2d": 4}.get(self.position, 1)
+        if self.dim % parts:
+            raise ConfigError(
+                f"dim = {self.dim} with position {self.position!r}: use a multiple of {parts}"
+            )
+        if "rotary" in self.position and self.head_width % 4:
+            raise ConfigError(
+                f"heads of width {self.head_width} with position {self.position!r}: use a multiple "
+                "of 4, a pair of channels for each axis"
+            )
+        if self.pool in ("class", "class+mean") and self.tokens == "none":
+            raise ConfigError(f"pool = {self.pool!r} needs tokens = 'class'; or use pool = 'mean'")
+        if self.pool == "class+mean" and self.final_norm == "pooled":
+            raise ConfigError("pool = 'class+mean' with final_norm = 'pooled': use 'tokens'")
+        if self.pool_heads is not None and self.dim % self.pool_heads:
+            raise ConfigError(
+                f"dim = {self.dim} does not divide into {self.pool_heads} heads: change pool_heads"
+            )
+        if self.pool == "both":
+            if self.tokens != "class+distillation":
+                raise ConfigError("pool = 'both' needs tokens = 'class+distillation'")
+            if self.head not in ("linear", "none"):
+                raise ConfigError(f"pool = 'both' needs head = 'linear', not {self.head!r}")
+        check_layers("stem_layers", self.stem_layers, self.channels)
+        if self.stem_layers and self.stem_layers[0].groups > 1:
+            raise ConfigError("stem_layers[0]: groups = 1 is needed where the image is seen first")
+        if check_layers("grid_layers", self.grid_layers, self.patch_width) != self.dim:
+            raise ConfigError(
+                f"patch_dim = {self.patch_width}, dim = {self.dim}: grid_layers must lead from the "
+                f"one to the other, the last with width = {self.dim}"
+            )
+        _ = self.grid
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Patches in height and width."""
+        return self.grid_of(pair("image_size", self.image_size))
+
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Tokens in height and width of an image of this size; an error where they do not fit."""
+        grid = patch_grid(self.map_of(size), pair("patch", self.patch), self.pad, self.stem_stride)
+        for layer in self.grid_layers:
+            grid = layer.map_of(grid)
+        return grid
+
+    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of what is cut into patches: the image, or a stem's map of it."""
+        for layer in self.stem_layers:
+            size = layer.map_of(size)
+        return size
+
+    @property
+    def stem_stride(self) -> tuple[int, int]:
+        return strides(self.stem_layers)
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """Height and width of a token's place in pixels of the image."""
+        steps = pair("patch", self.patch), self.stem_stride, strides(self.grid_layers)
+        height, width = map(math.prod, zip(*steps, strict=True))
+        return height, width
+
+    @property
+    def patch_width(self) -> int:
+        return self.patch_dim or self.dim
+
+    @property
+    def rows(self) -> int:
+        """How many class and distillation tokens there are."""
+        return {"none": 0, "class": 1, "class+distillation": 2}[self.tokens]
+
+    @property
+    def table_rows(self) -> int:
+        """How many of them have a row in a table of learned positions."""
+        return self.rows if self.prefix_positions else 0
+
+    @property
+    def prefix(self) -> int:
+        """How many tokens stand before the patches."""
+        return self.rows + self.registers
+
+    def without_pooling(self) -> dict[str, Any]:
+        return {"pool": "none"} if self.pool == "attention" else {}
+
+    @property
+    def head_width(self) -> int:
+        return self.head_dim or self.dim // self.heads
+
+    @property
+    def pooled_width(self) -> int:
+        """Channels of what the head sees."""
+        return 2 * self.dim if self.pool == "class+mean" else self.dim
+
+    @property
+    def mlp_width(self) -> int:
+        return self.mlp_dim or 4 * self.dim
+
+
+# Paper, table 1; Ti, S: Steiner et al. 2021; g, G: Zhai et al. 2021.
+SIZES: dict[str, dict[str, Any]] = {
+    "ti": {"dim": 192, "depth": 12, "heads": 3, "mlp_dim": 768},
+    "s": {"dim": 384, "depth": 12, "heads": 6, "mlp_dim": 1536},
+    "b": {"dim": 768, "depth": 12, "heads": 12, "mlp_dim": 3072},
+    "l": {"dim": 1024, "depth": 24, "heads": 16, "mlp_dim": 4096},
+    "h": {"dim": 1280, "depth": 32, "heads": 16, "mlp_dim": 5120},
+    "g": {"dim": 1408, "depth": 40, "heads": 16, "mlp_dim": 6144},
+    "G": {"dim": 1664, "depth": 48, "heads": 16, "mlp_dim": 8192},
+}
+VARIANTS = {
+    f"vit-{size}/{patch}": ViTConfig(patch=patch, **fields)
+    for size, fields in SIZES.items()
+    for patch in (8, 14, 16, 32)
+}

@@ -1,0 +1,134 @@
+"""The fields of a `ViTConfig` that the names and shapes of a state dict show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from vitreous.layers.resample import Grid
+from vitreous.models.conv_stem import layers_of
+from vitreous.models.model import Shapes, factors, numbered
+
+SHOWN_BY = {
+    "qkv_bias": "blocks.0.attention.qkv.bias",
+    "projection_bias": "blocks.0.attention.projection.bias",
+    "qk_norm": "blocks.0.attention.q_norm.weight",
+    "patch_norm": "patch.norm_in.weight",
+    "patch_bias": "patch.bias",
+    "embed_norm": "embed_norm.weight",
+    "mlp_norm": "blocks.0.mlp.norm.weight",
+}
+"""Fields that are true where a state dict has this parameter."""
+
+
+def fields_of(shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+    """See `Model.fields_of`."""
+    patch, block = shapes.get("patch.weight", ()), "blocks.0"
+    joined = shapes.get(f"{block}.attention.projection.weight", ())
+    inside, outside = (shapes.get(f"{block}.mlp.fc{k}.weight", ()) for k in (1, 2))
+    if (len(patch), len(joined), len(inside), len(outside)) != (4, 2, 2, 2):
+        return []
+    tokens = "class" if "prefix.class_token" in shapes else "none"
+    if "prefix.distillation_token" in shapes:
+        tokens = "class+distillation"
+    registers = shapes.get("prefix.registers", (0,))[0]
+    dim, first = joined[0], shapes.get("stem.layers.0.conv.weight", patch)
+    shown: dict[str, Any] = {
+        "dim": dim,
+        "channels": first[1],
+        "patch": patch[2:],
+        "depth": numbered(shapes, "blocks"),
+        "mlp_dim": outside[1],
+        "tokens": tokens,
+        "registers": registers,
+        **{field: name in shapes for field, name in SHOWN_BY.items()},
+        **_attention_fields(shapes, axes, dim, joined[1]),
+        **_head_fields(shapes),
+    }
+    if inside[0] == 2 * outside[1]:
+        shown["activation"] = "silu-gated"
+    if f"{block}.scale1.gamma" in shapes:
+        shown["layer_scale"] = 1e-5  # its first value, which the weights replace
+    if f"{block}.attention.qv_bias" in shapes:
+        shown |= {"qkv_bias": True, "key_bias": False}
+    if "pooling.probe" in shapes:
+        shown["pool"] = "attention"
+    elif tokens == "none" or shown["final_norm"] == "pooled":
+        shown["pool"] = "mean"
+    elif shapes.get("head.out.weight", ())[1:] == (2 * dim,):
+        shown["pool"] = "class+mean"
+    position, grids = _position_fields(shapes, tokens, registers)
+    shown |= position
+    stems = {
+        "stem_layers": layers_of(shapes, "stem", first[1], halves=True),
+        "grid_layers": layers_of(shapes, "grid_stem", patch[0], halves=False),
+    }
+    ph, pw = patch[2:]
+    for field, rows in stems.items():
+        if rows:
+            steps = math.prod(row["stride"] for row in rows)
+            ph, pw, shown[field] = ph * steps, pw * steps, rows
+            shown["guessed"] = (*shown.get("guessed", ()), field)
+    if patch[0] != dim:
+        shown["patch_dim"] = patch[0]
+    sizes = [(gh * ph, gw * pw) for gh, gw in grids]
+    return [{**shown, "image_size": size} for size in sizes] or [shown]
+
+
+def _attention_fields(
+    shapes: Shapes, axes: Mapping[str, int], dim: int, joined: int
+) -> dict[str, Any]:
+    """Heads, where they show: by a norm or a bias per head, or by the axes of a checkpoint.
+    joined: the width of all heads together."""
+    heads = axes.get("heads")
+    if len(bias := shapes.get("position.blocks.0.table", ())) == 2:
+        heads = bias[1]
+    if (norm := shapes.get("blocks.0.attention.q_norm.weight")) and joined % norm[0] == 0:
+        heads = joined // norm[0] if norm[0] < joined else heads
+    if heads is None:
+        if joined == dim:
+            return {}
+        width = 64 if joined % 64 == 0 else joined  # 64 is usual
+        guessed = ("heads", "head_dim")
+        return {"heads": joined // width, "head_dim": width, "guessed": guessed}
+    same = heads * (dim // heads) == joined
+    return {"heads": heads, **({} if same else {"head_dim": joined // heads})}
+
+
+def _head_fields(shapes: Shapes) -> dict[str, Any]:
+    found: dict[str, Any] = {"final_norm": "none", "head": "none"}
+    if "norm.weight" in shapes:
+        found["final_norm"] = "tokens"
+    elif "pooled_norm.weight" in shapes:
+        found["final_norm"] = "pooled"
+    if out := shapes.get("head.out.weight"):
+        head = "linear" if "head.out.bias" in shapes else "projection"
+        found |= {"head": head, "classes": out[0]}
+    if out and (hidden := shapes.get("head.hidden.weight")):
+        found["head"] = "mlp" if "head.norm.weight" in shapes else "tanh"
+        found["head_hidden"] = hidden[0]
+    if "head.distillation.weight" in shapes:
+        found["pool"] = "both"
+    return found
+
+
+def _position_fields(
+    shapes: Shapes, tokens: str, registers: int
+) -> tuple[dict[str, Any], list[Grid]]:
+    """The kind of position, where it shows, and the grids that it may be for."""
+    if table := shapes.get("position.table"):
+        rows = {"none": 0, "class": 1, "class+distillation": 2}[tokens]
+        # Which tokens before the patches have a row too: those two, registers as well, or none.
+        for before in dict.fromkeys((rows, rows + registers, 0)):
+            rest = table[0] - before
+            if rest > 0 and len(grids := factors(rest)) == 1:
+                return {"position": "learned-1d", "prefix_positions": before >= rows}, grids
+        return {"position": "learned-1d"}, factors(table[0] - rows)
+    if (y := shapes.get("position.y")) and (x := shapes.get("position.x")):
+        return {"position": "learned-2d"}, [(y[0], x[0])]
+    if bias := shapes.get("position.blocks.0.table"):
+        offsets = max(bias[0] - (3 if registers or tokens != "none" else 0), 0)
+        return {"position": "relative"}, [((h + 1) // 2, (w + 1) // 2) for h, w in factors(offsets)]
+    generator = "position.generator.weight" in shapes
+    return {"position": "conditional"} if generator else {}, []
