@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 import vitreous
-from vitreous.api import _labelled_source
+from vitreous.api.evaluation import labelled_source
 from vitreous.cli.main import main
 from vitreous.cli.print_json import print_json
 from vitreous.data.formats import open_source
@@ -330,7 +330,7 @@ def test_data_that_was_moved(run, album, tmp_path, capsys):
         capsys.readouterr().err
     )
     lines = []
-    source = _labelled_source(own.path, tmp_path / "moved", (None,) * 3, None, lines.append)
+    source = labelled_source(own.path, tmp_path / "moved", (None,) * 3, None, lines.append)
     held_out = open_source(tmp_path / "moved", seed=3).splits["val"]
     assert list(source.splits["val"]) == list(held_out)
     assert any("is taken for it, split as in training" in line for line in lines)

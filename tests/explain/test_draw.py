@@ -10,7 +10,7 @@ from explain.segment_runs import LABELS, NAMES, make_run, scenes
 from PIL import Image
 
 import vitreous
-from vitreous import api
+from vitreous.api import evaluation
 from vitreous.cli import evaluate
 from vitreous.cli.main import main
 from vitreous.data.decode.masks import read_classes, read_mask
@@ -240,7 +240,7 @@ def test_other_masks_are_named_by_a_file(run, tmp_path, capsys):
 
 
 def test_evaluation_is_printed_and_drawn(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(api, "_labelled_source", lambda *given: scenes())
+    monkeypatch.setattr(evaluation, "labelled_source", lambda *given: scenes())
     figures = tmp_path / "figures"
     assert main(["evaluate", str(run.path), f"--figures={figures}"]) == 0
     text = capsys.readouterr().out

@@ -1,0 +1,80 @@
+"""What the commands do, as functions: `vitreous.train(...)` is `vitreous train`, and so on.
+
+The command line calls these functions, and the public names of `vitreous` come from here. Modules
+are imported when a function needs them: `vitreous --help` must not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from vitreous.api.embedding import embed, write_map, write_sheet
+from vitreous.api.evaluation import check_data, evaluate
+from vitreous.api.listings import model_counts, models, public_weights, summary
+from vitreous.api.prediction import (
+    explain,
+    explanation_folder,
+    predict,
+    predict_files,
+    write_explanations,
+)
+from vitreous.api.training import (
+    TrainedRun,
+    dry_run,
+    find_lr,
+    recipe_for_weights,
+    stored_values,
+    train,
+)
+from vitreous.api.weights import convert, import_run, list_weights
+
+if TYPE_CHECKING:
+    from vitreous.models import create
+    from vitreous.predict import load
+    from vitreous.weights.rules.exporting import export_weights
+    from vitreous.weights.rules.importing import import_weights
+
+__all__ = [
+    "TrainedRun",
+    "check_data",
+    "convert",
+    "create",
+    "dry_run",
+    "embed",
+    "evaluate",
+    "explain",
+    "explanation_folder",
+    "export_weights",
+    "find_lr",
+    "import_run",
+    "import_weights",
+    "list_weights",
+    "load",
+    "model_counts",
+    "models",
+    "predict",
+    "predict_files",
+    "public_weights",
+    "recipe_for_weights",
+    "stored_values",
+    "summary",
+    "train",
+    "write_explanations",
+    "write_map",
+    "write_sheet",
+]
+
+_ELSEWHERE = {
+    "create": "vitreous.models",
+    "export_weights": "vitreous.weights.rules.exporting",
+    "import_weights": "vitreous.weights.rules.importing",
+    "load": "vitreous.predict",
+}
+"""Public functions that lower modules define as they are."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    raise AttributeError(f"module 'vitreous.api' has no attribute {name!r}")

@@ -1,0 +1,185 @@
+"""`vitreous evaluate` and `vitreous data check`: labelled data, a run's own or other."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.api.arguments import Data, Folder, Log, python_source, to_stderr
+from vitreous.errors import ConfigError, DataError
+from vitreous.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from vitreous.data.check.report import CheckReport
+    from vitreous.data.source import Source
+    from vitreous.labels import LabelMap
+
+
+def evaluate(
+    run: Folder,
+    data: Data = None,
+    split: str | None = None,
+    *,
+    names: Any = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    split_column: str | None = None,
+    batch: int | None = None,
+    workers: int = 0,
+    figures: Folder | None = None,
+    results: Folder | None = None,
+    from_results: Folder | None = None,
+    max_pixels: int | None = None,
+    log: Log | None = None,
+) -> dict[str, Any]:
+    """The metrics of a run by name, on its own data or on other labelled data.
+
+    `split` is test, else val, else train. `names` is a file with the names of other data's classes.
+    The columns are those of a table, if they are called otherwise than in the run's own data.
+    `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
+    the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
+    `max_pixels` is the limit of an image, the run's own unless given.
+    """
+    from vitreous.pages.figure import save
+    from vitreous.predict import check_split, load
+    from vitreous.tasks import show_of, task_for
+
+    log = log or to_stderr
+    if results is not None and from_results is not None:
+        raise ConfigError("--results writes predictions, --from reads them: use one of them")
+    columns = (path_column, label_column, split_column)
+    source = labelled_source(run, data, columns, max_pixels, log, names)
+    split = split or next(name for name in ("test", "val", "train") if name in source.splits)
+    check_split(source, split)
+    task = task_for(source.truth_kind)
+    if from_results is not None:
+        metrics = task.measure_results(Path(from_results), source, split)
+    else:
+        predictor = load(Path(run))
+        writing: Any = nullcontext()
+        if results is not None:
+            writing = predictor.task.writing_results(Path(results), source, split, log)
+        with writing as see:
+            metrics = predictor.evaluate(source, split, batch, workers, see, log)
+    if figures is not None:
+        for name, figure in show_of(task.name).figures(metrics).items():
+            log(f"drawn: {save(figure, Path(figures) / f'{name}.png')}")
+    return {"data": source.name, "split": split, **metrics}
+
+
+def labelled_source(
+    run: Folder,
+    data: Data,
+    columns: tuple[str | None, ...],
+    max_pixels: int | None,
+    log: Log,
+    names: Any = None,
+) -> Source:
+    """The run's own data, split as it was for training; other data is used as it is."""
+    from vitreous.data.formats import Columns, is_table, is_there, open_source, same_source
+    from vitreous.data.formats.python_data import FROM_PYTHON
+    from vitreous.import_run import open_run
+    from vitreous.tasks import truth_kind_of
+    from vitreous.train.open_data import NOTHING, columns_of, open_usable, stored_recipe
+
+    folder = open_run(run)
+    config, recipe = folder.read_config(), stored_recipe(folder)
+    truth_kind = truth_kind_of(config.task)
+    if data is None and config.origin:
+        raise ConfigError(f"{folder.path} was imported and has no data of its own: give some")
+    if recipe is not None:
+        recipe = replace(recipe, max_pixels=max_pixels or recipe.max_pixels)
+    if data is not None and not isinstance(data, str | os.PathLike):
+        source = python_source(data, Recipe(task=config.task, val_fraction=0), names)
+        source.max_pixels = max_pixels or source.max_pixels
+        return source
+    if data is None and recipe is not None:
+        NOTHING.check(replace(recipe, augment=None))
+    if data is not None and not same_source(os.fspath(data), config.data):
+        name = os.fspath(data)
+        known = config.data == FROM_PYTHON or is_there(config.data)
+        if recipe is not None and not known and names is None:
+            moved = _moved_source(replace(recipe, data=name, task=config.task), config.labels)
+            if moved is not None:
+                log(f"{config.data} is not there: {name} is taken for it, split as in training")
+                return moved
+        own = columns_of(recipe) if recipe is not None and is_table(name) else Columns()
+        both = Columns(*(given or usual for given, usual in zip(columns, own, strict=True)))
+        source = open_source(
+            name,
+            truth=truth_kind,
+            val_fraction=0,
+            names=None if names is None else Path(names),
+            columns=both,
+        )
+        source.max_pixels = max_pixels or source.max_pixels
+        return source
+    if any(columns) or names is not None:
+        raise ConfigError(
+            "the names and columns of the run's own data are known: leave out the options"
+        )
+    if recipe is None:
+        raise ConfigError(
+            f"{folder.path / 'recipe.toml'} is missing, which says how {config.data} was split for "
+            "training: give other data to evaluate on"
+        )
+    if not is_there(config.data):
+        raise DataError(
+            f"{config.data}, the data of {folder.path}, is not there any more: if it was moved, "
+            f"give its new path: vitreous evaluate {folder.path} DATA"
+        )
+    return open_usable(recipe, log)
+
+
+def _moved_source(recipe: Recipe, labels: LabelMap) -> Source | None:
+    """The data of a run at another place, if it looks like it."""
+    from vitreous.train.open_data import open_usable
+
+    try:
+        source = open_usable(recipe, lambda note: None)
+    except (ConfigError, DataError):
+        return None
+    return source if source.labels == labels else None
+
+
+def check_data(
+    path: Data,
+    *,
+    task: str | None = None,
+    names: Any = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    split_column: str | None = None,
+    download: bool = False,
+    seed: int = 0,
+    val_fraction: float = 0.1,
+    max_pixels: int = 50_000_000,
+    **options: Any,
+) -> CheckReport:
+    """What data holds, and every problem with its file. Data from Python is taken as by `train`.
+
+    `options` are the task's own: for boxes `queries`, how many objects a model can find.
+    """
+    from vitreous.data.formats import Columns, open_source
+    from vitreous.data.formats.python_data import from_python
+    from vitreous.tasks import TASKS
+    from vitreous.tasks.data_check import check
+
+    kind = None if task is None else TASKS[task]
+    source: Source
+    if isinstance(path, str | os.PathLike):
+        source = open_source(
+            os.fspath(path),
+            truth=kind,
+            download=download,
+            seed=seed,
+            val_fraction=val_fraction,
+            names=None if names is None else Path(names),
+            columns=Columns(path_column, label_column, split_column),
+        )
+    else:
+        source = from_python(path, truth=kind, seed=seed, val_fraction=val_fraction, names=names)
+    return check(source, max_pixels=max_pixels, **options)

@@ -1,0 +1,129 @@
+"""`vitreous predict` and `vitreous explain`: what a model does with images."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.api.arguments import Folder, Log, to_stderr
+from vitreous.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from vitreous.predict import Bad, Predictor
+
+
+def predict(run: Folder, images: Any, batch: int | None = None, **limits: Any) -> Any:
+    """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors.
+
+    `limits` are those of `load`: max_pixels.
+    """
+    from vitreous.predict import load
+
+    return load(Path(run), **limits)(images, batch)
+
+
+def predict_files(
+    predictor: Predictor,
+    paths: Sequence[str],
+    batch: int | None = None,
+    *,
+    threshold: float | None = None,
+    out: Folder | None = None,
+    save_labels: str | None = None,
+    data: Folder | None = None,
+    bad: Bad | None = None,
+    log: Log | None = None,
+) -> Iterator[Any]:
+    """The predictions for image files, as they are made.
+
+    `threshold` is the smallest score of what counts as found, for tasks that have one. `out` is a
+    folder for what the task draws, or with `save_labels` (yolo, voc, coco) for a data set with what
+    was found as its labels. `data` is a COCO file whose ids the written files have. An image that
+    cannot be used is an error, unless `bad` takes it.
+    """
+    from vitreous.pages.prediction_files import labelling, writing
+    from vitreous.tasks import show_of
+
+    if threshold is not None and not show_of(predictor.task.name).has_threshold:
+        raise ConfigError(
+            f"--threshold {threshold:g}: a model for the task {predictor.task.name} has no "
+            "threshold: leave it out"
+        )
+    log = log or to_stderr
+    if out is None and (save_labels or data):
+        needs = "--save-labels" if save_labels else "--data"
+        raise ConfigError(f"{needs} is about what is written: give --out FOLDER")
+    ids = None if data is None else Path(data)
+    files: Any = nullcontext()
+    if out is not None and save_labels:
+        files = labelling(predictor, paths, Path(out), save_labels, ids, log)
+    elif out is not None:
+        files = writing(predictor, paths, Path(out), ids, log)
+    with files as write:
+        for result in predictor.stream(paths, batch, bad=bad):
+            if threshold is not None:
+                result = result.above(threshold)
+            if write is not None:
+                write(result)
+            yield result
+
+
+def explain(
+    run: Folder,
+    images: Any,
+    out: Folder | None = None,
+    *,
+    classes: Sequence[str] | int = 3,
+    pixel: tuple[int, int] | None = None,
+    **limits: Any,
+) -> list[Path]:
+    """Write the figures and pages that show what the model does with each image, to RUN/explain
+    unless `out` is given; returns the files. `predictor.explain(image)` gives the arrays instead.
+
+    `classes` are names, or how many of the most likely ones; `pixel` (y, x) is the one whose class
+    and attention are explained, if there is one for each. `limits` are those of `load`: max_pixels.
+    """
+    from vitreous.predict import load
+
+    many = list(images) if isinstance(images, list | tuple) else [images]
+    folder = explanation_folder(run) if out is None else Path(out)
+    return list(write_explanations(load(Path(run), **limits), many, folder, classes, pixel))
+
+
+def explanation_folder(run: Folder) -> Path:
+    """RUN/explain; for a name of the hub or the catalog, `explain` in the working folder."""
+    return Path(run, "explain") if Path(run).exists() else Path("explain")
+
+
+def write_explanations(
+    predictor: Predictor,
+    images: Sequence[Any],
+    out: Path,
+    classes: Sequence[str] | int = 3,
+    pixel: tuple[int, int] | None = None,
+    bad: Bad | None = None,
+) -> Iterator[Path]:
+    """The files of `explain`, as they are written. An image that cannot be used is an error, unless
+    `bad` takes it."""
+    from vitreous.pages.explanation_files import write_image, write_model
+
+    good = []
+    for number, image in enumerate(images, 1):
+        name = Path(image).stem if isinstance(image, str | os.PathLike) else "image"
+        stem = re.sub(r"[^\w.-]+", "-", name)
+        folder = out / (stem if len(images) == 1 else f"{number:03d}-{stem}")
+        try:
+            yield from write_image(predictor, image, folder, classes, pixel)
+            good.append(image)
+        except DataError as error:
+            if bad is None:
+                raise
+            bad(error)
+        except OSError as error:
+            raise ConfigError(f"--out {out}: cannot be written: {error}") from error
+    if good:
+        yield from write_model(predictor, good, out)
