@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import ConfigOptions, options_besides
+from vitreous.cli.options import ConfigOptions, WeightOptions, options_besides
 from vitreous.cli.print_json import print_json
-from vitreous.config import size_of, to_dict
+from vitreous.config import to_dict
 from vitreous.terminal import print
-from vitreous.train.recipe import Flag, Repeated, option
+from vitreous.train.recipe import Flag, option
 
 
 @dataclass(frozen=True)
@@ -32,31 +32,19 @@ class ConvertArguments:
     """Format of DST, one of the same."""
     model: Annotated[str | None, option("MODEL", "stated by SRC")] = None
     """Name of the model, if SRC does not state it."""
-    reinit: Annotated[Repeated, option("PATTERN")] = ()
-    """Parameters of the model to initialise anew, like 'head.*'."""
-    drop: Annotated[Repeated, option("PATTERN")] = ()
-    """Keys of SRC to leave out, like 'decoder.*'."""
-    resample: Annotated[Literal["bicubic", "bilinear"] | None, option(None, "none: refused")] = None
-    """Resample position embeddings if --image-size changes the grid of patches."""
-    source_grid: Annotated[tuple[int, ...], option("H [W]", "a square")] = ()
-    """Height and width of the grid of patches in SRC."""
-    adapt_channels: Flag = False
-    """Adapt the first layer if --channels changes the number of channels."""
-    inside: Annotated[str | None, option("KEY", "recognised")] = None
-    """Part of a training checkpoint to read, like model_ema."""
     force: Flag = False
     """Replace a DST that 'vitreous convert' did not write."""
     json: Flag = False
     """Print one JSON object."""
+    weights: Annotated[WeightOptions, option(name="weight")] = field(default_factory=WeightOptions)
     options: Annotated[ConfigOptions, option(name="model")] = field(default_factory=ConfigOptions)
 
 
 def run(arguments: ConvertArguments) -> None:
-    grid = arguments.source_grid
     done = api.convert(
-        **options_besides(arguments, "options", "source_grid", "json"),
+        **options_besides(arguments, "weights", "options", "json"),
+        **arguments.weights.given(),
         changes=arguments.options.changes(),
-        source_grid=size_of("source_grid", grid) if grid else None,
     )
     if arguments.json:
         result = {**asdict(done), "config": to_dict(done.config), "written": str(done.written)}

@@ -11,12 +11,29 @@ from typing import Annotated, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import ConfigOptions, options_besides
+from vitreous.cli.options import ConfigOptions, WeightOptions, options_besides
 from vitreous.cli.print_json import print_json
-from vitreous.config import size_of
 from vitreous.tasks import TASKS
 from vitreous.terminal import print
-from vitreous.train.recipe import Flag, Repeated, option
+from vitreous.train.recipe import Flag, option
+
+
+@dataclass(frozen=True)
+class PreprocessOptions:
+    """How images are brought to the model."""
+
+    resize: Annotated[Literal["shorter", "square"] | None, option(None, "stated by SRC")] = None
+    """Resize the shorter side and crop the centre, or resize both sides."""
+    crop: Annotated[float | None, option("F", "stated by SRC")] = None
+    """With --resize shorter: the part of the resized shorter side that the model sees."""
+    interpolation: Annotated[
+        Literal["bilinear", "bicubic", "nearest"] | None, option(None, "stated by SRC")
+    ] = None
+    """Interpolation for resizing images."""
+    mean: Annotated[tuple[float, ...], option("F ...", "stated by SRC")] = ()
+    """Mean of each channel, in the range 0 to 1, for normalisation; one number is for all."""
+    std: Annotated[tuple[float, ...], option("F ...", "stated by SRC")] = ()
+    """Standard deviation of each channel, in the same range; one number is for all."""
 
 
 @dataclass(frozen=True)
@@ -34,43 +51,23 @@ class ImportArguments:
     """Name of the model."""
     task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "by the model")] = None
     """What the model predicts, if a model like it is used for several tasks."""
-    resize: Annotated[Literal["shorter", "square"] | None, option(None, "stated by SRC")] = None
-    """Resize the shorter side and crop the centre, or resize both sides."""
-    crop: Annotated[float | None, option("F", "stated by SRC")] = None
-    """With --resize shorter: the part of the resized shorter side that the model sees."""
-    interpolation: Annotated[
-        Literal["bilinear", "bicubic", "nearest"] | None, option(None, "stated by SRC")
-    ] = None
-    """Interpolation for resizing images."""
-    mean: Annotated[tuple[float, ...], option("F ...", "stated by SRC")] = ()
-    """Mean of each channel, in the range 0 to 1, for normalisation; one number is for all."""
-    std: Annotated[tuple[float, ...], option("F ...", "stated by SRC")] = ()
-    """Standard deviation of each channel, in the same range; one number is for all."""
-    reinit: Annotated[Repeated, option("PATTERN")] = ()
-    """Parameters of the model to initialise anew, like 'head.*'."""
-    drop: Annotated[Repeated, option("PATTERN")] = ()
-    """Keys of SRC to leave out, like 'decoder.*'."""
-    resample: Annotated[Literal["bicubic", "bilinear"] | None, option(None, "none: refused")] = None
-    """Resample position embeddings if --image-size changes the grid of patches."""
-    source_grid: Annotated[tuple[int, ...], option("H [W]", "a square")] = ()
-    """Height and width of the grid of patches in SRC."""
-    adapt_channels: Flag = False
-    """Adapt the first layer if --channels changes the number of channels."""
-    inside: Annotated[str | None, option("KEY", "recognised")] = None
-    """Part of a training checkpoint to read, like model_ema."""
     force: Flag = False
     """Replace weights in RUN that 'vitreous import' did not write."""
     json: Flag = False
     """Print one JSON object."""
+    preprocess: Annotated[PreprocessOptions, option(name="preprocessing")] = field(
+        default_factory=PreprocessOptions
+    )
+    weights: Annotated[WeightOptions, option(name="weight")] = field(default_factory=WeightOptions)
     options: Annotated[ConfigOptions, option(name="model")] = field(default_factory=ConfigOptions)
 
 
 def run(arguments: ImportArguments) -> None:
-    grid = arguments.source_grid
     done = api.import_run(
-        **options_besides(arguments, "options", "source_grid", "json"),
+        **options_besides(arguments, "preprocess", "weights", "options", "json"),
+        **vars(arguments.preprocess),
+        **arguments.weights.given(),
         changes=arguments.options.changes(),
-        source_grid=size_of("source_grid", grid) if grid else None,
     )
     config = done.config
     if arguments.json:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from vitreous.config import config_fields, size_of
-from vitreous.train.recipe import Repeated, option
+from vitreous.train.recipe import Flag, Repeated, option
 
 MaxPixels = Annotated[int, option("N")]
 """The limit of an image, in every command that reads images."""
@@ -39,3 +39,26 @@ class ConfigOptions:
             if getattr(self, name) is not None:
                 given[name] = getattr(self, name)
         return given
+
+
+@dataclass(frozen=True)
+class WeightOptions:
+    """How the weights of SRC are read, and fitted to the model."""
+
+    inside: Annotated[str | None, option("KEY", "recognised")] = None
+    """Part of a training checkpoint to read, like model_ema."""
+    drop: Annotated[Repeated, option("PATTERN")] = ()
+    """Keys of SRC to leave out, like 'decoder.*'."""
+    reinit: Annotated[Repeated, option("PATTERN")] = ()
+    """Parameters of the model to initialise anew, like 'head.*'."""
+    resample: Annotated[Literal["bicubic", "bilinear"] | None, option(None, "none: refused")] = None
+    """Resample position embeddings if --image-size changes the grid of patches."""
+    source_grid: Annotated[tuple[int, ...], option("H [W]", "a square")] = ()
+    """Height and width of the grid of patches in SRC."""
+    adapt_channels: Flag = False
+    """Adapt the first layer if --channels changes the number of channels."""
+
+    def given(self) -> dict[str, Any]:
+        """As keyword arguments of `import_run` and `convert`."""
+        grid = size_of("source_grid", self.source_grid) if self.source_grid else None
+        return {**vars(self), "source_grid": grid}
