@@ -8,6 +8,7 @@ moved into place.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import shlex
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 from vitreous import __version__
-from vitreous.config import Size, to_dict
+from vitreous.config import Size, pair, to_dict
 from vitreous.data.label_sets import SETS, class_names, labels_for
 from vitreous.data.photographs import photographs
 from vitreous.data.preprocess import Preprocess
@@ -121,8 +122,9 @@ def import_into(
         run = Run(aside)
         run.write_weights(model, model.state_dict())
         run.write_config(config)
-        _verify(run, model, config, folder)
-    return Imported(folder, config, report, found.assumed, tuple(_notes(model)))
+        constant = _verify(run, model, config, folder)
+    notes = tuple(_notes(config, found, constant))
+    return Imported(folder, config, report, found.assumed, notes)
 
 
 # ---- what the run folder needs
@@ -176,9 +178,11 @@ def _preprocessing(
 def _fitted(kind: type[Task], model: Model, values: Mapping[str, Any]) -> Preprocess:
     """For the model's input, as the task prepares images."""
     config = model.config
-    known = known_preprocess({**values, "image_size": config.image_size}, config.channels)
+    any_size = getattr(config, "dynamic_size", None) and "image_size" in values
+    size = values["image_size"] if any_size else config.image_size
+    known = known_preprocess({**values, "image_size": size}, config.channels)
     assert known is not None
-    fitted = kind.choose_preprocess(config.image_size, config.channels, known)
+    fitted = kind.choose_preprocess(size, config.channels, known)
     return replace(fitted, mean=known.mean, std=known.std)
 
 
@@ -273,13 +277,16 @@ def _was_imported(folder: Path) -> bool:
 
 
 @torch.inference_mode()
-def _verify(run: Run, model: Model, config: RunConfig, folder: Path) -> None:
-    """The folder's model must give the same outputs for real photographs, and finite ones."""
+def _verify(run: Run, model: Model, config: RunConfig, folder: Path) -> bool:
+    """The folder's model must give the same outputs for real photographs, and finite ones.
+
+    Returns whether they are the same for every photograph, too."""
     again = run.create_model().eval()
     import_weights(again, run.weights, "vitreous")
     stored = run.read_config()
     if replace(stored, versions={}) != replace(config, versions={}):
         raise CheckpointError(f"{folder}: read back, config.json says something else; not written")
+    all_outputs = []
     for image in photographs(config.preprocess.channels):
         batch = config.preprocess(image)[None]
         expected, got = (_tensors(each(batch)) for each in (model, again))
@@ -293,6 +300,11 @@ def _verify(run: Run, model: Model, config: RunConfig, folder: Path) -> None:
                 f"{folder}: read back, it gives other outputs; it was not written. This is a bug "
                 "in Vitreous: please report it"
             )
+        all_outputs.append(expected)
+    return all(
+        len(one) == len(other) and all(map(torch.equal, one, other))
+        for one, other in itertools.pairwise(all_outputs)
+    )
 
 
 def _tensors(output: Any) -> list[Tensor]:
@@ -300,10 +312,20 @@ def _tensors(output: Any) -> list[Tensor]:
     return [part for part in parts if isinstance(part, Tensor)]
 
 
-def _notes(model: Model) -> Iterable[str]:
-    weight = model.state_dict().get("head.out.weight")
-    if weight is not None and not bool(weight.any()):
-        yield "the class layer is all zeros, as published: fine-tune it before you predict"
+def _notes(config: RunConfig, found: Found, constant: bool) -> Iterable[str]:
+    stated = found.stated
+    yield from stated.notes
+    if stated.kind:
+        yield f"it is {stated.kind}, which is not known here: the model is what the tensors show"
+    size, own = stated.preprocessing.get("image_size"), pair("", config.preprocess.image_size)
+    if size is not None and pair("image_size", size) != own:
+        theirs, ours = ("x".join(map(str, each)) for each in (pair("", size), own))
+        yield f"it states images of {theirs}: they are prepared for the model's {ours}"
+    if constant:
+        yield (
+            "its outputs are the same for every image, as with a head that is published all zeros: "
+            "fine-tune it before you predict"
+        )
 
 
 # ---- in one step

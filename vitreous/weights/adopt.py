@@ -103,13 +103,14 @@ def find(
     if stated.model is None and model is None:
         stated = _known_file(stated, checkpoint.path)
     seen: list[Reading] = []
+    hidden: dict[str, Any] = {}
     if model is not None or stated.model is None:
         seen = readings(checkpoint, format=format, model=model)
     if stated.model is not None and model is None:
         start, fields = stated.model, {**stated.fields, **given}
     else:
         hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
-        start, fields = _as_seen(called, checkpoint, seen, model, {**hidden, **given})
+        start, fields = _as_seen(called, checkpoint, seen, model, {**hidden, **given}, stated)
         format = format or (seen[0].format if seen else None)
     # The caller and the source override the defaults of the source's library.
     keep = frozenset({*given, "norm_eps"} & {*HIDDEN_FIELDS} & fields.keys())
@@ -123,7 +124,8 @@ def find(
     fields |= _free_size(start, fields, given, stated)
     own = checkpoint.metadata.get("format") == "vitreous" and model is None
     name = checkpoint.metadata.get("model", "") if own else ""
-    assumed = {n: value for n, value in (seen[0].assumed if seen else {}).items() if n not in given}
+    unseen = seen[0].assumed if seen else {}
+    assumed = {n: value for n, value in unseen.items() if n not in {**hidden, **given}}
     also = tuple(str(reading) for reading in seen[1:]) if model is None else ()
     return Found(called, checkpoint, stated, start, fields, rules.name, name, keep, assumed, also)
 
@@ -134,11 +136,17 @@ def _as_seen(
     seen: list[Reading],
     model: str | None,
     given: dict[str, Any],
+    stated: Stated,
 ) -> tuple[str, dict[str, Any]]:
     """The model that the tensors show, as far as the caller does not say otherwise."""
     if not seen and model is not None:
         return model, given  # the import reports what does not fit
     if not seen:
+        if stated.kind:
+            raise ConfigError(
+                f"{source} is {stated.kind}, which Vitreous does not have ('vitreous models' lists "
+                "what it has), and its tensors are those of no known model and format"
+            )
         raise ConfigError(
             f"{source} neither states its model nor shows it: no known model and format have its "
             f"tensors; its first keys are {', '.join(list(checkpoint.tensors)[:5])}. Name the "
@@ -162,7 +170,7 @@ def _free_size(
 ) -> dict[str, Any]:
     """The image size of the preprocessing, for a model whose weights fit any."""
     size = stated.preprocessing.get("image_size")
-    if size is None or "image_size" in given:
+    if size is None or "image_size" in {**stated.fields, **given}:
         return {}
     with torch.device("meta"):
         one = create(model, **fields)

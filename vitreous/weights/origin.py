@@ -41,9 +41,11 @@ from vitreous.weights.timm_files import (
 from vitreous.weights.transformers_files import (
     PREPROCESSOR_FILE,
     read_config,
+    read_hidden,
     read_json,
     read_labels,
     read_preprocessor,
+    takes_any_size,
 )
 
 HIDDEN_FIELDS = (
@@ -53,6 +55,10 @@ HIDDEN_FIELDS = (
     *("placed", "temperature", "norm_eps", "stem_norm_eps", "standardise"),
 )
 """Config fields that change the outputs, but neither names nor shapes of parameters."""
+RESAMPLED = (
+    "its positions are for another image size than its preprocessing: they are resampled at run "
+    "time, with antialiasing, which transformers leaves out (dynamic_size)"
+)
 Origin = tuple[str, dict[str, Any]]
 """A model's name and the changes to its config."""
 
@@ -86,6 +92,10 @@ class Stated:
     preprocessing: dict[str, Any] = field(default_factory=dict)
     """Fields of a `CatalogPreprocessing`."""
     licence: str = ""
+    kind: str = ""
+    """What the source calls its model, where it is none of ours."""
+    notes: tuple[str, ...] = ()
+    """What was taken otherwise than it is stated."""
 
     @property
     def origin(self) -> Origin | None:
@@ -136,18 +146,32 @@ def _of_folder(config_file: Path) -> Stated:
     """By a config.json; that of a model that we do not have states no model."""
     config = read_json(config_file)
     if "model_type" in config:
-        origin, file = read_config(config_file), config_file.with_name(PREPROCESSOR_FILE)
-        known = read_preprocessor(file) if file.is_file() else {}
-        several = config.get("problem_type") == "multi_label_classification"
-        names = read_labels(config)
-        model, values = origin or (None, {})
-        return Stated(model, values, names, several=several, preprocessing=known)
+        return _of_transformers(config_file, config)
     if is_timm(config):
         origin, (names, labels) = read_timm_model(config), read_timm_labels(config)
         known, licence = read_timm_preprocessing(config), read_timm_licence(config)
         model, values = origin or (None, {})
-        return Stated(model, values, names, labels, preprocessing=known, licence=licence)
+        kind = "" if origin else f"timm's {config['architecture']}"
+        return Stated(model, values, names, labels, False, known, licence, kind)
     return _of_run(config)
+
+
+def _of_transformers(config_file: Path, config: dict[str, Any]) -> Stated:
+    origin, file = read_config(config_file), config_file.with_name(PREPROCESSOR_FILE)
+    known, notes = read_preprocessor(file) if file.is_file() else ({}, ())
+    model, values = origin or (None, read_hidden(config))
+    if takes_any_size(config) and known.get("image_size") not in (None, values.get("image_size")):
+        values = {**values, "dynamic_size": True}
+        notes = (*notes, RESAMPLED)
+    return Stated(
+        model,
+        values,
+        read_labels(config),
+        several=config.get("problem_type") == "multi_label_classification",
+        preprocessing=known,
+        kind="" if origin else f"transformers' {config['model_type']}",
+        notes=notes,
+    )
 
 
 def _of_run(config: Mapping[str, Any]) -> Stated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from vitreous.weights.rules.keys import family_of, title
 CROP_MODES = {"center": "shorter", "squash": "square"}
 """timm's, and what our `resize` calls them."""
 ELSEWHERE = {
-    *("classes", "head", "head_hidden", "image_size", "dynamic_size", "norm_eps"),
+    *("classes", "head", "head_hidden", "image_size", "norm_eps"),
     *("dropout", "attention_dropout", "drop_path", "init"),
 }
 """Fields that are no arguments: they stand elsewhere in the file, or matter to training alone, or
@@ -33,6 +34,7 @@ class ArgumentMap:
     first_conv: str
     classifier: str
     arguments: Mapping[str, str]
+    like: str = ""
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -40,7 +42,8 @@ class ArgumentMap:
 def argument_maps() -> dict[str, ArgumentMap]:
     """By our family."""
     rows = read_toml(Path(__file__).with_name("timm.toml"), "the arguments of timm")
-    return {name: from_dict(ArgumentMap, row, where=name) for name, row in rows.items()}
+    whole = {name: {**rows.get(row.get("like"), {}), **row} for name, row in rows.items()}
+    return {name: from_dict(ArgumentMap, row, where=name) for name, row in whole.items()}
 
 
 def is_timm(config: Mapping[str, Any]) -> bool:
@@ -64,16 +67,20 @@ def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | N
         if row is None or theirs not in row.arguments:
             raise CheckpointError(
                 f"{config['architecture']}: model_args has {theirs} = {value!r}, which is not "
-                "known here: name the model and its fields yourself"
+                "known here: pass model='vit-b/16', for example, and the fields that no tensor "
+                "shows, like heads=12"
             )
         changes[row.arguments[theirs]] = _our_value(row, theirs, value)
     if {"embed_dim", "mlp_ratio"} & arguments.keys() and hasattr(usual, "mlp_width"):
         # theirs is a multiple of the width
         ratio = arguments.get("mlp_ratio", usual.mlp_width / usual.dim)
-        changes["mlp_dim"] = round(ratio * arguments.get("embed_dim", usual.dim))
+        changes["mlp_dim"] = int(ratio * arguments.get("embed_dim", usual.dim) + 1e-9)
+    inner = _pretrained(config)
+    if inner.get("fixed_input_size") and "img_size" not in arguments:  # then timm takes this one
+        changes |= {k: v for k, v in read_timm_preprocessing(config).items() if k == "image_size"}
     if arguments.get("global_pool") == "avg":  # timm then puts the norm behind the pooling
         changes.setdefault("final_norm", "pooled")
-    classes = config.get("num_classes", _pretrained(config).get("num_classes"))
+    classes = config.get("num_classes", inner.get("num_classes"))
     if classes == 0:
         changes["head"] = "none"
     elif isinstance(classes, int):
@@ -153,8 +160,10 @@ def make_timm_config(
         )
     architecture, arguments = _architecture(row, model)
     headless = config.head == "none"
+    dynamic = getattr(config, "dynamic_size", None) and "image_size" in preprocessing
+    size = preprocessing["image_size"] if dynamic else config.image_size
     inner: dict[str, Any] = {
-        "input_size": [config.channels, *pair("image_size", config.image_size)],
+        "input_size": [config.channels, *pair("image_size", size)],
         "fixed_input_size": family == "vit",
         "num_classes": 0 if headless else config.classes,
         "first_conv": row.first_conv,
@@ -207,6 +216,11 @@ def _arguments(row: ArgumentMap, architecture: str, model: Model) -> dict[str, A
     unknown = [name for name in different if name not in told and name not in ELSEWHERE]
     if unknown:
         raise ConfigError(f"timm has no argument for {unknown[0]} = {config[unknown[0]]!r}")
+    if config.get("tokens") == "class+distillation" and "pool" in different:
+        raise ConfigError(f"timm has no distilled model with pool = {config['pool']!r}")
+    learned = str(config.get("position")).startswith("learned")
+    if learned and config.get("registers") and config.get("prefix_positions"):
+        raise ConfigError("in timm a model with registers has no position for its class token")
     if "pool" in different and "final_norm" not in different:
         different.append("final_norm")  # its place depends on timm's pooling unless it is said
     if "dim" in different and "mlp_dim" not in different:
@@ -218,6 +232,8 @@ def _fields(config: Any) -> dict[str, Any]:
     """With sizes as one number where both sides are the same, and what depends on others filled
     in."""
     fields = to_dict(config)
+    if "dynamic_size" in fields:
+        fields["dynamic_size"] = bool(fields["dynamic_size"])
     if "mlp_dim" in fields:
         fields["mlp_dim"] = config.mlp_width
     for name in ("image_size", "patch", "window"):
@@ -233,4 +249,8 @@ def _their_value(row: ArgumentMap, theirs: str, config: Mapping[str, Any]) -> An
             if ours == value:
                 return {"True": True, "False": False}.get(name, name)
         raise ConfigError(f"timm has no {theirs} for {row.arguments[theirs]} = {value!r}")
-    return value / config["dim"] if row.arguments[theirs] == "mlp_dim" else value
+    if row.arguments[theirs] != "mlp_dim":
+        return value
+    ratio = value / config["dim"]
+    exact = int(ratio * config["dim"]) == value  # timm rounds down
+    return ratio if exact else math.nextafter(ratio, math.inf)

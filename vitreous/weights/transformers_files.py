@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitreous.config import from_dict, read_toml
+from vitreous.config import from_dict, pair, read_toml
 from vitreous.errors import CheckpointError
 from vitreous.models.model import Model
 from vitreous.models.names import translate
@@ -32,6 +32,21 @@ class ConfigMap:
     equal: Mapping[str, str] = field(default_factory=dict)
     inside: str = ""
     gated: str = ""
+    any_size: bool = False
+
+    def class_fields(self, architecture: str, path: Path) -> Mapping[str, Any]:
+        """Our fields that a class of transformers has.
+
+        A class for another task has the same backbone; the import reports its other layers.
+        """
+        if architecture in self.architectures:
+            return self.architectures[architecture]
+        if self.family == "detr" and architecture:
+            raise CheckpointError(
+                f"{path}: {architecture} is not supported, only {', '.join(self.architectures)}"
+            )
+        classifies = architecture.endswith("ForImageClassification") and not self.inside
+        return {} if classifies or not architecture else {"head": "none"}
 
     def architecture_of(self, config: Any) -> str | None:
         """The class in transformers that a model with this config is; None: it has none."""
@@ -48,6 +63,12 @@ def config_maps() -> dict[str, ConfigMap]:
     return {name: from_dict(ConfigMap, row, where=name) for name, row in rows.items()}
 
 
+SQUASHED = (
+    "transformers resizes both sides and then crops, which distorts; here the shorter side is "
+    "resized, as it was for the published accuracy of such models"
+)
+HIDDEN = {"num_attention_heads": "heads", "layer_norm_eps": "norm_eps"}
+"""What nearly all of their configs call fields that no tensor shows."""
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
@@ -85,7 +106,7 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
         data = {**(data.get(mapped.inside) or {}), **data}
     stated = {ours: data[theirs] for theirs, ours in mapped.fields.items() if theirs in data}
     architecture = str((data.get("architectures") or [""])[0])
-    fields = {**mapped.defaults, **stated, **mapped.architectures.get(architecture, {})}
+    fields = {**mapped.defaults, **stated, **mapped.class_fields(architecture, path)}
     for name, value in mapped.required.items():
         if data.get(name, value) != value:
             raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
@@ -226,35 +247,62 @@ def _make_backbone(config: Any) -> dict[str, Any]:
     }
 
 
-def read_preprocessor(path: Path) -> dict[str, Any]:
-    """The fields of a `CatalogPreprocessing` that a preprocessor_config.json states."""
+def takes_any_size(config: Mapping[str, Any]) -> bool:
+    """Whether the model of a config.json resamples its positions to the size of an image."""
+    mapped = config_maps().get(str(config.get("model_type")))
+    return mapped is not None and mapped.any_size
+
+
+def read_hidden(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The config fields that no tensor shows, of a model_type that we do not have."""
+    found = {ours: data[theirs] for theirs, ours in HIDDEN.items() if theirs in data}
+    numbers = {name: value for name, value in found.items() if type(value) in (int, float)}
+    known = ACTIVATIONS.get(str(data.get("hidden_act")))
+    return numbers | ({"activation": known} if known else {})
+
+
+def read_preprocessor(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields of a `CatalogPreprocessing` that a preprocessor_config.json states; and notes on
+    what is taken otherwise."""
     values = read_json(path)
     try:
-        found = _sizes(values) if "size" in values else {}
+        resized = "size" in values and values.get("do_resize") is not False
+        found = _sizes(values) if resized else {}
+        notes = [SQUASHED] if resized and _squashes_and_crops(values) else []
+        # Theirs is (pixel * factor - mean) / std; ours has pixels from 0 to 1.
+        factor = values.get("rescale_factor", 1 / 255)
+        scale = 255 * (1.0 if values.get("do_rescale") is False else float(factor))
         if values.get("do_normalize") is False:
-            found |= {"mean": (0.0,), "std": (1.0,)}
+            found |= {"mean": (0.0,), "std": (1 / scale,)}
         elif {"image_mean", "image_std"} <= values.keys():
-            found["mean"] = tuple(map(float, values["image_mean"]))
-            found["std"] = tuple(map(float, values["image_std"]))
-    except (ValueError, TypeError, KeyError) as error:
+            found["mean"] = tuple(float(value) / scale for value in values["image_mean"])
+            found["std"] = tuple(float(value) / scale for value in values["image_std"])
+    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
         raise CheckpointError(f"{path}: cannot be used: {error!r}") from error
-    return found
+    return found, tuple(notes)
+
+
+def _squashes_and_crops(values: Mapping[str, Any]) -> bool:
+    size, crop = values["size"], values.get("crop_size", values["size"])
+    sides = "height" in size if isinstance(size, dict) else "DeiT" in str(values)
+    return bool(values.get("do_center_crop")) and sides and _sides(crop)[0] < _sides(size)[0]
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     size, longest = _sides(values["size"])
     crop, part = size, None
-    if values.get("do_center_crop") or "crop_size" in values:
+    if values.get("do_center_crop", "crop_size" in values):
         crop, _ = _sides(values.get("crop_size", values["size"]))
     if isinstance(stated := values.get("crop_pct"), float) and int(crop / stated + 1e-9) == size:
         part = stated  # the part whose whole pixels `size` is
     # Both sides become the same length and nothing is cropped: the aspect ratio is lost.
     keeps_ratio = isinstance(values["size"], dict) and "shortest_edge" in values["size"]
     square = crop == size and longest is None and not keeps_ratio
+    known = INTERPOLATION.get(values.get("resample", 2))  # others are asked for
     return {
         "image_size": crop,
         "crop": part or min(crop / size, 1.0),
-        "interpolation": INTERPOLATION.get(values.get("resample", 2), "bilinear"),
+        **({"interpolation": known} if known else {}),
         "resize": "square" if square else "shorter",
         "longest": values.get("max_size", longest),
     }
@@ -267,6 +315,8 @@ def make_preprocessor(model: Model, known: Mapping[str, Any]) -> dict[str, Any] 
     known: the fields of a `CatalogPreprocessing`.
     """
     channels, (height, width) = model.config.channels, model.own_size()
+    if getattr(model.config, "dynamic_size", None):  # then the preprocessing decides
+        height, width = pair("image_size", known["image_size"])
     resize, longest = known.get("resize", "shorter"), known.get("longest")
     values = {
         "do_resize": True,
