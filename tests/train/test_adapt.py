@@ -162,11 +162,26 @@ def test_all_but_the_head_waits(runs):
         ({"unfreeze_after": 1, "shard": True}, "cannot be used with shard"),
         ({"unfreeze_after": 1, "lora": 4}, "leave out unfreeze_after"),
         ({"lora": -1}, "0 or more"),
+        ({"lora": 4, "freeze": ("!head.*",)}, "freezes itself: leave out freeze = '!head"),
     ],
 )
 def test_options_that_contradict_each_other(options, message):
     with pytest.raises(ConfigError, match=message):
         Recipe(**options)
+
+
+@pytest.mark.parametrize(
+    ("how", "options", "message"),
+    [
+        ("probe", {"unfreeze_after": 1}, "nothing to unfreeze: freeze = '!head"),
+        ("lora", {"lora": 10_000}, "far below the model's width, 16"),
+    ],
+)
+def test_options_that_do_not_suit_the_model(how, options, message, tmp_path):
+    told = []
+    with joined("cpu") as world, pytest.raises(ConfigError, match=message):
+        prepare(recipe_for(how, **options), Run(tmp_path), world, told.append, print)
+    assert any("has random weights; --weights gives trained ones" in line for line in told)
 
 
 # LoRA

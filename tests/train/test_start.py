@@ -51,6 +51,10 @@ def test_a_file_needs_no_model_and_its_head_is_kept_when_asked(file):
     model, _, said = start(file[0], keep_head=True)
     assert "head: kept, as asked" in said
     assert torch.equal(model.head.out.weight, file[1].head.out.weight)
+    recipe = Recipe(data="shapes:20", weights=str(file[0]), keep_head=True, channels=1)
+    source = open_usable(recipe, lambda text: None)
+    with pytest.raises(ConfigError, match="of the weights has 10 classes, shapes:20 has 6"):
+        build(recipe, task_for("class"), source, find_start(recipe), lambda text: None)
     recipe = Recipe(data="digits", model="vit", keep_head=True)
     source = open_usable(recipe, lambda text: None)
     with pytest.raises(ConfigError, match="needs weights"):
@@ -62,6 +66,7 @@ def test_the_same_classes_keep_the_head_and_the_preprocessing(file, tmp_path):
     assert "head: kept: the weights know the same 10 classes" in said
     assert torch.equal(model.head.out.weight, file[1].head.out.weight)
     assert (prepared.mean, prepared.std) == ((0.4,), (0.3,))
+    assert "mean and std" not in said, "they are a part of the preprocessing"
     assert (prepared.crop, prepared.interpolation) == (0.8, "bicubic")
     assert (
         "preprocessing: shorter side to 20, bicubic, centre crop 16x16, mean 0.4, std 0.3" in said

@@ -290,7 +290,7 @@ class Task:
     # Advice
 
     fine_tuning_gain: ClassVar[str] = (
-        "on 4,500 images of CIFAR-10 one epoch from ImageNet's weights gave 93 %, training from "
+        "on 4,500 images of CIFAR-10 two epochs from ImageNet's weights gave 93 %, training from "
         "random ones 47 % (docs/training.md)"
     )
     """What pre-trained weights have brought, as measured, in the words of a log."""

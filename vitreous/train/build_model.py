@@ -19,6 +19,7 @@ from vitreous.errors import CheckpointError, ConfigError
 from vitreous.import_run import known_preprocess
 from vitreous.labels import LabelMap
 from vitreous.models import FAMILIES, create
+from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.run_folder import Run
 from vitreous.tasks import task_class
@@ -63,7 +64,8 @@ def find_start(recipe: Recipe) -> Start:
         own = (None, config.model, config.family)
         other = recipe.model not in own and task_class(config.task).takes(recipe.model or "")
         fields = {} if other else dict(config.config)
-        return Start(config.family, fields, config.labels, config.preprocess, run.stored_weights())
+        name = config.model if config.model in model_names() else config.family
+        return Start(name, fields, config.labels, config.preprocess, run.stored_weights())
     path = resolve(recipe.weights)
     stored = read_tensors(path)
     stated = stated_by(recipe.weights, stored.path, stored.metadata)
@@ -107,6 +109,9 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
     for option in ("weights_format", "keep_head"):
         if start is None and getattr(recipe, option):
             raise ConfigError(f"{option} = {getattr(recipe, option)!r} needs weights")
+    for option in ("freeze", "unfreeze_after", "lora"):
+        if start is None and getattr(recipe, option):
+            log(f"{option}: what is not trained has random weights; --weights gives trained ones")
     changes: dict[str, Any] = {}
     name = recipe.model
     if start is not None:
@@ -150,6 +155,12 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
         raise ConfigError(
             f"keep_head: weights of {start.model!r}, a classifier, become a part of this model, "
             "whose head is another: leave it out"
+        )
+    count = len(known) or start.fields.get("classes", len(names))
+    if recipe.keep_head and count != len(names):
+        raise ConfigError(
+            f"keep_head: the head of the weights has {count} classes, {source.name} has "
+            f"{len(names)}: leave it out for a new head"
         )
     order = [number for name in names if (number := _class_of(start, name)) is not None]
     same = sorted(order) == [*range(len(known))] and len(names) == len(known) > 0
@@ -227,16 +238,18 @@ def choose_preprocess(
     origin = "as given"
     mean, std = recipe.mean, recipe.std
     if known is not None and len(known.mean) in (1, config.channels):
+        origin = "" if not mean and not std else origin
         mean, std = mean or known.mean, std or known.std
-        origin = "as the weights were trained with"
     if not mean or not std:
         measured = measure_statistics(source, samples, base)
         mean, std = mean or measured[0], std or measured[1]
         origin = "measured on the training images"
         if start is not None and known is None:
             origin += ", because the weights do not state theirs (--mean, --std)"
-    log(f"mean and std: {mean}, {std}, {origin}")
-    if known is not None:
-        kept = replace(base, mean=mean, std=std).described()
-        log(f"preprocessing: {kept}, as the weights were trained with")
-    return replace(base, mean=mean, std=std)
+    found = replace(base, mean=mean, std=std)
+    if known is None:
+        log(f"mean and std: {mean}, {std}, {origin}")
+    else:
+        besides = f"; mean and std {origin}" if origin else ""
+        log(f"preprocessing: {found.described()}, as the weights were trained with{besides}")
+    return found

@@ -258,6 +258,11 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
                 raise ConfigError(f"{name} = {getattr(self, name)} cannot be used with shard")
         if self.unfreeze_after and self.lora:
             raise ConfigError("lora never unfreezes the weights: leave out unfreeze_after")
+        if self.freeze and self.lora:
+            raise ConfigError(
+                f"lora = {self.lora} trains matrices beside weights that it freezes itself: leave "
+                f"out freeze = {' '.join(self.freeze)!r}, or the recipe that sets it"
+            )
         fraction(self, "ema", *(["smoothing"] if self.smoothing is not None else []))
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"betas = {self.betas}: expected two numbers from 0 to below 1")

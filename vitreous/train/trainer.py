@@ -143,6 +143,11 @@ class Trainer:
             total = sum(p.numel() for p in self.trained)
             if not count:
                 raise ConfigError("freeze leaves no parameter of the head to train first")
+            if count == total:
+                raise ConfigError(
+                    f"unfreeze_after = {recipe.unfreeze_after} has nothing to unfreeze: freeze = "
+                    f"{' '.join(recipe.freeze)!r} leaves only the head to train"
+                )
             log(
                 f"unfreeze_after: {recipe.unfreeze_after}: until then {count:,} of {total:,} "
                 "parameters are trained, those of the head; the schedule runs for each part"
@@ -153,6 +158,11 @@ class Trainer:
         head = set(head_parameters(model))
         for parameter in model.parameters():
             parameter.requires_grad_(parameter.requires_grad and parameter in head)
+        if rank >= model.core.width:
+            raise ConfigError(
+                f"lora = {rank}: the rank is to be far below the model's width, "
+                f"{model.core.width}: 4 to 64 are usual"
+            )
         with random_by(self.recipe.seed, "lora"):
             factors = add_lora(model.core, rank)
         if not factors:

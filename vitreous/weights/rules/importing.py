@@ -298,7 +298,10 @@ class _Import:
         shapes = {key: tuple(value.shape) for key, value in tensors.items()}
         config = model.config
         changes, shown, left = differing_fields(rules, family_of(model), config, shapes)
-        changes = {name: v for name, v in changes.items() if name not in WITH_OTHER_REMEDIES}
+        remedied = list(WITH_OTHER_REMEDIES)
+        if any(matches(name, model.classwise) for name in self.report.reinitialised):
+            remedied.append("classes")
+        changes = {name: v for name, v in changes.items() if name not in remedied}
         fields = {n: (v, getattr(config, n) if n in shown else None) for n, v in changes.items()}
         # What another field would explain stays listed, with its own remedy.
         left |= {name for name, what in misfit.misshaped.items() if "pass " in what}

@@ -42,7 +42,8 @@ class ImportReport:
         lines += [f"  resampled       {name}: {how}" for name, how in self.resampled.items()]
         lines += [f"  adapted         {name}: {how}" for name, how in self.adapted.items()]
         lines += [f"  re-initialised  {name}" for name in self.reinitialised]
-        lines += [f"  not used        {key}" for key in grouped(self.dropped)]
+        others = [key for key in self.dropped if key not in self.reinitialised]
+        lines += [f"  not used        {key}" for key in grouped(others)]
         lines += [f"  set             {name}: {how}" for name, how in self.numbers.items()]
         lines += [f"  note            {note}" for note in self.notes]
         return "\n".join(lines)
