@@ -5,13 +5,14 @@ An unknown field is an error."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import reprlib
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,6 +73,10 @@ FOREIGN_FIELDS = {
 """The names of our fields in other libraries."""
 
 
+type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
+"""The types of a class's fields. Evaluating them takes half a millisecond a class."""
+
+
 def from_dict(cls: type[T], values: Mapping[str, Any], *, where: str = "") -> T:
     """A config of type `cls`; fields that are not given keep their defaults."""
     return cls(**checked(cls, values, where=where))
@@ -110,7 +115,7 @@ def checked(cls: type, values: Mapping[str, Any], *, where: str = "") -> dict[st
         raise ConfigError(
             f"{where or cls.__name__}: expected names and values, got {_short(values)}"
         )
-    hints = typing.get_type_hints(cls)
+    hints = type_hints(cls)
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     location = f" in {where}" if where else ""
     result = {}

@@ -100,19 +100,17 @@ class Augment:
         Where the truth allows any size, the crop `window` may give a smaller image. Draws from
         torch's RNG.
         """
-        from torchvision.transforms import v2
-
         image = as_channels(image, preprocess.channels)
         image, truth = self._place(image, truth, preprocess, moves, max_pixels)
         if self.flip and torch.rand(()) < 0.5:
             image, truth = image.flip(-1), moves.hflip(truth, _size(image))
         if self.randaugment:
-            image = v2.RandAugment(num_ops=2, magnitude=self.randaugment)(image)
+            image = _transforms().RandAugment(num_ops=2, magnitude=self.randaugment)(image)
         if self.jitter:
-            image = v2.ColorJitter(self.jitter, self.jitter, self.jitter)(image)
+            image = _transforms().ColorJitter(self.jitter, self.jitter, self.jitter)(image)
         values = preprocess.normalise(image)
         if self.erase:
-            values = v2.RandomErasing(p=self.erase, value="random")(values)
+            values = _transforms().RandomErasing(p=self.erase, value="random")(values)
         if self.crop == "window" and not moves.any_size:
             height, width = pair("image_size", preprocess.image_size)
             right, bottom = width - values.shape[2], height - values.shape[1]
@@ -126,9 +124,7 @@ class Augment:
         """What is seen of an image and how large; with window it may still be too small."""
         size = pair("image_size", preprocess.image_size)
         if self.crop == "resized":
-            from torchvision.transforms import v2
-
-            cut = v2.RandomResizedCrop(size, scale=(self.scale, 1.0))
+            cut = _transforms().RandomResizedCrop(size, scale=(self.scale, 1.0))
             box = cut.make_params([image])
             corner = box["top"], box["left"], box["height"], box["width"]
             image, truth = _crop(image, truth, moves, *corner)
@@ -283,3 +279,10 @@ def _shift(image: Tensor, truth: Any, moves: Truth) -> tuple[Tensor, Any]:
 
 def _size(image: Tensor) -> tuple[int, int]:
     return image.shape[1], image.shape[2]
+
+
+def _transforms() -> Any:
+    """torchvision's transforms. Importing them takes as long as importing torch: only if needed."""
+    from torchvision.transforms import v2
+
+    return v2

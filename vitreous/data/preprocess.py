@@ -178,14 +178,15 @@ class Preprocess:
         measured. torchvision is several times as fast, and half a percent of the values differ by
         one of 255: enough to change a prediction that is nearly a tie.
         """
-        from torchvision.transforms import InterpolationMode
-        from torchvision.transforms.v2 import functional
-
         if tuple(image.shape[1:]) == size:
             return image
         self._check_enlarged((image.shape[1], image.shape[2]), size, max_pixels)
         if exact and image.dtype == torch.uint8 and self.antialias and self.interpolation in PILLOW:
             return _resized_by_pillow(image, size, PILLOW[self.interpolation])
+        # Imported where it is needed, because it takes as long as torch itself.
+        from torchvision.transforms import InterpolationMode
+        from torchvision.transforms.v2 import functional
+
         whole = image.dtype == torch.uint16  # which torchvision cannot resize
         resized = functional.resize(
             image.float() if whole else image,

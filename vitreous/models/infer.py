@@ -20,10 +20,10 @@ from typing import Any, Literal
 
 import torch
 
-from vitreous.config import changed, pair
+from vitreous.config import changed, pair, type_hints
 from vitreous.errors import ConfigError
 from vitreous.models import FAMILIES, Family, build, configure
-from vitreous.models.model import Shapes, type_hints
+from vitreous.models.model import Shapes
 
 FREE = ("classes", "channels", "image_size")
 """Fields in which a model differs from its named variant without being another one."""

@@ -13,7 +13,6 @@ another one (a segmenter, a detector) decodes the maps of that one, its `core`, 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +21,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vitreous.config import Size, choice, pair, positive
+from vitreous.config import Size, choice, pair, positive, type_hints
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.resample import Grid, Resampling, State
 
@@ -85,9 +84,6 @@ def factors(number: int) -> list[Grid]:
     side = next((s for s in range(math.isqrt(number), 0, -1) if number % s == 0), 0)
     other = number // side if side else 0
     return [(side, other), (other, side)][: 1 if side == other else 2] if side else []
-
-
-type_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 @dataclasses.dataclass(frozen=True)

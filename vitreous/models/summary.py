@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from vitreous.config import pair
 from vitreous.layers.tap import tap
@@ -33,6 +32,8 @@ def summarise(model: Model) -> list[SummaryRow]:
 
     The sums over all stages are the model's parameters and what torch counts in a forward.
     """
+    from torch.utils.flop_counter import FlopCounterMode  # it imports triton
+
     config = model.config
     device = next(model.parameters()).device
     image = torch.zeros(1, config.channels, *pair("image_size", config.image_size), device=device)

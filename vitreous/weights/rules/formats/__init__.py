@@ -16,11 +16,11 @@ from typing import Any
 from einops import EinopsError
 from einops.parsing import ParsedExpression
 
-from vitreous.config import checked, choice, from_dict, read_toml
+from vitreous.config import checked, choice, from_dict, read_toml, type_hints
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.models import FAMILIES
 from vitreous.models.infer import parameter_names
-from vitreous.models.model import CHECKS, type_hints
+from vitreous.models.model import CHECKS
 from vitreous.weights.rules.language import Alternative, Format, Rule, placeholders
 
 FOLDER = Path(__file__).parent
