@@ -17,8 +17,8 @@ from vitreous.run_folder import Run
 from vitreous.train.build_model import find_start
 from vitreous.train.recipe import Recipe
 from vitreous.weights import catalog as catalog_module
-from vitreous.weights.adopt import sha256_of
 from vitreous.weights.catalog import catalog
+from vitreous.weights.download import sha256_of
 from vitreous.weights.io.files import write_tensors
 
 SHARED = Path("/work/shared")

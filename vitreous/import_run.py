@@ -32,10 +32,11 @@ from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
-from vitreous.weights.adopt import Found, files_of, find, sha256_of
+from vitreous.weights.adopt import Found, files_of, find
 from vitreous.weights.catalog import catalog, named
 from vitreous.weights.destination import written_aside
-from vitreous.weights.hub import cache_folder, resolve
+from vitreous.weights.download import cache_folder, sha256_of
+from vitreous.weights.hub import resolve
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import family_of
 from vitreous.weights.rules.report import ImportReport

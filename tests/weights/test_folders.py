@@ -66,6 +66,8 @@ def test_what_a_preprocessor_does_otherwise_is_asked_for_or_told(tmp_path):
     sides = {"size": {"height": 36, "width": 36}, "crop_size": 32, "do_center_crop": True}
     file.write_text(json.dumps({**PREPARED, **sides}))
     assert "distorts" in read_preprocessor(file)[1][0]
+    file.write_text(json.dumps({"image_processor": PREPARED, "processor_class": "CLIPProcessor"}))
+    assert read_preprocessor(file)[0]["std"] == (0.25,) * 3
 
 
 def test_a_class_for_another_task_is_refused_but_its_backbone_is_read(tmp_path):

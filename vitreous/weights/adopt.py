@@ -6,7 +6,6 @@ that its tensors show.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from vitreous.config import Size, pair
 from vitreous.errors import ConfigError
 from vitreous.models import create
 from vitreous.models.model import Model
+from vitreous.weights.download import sha256_of
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import Reading, readings
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint, read_tensors
@@ -191,8 +191,3 @@ def files_of(checkpoint: Checkpoint) -> list[Path]:
         return [path]
     listed = json.loads(path.read_bytes())["weight_map"].values()
     return [path.with_name(name) for name in sorted(set(listed))]
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -39,7 +39,7 @@ from vitreous.weights.timm_files import (
     read_timm_preprocessing,
 )
 from vitreous.weights.transformers_files import (
-    PREPROCESSOR_FILE,
+    PREPROCESSOR_FILES,
     read_config,
     read_hidden,
     read_json,
@@ -157,8 +157,10 @@ def _of_folder(config_file: Path) -> Stated:
 
 
 def _of_transformers(config_file: Path, config: dict[str, Any]) -> Stated:
-    origin, file = read_config(config_file), config_file.with_name(PREPROCESSOR_FILE)
-    known, notes = read_preprocessor(file) if file.is_file() else ({}, ())
+    origin = read_config(config_file)
+    files = [config_file.with_name(name) for name in PREPROCESSOR_FILES]
+    file = next((each for each in files if each.is_file()), None)
+    known, notes = read_preprocessor(file) if file else ({}, ())
     model, values = origin or (None, read_hidden(config))
     if takes_any_size(config) and known.get("image_size") not in (None, values.get("image_size")):
         values = {**values, "dynamic_size": True}

@@ -16,6 +16,8 @@ from vitreous.models.names import translate
 from vitreous.weights.rules.keys import family_of
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
+PREPROCESSOR_FILES = (PREPROCESSOR_FILE, "processor_config.json")
+"""The second is that of a model for images and text, in newer versions."""
 INTERPOLATION = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 """By Pillow's numbers, which preprocessor_config.json has."""
 
@@ -265,6 +267,8 @@ def read_preprocessor(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The fields of a `CatalogPreprocessing` that a preprocessor_config.json states; and notes on
     what is taken otherwise."""
     values = read_json(path)
+    if isinstance(inner := values.get("image_processor"), dict):  # beside that of the text
+        values = inner
     try:
         resized = "size" in values and values.get("do_resize") is not False
         found = _sizes(values) if resized else {}
