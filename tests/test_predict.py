@@ -15,6 +15,7 @@ from PIL import Image
 
 import vitreous
 from vitreous.api.evaluation import labelled_source
+from vitreous.cli.evaluate import _worth_printing
 from vitreous.cli.main import main
 from vitreous.cli.print_json import print_json
 from vitreous.data.formats import open_source
@@ -101,6 +102,28 @@ def test_predict_command(run, pictures, capsys, monkeypatch):
         assert all(len(line["top"]) == 2 for line in lines)
     assert main(["predict", str(run.path), str(pictures)]) == 0
     assert "0.png" in capsys.readouterr().out
+
+
+def test_frames_that_are_not_read_are_told_once(run, tmp_path, capsys):
+    frames = [Image.new("L", (8, 8), level) for level in (0, 99, 200)]
+    for name in ("a.gif", "b.tif"):
+        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
+    assert main(["predict", str(run.path), str(tmp_path)]) == 0
+    told = f"{tmp_path / 'a.gif'} and 1 other have several pages or frames: only the first is read"
+    assert capsys.readouterr().err.splitlines() == [told]
+
+
+def test_of_many_classes_the_worst_and_the_best_are_printed():
+    columns = ["precision", "f1"]
+    rows = {f"c{i}": {"precision": 1.0, "f1": i / 100} for i in range(100)}
+    rows |= {f"none{i}": dict.fromkeys(columns) for i in range(5)}
+    shown, note = _worth_printing(rows, columns)
+    assert shown == [f"c{i}" for i in (*range(10), *range(90, 100))]
+    assert note == (
+        "5 of 105 classes have no images here; the 10 worst and the 10 best of 100 classes by f1; "
+        "--json has all classes"
+    )
+    assert _worth_printing(dict(list(rows.items())[:40]), columns) == (list(rows)[:40], "")
 
 
 def test_evaluate_command_and_python_agree(run, capsys):

@@ -422,9 +422,12 @@ def test_pages_that_are_not_read_are_told(good, capsys):
     report = check(open_source(good))
     told = [p for p in report.problems if "pages" in p.what]
     assert [(p.file, p.what, p.fatal) for p in told] == [
-        (f"train/cat/{name}", "has 3 pages; only the first is read", False)
+        (f"train/cat/{name}", "has 3 pages or frames; only the first is read", False)
         for name in ("moving.gif", "moving.png", "moving.webp", "scan.tif")
     ]
     assert report.fatal == []
     assert main(["data", "check", str(good)]) == 0
-    assert "train/cat/scan.tif: has 3 pages; only the first is read" in capsys.readouterr().out
+    assert (
+        "train/cat/scan.tif: has 3 pages or frames; only the first is read"
+        in capsys.readouterr().out
+    )

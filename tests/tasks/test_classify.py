@@ -62,6 +62,7 @@ def test_perfect_and_missing_classes():
     result = measured(F.one_hot(targets, 3).float() * 50, targets, [4], classes=3)
     assert result["accuracy"] == result["f1"] == result["balanced_accuracy"] == 1.0
     assert result["classes"]["1"]["samples"] == 0
+    assert result["classes"]["1"]["f1"] is None
     assert result["calibration_error"] == pytest.approx(0, abs=1e-6)
 
 

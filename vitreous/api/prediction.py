@@ -45,6 +45,7 @@ def predict_files(
     was found as its labels. `data` is a COCO file whose ids the written files have. An image that
     cannot be used is an error, unless `bad` takes it.
     """
+    from vitreous.data.decode.images import shown, unread_pages
     from vitreous.pages.prediction_files import labelling, writing
     from vitreous.tasks import show_of
 
@@ -70,6 +71,10 @@ def predict_files(
             if write is not None:
                 write(result)
             yield result
+    if several := [path for path in paths if unread_pages(path)]:
+        more = len(several) - 1
+        others = f" and {more:,} other{'s' * (more > 1)} have" if more else " has"
+        log(f"{shown(several[0])}{others} several pages or frames: only the first is read")
 
 
 def explain(

@@ -214,9 +214,9 @@ def _print_knn(value: dict[str, Any], arguments: EmbedArguments) -> None:
         f"\nk-NN accuracy on {value['split']} ({value['samples']:,} images; k = {value['k']}, "
         f"{value['train_samples']:,} images of train)"
     )
-    print(f"  {'weighted votes':<18} {value['knn_accuracy']:.4f}")
-    print(f"  {'plain votes':<18} {value['knn_accuracy_plain']:.4f}")
-    print(f"  {'most frequent class':<18} {value['majority_accuracy']:.4f}")
+    print(f"  {'weighted votes':<19} {value['knn_accuracy']:.4f}")
+    print(f"  {'plain votes':<19} {value['knn_accuracy_plain']:.4f}")
+    print(f"  {'most frequent class':<19} {value['majority_accuracy']:.4f}")
 
 
 PRINT: dict[str, Any] = {

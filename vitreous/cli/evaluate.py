@@ -17,6 +17,10 @@ from vitreous.train.recipe import Flag, option
 
 MOST_CLASSES = 20
 """Up to which the confusion matrix is printed: more would not fit on a line."""
+MOST_ROWS = 40
+"""Classes up to which all are printed; of more, the worst and the best."""
+ENDS = 10
+"""How many of the worst, and of the best."""
 MOST_COUNTED = 99_999
 """Up to which it shows counts: of pixels there are more, and percentages say more."""
 
@@ -72,11 +76,31 @@ def _print(result: dict[str, Any]) -> None:
     classes: dict[str, dict[str, float | None]] = result["classes"]
     columns = list(next(iter(classes.values())))
     table = TextTable("class", *(f"{column}>" for column in columns))
-    for name, row in classes.items():
-        table.row(name, *(_number(row[column], 3) for column in columns))
+    shown, note = _worth_printing(classes, columns)
+    for name in shown:
+        table.row(name, *(_number(classes[name][column], 3) for column in columns))
     table.print()
+    if note:
+        print(note)
     if "confusion" in result and len(classes) <= MOST_CLASSES:
         _print_confusion(list(classes), result["confusion"])
+
+
+def _worth_printing(
+    classes: dict[str, dict[str, float | None]], columns: list[str]
+) -> tuple[list[str], str]:
+    """The classes to print, and a line about the others: of many, the worst and the best."""
+    if len(classes) <= MOST_ROWS:
+        return list(classes), ""
+    score = "f1" if "f1" in columns else columns[0]
+    known = {name: value for name, row in classes.items() if (value := row[score]) is not None}
+    ordered = sorted(known, key=lambda name: known[name])
+    without = len(classes) - len(ordered)
+    note = [f"{without:,} of {len(classes):,} classes have no images here"] if without else []
+    if len(ordered) > MOST_ROWS:
+        note.append(f"the {ENDS} worst and the {ENDS} best of {len(ordered):,} classes by {score}")
+        ordered = ordered[:ENDS] + ordered[-ENDS:]
+    return ordered, "; ".join([*note, "--json has all classes"])
 
 
 def _number(value: float | None, digits: int) -> str:

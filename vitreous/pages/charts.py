@@ -65,6 +65,10 @@ def confusion_matrix(names: Sequence[str], counts: Sequence[Sequence[int]]) -> F
     Cells have their counts, or where these are too long, as of pixels, the share in percent.
     """
     values = np.asarray(counts)
+    if len(names) > NUMBERED:  # of many classes, those that occur
+        occur = np.flatnonzero(values.any(axis=0) | values.any(axis=1))
+        if len(occur) <= NUMBERED:
+            names, values = [names[i] for i in occur], values[np.ix_(occur, occur)]
     shares = values / np.maximum(values.sum(axis=1, keepdims=True), 1)
     side = min(max(2.2 + 0.3 * len(names), 3.6), 13)
     figure = new_figure(side, side)
@@ -159,7 +163,7 @@ def class_scores(
     axes = figure.add_subplot()
     axes.barh([short(label) for label, _ in rows], [score for _, score in rows], color=ACCENTS[0])
     axes.invert_yaxis()
-    axes.set(xlabel=name, xlim=(0, 1), title=f"hardest of {len(classes)} classes first")
+    axes.set(xlabel=name, xlim=(0, 1), title=f"hardest of {len(known)} classes first")
     return figure
 
 

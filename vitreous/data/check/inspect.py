@@ -97,7 +97,7 @@ def _problem(source: Source, sample: Sample, text: str) -> Problem:
 def _remarks(source: Source, sample: Sample) -> tuple[Problem, ...]:
     counts = {name: unread_pages(file) for name, file in _files(source, sample).items()}
     return tuple(
-        Problem(name, f"has {count} pages; only the first is read", fatal=False)
+        Problem(name, f"has {count} pages or frames; only the first is read", fatal=False)
         for name, count in counts.items()
         if count
     )

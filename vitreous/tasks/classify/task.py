@@ -215,9 +215,10 @@ class ClassifyMetrics(Metrics):
             "samples": int(total),
             "classes": {
                 name: {
-                    "precision": precision[i].item(),
-                    "recall": recall[i].item(),
-                    "f1": f1[i].item(),
+                    # a class without images has no score, unless it was wrongly predicted
+                    "precision": precision[i].item() if truth[i] + predicted[i] else None,
+                    "recall": recall[i].item() if present[i] else None,
+                    "f1": f1[i].item() if present[i] else None,
                     "samples": int(truth[i]),
                 }
                 for i, name in enumerate(self.names)
