@@ -68,7 +68,7 @@ def confusion_matrix(names: Sequence[str], counts: Sequence[Sequence[int]]) -> F
     if len(names) > NUMBERED:  # of many classes, those that occur
         occur = np.flatnonzero(values.any(axis=0) | values.any(axis=1))
         if len(occur) <= NUMBERED:
-            names, values = [names[i] for i in occur], values[np.ix_(occur, occur)]
+            names, values = [names[i] for i in occur.tolist()], values[np.ix_(occur, occur)]
     shares = values / np.maximum(values.sum(axis=1, keepdims=True), 1)
     side = min(max(2.2 + 0.3 * len(names), 3.6), 13)
     figure = new_figure(side, side)
