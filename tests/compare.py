@@ -60,12 +60,21 @@ def relative_error(ours: Tensor, theirs: Tensor) -> float:
     return ((ours - theirs).norm() / theirs.norm()).item()
 
 
+def assert_same_bits(exported: dict[str, Tensor], source: dict[str, Tensor]) -> None:
+    """What was imported is exported as it came: the same keys, shapes and bits."""
+    assert exported.keys() == source.keys()
+    for key, value in source.items():
+        assert exported[key].shape == value.shape, key
+        assert torch.equal(exported[key], value), key
+
+
 @torch.no_grad()
 def both_ways(theirs: nn.Module, ours: nn.Module, images: Tensor, format: str, output=lambda y: y):
     """Their weights in our model give their outputs; other weights of ours in theirs give ours."""
     perturb(theirs)
     report = vitreous.import_weights(ours.eval(), theirs.state_dict(), format=format)
     assert report.loaded == list(ours.state_dict())
+    assert_same_bits(vitreous.export_weights(ours, format=format), theirs.state_dict())
     wanted = output(theirs(images))
     assert wanted.std() > 1e-3, "the reference is constant: nothing is compared"
     assert relative_error(ours(images), wanted) < TOLERANCE

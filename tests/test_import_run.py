@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from compare import perturb
+from compare import assert_same_bits, perturb
 
 import vitreous
 from vitreous.cli.main import main
@@ -19,7 +19,7 @@ from vitreous.train.recipe import Recipe
 from vitreous.weights import catalog as catalog_module
 from vitreous.weights.catalog import catalog
 from vitreous.weights.download import sha256_of
-from vitreous.weights.io.files import write_tensors
+from vitreous.weights.io.files import read_tensors, write_tensors
 
 SHARED = Path("/work/shared")
 FIELDS = {"image_size": 32, "patch": 8, "dim": 32, "depth": 1, "heads": 2, "mlp_dim": 64}
@@ -68,6 +68,53 @@ def test_an_imported_run_is_taken_like_a_trained_one(run, file, tmp_path, capsys
     assert (origin["source"], origin["format"]) == (str(file), "timm")
     converted = vitreous.convert(run, tmp_path / "again.safetensors")
     assert converted.difference == 0
+
+
+def hybrid_of_google():
+    fields = {"image_size": 32, "stages": (1,), "width": 32, "patch": 1, "dim": 32, "depth": 1}
+    model = perturb(vitreous.create("hybrid", **fields, heads=2, classes=5))
+    state = vitreous.export_weights(model, "google")
+    return {k: v.reshape(1, 1, 1, -1) if "/gn" in f"/{k}" else v for k, v in state.items()}
+
+
+def registers_with_positions():
+    state = vitreous.export_weights(
+        perturb(vitreous.create("vit", **FIELDS, registers=3, classes=5)), "timm"
+    )
+    return {**state, "pos_embed": torch.randn(1, 1 + 3 + 16, 32)}
+
+
+def mask_token():
+    fields = {**FIELDS, "image_size": 56, "patch": 14, "head": "none"}
+    state = vitreous.export_weights(perturb(vitreous.create("dinov2", **fields)), "official")
+    return {**state, "mask_token": torch.randn(1, 32)}
+
+
+@pytest.mark.parametrize(
+    ("make", "format"),
+    [(hybrid_of_google, "google"), (registers_with_positions, "timm"), (mask_token, "official")],
+)
+def test_what_the_model_has_no_use_for_is_exported_again(tmp_path, make, format):
+    """15: a run folder keeps it beside the weights, and so does a file of ours."""
+    source, path = make(), tmp_path / "source.safetensors"
+    write_tensors(path, source, "safetensors")
+    labels = {} if format == "official" else {"labels": "numbers"}
+    run = vitreous.import_run(path, tmp_path / "run", **labels, **PREPARED)
+    assert run.report.format == format
+    vitreous.convert(run, tmp_path / "ours.safetensors")
+    for ours in (run, tmp_path / "ours.safetensors"):
+        vitreous.convert(ours, tmp_path / "back.safetensors", to_format=format)
+        assert_same_bits(read_tensors(tmp_path / "back.safetensors").tensors, source)
+    model = vitreous.load(run).model
+    perturb(model, seed=3)  # as training does
+    exported = vitreous.export_weights(model, format)
+    shapes = [{key: value.shape for key, value in each.items()} for each in (exported, source)]
+    assert shapes[0] == shapes[1]
+    again = vitreous.create(run.config.family, **run.config.config).eval()
+    vitreous.import_weights(again, exported, format)
+    image = photographs()[0]
+    expected, got = (logits(each, run.config.preprocess, image) for each in (model, again))
+    assert torch.equal(got, expected)
 
 
 def test_everything_that_is_missing_is_asked_for_at_once(file, tmp_path, capsys):

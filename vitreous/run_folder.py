@@ -30,7 +30,7 @@ from vitreous.models import FAMILIES, configure, create
 from vitreous.models.model import Model
 from vitreous.tasks import task_class
 from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
-from vitreous.weights.origin import own_metadata
+from vitreous.weights.origin import own_metadata, own_tensors
 
 STATE, MANIFEST = "state.safetensors", "manifest.json"
 """Of a checkpoint."""
@@ -163,7 +163,7 @@ class Run:
 
     def write_weights(self, model: Model, state: dict[str, Tensor]) -> None:
         path = self.path / "model.safetensors"
-        write_tensors(path, state, "safetensors", own_metadata(model))
+        write_tensors(path, own_tensors(model, state), "safetensors", own_metadata(model))
 
     @property
     def weights(self) -> Path:

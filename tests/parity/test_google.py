@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from compare import TOLERANCE, perturb, picture, relative_error
+from compare import TOLERANCE, assert_same_bits, perturb, picture, relative_error
 
 import vitreous
 from vitreous.errors import CheckpointError
@@ -54,6 +54,8 @@ def test_layouts_of_the_released_files(tmp_path):
     np.savez(tmp_path / "odd.npz", **{key: value.numpy() for key, value in odd.items()})
     again = vitreous.create("r26+vit-s/32", image_size=64, depth=1, classes=5).eval()
     vitreous.import_weights(again, tmp_path / "odd.npz")
+    plain = {key.removeprefix("opt/target/"): value for key, value in odd.items()}
+    assert_same_bits(vitreous.export_weights(again, "google"), plain)
     images = picture(1, 3, 64, 64)
     assert torch.equal(again(images), ours(images))
 

@@ -1,7 +1,7 @@
 """ViT and SimpleViT of vit-pytorch: its outputs with its weights, and the other way."""
 
 import pytest
-from compare import both_ways, picture
+from compare import assert_same_bits, both_ways, perturb, picture
 from vit_pytorch import SimpleViT, ViT
 
 import vitreous
@@ -47,6 +47,15 @@ def test_simple_vit(size):
         projection_bias=False,
     )
     both_ways(theirs, ours, picture(2, 3, *size), "vit_pytorch")
+
+
+def test_the_layout_of_older_versions():
+    """Class token and positions with axes of length 1 before them."""
+    ours = perturb(vitreous.create("vit", **OURS, **HABITS))
+    state = vitreous.export_weights(ours, "vit_pytorch")
+    older = state | {key: state[key][None] for key in ("cls_token", "pos_embedding")}
+    vitreous.import_weights(ours, older, "vit_pytorch")
+    assert_same_bits(vitreous.export_weights(ours, "vit_pytorch"), older)
 
 
 def test_vit_b16_at_full_width():

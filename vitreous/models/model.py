@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from vitreous.config import Size, choice, pair, positive, type_hints
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.resample import Grid, Resampling, State
+from vitreous.models.extras import Extras
 
 LARGEST = 2**24
 """Of any number in a config: the sizes that are made of them must be numbers for torch."""
@@ -170,6 +171,8 @@ class Model(nn.Module):
     """The frozen config of its family."""
     name: str = ""
     """The name it was created by."""
+    extras: Extras = Extras()
+    """What its checkpoint had besides, if it was imported."""
     input_weight: str
     """The parameter that sees the image's channels."""
     input_norms: tuple[str, ...] = ()

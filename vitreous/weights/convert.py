@@ -24,7 +24,7 @@ from vitreous.weights.destination import (
     written_aside,
 )
 from vitreous.weights.io.files import Checkpoint, write_tensors
-from vitreous.weights.origin import HIDDEN_FIELDS, Stated, own_metadata
+from vitreous.weights.origin import HIDDEN_FIELDS, Stated, own_metadata, own_tensors
 from vitreous.weights.rules.exporting import export_weights
 from vitreous.weights.rules.formats import OWN, find_format
 from vitreous.weights.rules.importing import import_weights
@@ -167,7 +167,7 @@ def _write(
     """Write aside, read that back, and move it to its place only if it is correct."""
     metadata = METADATA if kind == "safetensors" else None
     if str(to_format) == OWN:
-        metadata = own_metadata(model)
+        metadata, tensors = own_metadata(model), own_tensors(model, tensors)
     wrap = find_format(to_format, family_of(model)).wrap if kind == "pth" else None
     file = target if target.suffix else target / WEIGHTS_FILE
     with written_aside(target) as aside:

@@ -94,6 +94,7 @@ def read_shapes(
         gathered = gather(rules, shapes)
         if not any(_same(rules, gathered, *other) for other in candidates):
             candidates.append((rules, gathered))
+    candidates.sort(key=lambda candidate: candidate[1].dropped)
     complete: list[tuple[Format, Inferred]] = []
     for search in (False, True):  # the longer way only where the shorter one does not lead there
         complete = [
@@ -146,6 +147,8 @@ class Gathered:
     """Their keys for each of our names."""
     unused: tuple[str, ...]
     """Keys without a rule, or with one that does not fit their shape."""
+    dropped: int
+    """How many keys the rules ignore."""
     flat: bool
     """Whether patches are kept as flat vectors, which do not show their sides and channels."""
 
@@ -189,8 +192,10 @@ def gather(rules: Format, shapes: Shapes) -> Gathered:
         except ValueError:
             continue
     used = {key for ours in found for key in keys[ours]}
-    unused = tuple(key for key in counted if key not in used and not matches(key, rules.drop))
-    return Gathered(found, axes, {ours: keys[ours] for ours in found}, unused, flat)
+    left = [key for key in counted if key not in used]
+    unused = tuple(key for key in left if not matches(key, rules.drop))
+    dropped = len(left) - len(unused)
+    return Gathered(found, axes, {ours: keys[ours] for ours in found}, unused, dropped, flat)
 
 
 def _same(rules: Format, gathered: Gathered, others: Format, other: Gathered) -> bool:
@@ -212,11 +217,17 @@ def _infer(
         rules.numbers,
         rules.choices,
         rules.optional,
-        frozenset(n for n, keys in gathered.keys.items() if matches(keys[0], rules.drop)),
+        frozenset(n for n, keys in gathered.keys.items() if _is_unused(rules, n, keys)),
         search=search,
         kinds=frozenset(FAMILIES[family].model for family in rules.families),
     )
     return [_with_keys(each, gathered) for each in infer(gathered.shapes, gathered.axes, wanted)]
+
+
+def _is_unused(rules: Format, ours: str, keys: list[str]) -> bool:
+    """Whether the rules know it as something that no model of ours uses."""
+    rule = rules.rule_for(ours)
+    return (rule is not None and rule[0].unused) or matches(keys[0], rules.drop)
 
 
 def _with_keys(found: Inferred, gathered: Gathered) -> Inferred:

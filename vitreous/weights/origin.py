@@ -63,6 +63,11 @@ Origin = tuple[str, dict[str, Any]]
 """A model's name and the changes to its config."""
 
 
+def own_tensors(model: Model, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of our own safetensors files: the model's, and what came with them."""
+    return {**state, **model.extras.tensors()}
+
+
 def own_metadata(model: Model) -> dict[str, str]:
     """The metadata of our own safetensors files."""
     family = family_of(model)
@@ -74,6 +79,7 @@ def own_metadata(model: Model) -> dict[str, str]:
         "model": model.name or family,
         "family": family,
         "config": json.dumps(config),
+        **model.extras.metadata(),
     }
 
 

@@ -35,6 +35,7 @@ class ConfigMap:
     inside: str = ""
     gated: str = ""
     any_size: bool = False
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     def class_fields(self, architecture: str, path: Path) -> Mapping[str, Any]:
         """Our fields that a class of transformers has.
@@ -159,6 +160,7 @@ def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
         **{name: fields[other] for name, other in mapped.equal.items()},
         **mapped.required,
         **({mapped.gated: config.activation == "silu-gated"} if mapped.gated else {}),
+        **{theirs: True for theirs, ours in mapped.kept.items() if ours in model.extras.unused},
         **(_make_backbone(config) if model_type == "detr" else {}),
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},

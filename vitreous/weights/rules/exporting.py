@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import CheckpointError
+from vitreous.layers.resample import State
 from vitreous.models.model import Model
 from vitreous.weights.rules.formats import check_names, find_format
 from vitreous.weights.rules.keys import axes_of, conditions, family_of, title
-from vitreous.weights.rules.language import to_theirs
+from vitreous.weights.rules.language import Format, to_theirs
 
 MAX_LISTED = 10
 """Parameters that a message lists."""
@@ -24,6 +25,7 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     check_names(rules, family_of(model), model.state_dict())
     axes = axes_of(model)
     ours = {name: value.detach() for name, value in model.state_dict().items()}
+    came = _as_it_came(model, rules, ours)
     known = conditions(model)
     covered = {name: rules.rule_to_write(name, known) for name in ours}
     unknown = [name for name, rule in covered.items() if rule is None]
@@ -44,12 +46,15 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     result: dict[str, Tensor] = {}
     written_by: dict[str, str] = {}
     for found in covered.values():
-        if found is not None and found[0].rows != "tokens":
+        if found is not None and found[0].rows != "tokens" and not came:
             ours = model.with_rows(ours, found[0].rows)
+    ours |= came
+    patterns = model.extras.patterns
     for name, found in covered.items():
         assert found is not None
         keys = rules.written(*found, axes, known)
-        for key, tensor in zip(keys, to_theirs(found[0], ours[name], len(keys), axes), strict=True):
+        parts = to_theirs(found[0], ours[name], len(keys), axes, patterns.get(name))
+        for key, tensor in zip(keys, parts, strict=True):
             if key in written_by:
                 raise CheckpointError(
                     f"format {rules.name!r} writes both {written_by[key]} and {name} to {key!r}: a "
@@ -62,9 +67,34 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
         if derived is not None:
             (key,) = rules.written(*derived, axes, known)
             (result[key],) = to_theirs(derived[0], value, 1, axes)
+    return {**_unused(model, rules, axes, known), **result}
+
+
+def _as_it_came(model: Model, rules: Format, ours: State) -> State:
+    """Parameters as they were in the checkpoint, if it was in this format, and if the import would
+    make of them what the model has now: training has not changed it."""
+    before = model.extras.before
+    if model.extras.format != rules.name or not before.keys() <= ours.keys():
+        return {}
+    again = dict(before)
+    model.resample(again, None, None)
+    if not all(torch.equal(again[name].to(ours[name]), ours[name]) for name in before):
+        return {}
+    return {name: value.to(ours[name]) for name, value in before.items()}
+
+
+def _unused(model: Model, rules: Format, axes: dict[str, int], known: list[str]) -> State:
+    """What no model of ours has and theirs have: as it came, or else zeros."""
+    result: State = {}
+    kept = {name: (rules.rule_for(name), value) for name, value in model.extras.unused.items()}
     for rule in rules.rules:
-        wanted = rule.when is None or fnmatch.filter(known, rule.when)
-        if rule.if_absent is not None and rule.ours not in ours and wanted:
+        if rule.when is not None and not fnmatch.filter(known, rule.when):
+            continue
+        if rule.if_absent is not None and rule.ours not in known:
             shape = [axes[size] if isinstance(size, str) else size for size in rule.if_absent]
             result[rules.written(rule, {}, axes, known)[0]] = torch.zeros(shape)
+        for found, value in kept.values():
+            if found is not None and found[0] is rule and rule.unused:
+                (key,) = rules.written(*found, axes, known)
+                (result[key],) = to_theirs(rule, value, 1, axes)
     return result

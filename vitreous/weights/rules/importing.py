@@ -16,6 +16,8 @@ from vitreous.errors import CheckpointError, ConfigError
 from vitreous.layers.resample import Grid, adapt_channels
 from vitreous.models import build
 from vitreous.models.conv_stem import ConvStem
+from vitreous.models.extras import KEY as EXTRAS
+from vitreous.models.extras import Extras
 from vitreous.models.model import Model
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import differing_fields
@@ -32,7 +34,7 @@ from vitreous.weights.rules.keys import (
     strip_prefix,
     title,
 )
-from vitreous.weights.rules.language import Format, to_ours
+from vitreous.weights.rules.language import Format, pattern_of, to_ours
 from vitreous.weights.rules.report import ImportReport, Misfit
 
 FEW = 4
@@ -79,7 +81,7 @@ def import_weights(
     for field in keep:
         if field not in HIDDEN_FIELDS:
             raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
-    name, tensors, stated = _read(source, inside)
+    name, tensors, stated, metadata = _read(source, inside)
     if format is None:
         rules = detect_format(model, tensors, name)
     else:
@@ -89,6 +91,8 @@ def import_weights(
 
     work = _Import(model, rules, reinit, ImportReport(name, rules.name))
     if rules.name == OWN:
+        work.extras = Extras.read(tensors, metadata)
+        tensors = {key: value for key, value in tensors.items() if not key.startswith(EXTRAS)}
         tensors = model.upgraded(tensors)
     plain = strip_prefix(tensors, rules)
     if plain.keys() != tensors.keys():
@@ -122,10 +126,10 @@ def _patterns(option: str, given: Iterable[str]) -> list[str]:
 
 def _read(
     source: str | Path | Mapping[str, Any] | Checkpoint, inside: str | None
-) -> tuple[str, dict[str, Tensor], dict[str, Any]]:
-    """The source's name, its tensors, and the hidden fields of its config."""
+) -> tuple[str, dict[str, Tensor], dict[str, Any], Mapping[str, str]]:
+    """The source's name, its tensors, the hidden fields of its config, and its metadata."""
     if isinstance(source, Mapping):
-        return "the given state dict", _as_tensors(source), {}
+        return "the given state dict", _as_tensors(source), {}, {}
     if isinstance(source, Checkpoint):
         name, read = str(source.path), source
     elif isinstance(source, str | Path):
@@ -134,7 +138,7 @@ def _read(
         raise CheckpointError(
             f"expected a path or a state dict, got {type(source).__name__}: pass model.state_dict()"
         )
-    return name, read.tensors, stated_fields(name, read.path, read.metadata)
+    return name, read.tensors, stated_fields(name, read.path, read.metadata), read.metadata
 
 
 def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -162,6 +166,7 @@ class _Import:
         self.axes, self.ours = axes_of(model), model.state_dict()
         self.values: dict[str, Tensor] = {}
         """The checkpoint's values for our parameters, in our layout."""
+        self.extras = Extras(rules.name)
         headless = getattr(model.config, "head", "") == "none"
         for pattern in reinit:
             known = headless and pattern in (*model.classwise, *model.behind_maps)
@@ -193,8 +198,11 @@ class _Import:
                 rule, keys = found
                 for key in keys:
                     _check_finite(self.report.source, key, tensors[key].to(own.dtype))
+                parts = [tensors[key] for key in keys]
                 try:
-                    self.values[name] = to_ours(rule, [tensors[key] for key in keys], self.axes)
+                    self.values[name] = to_ours(rule, parts, self.axes)
+                    pattern = pattern_of(rule, [tuple(part.shape) for part in parts], self.axes)
+                    self.extras.patterns.update({} if pattern is None else {name: pattern})
                 except ValueError as error:
                     self.misfit.misshaped[name] = f"{', '.join(keys)}: {error}"
             elif matches(name, self.rules.optional):
@@ -214,10 +222,10 @@ class _Import:
         return f"{usual}, and {others} other spellings" if others else usual
 
     def sort_other_keys(self, tensors: Mapping[str, Tensor], used: set[str]) -> None:
-        """Every other key is ignored by a rule, derived, re-initialised, or unexpected."""
+        """Every other key is kept or ignored by a rule, derived, re-initialised, or unexpected."""
         rules = self.rules
         for key, tensor in tensors.items():
-            if key in used or tensor.numel() == 0:
+            if key in used or tensor.numel() == 0 or self._keep(key, tensor):
                 continue
             ours = rules.ours_of(key)
             known = matches(key, rules.drop) or rules.ours_of(key, derived=True) is not None
@@ -229,9 +237,26 @@ class _Import:
             else:
                 self.misfit.unexpected[key] = str(tuple(tensor.shape))
 
+    def _keep(self, key: str, tensor: Tensor) -> bool:
+        """Keep what the rules know and no model of ours uses, for an export; whether it is that."""
+        for place in self.rules.places_of(key):
+            if place.rule.unused:
+                try:
+                    value = to_ours(place.rule, [tensor], self.axes)
+                except ValueError:
+                    continue
+                self.extras.unused[place.ours] = value.clone()
+                self.report.kept.append(key)
+                return True
+        return False
+
     def fit_grid(self, mode: str | None, source: Grid | None) -> None:
         """Bring positions and windows to the model's grid, if `mode` says how."""
+        before = dict(self.values)
         done = self.model.resample(self.values, mode, source)
+        if not done.changed:
+            same = {name for name, value in before.items() if self.values[name] is value}
+            self.extras.before.update({n: v.clone() for n, v in before.items() if n not in same})
         self.report.resampled.update(done.changed)
         self.report.notes += [f"{name}: {note}" for name, note in done.notes.items()]
         self.misfit.misshaped.update(done.refused)
@@ -323,6 +348,7 @@ class _Import:
         if on_meta:  # no memory to copy into: assign the tensors
             values = {n: v.to(target[n].dtype, copy=True) for n, v in values.items()}
         self.model.load_state_dict(values, assign=on_meta)
+        self.model.extras = self.extras
         changed = {*report.resampled, *report.adapted, *report.reinitialised}
         report.loaded = [name for name in target if name not in changed]
 

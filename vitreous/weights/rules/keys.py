@@ -112,7 +112,8 @@ def _owners(keys: list[str], rules: Format) -> Iterator[str]:
 def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> Format:
     """The known format in which the checkpoint has all parameters except the head's.
 
-    If several formats have the keys (PaddleClas uses timm's), most matching shapes win.
+    If several formats have the keys (PaddleClas uses timm's), most matching shapes win, and then
+    the fewest keys that it has no place for (DINOv2's mask token, which timm leaves out).
     """
     family, axes = family_of(model), axes_of(model)
     known = [one for sets in formats().values() for one in sets if family in one.families]
@@ -120,11 +121,13 @@ def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> F
     candidates = [find_format(OWN, family), *originals_first]
     ours = model.state_dict()
     wanted = {k: v.shape for k, v in ours.items() if not matches(k, model.classwise)}
-    fitting: dict[int, Format] = {}
+    fitting: dict[tuple[int, int], Format] = {}
     for rules in candidates:
-        found = our_shapes(rules, wanted, strip_prefix(tensors, rules), axes)
+        plain = strip_prefix(tensors, rules)
+        found = our_shapes(rules, wanted, plain, axes)
         if found.keys() == wanted.keys():
-            fitting.setdefault(sum(found[name] == wanted[name] for name in wanted), rules)
+            fits = sum(found[name] == wanted[name] for name in wanted)
+            fitting.setdefault((fits, -sum(not rules.ours_of(key) for key in plain)), rules)
     if fitting:
         return fitting[max(fitting)]
     raise CheckpointError(

@@ -51,7 +51,9 @@ class Rule:
     """The shape of the zeros that we write where our model lacks the parameter."""
     when: str | None = None
     """Written only if one of our parameters or settings (`activation=silu-gated`) matches; for one
-    of several rules for the same parameter, or with `if_absent`."""
+    of several rules for the same parameter, or with `if_absent` or `unused`."""
+    unused: bool = False
+    """No model of ours has it: an import keeps it beside the weights, and an export writes it."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -291,14 +293,26 @@ def axes_in(rule: Rule, shapes: Sequence[Shape], axes: Mapping[str, int]) -> dic
         return {}
 
 
-def to_theirs(rule: Rule, value: Tensor, count: int, axes: Mapping[str, int]) -> list[Tensor]:
-    """Our tensor as `count` tensors of theirs: the pattern read from right to left."""
+def pattern_of(rule: Rule, shapes: Sequence[Shape], axes: Mapping[str, int]) -> str | None:
+    """The pattern that tensors of theirs were read by, if it is not the one that we write."""
+    if len(rule.patterns) < 2:
+        return None
+    pattern = _fitting(rule, shapes, axes)[0]
+    return None if pattern == rule.patterns[0] else pattern
+
+
+def to_theirs(
+    rule: Rule, value: Tensor, count: int, axes: Mapping[str, int], pattern: str | None = None
+) -> list[Tensor]:
+    """Our tensor as `count` tensors of theirs: a pattern read from right to left, the first one
+    unless another of the rule is given."""
     if not rule.patterns:
         if count == 1:
             return [value]
         parts = rule.parts or (1,) * count
         return list(value.split([value.shape[0] * part // sum(parts) for part in parts]))
-    left, right = (side.strip() for side in rule.patterns[0].split("->"))
+    chosen = pattern if pattern in rule.patterns else rule.patterns[0]
+    left, right = (side.strip() for side in chosen.split("->"))
     inside = {name: axes[name] for name in _grouped(right) if name in axes}
     theirs = rearrange(value, f"{right} -> {left}", **inside)
     return list(theirs.unbind(0)) if count > 1 or rule.stacks else [theirs]

@@ -30,6 +30,8 @@ class ImportReport:
     reinitialised: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     """Keys of the checkpoint that were not used, because an option or a rule names them."""
+    kept: list[str] = field(default_factory=list)
+    """Keys that the model has no use for and that an export writes again."""
     numbers: dict[str, str] = field(default_factory=dict)
     """Config values that were set to those of the checkpoint's library."""
     notes: list[str] = field(default_factory=list)
@@ -44,6 +46,7 @@ class ImportReport:
         lines += [f"  re-initialised  {name}" for name in self.reinitialised]
         others = [key for key in self.dropped if key not in self.reinitialised]
         lines += [f"  not used        {key}" for key in grouped(others)]
+        lines += [f"  kept aside      {key}" for key in grouped(self.kept)]
         lines += [f"  set             {name}: {how}" for name, how in self.numbers.items()]
         lines += [f"  note            {note}" for note in self.notes]
         return "\n".join(lines)

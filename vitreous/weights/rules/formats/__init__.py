@@ -19,6 +19,7 @@ from einops.parsing import ParsedExpression
 from vitreous.config import checked, choice, from_dict, read_toml, type_hints
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.models import FAMILIES
+from vitreous.models.extras import KEY as EXTRAS
 from vitreous.models.infer import parameter_names
 from vitreous.models.model import CHECKS
 from vitreous.weights.rules.language import Alternative, Format, Rule, placeholders
@@ -41,7 +42,8 @@ def formats() -> dict[str, tuple[Format, ...]]:
 def find_format(name: str | Path, family: str) -> Format:
     """The rules for `family` in a built-in format, or in the user's own TOML file."""
     if str(name) == OWN:
-        return Format(OWN, rules=(Rule("{all}", ("{all}",)),), about="our own names")
+        own = Rule("{all}", ("{all}",))
+        return Format(OWN, rules=(own,), about="our own names", drop=(f"{EXTRAS}*",))
     if str(name).endswith(".toml"):
         return read_format(Path(name), name=str(name))
     known = formats()
@@ -128,6 +130,8 @@ def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) ->
         raise ConfigError(
             f"{where}: if_absent takes numbers, 'dim' and 'classes', not {unknown[0]!r}"
         )
+    if rule.unused and len(rule.theirs) > 1:
+        raise ConfigError(f"{where}: unused is only for a single key")
     _check_placeholders(where, rule, alternatives)
     for pattern in rule.patterns:
         _check_pattern(where, pattern)
@@ -209,7 +213,7 @@ def check_names(rules: Format, family: str, names: Iterable[str]) -> None:
         return
     names = list(names)
     known = {rule.ours for sets in formats().values() for each in sets for rule in each.rules}
-    for rule in (rule for rule in rules.rules if rule.ours not in known):
+    for rule in (rule for rule in rules.rules if not rule.unused and rule.ours not in known):
         if not any(map(rule.matches, names)) and not any(
             map(rule.matches, parameter_names(family))
         ):
