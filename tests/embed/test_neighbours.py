@@ -134,8 +134,11 @@ def test_duplicates_across_splits_come_first():
             embeddings(vectors).duplicates(threshold)
 
 
-@pytest.mark.parametrize("layout", ["pca", "t-sne", "auto"])
-def test_the_plane_keeps_clusters_apart(layout):
+@pytest.mark.parametrize("layout", ["pca", "t-sne", "auto", "beside"])
+def test_the_plane_keeps_clusters_apart(layout, monkeypatch):
+    if layout == "beside":  # more images than t-SNE places
+        monkeypatch.setattr("vitreous.embed.plane.MOST_TSNE", 25)
+        layout = "auto"
     random = np.random.default_rng(0)
     vectors = np.repeat(np.eye(3), 20, axis=0) + random.normal(scale=0.05, size=(60, 3))
     plane, name = on_plane(vectors.astype("f4"), layout)

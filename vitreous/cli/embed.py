@@ -55,7 +55,7 @@ class EmbedArguments:
     map: Annotated[Path | None, option("FILE.html", "none")] = None
     """Write a page with all images on a plane, similar ones near each other."""
     layout: Literal["auto", "t-sne", "pca"] = "auto"
-    """How --map places the images; auto is t-sne for up to 4,000, pca for more."""
+    """How --map places the images; auto is t-sne for up to 100,000, pca for more."""
     page: Annotated[Path | None, option("FILE.html", "none")] = None
     """Write a page with the pictures of near images, duplicates or suspects."""
     top: Annotated[int | None, option("N", "10 near images, 50 pairs or suspects")] = None

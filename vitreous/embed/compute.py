@@ -97,7 +97,7 @@ def embed(
     entries = [entry for entry, there in zip(images.entries, done, strict=True) if there]
     result = Stored(
         [entry.name for entry in entries],
-        vectors[done],
+        vectors if done.all() else vectors[done],
         stamps[done],
         [entry.label for entry in entries],
         [entry.split for entry in entries],

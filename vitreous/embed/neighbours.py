@@ -42,7 +42,7 @@ class Votes(NamedTuple):
 def normalised(vectors: Vectors) -> Vectors:
     """Each of length 1; one of length 0 stays, and is similar to nothing."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.maximum(length, 1e-12)).astype(np.float32)
+    return (vectors / np.maximum(length, 1e-12)).astype(np.float32, copy=False)
 
 
 def nearest(queries: Vectors, bank: Vectors, k: int, *, same: bool = False) -> Neighbours:
@@ -102,7 +102,9 @@ def _order(pairs: Ints, similarities: Vectors, groups: Ints) -> Ints:
 
 def _blocks(queries: Vectors, bank: Vectors) -> Iterator[tuple[int, torch.Tensor]]:
     """Where a block of queries starts, and its similarities with all of the bank."""
-    ours, theirs = torch.from_numpy(normalised(queries)), torch.from_numpy(normalised(bank)).T
+    unit = normalised(bank)  # as large as the bank: made once if both are the same
+    ours = torch.from_numpy(unit if queries is bank else normalised(queries))
+    theirs = torch.from_numpy(unit).T
     size = max(BLOCK // max(len(bank), 1), 1)
     for start in range(0, len(queries), size):
         yield start, ours[start : start + size] @ theirs

@@ -13,7 +13,7 @@ import numpy as np
 
 from vitreous.data.threads import in_threads
 from vitreous.embed.embeddings import KINDS, Embeddings
-from vitreous.errors import VitreousError
+from vitreous.errors import ConfigError, VitreousError
 from vitreous.labels import natural
 from vitreous.pages.colours import as_hex, colours_of
 from vitreous.pages.page_file import write_page
@@ -27,6 +27,8 @@ PIXELS = 6_000_000
 """Of the atlas: about three megabytes."""
 SIDES = 12, 96
 """The smallest and the largest side of an image in it."""
+MOST_IMAGES = 100_000
+"""Of a map: browsers do not show a larger atlas."""
 STEPS = 9999
 """Places along each axis."""
 NAMES = {"t-sne": "t-SNE", "pca": "PCA"}
@@ -34,6 +36,11 @@ NAMES = {"t-sne": "t-SNE", "pca": "PCA"}
 
 def write_map(found: Embeddings, path: Path, layout: str = "auto") -> tuple[Path, str]:
     """The page, and how the images are laid out: t-sne or pca."""
+    if len(found) > MOST_IMAGES:
+        raise ConfigError(
+            f"--map {path}: a page can show {MOST_IMAGES:,} images, not {len(found):,}: name fewer "
+            "of them, or one --split"
+        )
     plane, layout = found.plane(layout)
     title = f"{len(found):,} images"
     lede = f"by {found.about.model} (pool {found.about.pool}), {NAMES[layout]}"
