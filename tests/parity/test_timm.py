@@ -9,6 +9,7 @@ from timm.models.swin_transformer import SwinTransformer
 from timm.models.vision_transformer import VisionTransformer
 
 import vitreous
+from vitreous.errors import CheckpointError
 
 SMALL = {"depth": 2}
 
@@ -200,6 +201,39 @@ def test_files_of_dinov2_itself(name, theirs):
     assert (report.format, report.kept) == ("official", ["mask_token"])
     assert_same_bits(vitreous.export_weights(again, "official"), exported)
     assert torch.equal(again(images), ours(images))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("dinov3-s/16", "vit_small_patch16_dinov3_qkvb"),
+        ("dinov3-s+/16", "vit_small_plus_patch16_dinov3_qkvb"),
+    ],
+)
+def test_files_of_dinov3_itself(name, theirs):
+    """timm's own conversion of their names is the reference."""
+    from timm.models.eva import checkpoint_filter_fn
+
+    small = {"dim": 48, "heads": 4, "depth": 2, "image_size": 48, "head": "none"}
+    hidden = {"mlp_dim": 192}
+    ours = perturb(vitreous.create(name, **small, **hidden))
+    state = vitreous.export_weights(ours, "official")
+    state["mask_token"] = torch.randn(1, 48)
+    state["rope_embed.periods"] = state["rope_embed.periods"].bfloat16().float()
+    state["blocks.0.attn.qkv.bias"][48:96] = 0.5  # the mask holds it at zero
+    options = {"embed_dim": 48, "num_heads": 4, "depth": 2, "img_size": 48, "num_classes": 0}
+    reference = timm.create_model(theirs, **options, mlp_ratio=4, global_pool="token").eval()
+    reference.load_state_dict(checkpoint_filter_fn(dict(state), reference), strict=True)
+    images = picture(2, 3, 48, 48)
+    again = vitreous.create(name, **small, **hidden).eval()
+    report = vitreous.import_weights(again, state)
+    assert (report.format, report.kept) == ("official", ["mask_token", "rope_embed.periods"])
+    assert relative_error(again(images), reference(images)) < TOLERANCE
+    assert_same_bits(vitreous.export_weights(again, "official"), state)
+    other = vitreous.create(name, **small, **hidden, rotary_base=1000.0)
+    with pytest.raises(CheckpointError, match=r"rope_embed\.periods: other values"):
+        vitreous.import_weights(other, state, "official")
 
 
 @torch.no_grad()

@@ -100,6 +100,8 @@ BACKBONES = [
     ("timm", "dinov3-s/16", {"image_size": (24, 40)}),
     ("timm", "dinov3-s+/16", {"qkv_bias": False}),
     ("official", "dinov2-g/14-reg", {"head": "none"}),
+    ("official", "dinov3-s/16", {"head": "none"}),
+    ("official", "dinov3-s+/16", {"head": "none"}),
     ("timm", "eva02-ti/14", {}),
     ("timm", "eva02-b/14", {"layer_scale": 0.1}),
     ("timm", "beit-b/16", {"image_size": (24, 40)}),

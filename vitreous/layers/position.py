@@ -341,6 +341,11 @@ class Rotary(Position):
 
         return rotate
 
+    def periods(self) -> Tensor:
+        """(e/4,), the reciprocals of the frequencies, as DINOv3's files have them."""
+        quarter = self.head_dim // 4
+        return self.base ** (torch.arange(quarter) / quarter)
+
     def angles(self, grid: Grid, device: torch.device | None = None) -> Tensor:
         """(gh·gw, e/2), in float32 whatever the model computes in."""
         quarter = self.head_dim // 4

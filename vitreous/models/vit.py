@@ -18,6 +18,7 @@ from vitreous.errors import InputError
 from vitreous.layers.head import DistilledOutput
 from vitreous.layers.init import initialise
 from vitreous.layers.patch import PatchEmbedding, PrefixTokens, Stem
+from vitreous.layers.position import Rotary
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.tap import show
 from vitreous.models import vit_fields, vit_parts, vit_state
@@ -194,6 +195,18 @@ class ViT(Model):
     @classmethod
     def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
         return vit_fields.fields_of(shapes, axes)
+
+    def derived(self) -> dict[str, Tensor]:
+        """What DINOv3's files have: the periods of rotary positions, and the masks that hold the
+        biases of keys at zero."""
+        config, found = self.config, {}
+        if isinstance(self.position, Rotary):
+            found["position.periods"] = self.position.periods()
+        if config.qkv_bias and not config.key_bias:
+            part = torch.ones(config.heads * config.head_width)
+            mask = torch.cat((part, torch.zeros_like(part), part))
+            found |= {f"blocks.{i}.attention.bias_mask": mask for i in range(self.depth)}
+        return found
 
     def _check(self, images: Tensor, *, dynamic: bool) -> None:
         self.check_images(images)

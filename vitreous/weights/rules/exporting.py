@@ -49,11 +49,13 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
         if found is not None and found[0].rows != "tokens" and not came:
             ours = model.with_rows(ours, found[0].rows)
     ours |= came
-    patterns = model.extras.patterns
+    patterns, unused = model.extras.patterns, model.extras.unused
     for name, found in covered.items():
         assert found is not None
         keys = rules.written(*found, axes, known)
-        parts = to_theirs(found[0], ours[name], len(keys), axes, patterns.get(name))
+        parts = to_theirs(
+            found[0], ours[name], len(keys), axes, patterns.get(name), unused.get(name)
+        )
         for key, tensor in zip(keys, parts, strict=True):
             if key in written_by:
                 raise CheckpointError(
@@ -66,6 +68,8 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
         derived = rules.rule_for(name, derived=True)
         if derived is not None:
             (key,) = rules.written(*derived, axes, known)
+            if name in unused and unused[name].shape == value.shape:
+                value = unused[name]
             (result[key],) = to_theirs(derived[0], value, 1, axes)
     return {**_unused(model, rules, axes, known), **result}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from vitreous.weights.rules.keys import (
     strip_prefix,
     title,
 )
-from vitreous.weights.rules.language import Format, pattern_of, to_ours
+from vitreous.weights.rules.language import Format, left_by, pattern_of, to_ours
 from vitreous.weights.rules.report import ImportReport, Misfit
 
 FEW = 4
@@ -203,6 +204,8 @@ class _Import:
                     self.values[name] = to_ours(rule, parts, self.axes)
                     pattern = pattern_of(rule, [tuple(part.shape) for part in parts], self.axes)
                     self.extras.patterns.update({} if pattern is None else {name: pattern})
+                    rest = left_by(rule, parts[0])
+                    self.extras.unused.update({} if rest is None else {name: rest})
                 except ValueError as error:
                     self.misfit.misshaped[name] = f"{', '.join(keys)}: {error}"
             elif matches(name, self.rules.optional):
@@ -221,6 +224,10 @@ class _Import:
         usual = " + ".join(self.rules.written(*covered, self.axes, known))
         return f"{usual}, and {others} other spellings" if others else usual
 
+    @functools.cached_property
+    def derived(self) -> dict[str, Tensor]:
+        return self.model.derived()
+
     def sort_other_keys(self, tensors: Mapping[str, Tensor], used: set[str]) -> None:
         """Every other key is kept or ignored by a rule, derived, re-initialised, or unexpected."""
         rules = self.rules
@@ -238,17 +245,30 @@ class _Import:
                 self.misfit.unexpected[key] = str(tuple(tensor.shape))
 
     def _keep(self, key: str, tensor: Tensor) -> bool:
-        """Keep what the rules know and no model of ours uses, for an export; whether it is that."""
-        for place in self.rules.places_of(key):
-            if place.rule.unused:
-                try:
-                    value = to_ours(place.rule, [tensor], self.axes)
-                except ValueError:
-                    continue
+        """Keep what the rules know and no model of ours uses, for an export, and buffers that
+        differ by their rounding from ours; whether it is that."""
+        derived = list(self.rules.places_of(key, derived=True))
+        for place in (*self.rules.places_of(key), *derived):
+            try:
+                value = to_ours(place.rule, [tensor], self.axes)
+            except ValueError:
+                continue
+            if place.rule.unused or (derived and self._rounded(key, place.ours, value)):
                 self.extras.unused[place.ours] = value.clone()
                 self.report.kept.append(key)
                 return True
         return False
+
+    def _rounded(self, key: str, name: str, value: Tensor) -> bool:
+        """Whether a buffer is ours but for rounding; one that differs is of another model."""
+        ours = self.derived.get(name)
+        if ours is None or ours.is_meta or value.shape != ours.shape or torch.equal(value, ours):
+            return False
+        if not torch.allclose(value.float(), ours.float(), rtol=0.01):
+            self.misfit.misshaped[name] = (
+                f"{key}: other values than this model's config gives: create it with other fields"
+            )
+        return True
 
     def fit_grid(self, mode: str | None, source: Grid | None) -> None:
         """Bring positions and windows to the model's grid, if `mode` says how."""

@@ -44,6 +44,9 @@ class Rule:
     same. Of several, the first that fits is read, and the first is written."""
     parts: tuple[int, ...] = ()
     """Without a pattern: the proportions of several concatenated tensors; default: equal."""
+    takes: tuple[int, ...] = ()
+    """Which of equal parts of their tensor, along its first axis, are ours: 1, or 0 for those that
+    their model holds at zero."""
     rows: str = "tokens"
     """Which tokens have a row in a position table that we write: class and distillation token and
     patches (tokens), also registers (all), or only patches (patches). We read all three."""
@@ -265,11 +268,24 @@ def to_ours(rule: Rule, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> T
     shapes = [tuple(tensor.shape) for tensor in tensors]
     if not rule.patterns:
         our_shape(rule, shapes, axes)
+        if rule.takes:
+            return torch.cat(_taken(rule, tensors[0], 1))
         return torch.cat(list(tensors)) if len(tensors) > 1 else tensors[0]
     pattern, sizes, _ = _fitting(rule, shapes, axes)
     theirs = torch.stack(list(tensors)) if rule.stacks else tensors[0]
     grouped = _grouped(pattern.split("->")[0])
     return rearrange(theirs, pattern, **{name: sizes[name] for name in grouped})
+
+
+def left_by(rule: Rule, tensor: Tensor) -> Tensor | None:
+    """What of their tensor is not ours, where it is not zero after all."""
+    rest = torch.cat(_taken(rule, tensor, 0)) if rule.takes else None
+    return rest if rest is not None and bool(rest.any()) else None
+
+
+def _taken(rule: Rule, tensor: Tensor, which: int) -> list[Tensor]:
+    parts = tensor.chunk(len(rule.takes))
+    return [part for part, taken in zip(parts, rule.takes, strict=True) if taken == which]
 
 
 def our_shape(
@@ -279,6 +295,11 @@ def our_shape(
     if rule.patterns:
         pattern, sizes, rest = _fitting(rule, shapes, axes, guess=guess)
         return _shape_of(pattern.split("->")[1], sizes, rest)
+    if rule.takes:
+        count = len(rule.takes)
+        if not shapes[0] or shapes[0][0] % count:
+            raise ValueError(f"{shapes[0]} does not divide into {count} parts along its first axis")
+        return (shapes[0][0] // count * sum(rule.takes), *shapes[0][1:])
     if len(shapes) > 1 and len({shape[1:] for shape in shapes if shape}) != 1:
         listed = ", ".join(map(str, shapes))
         raise ValueError(f"{listed} cannot be concatenated along their first axes")
@@ -302,10 +323,21 @@ def pattern_of(rule: Rule, shapes: Sequence[Shape], axes: Mapping[str, int]) -> 
 
 
 def to_theirs(
-    rule: Rule, value: Tensor, count: int, axes: Mapping[str, int], pattern: str | None = None
+    rule: Rule,
+    value: Tensor,
+    count: int,
+    axes: Mapping[str, int],
+    pattern: str | None = None,
+    rest: Tensor | None = None,
 ) -> list[Tensor]:
     """Our tensor as `count` tensors of theirs: a pattern read from right to left, the first one
-    unless another of the rule is given."""
+    unless another of the rule is given. rest: `left_by` of the import."""
+    if rule.takes:
+        ours = iter(value.chunk(sum(rule.takes)))
+        empty = rule.takes.count(0)
+        zeros = value.new_zeros(value.shape[0] // sum(rule.takes) * empty, *value.shape[1:])
+        others = iter((zeros if rest is None else rest.to(value)).chunk(empty))
+        return [torch.cat([next(ours if taken else others) for taken in rule.takes])]
     if not rule.patterns:
         if count == 1:
             return [value]

@@ -130,6 +130,8 @@ def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) ->
         raise ConfigError(
             f"{where}: if_absent takes numbers, 'dim' and 'classes', not {unknown[0]!r}"
         )
+    if rule.takes and (rule.pattern is not None or len(rule.theirs) > 1 or {*rule.takes} != {0, 1}):
+        raise ConfigError(f"{where}: takes needs ones and zeros, a single key and no pattern")
     if rule.unused and len(rule.theirs) > 1:
         raise ConfigError(f"{where}: unused is only for a single key")
     _check_placeholders(where, rule, alternatives)
