@@ -93,3 +93,14 @@ def test_a_classifier_inside_a_segmenter_is_found_from_its_tensors(file):
     model = build(recipe, task_for("mask"), source, found, lines.append)
     assert (model.encoder.config.dim, model.encoder.config.depth) == (32, 1)
     assert torch.equal(model.encoder.patch.weight, file[1].patch.weight)
+
+
+def test_a_run_folder_inside_a_detector_takes_images_of_any_size(file, tmp_path):
+    """15: pad = False of the classifier stopped the training of a detector at 128x170 pixels."""
+    weights = str(imported(file, tmp_path, DIGITS).path)
+    recipe = Recipe(data="shapes:20", weights=weights, task="detect", channels=1)
+    source = open_usable(recipe, lambda text: None)
+    model = build(recipe, task_for("boxes"), source, find_start(recipe), lambda text: None).eval()
+    assert torch.equal(model.core.patch.weight, file[1].patch.weight)
+    with torch.no_grad():
+        assert model([torch.rand(1, 24, 21)]).logits.isfinite().all()

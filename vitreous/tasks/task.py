@@ -313,7 +313,12 @@ class Task:
         family = cls.families[0]
         part = FAMILIES[family].part
         own = {"image_size", "channels", "classes", "head"}
-        inner = {name: value for name, value in fields.items() if name not in own}
+        given = {name: value for name, value in fields.items() if name not in own}
+        usual, made = (configure(model, **changes)[1] for changes in ({}, given))
+        # What is as usual stays open: inside, images of any size are padded to whole patches.
+        inner = {
+            name: v for name, v in given.items() if getattr(made, name) != getattr(usual, name)
+        }
         found: dict[str, Any] = {str(part): model, f"{part}_fields": inner}
         return family, found | ({"image_size": s} if (s := fields.get("image_size")) else {})
 

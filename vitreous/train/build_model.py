@@ -177,6 +177,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
         reinit=reinit,
         resample="bicubic",
         adapt_channels=True,
+        keep=["pad"] if inside else [],  # inside, images of any size are padded
     )
     if keep and not recipe.keep_head:
         _reorder(model, order)
