@@ -117,6 +117,17 @@ def test_what_the_model_has_no_use_for_is_exported_again(tmp_path, make, format)
     assert torch.equal(got, expected)
 
 
+def test_a_projection_needs_no_names(tmp_path):
+    model = perturb(vitreous.create("clip", **FIELDS, head="projection", classes=7))
+    exported = vitreous.export_weights(model, "timm")
+    assert not exported["head.bias"].any(), "timm's linear layer needs one"
+    write_tensors(tmp_path / "w.safetensors", exported, "safetensors")
+    run = vitreous.import_run(tmp_path / "w.safetensors", tmp_path / "run", **PREPARED)
+    assert (run.config.task, run.config.config["head"]) == ("features", "projection")
+    vitreous.convert(run, tmp_path / "back.safetensors", to_format="timm")
+    assert_same_bits(read_tensors(tmp_path / "back.safetensors").tensors, exported)
+
+
 def test_everything_that_is_missing_is_asked_for_at_once(file, tmp_path, capsys):
     model = ["--model", "vit", *(w for k, v in FIELDS.items() for w in ("--set", f"{k}={v}"))]
     command = ["import", str(file), "--out", str(tmp_path / "run"), *model]

@@ -277,6 +277,21 @@ def test_towers_of_openai_and_open_clip():
 
 
 @torch.no_grad()
+def test_a_model_of_timm_inside_open_clip():
+    """open_clip's SigLIP: its trunk is timm's model."""
+    theirs = perturb(small_timm(class_token=False, global_pool="map", num_classes=0, reg_tokens=0))
+    tower = {f"visual.trunk.{key}": value for key, value in theirs.state_dict().items()}
+    text = {"text.token_embedding.weight": torch.ones(3, 4), "logit_bias": torch.ones([])}
+    ours = {"image_size": 32, "patch": 8, "dim": 48, "depth": 3, "heads": 4, "head": "none"}
+    ours = vitreous.create("siglip", **ours, activation="gelu").eval()
+    report = vitreous.import_weights(ours, {**tower, **text})
+    assert (report.format, report.dropped) == ("open_clip", [*text])
+    images = picture(2, 3, 32, 32)
+    assert relative_error(ours(images), theirs(images)) < TOLERANCE
+    assert_same_bits(vitreous.export_weights(ours, "open_clip"), tower)
+
+
+@torch.no_grad()
 def test_perception_encoder_in_its_own_names():
     from timm.models.eva import checkpoint_filter_fn
 

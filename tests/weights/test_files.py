@@ -952,3 +952,32 @@ def test_a_tensor_of_nothing_with_an_impossible_shape(tmp_path: Path, shape: Any
     refusal(tmp_path / "w")
     with pytest.raises(CheckpointError):
         vitreous.import_weights(vitreous.create("vit-ti/16", depth=1), tmp_path / "w", "timm")
+
+
+class Scripted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(3, 4)
+        self.rest = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.Linear(4, 2, bias=False))
+        self.token = torch.nn.Parameter(torch.randn(5))
+        self.register_buffer("index", torch.arange(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rest(self.first(x)) + self.token.sum()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["script", "trace"])
+def test_tensors_of_a_torchscript_program(tmp_path: Path, kind: str) -> None:
+    """As OpenAI publishes CLIP: the tensors are read, and nothing of the program is run."""
+    model = Scripted()
+    script = torch.jit.script(model) if kind == "script" else torch.jit.trace(model, torch.ones(3))
+    torch.jit.save(script, tmp_path / "program.pt")
+    assert_same(read_tensors(tmp_path / "program.pt").tensors, dict(model.state_dict()))
+
+
+def test_modules_of_a_torchscript_program_that_contain_each_other(tmp_path: Path) -> None:
+    itself = b"\x80\x02c__torch__.M\nM\n)\x81q\x00}X\x01\x00\x00\x00ah\x00sb."
+    with zipfile.ZipFile(tmp_path / "w", "w") as archive:
+        archive.writestr("m/data.pkl", itself)
+    assert "contain each other" in refusal(tmp_path / "w")

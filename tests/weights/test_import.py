@@ -129,7 +129,7 @@ CASES = [
     ],
     *[
         (name, "siglip", {**SMALL, "head": "none", **fields})
-        for name in ("timm", "huggingface", "huggingface-v4", OWN)
+        for name in ("timm", "huggingface", "huggingface-v4", "open_clip", OWN)
         for fields in ({}, {"image_size": (16, 24), "channels": 1})
     ],
     *[
@@ -251,6 +251,17 @@ def identify(ours, exported, format):
             assert len(ways) == 1 or name == "window"  # higher or wider
     if "image_size" not in found[0].assumed:
         assert ours.config.image_size in [model.config.image_size for model in models]
+
+
+@pytest.mark.parametrize("family", ["clip", "pe"])
+def test_a_projection_is_no_layer_of_classes(family):
+    """timm's files of CLIP have a bias of zeros, which its linear layer needs."""
+    heads = {"pool_heads": 2} if family == "pe" else {}
+    for head in ("projection", "linear"):
+        model = make(family, **SMALL, **heads, head=head)
+        exported = vitreous.export_weights(model, "timm")
+        found = readings(Checkpoint(exported, {}, Path("tensors.pth")))
+        assert [each.changes.get("head", "linear") for each in found] == [head]
 
 
 @pytest.mark.parametrize("family", ["clip", "siglip", "pe"])

@@ -32,6 +32,8 @@ class CLIPConfig(ViTConfig):
 class CLIP(ViT):
     """(b, c, h, w) -> logits or, with `head="projection"`, embeddings (b, classes)."""
 
+    image_text = True
+
 
 VARIANTS = {  # paper, table 20; OpenAI's L/14 also exists for images of 336
     f"clip-{size}": CLIPConfig(patch=patch, **SIZES[size[0]])

@@ -181,6 +181,8 @@ class Model(nn.Module):
     """Patterns of the parameters that belong to the classes: others come with other classes."""
     behind_maps: tuple[str, ...] = ("head.*",)
     """Patterns of the parameters behind its maps: a model around this one has none of them."""
+    image_text = False
+    """Whether it was trained with texts, so that weights end in a projection to their space."""
     prefix_length = 0
     """Tokens before the patches."""
     class_tokens = 0

@@ -33,6 +33,8 @@ class PEConfig(ViTConfig):
 class PE(ViT):
     """(b, c, h, w) -> logits or, with `head="projection"`, embeddings (b, classes)."""
 
+    image_text = True
+
 
 G: dict[str, Any] = {"dim": 1536, "depth": 50, "heads": 16, "mlp_dim": 8960}
 G |= {"pool_mlp_dim": 6144, "tokens": "none", "rotary_offset": 0.0}

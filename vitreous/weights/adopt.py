@@ -20,7 +20,7 @@ from vitreous.models import create
 from vitreous.models.model import Model
 from vitreous.weights.download import sha256_of
 from vitreous.weights.hub import resolve
-from vitreous.weights.identify import Reading, readings
+from vitreous.weights.identify import Reading, as_projection, readings
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint, read_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_hash, stated_by
 from vitreous.weights.rules.formats import find_format
@@ -122,6 +122,8 @@ def find(
         rules = find_format(format, family_of(blank))
     fields = infer_changes(start, fields, checkpoint.tensors, rules)
     fields |= _free_size(start, fields, given, stated)
+    if "head" not in fields:
+        fields |= as_projection(Reading(rules.name, start, fields), checkpoint.tensors)
     own = checkpoint.metadata.get("format") == "vitreous" and model is None
     name = checkpoint.metadata.get("model", "") if own else ""
     unseen = seen[0].assumed if seen else {}

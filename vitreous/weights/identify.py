@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from vitreous.models import FAMILIES, configure
 from vitreous.models.infer import (
     FREE,
@@ -78,7 +80,29 @@ def readings(
     stated: dict[str, Any] = {}
     if origin is not None and (model is None or configure(model)[0] == configure(origin[0])[0]):
         model, stated = model or origin[0], origin[1]
-    return read_shapes(shapes, format=format, model=model, stated={**stated, **(fields or {})})
+    certain = {**stated, **(fields or {})}
+    found = read_shapes(shapes, format=format, model=model, stated=certain)
+    return [
+        replace(each, changes=each.changes | as_projection(each, checkpoint.tensors))
+        if "head" not in certain
+        else each
+        for each in found
+    ]
+
+
+def as_projection(reading: Reading, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The head of a tower whose last layer has a bias of zeros: timm's linear layers need one, and
+    CLIP's projection has none."""
+    family, config = configure(reading.model, **reading.changes)
+    if not FAMILIES[family].model.image_text or config.head != "linear":
+        return {}
+    rules = find_format(reading.format, family)
+    plain = strip_prefix(tensors, rules)
+    for rule, values in rules.rules_for("head.out.bias"):
+        for (key,) in rules.spellings(rule, values, {}) if rule.if_absent else ():
+            if key in plain and not bool(plain[key].any()):
+                return {"head": "projection"}
+    return {}
 
 
 def read_shapes(
@@ -94,7 +118,7 @@ def read_shapes(
         gathered = gather(rules, shapes)
         if not any(_same(rules, gathered, *other) for other in candidates):
             candidates.append((rules, gathered))
-    candidates.sort(key=lambda candidate: candidate[1].dropped)
+    candidates.sort(key=lambda each: (each[1].dropped, _is_stripped(each[1], shapes)))
     complete: list[tuple[Format, Inferred]] = []
     for search in (False, True):  # the longer way only where the shorter one does not lead there
         complete = [
@@ -196,6 +220,11 @@ def gather(rules: Format, shapes: Shapes) -> Gathered:
     unused = tuple(key for key in left if not matches(key, rules.drop))
     dropped = len(left) - len(unused)
     return Gathered(found, axes, {ours: keys[ours] for ours in found}, unused, dropped, flat)
+
+
+def _is_stripped(gathered: Gathered, shapes: Shapes) -> bool:
+    """Whether what all keys begin with was left out for these rules."""
+    return any(key not in shapes for keys in gathered.keys.values() for key in keys)
 
 
 def _same(rules: Format, gathered: Gathered, others: Format, other: Gathered) -> bool:

@@ -99,12 +99,17 @@ def _read_arrays(archive: zipfile.ZipFile, entries: Entries) -> dict[str, Tensor
 def _read_torch(
     archive: zipfile.ZipFile, entries: Entries, root: str, inside: str | None
 ) -> Content:
+    # A TorchScript program has its code beside the tensors, which nobody reads here.
+    entries = {
+        name: entry
+        for name, entry in entries.items()
+        if not name.startswith((f"{root}code/", f"{root}constants", f"{root}traced_inputs"))
+    }
     for entry in entries.values():
         if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
             raise WeightFileError(
-                f"{quoted(entry.filename)} is compressed, as in a TorchScript program; torch never "
-                "compresses weights. Load it with torch on a machine that you can risk, and save "
-                "its state_dict()"
+                f"{quoted(entry.filename)} is compressed; torch never compresses weights. Load it "
+                "with torch on a machine that you can risk, and save its state_dict()"
             )
     if sum(entry.file_size for entry in entries.values()) > _file_size(archive.fp):
         raise WeightFileError("entries of the archive overlap: this looks like a zip bomb")

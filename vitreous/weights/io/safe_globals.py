@@ -24,12 +24,45 @@ from vitreous.weights.io.limits import (
     quoted,
 )
 
+MAX_ATTRIBUTES, MAX_NAME = 100_000, 1000
+"""Of a TorchScript program's modules, and of the name of one."""
+
 
 @dataclass(frozen=True, slots=True)
 class SafeFunction:
     """Replaces a class or function that a pickle may call."""
 
     call: Callable[..., Any]
+
+
+@dataclass(slots=True)
+class ScriptModule:
+    """A module of a TorchScript program: its attributes, and nothing of its code."""
+
+    attributes: dict[Any, Any]
+
+    def fill(self, state: Any) -> None:
+        if not isinstance(state, dict):
+            raise WeightFileError("its pickle has a module without attributes: it is damaged")
+        self.attributes = state
+
+    def flatten(self) -> dict[str, Any]:
+        """Its attributes and those of the modules inside, by dotted names."""
+        found: dict[str, Any] = {}
+        left: list[tuple[str, Any]] = [("", self)]
+        while left:
+            name, value = left.pop()
+            if isinstance(value, ScriptModule):
+                inside = [(f"{name}.{key}" if name else str(key), v) for key, v in value.items()]
+                left += reversed(inside)
+            else:
+                found[name] = value
+            if len(found) + len(left) > MAX_ATTRIBUTES or len(name) > MAX_NAME:
+                raise WeightFileError("its modules contain each other: the file is hostile")
+        return found
+
+    def items(self) -> list[tuple[Any, Any]]:
+        return list(self.attributes.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +256,18 @@ for _core in ("numpy.core", "numpy._core"):  # before and since numpy 2
     FUNCTIONS[f"{_core}.multiarray _reconstruct"] = make_empty_array
     FUNCTIONS[f"{_core}.multiarray scalar"] = make_number
     FUNCTIONS[f"{_core}.numeric _frombuffer"] = make_array_from_buffer
+
+
+def _unchanged(value: Any, *_type: Any) -> Any:
+    return value
+
+
+for _kind in ("int", "double", "bool", "tensor"):  # lists in TorchScript programs
+    FUNCTIONS[f"torch.jit._pickle build_{_kind}list"] = _unchanged
+FUNCTIONS["torch.jit._pickle restore_type_tag"] = _unchanged
+SCRIPT = "__torch__."
+"""The names of a TorchScript program's own classes begin with this."""
+SCRIPT_CLASS = SafeFunction(lambda: ScriptModule({}))
 
 SAFE_GLOBALS: dict[str, SafeFunction | StorageType | torch.dtype] = {
     **{name: SafeFunction(function) for name, function in FUNCTIONS.items()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from vitreous.weights.io.limits import WeightFileError, quoted
-from vitreous.weights.io.safe_globals import StoredArray, StoredTensor
+from vitreous.weights.io.safe_globals import ScriptModule, StoredArray, StoredTensor
 
 # Keys under which training scripts save the weights.
 CONTAINERS = (
@@ -21,6 +21,8 @@ Value = TypeVar("Value")
 
 def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
     """The state dict in an unpickled file; `inside` chooses one if there are several."""
+    if isinstance(content, ScriptModule):
+        return _tensors(content.flatten())
     if not isinstance(content, dict):
         raise WeightFileError(f"it has a {type(content).__name__}, not a dict of tensors")
     if inside is not None:

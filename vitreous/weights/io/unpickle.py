@@ -131,7 +131,7 @@ class _Machine:
                 state = stack.pop()
                 # Attributes of a dict, such as torch's `_metadata`, are skipped.
                 if type(stack[-1]) is not dict:
-                    self.top(safe.ArrayType, safe.StoredArray).fill(state)
+                    self.top(safe.ArrayType, safe.StoredArray, safe.ScriptModule).fill(state)
             case "PROTO" | "FRAME" | "STOP":
                 pass
             case _:
@@ -175,6 +175,8 @@ class _Machine:
 
 
 def _global(name: str) -> Any:
+    if name.startswith(safe.SCRIPT):
+        return safe.SCRIPT_CLASS
     if name not in safe.SAFE_GLOBALS:
         raise WeightFileError(
             f"loading this file would run {quoted(name.replace(' ', '.'))}. Weights need no code, "

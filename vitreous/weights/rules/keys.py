@@ -113,7 +113,8 @@ def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> F
     """The known format in which the checkpoint has all parameters except the head's.
 
     If several formats have the keys (PaddleClas uses timm's), most matching shapes win, and then
-    the fewest keys that it has no place for (DINOv2's mask token, which timm leaves out).
+    the fewest keys that it has no place for (DINOv2's mask token, which timm leaves out), and a
+    format that knows the keys with what they all begin with.
     """
     family, axes = family_of(model), axes_of(model)
     known = [one for sets in formats().values() for one in sets if family in one.families]
@@ -121,13 +122,14 @@ def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> F
     candidates = [find_format(OWN, family), *originals_first]
     ours = model.state_dict()
     wanted = {k: v.shape for k, v in ours.items() if not matches(k, model.classwise)}
-    fitting: dict[tuple[int, int], Format] = {}
+    fitting: dict[tuple[int, int, bool], Format] = {}
     for rules in candidates:
         plain = strip_prefix(tensors, rules)
         found = our_shapes(rules, wanted, plain, axes)
         if found.keys() == wanted.keys():
             fits = sum(found[name] == wanted[name] for name in wanted)
-            fitting.setdefault((fits, -sum(not rules.ours_of(key) for key in plain)), rules)
+            homeless = sum(not rules.ours_of(key) for key in plain)
+            fitting.setdefault((fits, -homeless, plain.keys() == tensors.keys()), rules)
     if fitting:
         return fitting[max(fitting)]
     raise CheckpointError(

@@ -122,6 +122,8 @@ class Format:
     """The key of the tensors in the outer dict of a .pth file."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
     """Config values of every model in this library."""
+    root: str = ""
+    """What stands before every key of the rules: their model is part of a larger one."""
     prefixes: tuple[str, ...] = ()
     """Prefixes that all keys of a file may share."""
     drop: tuple[str, ...] = ()

@@ -94,13 +94,24 @@ def read_format(path: Path, name: str) -> Format:
         data["derived"] = tuple(_read_rule(path, k, row, spelled) for k, row in derived.items())
     read = from_dict(Format, {"name": name, **data}, where=str(path))
     _check_numbers(path, read)
-    if base is None:
-        return read
+    if base is not None:
+        read = _extended(base, read, data)
+    root = str(data.get("root", ""))  # that of `base` is in its rules already
+
+    def within(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        return tuple(replace(r, theirs=tuple(root + key for key in r.theirs)) for r in rules)
+
+    return replace(read, rules=within(read.rules), derived=within(read.derived))
+
+
+def _extended(base: Format, read: Format, given: Iterable[str]) -> Format:
+    """A format with what another file changes of it. given: the fields in that file."""
+    own = {rule.ours for rule in read.rules}
     return replace(
         base,
-        **{key: getattr(read, key) for key in data if key not in ("rules", "alternatives")},
-        rules=read.rules + tuple(rule for rule in base.rules if rule.ours not in rules),
-        alternatives=spelled,
+        **{key: getattr(read, key) for key in given if key not in ("rules", "alternatives")},
+        rules=read.rules + tuple(rule for rule in base.rules if rule.ours not in own),
+        alternatives={**base.alternatives, **read.alternatives},
     )
 
 
