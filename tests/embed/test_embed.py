@@ -323,6 +323,7 @@ def test_an_image_that_is_not_among_them_is_embedded(run, album, tmp_path, capsy
         (["--near=nowhere.png"], "nowhere.png: there is no such file"),
     ],
 )
-def test_mistakes_are_one_message(run, album, words, message, capsys):
+def test_mistakes_are_one_message_before_any_work(run, album, words, message, capsys, monkeypatch):
+    monkeypatch.delattr("vitreous.predict.Predictor.embed_each")
     assert main(["embed", str(run), str(album), *words]) == 2
     assert message in capsys.readouterr().err

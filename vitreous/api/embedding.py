@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ def embed(
     on_bad: str = "error",
     progress: bool = True,
     log: Log | None = None,
+    check: Callable[[Images], None] = lambda images: None,
     **limits: Any,
 ) -> Embeddings:
     """A vector for each image, with what can be asked of them: `near`, `duplicates`, `suspects`,
@@ -43,8 +44,8 @@ def embed(
     splits, a tenth is val, as `train` would hold it out.
     `pool` is head (what the model's head sees), class, mean, class+mean or pixels. With `out`, a
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
-    missing. With on_bad="skip", images that cannot be used are left out. `limits` are those of
-    `load`: max_pixels.
+    missing. With on_bad="skip", images that cannot be used are left out. `check` sees the images
+    before any vector is computed. `limits` are those of `load`: max_pixels.
     """
     from vitreous.embed.compute import embed
     from vitreous.predict import load
@@ -52,9 +53,11 @@ def embed(
     log = log or to_stderr
     predictor = load(os.fspath(run), **limits)
     columns = (path_column, label_column, split_column)
+    entries = _images(run, images, split, columns, predictor.max_pixels, log)
+    check(entries)
     return embed(
         predictor,
-        _images(run, images, split, columns, predictor.max_pixels, log),
+        entries,
         None if out is None else Path(out),
         pool=pool,
         batch=batch,

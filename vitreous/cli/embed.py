@@ -3,6 +3,7 @@ probably wrong, k-NN accuracy, and a map of all images."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,14 @@ from vitreous.cli.options import MaxPixels
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.config import positive
-from vitreous.errors import ConfigError
+from vitreous.errors import ConfigError, DataError
 from vitreous.pages.page_file import check_page_name
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
     from vitreous.embed.embeddings import Embeddings
+    from vitreous.embed.images import Images
 
 TOP = {"near": 10, "duplicates": 50, "suspects": 50}
 IMAGES = tyro.conf.arg(metavar="IMAGES...", help_behavior_hint="(required)")
@@ -105,6 +107,7 @@ def run(arguments: EmbedArguments) -> None:
         threads=arguments.threads,
         on_bad=arguments.on_bad,
         max_pixels=arguments.max_pixels,
+        check=lambda images: _check(images, arguments),
     )
     results = _results(found, arguments)
     count, length = found.vectors.shape
@@ -128,6 +131,17 @@ def run(arguments: EmbedArguments) -> None:
         PRINT[name](value, arguments)
     for name, value in written.items():
         print(f"{name:<7} {value}")
+
+
+def _check(images: Images, arguments: EmbedArguments) -> None:
+    """What cannot be answered is known before hours of work."""
+    from vitreous.embed.embeddings import check_classes
+
+    near = arguments.near
+    if near and not os.path.exists(near) and near not in {e.name for e in images.entries}:
+        raise DataError(f"--near {near}: there is no such file, nor an image of this name")
+    if arguments.suspects or arguments.knn:
+        check_classes(images.truth_kind)
 
 
 def _results(found: Embeddings, arguments: EmbedArguments) -> dict[str, Any]:

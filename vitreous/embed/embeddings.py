@@ -267,13 +267,7 @@ class Embeddings:
 
     def _classes(self) -> tuple[NDArray[np.int64], list[str]]:
         """The class of each image as a number, and their names."""
-        kind = self.about.truth_kind
-        if kind != "class":
-            has = f"its ground truth is {kind}" if kind else "these have no labels"
-            raise DataError(
-                f"this needs images with one class each, as a folder of class folders or a table "
-                f"has them; {has}"
-            )
+        check_classes(self.about.truth_kind)
         names = sorted(set(self.labels), key=natural)
         numbers = {name: number for number, name in enumerate(names)}
         return np.array([numbers[label] for label in self.labels], np.int64), names
@@ -281,6 +275,16 @@ class Embeddings:
     def plane(self, layout: str = "auto") -> tuple[NDArray[np.float32], str]:
         """(n, 2): see `vitreous.embed.plane.on_plane`."""
         return on_plane(self.vectors, layout)
+
+
+def check_classes(kind: str) -> None:
+    """Whether images with this kind of ground truth have one class each."""
+    if kind != "class":
+        has = f"its ground truth is {kind}" if kind else "these have no labels"
+        raise DataError(
+            f"this needs images with one class each, as a folder of class folders or a table "
+            f"has them; {has}"
+        )
 
 
 def _order(pair: Duplicate) -> tuple[Any, ...]:
