@@ -1,10 +1,12 @@
 """Follow a page as its reader would: run its code and its commands, from top to bottom."""
 
+import contextlib
 import re
 import shlex
 from pathlib import Path
 
 from train.tiny import digit_folder, garment_folder
+from train.undrawn import undrawn
 
 from vitreous.cli import train
 from vitreous.cli.main import main
@@ -47,8 +49,9 @@ def shorten(words: list[str]) -> list[str]:
 
 
 def follow(page: Path, capsys) -> int:
-    """How many blocks were run. Files are made and looked for in the working folder."""
-    ran, names = 0, {}
+    """How many blocks were run. Files are made and looked for in the working folder. Of several
+    trainings, the first draws the figures of its report."""
+    ran, names, trained = 0, {}, False
     for language, text in blocks(page):
         if file := re.match(r"# (\S+\.(?:py|toml))\n", text):
             Path(file[1]).write_text(text, encoding="utf-8")
@@ -57,7 +60,9 @@ def follow(page: Path, capsys) -> int:
             ran += 1
         elif language in SHELL and commands(text):
             for words in commands(text):
-                code = main(shorten(words))
+                again, trained = words[0] == "train" and trained, words[0] == "train" or trained
+                with undrawn() if again else contextlib.nullcontext():
+                    code = main(shorten(words))
                 assert code == 0, f"vitreous {shlex.join(words)}\n{capsys.readouterr().err}"
             ran += 1
     return ran

@@ -11,6 +11,8 @@ import signal
 import socket
 import sys
 
+from train.undrawn import undrawn
+
 from vitreous.cli.main import main
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -61,7 +63,8 @@ def _run(words, output, dies_at, environment):
     calls = []
     for module, name in ((os, "replace"), (os, "fsync"), (shutil, "rmtree")):
         setattr(module, name, _deadly(getattr(module, name), calls, dies_at))
-    sys.exit(main(words))
+    with undrawn():
+        sys.exit(main(words))
 
 
 def _deadly(function, calls, dies_at):

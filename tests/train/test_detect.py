@@ -35,7 +35,7 @@ def prepared(tmp_path, **options):
 def run(tmp_path_factory):
     """A run that is good enough for its boxes to be looked for."""
     out = tmp_path_factory.mktemp("runs") / "boxes"
-    train(out, "--epochs=1", task="detect")
+    train(out, "--epochs=1", task="detect", drawn=True)
     return out
 
 

@@ -162,7 +162,7 @@ def test_auto_weights_favour_rare_classes(tmp_path):
 def test_the_whole_life(tmp_path):
     """Train, evaluate, predict from the folder alone, by the commands."""
     out = tmp_path / "run"
-    done = train(out, "--epochs=6", "--lr=0.005", task="segment")
+    done = train(out, "--epochs=6", "--lr=0.005", task="segment", drawn=True)
     assert "miou" in done.stdout
     assert (out / "report.html").stat().st_size > 10_000
     evaluated = vitreous_command("evaluate", out, "--json")

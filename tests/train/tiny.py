@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
+from train.undrawn import undrawn
 
 from vitreous.cli.main import main
 
@@ -164,8 +165,9 @@ def command(out, *more, task="classify"):
     return ["train", *arguments(task), f"--out={out}", *more]
 
 
-def train(out, *more, task="classify", check=True):
-    return vitreous_command(*command(out, *more, task=task), check=check)
+def train(out, *more, task="classify", check=True, drawn=False):
+    with contextlib.nullcontext() if drawn else undrawn():
+        return vitreous_command(*command(out, *more, task=task), check=check)
 
 
 def vitreous_command(*words, check=True):
