@@ -129,8 +129,10 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
     for field, instead in DECIDED.items():
         if field in given:
             raise ConfigError(f"{field} = {given[field]}: {instead}")
-    if task.truth.any_size and start and start.preprocess and "image_size" not in changes:
-        changes["image_size"] = start.preprocess.image_size  # any size fits; this one was trained
+    # Any size fits; this one was trained, or its positions are resampled to it in use.
+    fits_any = task.truth.any_size and "image_size" not in changes
+    if start and start.preprocess and (fits_any or changes.get("dynamic_size")):
+        changes["image_size"] = start.preprocess.image_size
     changes = merged(changes, given)
     changes["classes"] = len(source.labels)
     changes["channels"] = recipe.channels
