@@ -22,10 +22,10 @@ from torch import Tensor
 
 from vitreous import __version__
 from vitreous.config import Size, pair, to_dict
-from vitreous.data.label_sets import SETS, class_names, labels_for
+from vitreous.data.label_sets import NUMBERS, SETS, class_names, labels_for
 from vitreous.data.photographs import photographs
 from vitreous.data.preprocess import Preprocess
-from vitreous.errors import CheckpointError, ConfigError
+from vitreous.errors import CheckpointError, ConfigError, did_you_mean
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.models import create
 from vitreous.models.model import Model
@@ -94,12 +94,9 @@ def import_into(
         blank = create(found.model, **found.fields)
     headless = not names_classes(blank)
     kind = _task(family_of(blank), headless, task, found)
-    missing: dict[str, Any] = {}
-    names = NoLabels() if headless else _labels(blank.config.classes, labels, found, missing)
-    values = _preprocessing(kind, preprocessing or {}, found, missing)
-    if missing:
-        raise _ask(found, blank, missing)
-
+    if headless and labels is not None:
+        raise ConfigError(f"labels = {labels!r}: {found.source} has no head, and so no classes")
+    # First of all: what does not fit is not worth further questions.
     model, report = found.load(
         reinit=reinit,
         drop=drop,
@@ -107,6 +104,11 @@ def import_into(
         source_grid=source_grid,
         adapt_channels=adapt_channels,
     )
+    missing: dict[str, Any] = {}
+    names = NoLabels() if headless else _labels(blank.config.classes, labels, found, missing)
+    values = _preprocessing(kind, preprocessing or {}, found, missing)
+    if missing:
+        raise _ask(found, blank, missing)
     config = RunConfig(
         model=model.name,
         family=family_of(model),
@@ -147,6 +149,12 @@ def _labels(classes: int, given: Any, found: Found, missing: dict[str, Any]) -> 
     """Those given, else the source's own; placeholders where they are missing."""
     stated = found.stated
     if given is not None:
+        if isinstance(given, str) and given not in (*SETS, NUMBERS) and not Path(given).exists():
+            raise ConfigError(
+                f"labels = {given!r}: there is no such file; pass the path of a file with one name "
+                f"per line, or one of {', '.join((*SETS, NUMBERS))}"
+                f"{did_you_mean(given, (*SETS, NUMBERS))}"
+            )
         labels = labels_for(classes, given)
     elif stated.names:
         labels = class_names(stated.names)
@@ -170,6 +178,18 @@ def _preprocessing(
     values = {**found.stated.preprocessing, **given}
     if "crop" in given and "resize" not in given:
         values["resize"] = "shorter"
+    if "crop" in given and given.get("resize") == "square":
+        raise ConfigError(f"crop = {given['crop']}: with resize = 'square' nothing is cropped")
+    if not kind.truth.any_size:
+        values.pop("longest", None)  # such models take one size
+    for name in ("mean", "std"):
+        stated = values.get(name, ())
+        if any(value < 0 or value > 1 for value in stated):
+            fitting = tuple(round(value / 255, 4) for value in stated)
+            raise ConfigError(
+                f"{name} = {stated}: expected numbers from 0 to 1, like the pixels' values: for "
+                f"pixels from 0 to 255, divide by 255 and pass {name}={fitting}"
+            )
     whole = kind.dense or values.get("resize") == "square"
     needed = ("mean", "std", "interpolation") if whole else ("mean", "std", "crop", "interpolation")
     missing |= {name: EXAMPLES.get(name, "bicubic") for name in needed if name not in values}
@@ -319,7 +339,8 @@ def _notes(config: RunConfig, found: Found, constant: bool) -> Iterable[str]:
     if stated.kind:
         yield f"it is {stated.kind}, which is not known here: the model is what the tensors show"
     size, own = stated.preprocessing.get("image_size"), pair("", config.preprocess.image_size)
-    if size is not None and pair("image_size", size) != own:
+    told = "image_size" in found.given
+    if size is not None and not told and pair("image_size", size) != own:
         theirs, ours = ("x".join(map(str, each)) for each in (pair("", size), own))
         yield f"it states images of {theirs}: they are prepared for the model's {ours}"
     if constant:

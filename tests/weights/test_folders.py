@@ -143,3 +143,33 @@ def test_stated_size_wins_where_weights_fit_any(tmp_path):
     config["pretrained_cfg"]["input_size"] = [3, 224, 224]
     (tmp_path / "timm" / "config.json").write_text(json.dumps(config))
     assert find(tmp_path / "timm").fields["image_size"] == 64
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "message"),
+    [
+        ("config.json", {"hidden_act": ["gelu"]}, r"hidden_act = \['gelu'\] is not supported"),
+        ("config.json", {"hidden_size": "wide"}, r"theirs: dim = 'wide'"),
+        ("config.json", {"num_hidden_layers": 2}, r"the file has depth = 1 \(the model 2\)"),
+        ("preprocessor_config.json", {"size": "big"}, r"cannot be understood \(size = big"),
+        ("preprocessor_config.json", {"image_mean": [127.5] * 3}, r"pass mean=\(0.5, 0.5, 0.5\)"),
+    ],
+)
+def test_damaged_descriptions_are_named(tmp_path, file, values, message):
+    folder = folder_of(tmp_path, classes=3)
+    stated = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps({**stated, **values}))
+    with pytest.raises((CheckpointError, ConfigError), match=message):
+        vitreous.import_run(folder, tmp_path / "run2", labels="numbers")
+    assert not (tmp_path / "run2").exists()
+
+
+def test_labels_that_cannot_be_are_refused(tmp_path):
+    folder = folder_of(tmp_path, head="none")
+    with pytest.raises(ConfigError, match="has no head, and so no classes"):
+        vitreous.import_run(folder, tmp_path / "run2", labels="numbers")
+    folder = folder_of(tmp_path / "other", classes=3)
+    with pytest.raises(ConfigError, match="one of imagenet-1k, coco-91, numbers: did you mean"):
+        vitreous.import_run(folder, tmp_path / "run2", labels="imagenet-22k")
+    with pytest.raises(ConfigError, match="with resize = 'square' nothing is cropped"):
+        vitreous.import_run(folder, tmp_path / "run2", labels="numbers", crop=0.5, resize="square")

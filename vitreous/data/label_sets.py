@@ -47,4 +47,6 @@ def class_names(names: Sequence[str]) -> LabelMap:
     """Classes 0, 1, 2 …; where two have one name, both get their number as well."""
     counts = Counter(names)
     told_apart = [f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(names)]
+    if len({*told_apart}) < len(names):  # a third one is called like the result
+        told_apart = [f"{name} ({i})" for i, name in enumerate(names)]
     return LabelMap(tuple(told_apart), tuple(range(len(names))))

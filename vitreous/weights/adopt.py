@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from vitreous.config import Size, pair
-from vitreous.errors import ConfigError
-from vitreous.models import create
+from vitreous.errors import CheckpointError, ConfigError
+from vitreous.models import configure, create
 from vitreous.models.model import Model
 from vitreous.weights.download import sha256_of
 from vitreous.weights.hub import resolve
@@ -26,6 +26,7 @@ from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_has
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import detect_format, family_of
+from vitreous.weights.rules.language import Format
 from vitreous.weights.rules.report import ImportReport
 
 
@@ -50,6 +51,8 @@ class Found:
     """Fields that the tensors do not show: the value taken, and why it cannot be seen."""
     also: tuple[str, ...] = ()
     """Other models that have the same tensors."""
+    given: frozenset[str] = frozenset()
+    """Fields that the caller gave."""
 
     def load(
         self,
@@ -110,16 +113,19 @@ def find(
         start, fields = stated.model, {**stated.fields, **given}
     else:
         hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
+        if model is not None:  # of another family it has other fields
+            usual = configure(model)[1]
+            hidden = {name: v for name, v in hidden.items() if hasattr(usual, name)}
         start, fields = _as_seen(called, checkpoint, seen, model, {**hidden, **given}, stated)
         format = format or (seen[0].format if seen else None)
     # The caller and the source override the defaults of the source's library.
     keep = frozenset({*given, "norm_eps"} & {*HIDDEN_FIELDS} & fields.keys())
-    with torch.device("meta"):
-        blank = create(start, **fields)
-    if format is None:
-        rules = detect_format(blank, checkpoint.tensors, called)
-    else:
-        rules = find_format(format, family_of(blank))
+    try:
+        with torch.device("meta"):
+            blank = create(start, **fields)
+    except ConfigError as error:
+        raise ConfigError(f"{called}: {error}") from None
+    rules = _rules(called, checkpoint, blank, format, stated)
     fields = infer_changes(start, fields, checkpoint.tensors, rules)
     fields |= _free_size(start, fields, given, stated)
     if "head" not in fields:
@@ -129,7 +135,25 @@ def find(
     unseen = seen[0].assumed if seen else {}
     assumed = {n: value for n, value in unseen.items() if n not in {**hidden, **given}}
     also = tuple(str(reading) for reading in seen[1:]) if model is None else ()
-    return Found(called, checkpoint, stated, start, fields, rules.name, name, keep, assumed, also)
+    return Found(
+        *(called, checkpoint, stated, start, fields, rules.name, name, keep, assumed, also),
+        given=frozenset(given),
+    )
+
+
+def _rules(
+    source: str, checkpoint: Checkpoint, blank: Model, format: str | Path | None, stated: Stated
+) -> Format:
+    """The rules of the format that is given, or recognised, or else of the source's library: then
+    the import reports what does not fit."""
+    if format is not None:
+        return find_format(format, family_of(blank))
+    try:
+        return detect_format(blank, checkpoint.tensors, source)
+    except CheckpointError:
+        if not stated.format:
+            raise
+        return find_format(stated.format, family_of(blank))
 
 
 def _as_seen(

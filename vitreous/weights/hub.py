@@ -46,9 +46,9 @@ def resolve(reference: str) -> Path:
         raise CheckpointError(
             f"{reference}: the catalog has several weights for it: name one of {', '.join(several)}"
         )
-    hint = "" if Path(reference).exists() else did_you_mean(reference, catalog())
-    if hint:
-        raise CheckpointError(f"{reference}: no such file or catalog entry{hint}")
+    if not Path(reference).exists():
+        hint = did_you_mean(reference, catalog()) or " ('vitreous models --weights' lists those)"
+        raise CheckpointError(f"{reference}: no such file, folder or catalog entry{hint}")
     return Path(reference)
 
 

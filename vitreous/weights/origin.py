@@ -100,6 +100,8 @@ class Stated:
     licence: str = ""
     kind: str = ""
     """What the source calls its model, where it is none of ours."""
+    format: str = ""
+    """Of the library whose folder it is."""
     notes: tuple[str, ...] = ()
     """What was taken otherwise than it is stated."""
 
@@ -158,7 +160,7 @@ def _of_folder(config_file: Path) -> Stated:
         known, licence = read_timm_preprocessing(config), read_timm_licence(config)
         model, values = origin or (None, {})
         kind = "" if origin else f"timm's {config['architecture']}"
-        return Stated(model, values, names, labels, False, known, licence, kind)
+        return Stated(model, values, names, labels, False, known, licence, kind, "timm")
     return _of_run(config)
 
 
@@ -178,6 +180,7 @@ def _of_transformers(config_file: Path, config: dict[str, Any]) -> Stated:
         several=config.get("problem_type") == "multi_label_classification",
         preprocessing=known,
         kind="" if origin else f"transformers' {config['model_type']}",
+        format="huggingface",
         notes=notes,
     )
 

@@ -91,11 +91,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The classes' names in a config.json; none where they are only numbered."""
+    """The classes' names in a config.json; none where they are only numbered, or not all named."""
     named = config.get("id2label")
     if not isinstance(named, dict) or {*named} != {str(number) for number in range(len(named))}:
         return ()
-    names = tuple(str(named[str(number)]) for number in range(len(named)))
+    names = tuple(named[str(number)] for number in range(len(named)))
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        return ()
     return () if names == tuple(f"LABEL_{number}" for number in range(len(names))) else names
 
 
@@ -107,8 +109,10 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
         return None
     if mapped.inside:
         data = {**(data.get(mapped.inside) or {}), **data}
+    data = {name: value for name, value in data.items() if value is not None}  # not stated
     stated = {ours: data[theirs] for theirs, ours in mapped.fields.items() if theirs in data}
-    architecture = str((data.get("architectures") or [""])[0])
+    classes = data.get("architectures")
+    architecture = str(classes[0]) if isinstance(classes, list) and classes else ""
     fields = {**mapped.defaults, **stated, **mapped.class_fields(architecture, path)}
     for name, value in mapped.required.items():
         if data.get(name, value) != value:
@@ -130,9 +134,9 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
             raise CheckpointError(f"{path}: only hidden_act = 'silu' is supported with a gated MLP")
     for name in ("hidden_act", "activation_function"):
         if name in data and "activation" in fields and not gated:
-            if data[name] not in ACTIVATIONS:
+            if str(data[name]) not in ACTIVATIONS:
                 raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
-            fields["activation"] = ACTIVATIONS[data[name]]
+            fields["activation"] = ACTIVATIONS[str(data[name])]
     if mapped.family == "detr":
         fields |= _read_backbone(data, path)
     if fields.get("head") == "none":
@@ -271,6 +275,7 @@ def read_preprocessor(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     values = read_json(path)
     if isinstance(inner := values.get("image_processor"), dict):  # beside that of the text
         values = inner
+    values = {name: value for name, value in values.items() if value is not None}  # not stated
     try:
         resized = "size" in values and values.get("do_resize") is not False
         found = _sizes(values) if resized else {}
@@ -284,7 +289,12 @@ def read_preprocessor(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
             found["mean"] = tuple(float(value) / scale for value in values["image_mean"])
             found["std"] = tuple(float(value) / scale for value in values["image_std"])
     except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-        raise CheckpointError(f"{path}: cannot be used: {error!r}") from error
+        entries = ("size", "crop_size", "image_mean", "image_std", "resample", "rescale_factor")
+        said = ", ".join(f"{name} = {str(values[name])[:40]}" for name in entries if name in values)
+        raise CheckpointError(
+            f"{path} cannot be understood ({said}): correct it, or remove it and state the "
+            "preprocessing by options"
+        ) from error
     return found, tuple(notes)
 
 
@@ -306,12 +316,19 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     square = crop == size and longest is None and not keeps_ratio
     known = INTERPOLATION.get(values.get("resample", 2))  # others are asked for
     return {
-        "image_size": crop,
+        "image_size": _both(values["size"]) if square else crop,
         "crop": part or min(crop / size, 1.0),
         **({"interpolation": known} if known else {}),
         "resize": "square" if square else "shorter",
-        "longest": values.get("max_size", longest),
+        "longest": int(values["max_size"]) if "max_size" in values else longest,
     }
+
+
+def _both(size: Any) -> int | tuple[int, int]:
+    """Height and width, where they differ."""
+    if not isinstance(size, dict) or size["height"] == size["width"]:
+        return _sides(size)[0]
+    return int(size["height"]), int(size["width"])
 
 
 def make_preprocessor(model: Model, known: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -151,7 +151,8 @@ def _weights_in(path: Path) -> Path:
         found = sorted(quoted(entry.name) for entry in path.iterdir())
     listed = ", ".join(found[:20]) + (" ..." if len(found) > 20 else "")
     raise CheckpointError(
-        f"{path}: this folder has none of {', '.join(FOLDER_FILES)}. It has: {listed or 'nothing'}"
+        f"{path}: this folder has none of {', '.join(FOLDER_FILES)}. It has: "
+        f"{listed or 'nothing'}. If a file in it has the weights, pass that file's path"
     )
 
 
