@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import os
 import re
 import shlex
@@ -106,6 +107,8 @@ def import_into(
     )
     missing: dict[str, Any] = {}
     names = NoLabels() if headless else _labels(blank.config.classes, labels, found, missing)
+    if "image_size" in found.assumed and found.format.endswith(".toml"):
+        missing["image_size"] = 32  # nobody's default: people's own models are of any size
     values = _preprocessing(kind, preprocessing or {}, found, missing)
     if missing:
         raise _ask(found, blank, missing)
@@ -232,6 +235,8 @@ def _ask(found: Found, blank: Model, missing: dict[str, Any]) -> MissingError:
         None,
     )
     known = {} if alike is None else vars(alike.preprocessing)
+    for name in missing.keys() & {"mean", "std"}:
+        missing[name] = missing[name][:1] * blank.config.channels
     options = {name: known.get(name, value) for name, value in missing.items()}
     for name, value in options.items():
         if name == "labels":
@@ -239,6 +244,8 @@ def _ask(found: Found, blank: Model, missing: dict[str, Any]) -> MissingError:
             ways = [*sets, "'names.txt'", "'numbers'"]
             how = ", or ".join(f"labels={way}" for way in ways)
             lines.append(f"  labels: the names of its {classes} classes: pass {how}")
+        elif name == "image_size":
+            lines.append(f"  image_size: no tensor depends on it: pass image_size={value}")
         elif name == "crop":
             lines.append(f"  crop: the part of the image's side: pass crop={value}")
         else:
@@ -264,7 +271,8 @@ def _origin(found: Found, report: ImportReport) -> dict[str, Any]:
         "licence": found.stated.licence,
         "assumed": {name: value for name, (value, _) in found.assumed.items()},
     }
-    return {name: value for name, value in values.items() if value}
+    kept = {name: value for name, value in values.items() if value}
+    return json.loads(json.dumps(kept, default=to_dict))  # as it is read back: lists, no tuples
 
 
 # ---- writing

@@ -1067,7 +1067,11 @@ BAD_RULES = {
     "unknown field": ('[rules]\n"norm.{p}" = { thiers = "x" }\n', "unknown field 'thiers'"),
     "no theirs": ('[rules]\n"norm.{p}" = { pattern = "a -> a" }\n', "'theirs' is missing"),
     "empty theirs": ('[rules]\n"norm.{p}" = []\n', "'theirs' is missing"),
-    "wrong theirs": ('[rules]\n"norm.{p}" = 3\n', "theirs = 3"),
+    "wrong theirs": ('[rules]\n"norm.{p}" = true\n', "theirs = True"),
+    "wrong value": ('[rules]\n"a" = { value = "zero" }\n', "expected a number, or .identity."),
+    "value of theirs": ('[rules]\n"a" = { theirs = "x", value = 0 }\n', "not both"),
+    "times": ('[rules]\n"a" = { theirs = "x", times = 0 }\n', "other than 0"),
+    "diagonal": ('[rules]\n"a" = { theirs = "x", pattern = "1 a -> a a" }\n', "named twice"),
     "no arrow": ('[rules]\n"norm.{p}" = { theirs = "x", pattern = "a" }\n', "'theirs -> ours'"),
     "two arrows": ('[rules]\n"a" = { theirs = "x", pattern = "a -> a -> a" }\n', "theirs -> ours"),
     "no einops": (

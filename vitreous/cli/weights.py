@@ -70,7 +70,9 @@ def run(arguments: WeightsArguments) -> None:
             print(f"  {'assumed':<9} {line}")
         for key in reading.unused[:5]:
             print(f"  {'not used':<9} {_line(key)}")
-    if not found.readings:
+    if found.problem:
+        print(found.problem)
+    elif not found.readings:
         print("  model     unknown: no known format and model have these tensors (docs/formats.md)")
     rows = TextTable("tensor", "shape>", "type", "count>")
     if arguments.all:

@@ -157,6 +157,8 @@ def head_reader(model: Model, image: Tensor) -> Reader:
                 weights[:2] = 0.5
             case "class+mean":
                 weights[0], weights[prefix:] = 0.5, 0.5 / (layer.tokens - prefix)
+            case "mean-all" | "flatten":
+                weights[:] = 1 / layer.tokens
             case _:  # the mean of the patches, or all of them
                 weights[prefix:] = 1 / (layer.tokens - prefix)
         return weights

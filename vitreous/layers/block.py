@@ -43,7 +43,8 @@ class LayerScale(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each a residual branch, with the norm before (`pre`) or after (`post`)."""
+    """Attention and MLP, each a residual branch, with the norm before it (`pre`), behind the sum
+    (`post`), or before it on the stream as well (`stream`)."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Block(nn.Module):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        self.post = norm == "post"
+        self.post, self.stream = norm == "post", norm == "stream"
         self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
         self.attention = attention
         self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
@@ -71,6 +72,10 @@ class Block(nn.Module):
 
         With `queries=q` -> (b, q, d): exactly what the first q tokens would be.
         """
+        if self.stream:
+            x = self.norm1(x)
+            x = self.norm2(x[:, : options.get("queries")] + self._attend(x, options))
+            return x + self.drop_path(self.scale2(self.mlp(x)))
         kept = x[:, : options.get("queries")]
         if self.post:
             x = self.norm1(kept + self._attend(x, options))

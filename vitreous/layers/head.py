@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from vitreous.layers.mlp import ACTIVATIONS, Activation, gates
+
 
 class LinearHead(nn.Module):
     """One linear layer: the paper's fine-tuning head, and without bias CLIP's projection."""
@@ -32,16 +34,26 @@ class TanhHead(nn.Module):
 
 
 class MlpHead(nn.Module):
-    """LayerNorm, linear, GELU, linear."""
+    """LayerNorm (or none), linear, activation, linear."""
 
-    def __init__(self, dim: int, hidden: int, classes: int, norm_eps: float) -> None:
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        classes: int,
+        norm_eps: float,
+        *,
+        norm: bool = True,
+        activation: Activation = "gelu",
+    ) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(dim, eps=norm_eps)
-        self.hidden = nn.Linear(dim, hidden)
+        self.norm = nn.LayerNorm(dim, eps=norm_eps) if norm else nn.Identity()
+        self.hidden = nn.Linear(dim, hidden * gates(activation))
+        self.activation = ACTIVATIONS[activation]
         self.out = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.out(nn.functional.gelu(self.hidden(self.norm(x))))
+        return self.out(self.activation(self.hidden(self.norm(x))))
 
 
 class DistilledOutput(NamedTuple):

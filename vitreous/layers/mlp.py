@@ -22,14 +22,25 @@ def silu_gated(x: Tensor) -> Tensor:
     return F.silu(gate) * value
 
 
-Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "silu-gated"]
+Activation = Literal[
+    "gelu", "gelu-tanh", "quick-gelu", "relu", "leaky-relu", "silu", "tanh", "silu-gated"
+]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu-tanh": partial(F.gelu, approximate="tanh"),
     "quick-gelu": quick_gelu,
     "relu": F.relu,
+    "leaky-relu": F.leaky_relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
     "silu-gated": silu_gated,
 }
+
+
+def gates(activation: Activation) -> int:
+    """How many numbers of the layer before make one behind it."""
+    return 2 if activation == "silu-gated" else 1
+
 
 NARROW, PIECE = 128, 1 << 20
 """Up to which width an MLP is cut into pieces on a CPU, and of how many numbers inside."""
@@ -38,7 +49,8 @@ NARROW, PIECE = 128, 1 << 20
 class Mlp(nn.Module):
     """Linear, activation, linear: (…, dim) -> (…, dim), `hidden` wide inside.
 
-    `norm` puts a LayerNorm before the second linear layer (EVA-02).
+    `norm` puts a LayerNorm before the second linear layer (EVA-02), `activate_out` the activation
+    behind it as well.
     """
 
     def __init__(
@@ -50,10 +62,11 @@ class Mlp(nn.Module):
         norm: bool = False,
         norm_eps: float = 1e-6,
         dropout: float = 0.0,
+        activate_out: bool = False,
     ) -> None:
         super().__init__()
-        gates = 2 if activation == "silu-gated" else 1
-        self.fc1 = nn.Linear(dim, gates * hidden)
+        self.activate_out = activate_out
+        self.fc1 = nn.Linear(dim, gates(activation) * hidden)
         self.activation = ACTIVATIONS[activation]
         self.norm = nn.LayerNorm(hidden, eps=norm_eps) if norm else nn.Identity()
         self.fc2 = nn.Linear(hidden, dim)
@@ -67,7 +80,8 @@ class Mlp(nn.Module):
 
     def _run(self, x: Tensor) -> Tensor:
         x = self.dropout(self.activation(self.fc1(x)))
-        return self.dropout(self.fc2(self.norm(x)))
+        x = self.fc2(self.norm(x))
+        return self.dropout(self.activation(x) if self.activate_out else x)
 
     def _pieces(self, x: Tensor) -> int:
         """Into how many pieces to cut the tokens, which do not know of each other here.

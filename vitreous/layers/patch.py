@@ -30,7 +30,8 @@ class PatchEmbedding(nn.Module):
 
     This is the convolution whose stride is its kernel, computed as one matrix product; the weight
     keeps the convolution's layout (dim, c, ph, pw), which is how most checkpoints store it and how
-    one looks at the filters. `norm` puts a LayerNorm before and after the map (vit-pytorch).
+    one looks at the filters. `norm` puts a LayerNorm before ("in") or after ("out") the map, or
+    both (True, vit-pytorch).
     `pad` pads the image with zeros at the bottom and right up to whole patches.
     """
 
@@ -44,7 +45,7 @@ class PatchEmbedding(nn.Module):
         *,
         bias: bool = True,
         pad: bool = False,
-        norm: bool = False,
+        norm: bool | str = False,
         norm_eps: float = 1e-6,
     ) -> None:
         super().__init__()
@@ -52,8 +53,9 @@ class PatchEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(dim, channels, *patch))
         self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
         width = channels * patch[0] * patch[1]
-        self.norm_in = nn.LayerNorm(width, eps=norm_eps) if norm else nn.Identity()
-        self.norm_out = nn.LayerNorm(dim, eps=norm_eps) if norm else nn.Identity()
+        before, after = norm in (True, "in"), norm in (True, "out")
+        self.norm_in = nn.LayerNorm(width, eps=norm_eps) if before else nn.Identity()
+        self.norm_out = nn.LayerNorm(dim, eps=norm_eps) if after else nn.Identity()
         nn.init.trunc_normal_(self.weight, std=width**-0.5)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -69,6 +71,15 @@ class PatchEmbedding(nn.Module):
     def extra_repr(self) -> str:
         dim, channels = self.weight.shape[:2]
         return f"{channels}x{self.patch[0]}x{self.patch[1]} -> {dim}, pad={self.pad}"
+
+
+class MapTokens(nn.Module):
+    """Each position of a map is a token: (b, dim, h, w) -> (b, h, w, dim)."""
+
+    channels_last = True
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return maps.permute(0, 2, 3, 1)
 
 
 class PrefixTokens(nn.Module):

@@ -185,13 +185,26 @@ class Learned2d(Position):
 
 
 class Sines1d(Position):
-    """Fixed sines over the raster order (Vaswani et al. 2017, section 3.5). Prefix: nothing."""
+    """Fixed sines over the raster order (Vaswani et al. 2017, section 3.5).
+
+    layout: all sines, then all cosines (halves), or in turn as in the paper (pairs). Tokens before
+    the patches get nothing, or the first places (prefixed).
+    """
+
+    def __init__(self, layout: str = "halves", *, prefixed: bool = False) -> None:
+        super().__init__()
+        self.layout, self.prefixed = layout, prefixed
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        places = torch.arange(grid[0] * grid[1], device=x.device, dtype=torch.float32)
-        half = x.shape[-1] // 2
+        before = prefix if self.prefixed else 0
+        count, dim = before + grid[0] * grid[1], x.shape[-1]
+        places = torch.arange(count, device=x.device, dtype=torch.float32)
+        half = dim // 2
         frequencies = 10_000.0 ** -(torch.arange(half, device=x.device) / half)
-        return _add_to_patches(x, prefix, _sines(places, frequencies))
+        table = _sines(places, frequencies)  # (count, 2·half)
+        if self.layout == "pairs":
+            table = table.unflatten(1, (2, half)).transpose(1, 2).flatten(1)
+        return _add_to_patches(x, prefix - before, table)
 
 
 class Sines2d(Position):

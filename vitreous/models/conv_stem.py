@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.config import Size, choice, pair
@@ -21,11 +20,14 @@ from vitreous.layers.patch import Stem
 from vitreous.models.model import ModelConfig, Shapes, numbered
 
 MAX_PADDING = 1024
+ConvActivation = Literal[
+    "none", "relu", "leaky-relu", "gelu", "gelu-tanh", "quick-gelu", "silu", "tanh"
+]
 
 
 @dataclass(frozen=True, repr=False)
 class ConvLayer(ModelConfig):
-    """A convolution, then a norm, then an activation."""
+    """A convolution, then a norm, then an activation, then pooling."""
 
     width: int | None = None
     """Output channels; as many as the input has unless given."""
@@ -41,7 +43,13 @@ class ConvLayer(ModelConfig):
     norm_eps: float = 1e-5
     norm_groups: int = 32
     """Of the group norm."""
-    activation: Literal["none", "relu", "gelu", "gelu-tanh", "quick-gelu", "silu"] = "none"
+    activation: ConvActivation = "none"
+    pool: Literal["none", "max", "mean"] = "none"
+    """Of neighbouring positions, behind the activation."""
+    pool_kernel: Size = 2
+    pool_stride: Size | None = None
+    """As pool_kernel unless given."""
+    pool_padding: int = 0
     residual: bool = False
     """Whether the input is added to the output."""
 
@@ -72,10 +80,20 @@ class ConvLayer(ModelConfig):
             said.append(f"{name}={json.dumps(value)}")
         return "{" + ", ".join(said) + "}"
 
+    @property
+    def pool_steps(self) -> tuple[int, int]:
+        """The stride of the pooling; 1 where there is none."""
+        return (1, 1) if self.pool == "none" else _both(self.pool_stride or self.pool_kernel)
+
     def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width of its output for a map of this size."""
-        sides = zip(size, *map(_both, (self.kernel, self.stride, self.padding)), strict=True)
-        height, width = ((side + 2 * p - k) // s + 1 for side, k, s, p in sides)
+        steps = [(self.kernel, self.stride, self.padding)]
+        if self.pool != "none":
+            steps.append((self.pool_kernel, self.pool_steps, (self.pool_padding,) * 2))
+        height, width = size
+        for step in steps:
+            sides = zip((height, width), *map(_both, step), strict=True)
+            height, width = ((side + 2 * p - k) // s + 1 for side, k, s, p in sides)
         if height < 1 or width < 1:
             raise ConfigError(
                 f"a map of {size[0]}x{size[1]} is smaller than the kernel {self.kernel} of a "
@@ -103,6 +121,8 @@ def check_layers(field: str, layers: Sequence[ConvLayer], channels: int) -> int:
             )
         kernel, stride, padding = map(_both, (layer.kernel, layer.stride, layer.padding))
         same = all(k == 2 * p + 1 for k, p in zip(kernel, padding, strict=True))
+        if layer.residual and layer.pool != "none":
+            raise ConfigError(f"{where}: residual = True with pool = {layer.pool!r}: use one")
         if layer.residual and not (same and width == channels and stride == (1, 1)):
             raise ConfigError(
                 f"{where}: residual = True needs stride 1, an odd kernel padded by its half, and "
@@ -116,8 +136,8 @@ def strides(layers: Sequence[ConvLayer]) -> tuple[int, int]:
     """Of all layers together."""
     height = width = 1
     for layer in layers:
-        stride = _both(layer.stride)
-        height, width = height * stride[0], width * stride[1]
+        for stride in (_both(layer.stride), layer.pool_steps):
+            height, width = height * stride[0], width * stride[1]
     return height, width
 
 
@@ -163,9 +183,15 @@ NORMS: dict[str, Callable[[ConvLayer, int], nn.Module]] = {
 }
 CONV_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
-    "silu": F.silu,
-    **{name: ACTIVATIONS[name] for name in ("relu", "gelu", "gelu-tanh", "quick-gelu")},
+    **{name: function for name, function in ACTIVATIONS.items() if name != "silu-gated"},
 }
+
+
+def _pooling(layer: ConvLayer) -> nn.Module:
+    if layer.pool == "none":
+        return nn.Identity()
+    kind = nn.MaxPool2d if layer.pool == "max" else nn.AvgPool2d
+    return kind(_both(layer.pool_kernel), layer.pool_steps, layer.pool_padding)
 
 
 class ConvNormActivation(nn.Module):
@@ -180,13 +206,14 @@ class ConvNormActivation(nn.Module):
         )
         self.norm = NORMS[layer.norm](layer, width)
         self.activation, self.residual = layer.activation, layer.residual
+        self.pool = _pooling(layer)
         nn.init.kaiming_normal_(self.conv.weight, mode="fan_out", nonlinearity="relu")
         if self.conv.bias is not None:
             nn.init.zeros_(self.conv.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         made = CONV_ACTIVATIONS[self.activation](self.norm(self.conv(x)))
-        return x + made if self.residual else made
+        return x + made if self.residual else self.pool(made)
 
 
 class ConvStem(Stem):

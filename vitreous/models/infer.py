@@ -29,6 +29,11 @@ FREE = ("classes", "channels", "image_size")
 """Fields in which a model differs from its named variant without being another one."""
 TRAINING = ("dropout", "attention_dropout", "drop_path", "init", "layer_scale")
 """Fields whose values do not matter to a trained model."""
+UNSEEN = (
+    *("norm", "head_activation", "mlp_out_activation", "sines_layout", "sines_prefix"),
+    *("dynamic_size", "pad", "init", "rotary_coordinates", "rotary_order", "rotary_layout"),
+)
+"""Fields that change neither names nor shapes of parameters: no search finds them."""
 SIZES = ("dim", "depth", "depths", "stages", "width", "patch", "encoder_depth", "decoder_depth")
 """Fields by which most variants are ruled out before any is built."""
 HEAD_WIDTH = 64
@@ -59,6 +64,9 @@ class Wanted:
     """Whether fields that no paper reads are searched for too, which takes longer."""
     kinds: frozenset[type] = frozenset()
     """The classes of models that it may be; any if there are none."""
+    published: bool = True
+    """Whether it may be of a family that only has other defaults than one that it derives from
+    (CLIP's activation): somebody's own model, as its rules say, has none but the common ones."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +97,18 @@ def infer(shapes: Shapes, axes: Mapping[str, int], wanted: Wanted | None = None)
         kind = FAMILIES[family].model
         if wanted.kinds and kind not in wanted.kinds:
             continue
-        if wanted.model is None and wanted.search and _is_special_case(family, wanted.kinds):
+        once = wanted.search or not wanted.published
+        if wanted.model is None and once and _is_special_case(family, wanted.kinds):
             continue
-        for shown in _shown(FAMILIES[family], shapes, axes):
+        for shown in _shown(FAMILIES[family], shapes, {**axes, **_heads(wanted)}):
             found += _Search(family, shapes, {**shown, **wanted.fields}, wanted).run()
     return best(found)
+
+
+def _heads(wanted: Wanted) -> dict[str, int]:
+    """Their number, if it is known: it divides widths that the tensors show."""
+    heads = wanted.fields.get("heads", wanted.numbers.get("heads"))
+    return {"heads": heads} if isinstance(heads, int) else {}
 
 
 def _shown(made: Family, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -396,9 +411,11 @@ def _difference(config: Any, base: Any) -> dict[str, Any]:
 
 
 def variations(config: Any) -> Iterator[dict[str, Any]]:
-    """Every other value of each field that has few of them."""
+    """Every other value of each field that has few of them, and that shows in names and shapes."""
     hints = _hints(type(config))
     for name, hint in hints.items():
+        if name in UNSEEN:
+            continue
         value = getattr(config, name)
         if hint is bool:
             yield {name: not value}

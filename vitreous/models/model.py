@@ -50,6 +50,7 @@ CHECKS: dict[str, Check] = {
     "attention_dropout": FRACTION,
     "drop_path": FRACTION,
     "registers": COUNT,
+    "pool_padding": COUNT,
     "encoder_depth": COUNT,
     "norm_eps": EPSILON,
     "stem_norm_eps": EPSILON,

@@ -8,16 +8,16 @@ successors is a field of `ViTConfig`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vitreous.config import pair
 from vitreous.errors import InputError
 from vitreous.layers.head import DistilledOutput
 from vitreous.layers.init import initialise
-from vitreous.layers.patch import PatchEmbedding, PrefixTokens, Stem
+from vitreous.layers.patch import PrefixTokens, Stem
 from vitreous.layers.position import Rotary
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.tap import show
@@ -44,15 +44,7 @@ class ViT(Model):
         dim, self.depth, self.prefix_length = config.dim, config.depth, config.prefix
         self.class_tokens = config.rows
         self.stem = stem = stem or ConvStem(config.stem_layers, config.channels)
-        self.patch = PatchEmbedding(
-            stem.out_channels,
-            pair("patch", config.patch),
-            config.patch_width,
-            bias=config.patch_bias,
-            pad=config.pad,
-            norm=config.patch_norm,
-            norm_eps=config.norm_eps,
-        )
+        self.patch = vit_parts.patch(config, stem)
         self.grid_stem = GridStem(config.grid_layers, config.patch_width)
         self.prefix = PrefixTokens(
             dim,
@@ -62,13 +54,12 @@ class ViT(Model):
         )
         self.position = POSITIONS[config.position](config)
         self.dropout = nn.Dropout(config.dropout)
-        norm = nn.LayerNorm(dim, eps=config.norm_eps) if config.embed_norm else nn.Identity()
-        self.embed_norm = norm
+        norm = partial(nn.LayerNorm, dim, eps=config.norm_eps)
+        self.embed_norm = norm() if config.embed_norm else nn.Identity()
         drop_path = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
         self.blocks = nn.ModuleList(vit_parts.block(config, rate) for rate in drop_path)
-        norms = {config.final_norm: nn.LayerNorm(dim, eps=config.norm_eps)}
-        self.norm = norms.get("tokens", nn.Identity())
-        self.pooled_norm = norms.get("pooled", nn.Identity())
+        self.norm = norm() if config.final_norm in ("tokens", "both") else nn.Identity()
+        self.pooled_norm = norm() if config.final_norm in ("pooled", "both") else nn.Identity()
         self.ends_with_norm = config.final_norm != "none"
         self.pooling = vit_parts.pooling(config) if config.pool == "attention" else nn.Identity()
         self.head = vit_parts.head(config)
@@ -81,7 +72,7 @@ class ViT(Model):
             self.input_weight = f"stem.{stem.input_weight}"
         else:
             self.input_weight = "patch.weight"
-            if config.patch_norm:
+            if config.patch_norm in (True, "in"):
                 self.input_norms = ("patch.norm_in.weight", "patch.norm_in.bias")
 
     def forward(self, images: Tensor) -> Tensor | DistilledOutput:
@@ -134,6 +125,10 @@ class ViT(Model):
                 x = x[:, :2]
             case "mean":
                 x = x[:, self.prefix_length :].mean(dim=1)
+            case "mean-all":
+                x = x.mean(dim=1)
+            case "flatten":
+                x = x.flatten(1)
             case "class+mean":
                 x = torch.cat((x[:, 0], x[:, self.prefix_length :].mean(dim=1)), dim=-1)
             case "attention":
@@ -213,6 +208,11 @@ class ViT(Model):
         expected, (height, width) = self.own_size(), images.shape[2:]
         if (height, width) == expected:
             return
+        if self.config.pool == "flatten" and self.config.head != "none":
+            raise InputError(
+                f"images of {height}x{width} were given; the head of this model reads all tokens "
+                f"of {expected[0]}x{expected[1]} at once: resize the images"
+            )
         if not self.position.any_size and not dynamic:
             raise InputError(
                 f"images of {height}x{width} were given; this model was made for "

@@ -24,7 +24,7 @@ PositionName = Literal[
     "rotary",
     "learned-1d+rotary",
 ]
-Pool = Literal["class", "mean", "class+mean", "both", "attention", "none"]
+Pool = Literal["class", "mean", "mean-all", "class+mean", "both", "attention", "flatten", "none"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,10 @@ class ViTConfig(ModelConfig):
     """Width inside the MLP; 4 x dim unless given."""
     position: PositionName = "learned-1d"
     """See `layers/position.py`."""
+    sines_layout: Literal["halves", "pairs"] = "halves"
+    """Of sines-1d: all sines before all cosines, or in turn (Vaswani et al. 2017)."""
+    sines_prefix: bool = False
+    """Of sines-1d: whether the tokens before the patches have the first places."""
     prefix_positions: bool = True
     """Whether class and distillation token have rows in the table of learned-1d positions."""
     rotary_base: float = 10_000.0
@@ -79,8 +83,9 @@ class ViTConfig(ModelConfig):
     registers: int = 0
     """Further learned tokens that nothing reads."""
     pool: Pool = "class"
-    """What the head sees: class (token), mean (of patches), class+mean (side by side), both (tokens
-    of DeiT), attention (a learned query's, to all tokens), none (all)."""
+    """What the head sees: class (token), mean (of patches), mean-all (of all tokens), class+mean
+    (side by side), both (tokens of DeiT), attention (a learned query's, to all tokens), flatten
+    (all tokens as one vector), none (all)."""
     pool_heads: int | None = None
     """Heads of attention pooling; as many as in the blocks unless given."""
     pool_mlp_dim: int | None = None
@@ -90,14 +95,21 @@ class ViTConfig(ModelConfig):
     layer, for pre-training; mlp: LayerNorm and two layers with GELU."""
     head_hidden: int | None = None
     """Width inside the tanh head (dim unless given) or the mlp head (the MLP's width)."""
-    norm: Literal["pre", "post"] = "pre"
-    """LayerNorm before (pre) or after (post) attention and MLP."""
+    head_norm: bool = True
+    """Whether the mlp head begins with a LayerNorm."""
+    head_activation: Activation = "gelu"
+    """Of the mlp head."""
+    norm: Literal["pre", "post", "stream"] = "pre"
+    """LayerNorm before attention and MLP on their branch (pre), behind the sum (post), or before
+    them on the residual stream itself (stream): x = LN(x), then x + f(x)."""
     norm_eps: float = 1e-6
     final_norm: str | bool = "tokens"
-    """LayerNorm behind the last block: on tokens (before pooling, True), pooled (after it) or none
-    (False)."""
-    patch_norm: bool = False
-    """LayerNorm before and after the patch embedding, as in vit-pytorch."""
+    """LayerNorm behind the last block: on tokens (before pooling, True), pooled (after it), both,
+    or none (False)."""
+    patch_embedding: bool = True
+    """False: the map of stem_layers has the tokens, without a linear layer; patch = 1."""
+    patch_norm: bool | Literal["in", "out"] = False
+    """LayerNorm before (in) or after (out) the patch embedding; True: both, as in vit-pytorch."""
     patch_bias: bool = True
     """Whether the patch embedding has a bias."""
     embed_norm: bool = False
@@ -105,6 +117,8 @@ class ViTConfig(ModelConfig):
     activation: Activation = "gelu"
     mlp_norm: bool = False
     """LayerNorm inside the MLP, behind its activation."""
+    mlp_out_activation: bool = False
+    """Whether the activation also follows the MLP's second layer, as in Keras' example."""
     qkv_bias: bool = True
     key_bias: bool = True
     """Whether keys have a bias where queries and values have one."""
@@ -128,8 +142,11 @@ class ViTConfig(ModelConfig):
         norm = self.final_norm
         if isinstance(norm, bool):
             norm = "tokens" if norm else "none"
-        norm = choice("final_norm", norm, ("tokens", "pooled", "none"))
+        norm = choice("final_norm", norm, ("tokens", "pooled", "both", "none"))
         object.__setattr__(self, "final_norm", norm)
+        unused = {"head_norm": self.head != "mlp", "patch_bias": not self.patch_embedding}
+        for name in (name for name, is_unused in unused.items() if is_unused):
+            object.__setattr__(self, name, True)  # so that configs of the same model are equal
         if self.head_dim is None and self.dim % self.heads:
             raise ConfigError(
                 f"dim = {self.dim} does not divide into {self.heads} heads: change one, "
@@ -147,8 +164,16 @@ class ViTConfig(ModelConfig):
             )
         if self.pool in ("class", "class+mean") and self.tokens == "none":
             raise ConfigError(f"pool = {self.pool!r} needs tokens = 'class'; or use pool = 'mean'")
-        if self.pool == "class+mean" and self.final_norm == "pooled":
-            raise ConfigError("pool = 'class+mean' with final_norm = 'pooled': use 'tokens'")
+        if self.pool in ("class+mean", "flatten") and self.final_norm in ("pooled", "both"):
+            raise ConfigError(
+                f"pool = {self.pool!r} with final_norm = {self.final_norm!r}: use 'tokens'"
+            )
+        if self.pool == "flatten" and self.dynamic_size:
+            raise ConfigError("pool = 'flatten' has a head for one image size: no dynamic_size")
+        if not self.patch_embedding:
+            self._check_stem_tokens()
+        if self.mlp_out_activation and self.activation == "silu-gated":
+            raise ConfigError("mlp_out_activation = True with activation = 'silu-gated': use one")
         if self.pool_heads is not None and self.dim % self.pool_heads:
             raise ConfigError(
                 f"dim = {self.dim} does not divide into {self.pool_heads} heads: change pool_heads"
@@ -167,6 +192,19 @@ class ViTConfig(ModelConfig):
                 f"one to the other, the last with width = {self.dim}"
             )
         _ = self.grid
+
+    def _check_stem_tokens(self) -> None:
+        """The stem's map has the tokens themselves."""
+        width = check_layers("stem_layers", self.stem_layers, self.channels)
+        if not self.stem_layers or pair("patch", self.patch) != (1, 1) or self.patch_norm:
+            raise ConfigError(
+                "patch_embedding = False needs patch = 1, stem_layers and no patch_norm"
+            )
+        if width != self.patch_width:
+            raise ConfigError(
+                f"patch_embedding = False: stem_layers give {width} channels, tokens have "
+                f"{self.patch_width}: change the width of the last layer, or dim"
+            )
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -226,6 +264,8 @@ class ViTConfig(ModelConfig):
     @property
     def pooled_width(self) -> int:
         """Channels of what the head sees."""
+        if self.pool == "flatten":
+            return self.dim * (self.prefix + math.prod(self.grid))
         return 2 * self.dim if self.pool == "class+mean" else self.dim
 
     @property

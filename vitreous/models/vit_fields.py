@@ -14,7 +14,7 @@ SHOWN_BY = {
     "qkv_bias": "blocks.0.attention.qkv.bias",
     "projection_bias": "blocks.0.attention.projection.bias",
     "qk_norm": "blocks.0.attention.q_norm.weight",
-    "patch_norm": "patch.norm_in.weight",
+    "patch_embedding": "patch.weight",
     "patch_bias": "patch.bias",
     "embed_norm": "embed_norm.weight",
     "mlp_norm": "blocks.0.mlp.norm.weight",
@@ -25,15 +25,20 @@ SHOWN_BY = {
 def fields_of(shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
     """See `Model.fields_of`."""
     patch, block = shapes.get("patch.weight", ()), "blocks.0"
-    joined = shapes.get(f"{block}.attention.projection.weight", ())
+    qkv = shapes.get(f"{block}.attention.qkv.weight", ())
     inside, outside = (shapes.get(f"{block}.mlp.fc{k}.weight", ()) for k in (1, 2))
-    if (len(patch), len(joined), len(inside), len(outside)) != (4, 2, 2, 2):
+    if (len(qkv), len(inside), len(outside)) != (2, 2, 2):
+        return []
+    dim, joined = qkv[1], qkv[0] // 3
+    if not patch and "stem.layers.0.conv.weight" in shapes:
+        patch = (dim, dim, 1, 1)  # the stem's map has the tokens
+    if len(patch) != 4:
         return []
     tokens = "class" if "prefix.class_token" in shapes else "none"
     if "prefix.distillation_token" in shapes:
         tokens = "class+distillation"
     registers = shapes.get("prefix.registers", (0,))[0]
-    dim, first = joined[0], shapes.get("stem.layers.0.conv.weight", patch)
+    first = shapes.get("stem.layers.0.conv.weight", patch)
     shown: dict[str, Any] = {
         "dim": dim,
         "channels": first[1],
@@ -43,7 +48,8 @@ def fields_of(shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
         "tokens": tokens,
         "registers": registers,
         **{field: name in shapes for field, name in SHOWN_BY.items()},
-        **_attention_fields(shapes, axes, dim, joined[1]),
+        "patch_norm": _patch_norm(shapes),
+        **_attention_fields(shapes, axes, dim, joined),
         **_head_fields(shapes),
     }
     if inside[0] == 2 * outside[1]:
@@ -59,6 +65,11 @@ def fields_of(shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
     elif shapes.get("head.out.weight", ())[1:] == (2 * dim,):
         shown["pool"] = "class+mean"
     position, grids = _position_fields(shapes, tokens, registers)
+    seen = shapes.get("head.hidden.weight", shapes.get("head.out.weight", (0, 0)))[-1] // dim
+    if seen > 2 or (seen == 2 and tokens == "none"):  # all tokens at once
+        shown["pool"] = "flatten"
+        prefix = registers + {"none": 0, "class": 1, "class+distillation": 2}[tokens]
+        grids = grids or factors(max(seen - prefix, 0))
     shown |= position
     stems = {
         "stem_layers": layers_of(shapes, "stem", first[1], halves=True),
@@ -99,7 +110,7 @@ def _attention_fields(
 def _head_fields(shapes: Shapes) -> dict[str, Any]:
     found: dict[str, Any] = {"final_norm": "none", "head": "none"}
     if "norm.weight" in shapes:
-        found["final_norm"] = "tokens"
+        found["final_norm"] = "both" if "pooled_norm.weight" in shapes else "tokens"
     elif "pooled_norm.weight" in shapes:
         found["final_norm"] = "pooled"
     if out := shapes.get("head.out.weight"):
@@ -107,10 +118,15 @@ def _head_fields(shapes: Shapes) -> dict[str, Any]:
         found |= {"head": head, "classes": out[0]}
     if out and (hidden := shapes.get("head.hidden.weight")):
         found["head"] = "mlp" if "head.norm.weight" in shapes else "tanh"
-        found["head_hidden"] = hidden[0]
+        found |= {"head_hidden": hidden[0], "head_norm": "head.norm.weight" in shapes}
     if "head.distillation.weight" in shapes:
         found["pool"] = "both"
     return found
+
+
+def _patch_norm(shapes: Shapes) -> bool | str:
+    before, after = (f"patch.norm_{place}.weight" in shapes for place in ("in", "out"))
+    return (before and after) or (before and "in") or (after and "out")
 
 
 def _position_fields(

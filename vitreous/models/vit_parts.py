@@ -11,6 +11,7 @@ from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.layers.block import Block
 from vitreous.layers.head import DistilledHead, LinearHead, MlpHead, TanhHead
 from vitreous.layers.mlp import Mlp
+from vitreous.layers.patch import MapTokens, PatchEmbedding, Stem
 from vitreous.layers.pool import AttentionPool
 from vitreous.layers.position import (
     Conditional,
@@ -29,7 +30,7 @@ POSITIONS: dict[str, Callable[[ViTConfig], Position]] = {
     "none": lambda config: Position(),
     "learned-1d": lambda config: Learned1d(config.dim, config.grid, config.table_rows),
     "learned-2d": lambda config: Learned2d(config.dim, config.grid),
-    "sines-1d": lambda config: Sines1d(),
+    "sines-1d": lambda config: Sines1d(config.sines_layout, prefixed=config.sines_prefix),
     "sines-2d": lambda config: Sines2d(),
     "relative": lambda config: Relative(config.depth, config.heads, config.grid, config.prefix),
     "conditional": lambda config: Conditional(config.dim),
@@ -50,6 +51,20 @@ def _rotary(config: ViTConfig) -> Rotary:
         reference=None if grid is None else pair("rotary_grid", grid),
         order=config.rotary_order,
         layout=config.rotary_layout,
+    )
+
+
+def patch(config: ViTConfig, stem: Stem) -> nn.Module:
+    if not config.patch_embedding:
+        return MapTokens()
+    return PatchEmbedding(
+        stem.out_channels,
+        pair("patch", config.patch),
+        config.patch_width,
+        bias=config.patch_bias,
+        pad=config.pad,
+        norm=config.patch_norm,
+        norm_eps=config.norm_eps,
     )
 
 
@@ -76,6 +91,7 @@ def block(config: ViTConfig, drop_path: float) -> Block:
             norm=config.mlp_norm,
             norm_eps=config.norm_eps,
             dropout=config.dropout,
+            activate_out=config.mlp_out_activation,
         ),
         norm=config.norm,
         norm_eps=config.norm_eps,
@@ -105,7 +121,14 @@ def head(config: ViTConfig) -> nn.Module:
         case "tanh":
             return TanhHead(dim, hidden or dim, classes)
         case "mlp":
-            return MlpHead(dim, hidden or config.mlp_width, classes, config.norm_eps)
+            return MlpHead(
+                dim,
+                hidden or config.mlp_width,
+                classes,
+                config.norm_eps,
+                norm=config.head_norm,
+                activation=config.head_activation,
+            )
         case "linear" if config.pool == "both":
             return DistilledHead(dim, classes)
     return LinearHead(dim, classes)

@@ -17,12 +17,14 @@ import torch
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import configure, create
+from vitreous.models.infer import FREE
 from vitreous.models.model import Model
 from vitreous.weights.download import sha256_of
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import Reading, as_projection, readings
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint, read_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_hash, stated_by
+from vitreous.weights.rule_problems import rule_problems
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import detect_format, family_of
@@ -108,7 +110,12 @@ def find(
     seen: list[Reading] = []
     hidden: dict[str, Any] = {}
     if model is not None or stated.model is None:
-        seen = readings(checkpoint, format=format, model=model)
+        # What the caller is certain of helps to find the rest; where it does not fit, the import
+        # says so.
+        certain = {name: value for name, value in given.items() if name not in FREE}
+        seen = readings(checkpoint, format=format, model=model, fields=certain)
+        if not seen and certain:
+            seen = readings(checkpoint, format=format, model=model)
     if stated.model is not None and model is None:
         start, fields = stated.model, {**stated.fields, **given}
     else:
@@ -116,6 +123,9 @@ def find(
         if model is not None:  # of another family it has other fields
             usual = configure(model)[1]
             hidden = {name: v for name, v in hidden.items() if hasattr(usual, name)}
+        if not seen and model is None and str(format).endswith(".toml"):
+            shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
+            raise CheckpointError(rule_problems(called, shapes, str(format), certain))
         start, fields = _as_seen(called, checkpoint, seen, model, {**hidden, **given}, stated)
         format = format or (seen[0].format if seen else None)
     # The caller and the source override the defaults of the source's library.
@@ -177,7 +187,7 @@ def _as_seen(
             f"{source} neither states its model nor shows it: no known model and format have its "
             f"tensors; its first keys are {', '.join(list(checkpoint.tensors)[:5])}. Name the "
             "model, like --model vit-b/16 ('vitreous models' lists them), or write rules for its "
-            "format (docs/formats.md)"
+            f"format (docs/formats.md): 'vitreous weights {source}' lists its tensors"
         )
     shown = dict(seen[0].changes)
     if shown.get("head") == "none" and (model is not None or "classes" in given):

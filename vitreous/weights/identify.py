@@ -175,6 +175,8 @@ class Gathered:
     """How many keys the rules ignore."""
     flat: bool
     """Whether patches are kept as flat vectors, which do not show their sides and channels."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """Our names whose rule does not fit the keys that it found, and why."""
 
 
 def gather(rules: Format, shapes: Shapes) -> Gathered:
@@ -192,13 +194,21 @@ def gather(rules: Format, shapes: Shapes) -> Gathered:
             parts.setdefault((place.part, place.head), (key, place))
     keys: dict[str, list[str]] = {}
     owners: dict[str, Rule] = {}
+    problems: dict[str, str] = {}
     axes = {"qkv": 3}
     for (ours, rule, _), parts in places.items():
         wanted = range(len(rule.theirs))
         heads = max(head for _, head in parts) + 1
         complete = [(part, head) for part in wanted for head in range(heads)]
-        if ours in keys or parts.keys() != set(complete):
+        if ours in keys:
             continue
+        if parts.keys() != set(complete):
+            first = next(iter(parts.values()))[0]
+            problems.setdefault(
+                ours, f"of its {len(complete)} keys {len(parts)} are there ({first} …)"
+            )
+            continue
+        problems.pop(ours, None)
         keys[ours] = [parts[each][0] for each in complete]
         owners[ours] = rule
         if heads > 1:
@@ -213,13 +223,14 @@ def gather(rules: Format, shapes: Shapes) -> Gathered:
             their_shapes = [counted[key] for key in keys[ours]]
             found[ours] = our_shape(rule, their_shapes, axes, guess=True)
             flat |= "ph" not in axes and any("ph" in pattern for pattern in rule.patterns)
-        except ValueError:
-            continue
+        except ValueError as error:
+            problems[ours] = f"{', '.join(keys[ours][:3])}: {error}"
     used = {key for ours in found for key in keys[ours]}
     left = [key for key in counted if key not in used]
     unused = tuple(key for key in left if not matches(key, rules.drop))
     dropped = len(left) - len(unused)
-    return Gathered(found, axes, {ours: keys[ours] for ours in found}, unused, dropped, flat)
+    owned = {ours: keys[ours] for ours in found}
+    return Gathered(found, axes, owned, unused, dropped, flat, problems)
 
 
 def _is_stripped(gathered: Gathered, shapes: Shapes) -> bool:
@@ -245,10 +256,11 @@ def _infer(
         stated,
         rules.numbers,
         rules.choices,
-        rules.optional,
+        (*rules.optional, *rules.constants),
         frozenset(n for n, keys in gathered.keys.items() if _is_unused(rules, n, keys)),
         search=search,
         kinds=frozenset(FAMILIES[family].model for family in rules.families),
+        published=not rules.name.endswith(".toml"),
     )
     return [_with_keys(each, gathered) for each in infer(gathered.shapes, gathered.axes, wanted)]
 
@@ -257,6 +269,11 @@ def _is_unused(rules: Format, ours: str, keys: list[str]) -> bool:
     """Whether the rules know it as something that no model of ours uses."""
     rule = rules.rule_for(ours)
     return (rule is not None and rule[0].unused) or matches(keys[0], rules.drop)
+
+
+def infer_by_rules(rules: Format, gathered: Gathered, stated: Mapping[str, Any]) -> list[Inferred]:
+    """The models that come nearest, even if they do not fit."""
+    return _infer(rules, gathered, None, stated, True)
 
 
 def _with_keys(found: Inferred, gathered: Gathered) -> Inferred:
@@ -277,7 +294,7 @@ def _reading(rules: Format, found: Inferred, stated: Mapping[str, Any]) -> Readi
         value = getattr(found.config, name, None)
         if value in (None, False) or name in stated:
             continue
-        if name.startswith("rotary_") and "rotary" not in found.config.position:
+        if not _matters(name, found.config):
             continue
         if name in rules.numbers:
             assumed[name] = (value, f"of {rules.name}'s models")
@@ -286,6 +303,13 @@ def _reading(rules: Format, found: Inferred, stated: Mapping[str, Any]) -> Readi
     if "image_size" not in found.shown:
         assumed["image_size"] = (found.config.image_size, "no tensor depends on it")
     return Reading(rules.name, found.model, found.changes, assumed, found.unused)
+
+
+def _matters(name: str, config: Any) -> bool:
+    """Whether a model of this config uses the field at all."""
+    if name.startswith(("rotary_", "sines_")):
+        return name.split("_")[0] in config.position
+    return name != "head_activation" or config.head == "mlp"
 
 
 def _why(name: str, found: Inferred) -> str:
@@ -305,7 +329,7 @@ def differing_fields(
     """The config fields in which a checkpoint differs from a model that it does not fit; which of
     them it shows; and the names and keys that they do not explain."""
     gathered = gather(rules, shapes)
-    wanted = Wanted(family, optional=rules.optional, config=config)
+    wanted = Wanted(family, optional=(*rules.optional, *rules.constants), config=config)
     for way in infer(gathered.shapes, gathered.axes, wanted)[:1]:
         found = _with_keys(way, gathered)
         return found.changes, found.shown, {*found.misfits, *found.unused}

@@ -14,6 +14,7 @@ from vitreous.weights.hub import resolve
 from vitreous.weights.identify import Reading, readings
 from vitreous.weights.io.files import Checkpoint, read_entries, read_tensors
 from vitreous.weights.io.state_dicts import CONTAINERS
+from vitreous.weights.rule_problems import rule_problems
 
 _NUMBER = re.compile(r"\d+")
 
@@ -43,6 +44,8 @@ class WeightListing:
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]
     readings: list[Reading]
+    problem: str = ""
+    """Why somebody's own rules read no model in it."""
 
     @property
     def numbers(self) -> int:
@@ -67,15 +70,21 @@ def list_weights(
     chosen = inside or (sets[0] if len(sets) > 1 else None)
     read: Checkpoint = read_tensors(path, inside=chosen)
     tensors = read.tensors
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    found = readings(read, format=format, model=model)
+    problem = ""
+    if format is not None and str(format).endswith(".toml") and not found:
+        problem = rule_problems(str(source), shapes, format)
     return WeightListing(
         read.path,
         sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
         chosen,
         entries,
         read.metadata,
-        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        shapes,
         {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()},
-        readings(read, format=format, model=model),
+        found,
+        problem,
     )
 
 

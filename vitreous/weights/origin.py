@@ -52,6 +52,7 @@ HIDDEN_FIELDS = (
     *("heads", "activation", "pool", "pool_heads", "qk_scale", "norm", "position", "pad"),
     *("rotary_base", "rotary_coordinates", "rotary_offset"),
     *("rotary_grid", "rotary_order", "rotary_layout"),
+    *("head_activation", "mlp_out_activation", "sines_layout", "sines_prefix"),
     *("placed", "temperature", "norm_eps", "stem_norm_eps", "standardise"),
 )
 """Config fields that change the outputs, but neither names nor shapes of parameters."""

@@ -13,6 +13,7 @@ CONTAINERS = (
     "params",
 )
 PADDLE_NAME_TABLE = "StructuredToParameterName@@"
+COUNTER = "n_averaged"
 WRAPPER_PREFIXES = ("module.", "_orig_mod.")  # of DataParallel, of torch.compile
 
 Stored = StoredTensor | StoredArray
@@ -30,6 +31,8 @@ def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
             raise WeightFileError(f"it has no dict {inside!r} inside, only {_listed(content)}")
         return _only_tensors(content[inside])
     found = [key for key in CONTAINERS if _tensors(content.get(key))]
+    if not found and not _tensors(content):  # by any other name
+        found = [key for key, value in content.items() if isinstance(key, str) and _tensors(value)]
     if len(found) > 1:
         raise WeightFileError(
             f"it has several models ({', '.join(found)}): pass inside={found[0]!r}, for example"
@@ -63,7 +66,10 @@ def _described(value: Any) -> str:
 
 
 def strip_wrapper_prefixes(tensors: dict[str, Value]) -> dict[str, Value]:
-    """Remove prefixes of DataParallel and torch.compile that all names share."""
+    """Remove prefixes of DataParallel and torch.compile that all names share, and the counter that
+    torch's averaged model has beside them."""
+    if COUNTER in tensors and all(name.startswith(("module.", COUNTER)) for name in tensors):
+        tensors = {name: value for name, value in tensors.items() if name != COUNTER}
     for prefix in WRAPPER_PREFIXES * 2:  # compile inside DataParallel, or the other way round
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}

@@ -6,6 +6,7 @@ import fnmatch
 from pathlib import Path
 
 import torch
+from einops import EinopsError
 from torch import Tensor
 
 from vitreous.errors import CheckpointError
@@ -46,21 +47,32 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     result: dict[str, Tensor] = {}
     written_by: dict[str, str] = {}
     for found in covered.values():
-        if found is not None and found[0].rows != "tokens" and not came:
+        if found is not None and found[0].rows in ("all", "patches") and not came:
             ours = model.with_rows(ours, found[0].rows)
     ours |= came
     patterns, unused = model.extras.patterns, model.extras.unused
     for name, found in covered.items():
         assert found is not None
+        rule = found[0]
+        if rule.value is not None and not torch.equal(ours[name], rule.constant(ours[name])):
+            raise CheckpointError(
+                f"format {rules.name!r} has no place for {name}: its rule says that it is "
+                f"{rule.value}, and it is not (it was trained since, or is another model's)"
+            )
         keys = rules.written(*found, axes, known)
-        parts = to_theirs(
-            found[0], ours[name], len(keys), axes, patterns.get(name), unused.get(name)
-        )
+        value = ours[name].roll(-model.config.rows, 0) if rule.rows == "last" else ours[name]
+        try:
+            other = patterns.get(name), unused.get(name)
+            parts = to_theirs(rule, value, len(keys), axes, *other) if keys else []
+        except (ValueError, EinopsError) as error:
+            raise CheckpointError(
+                f"format {rules.name!r} has no place for all of {name}: {error}"
+            ) from error
         for key, tensor in zip(keys, parts, strict=True):
-            if key in written_by:
+            if key in written_by and not torch.equal(result[key], tensor):
                 raise CheckpointError(
                     f"format {rules.name!r} writes both {written_by[key]} and {name} to {key!r}: a "
-                    f"placeholder is missing in the rule for {found[0].ours!r}"
+                    f"placeholder is missing in the rule for {rule.ours!r}"
                 )
             result[key] = tensor.contiguous()
             written_by[key] = name

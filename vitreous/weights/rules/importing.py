@@ -97,8 +97,10 @@ def import_weights(
         tensors = model.upgraded(tensors)
     plain = strip_prefix(tensors, rules)
     if plain.keys() != tensors.keys():
-        prefix = next(iter(tensors)).removesuffix(next(iter(plain)))
-        work.report.notes.append(f"all keys begin with {prefix!r}, which was left out")
+        pairs = zip(tensors, plain, strict=True)
+        prefix = next(key.removesuffix(short) for key, short in pairs if key != short)
+        which = "all" if all(key.startswith(prefix) for key in tensors) else "most"
+        work.report.notes.append(f"{which} keys begin with {prefix!r}, which was left out")
     tensors = work.without_dropped(plain, drop)
     used = work.gather(tensors)
     work.sort_other_keys(tensors, used)
@@ -201,12 +203,17 @@ class _Import:
                     _check_finite(self.report.source, key, tensors[key].to(own.dtype))
                 parts = [tensors[key] for key in keys]
                 try:
-                    self.values[name] = to_ours(rule, parts, self.axes)
+                    if rule.value is not None:
+                        self.values[name] = rule.constant(own)
+                        continue
+                    value = to_ours(rule, parts, self.axes)
+                    last = rule.rows == "last"
+                    self.values[name] = value.roll(self.model.config.rows, 0) if last else value
                     pattern = pattern_of(rule, [tuple(part.shape) for part in parts], self.axes)
                     self.extras.patterns.update({} if pattern is None else {name: pattern})
                     rest = left_by(rule, parts[0])
                     self.extras.unused.update({} if rest is None else {name: rest})
-                except ValueError as error:
+                except (ValueError, TypeError) as error:
                     self.misfit.misshaped[name] = f"{', '.join(keys)}: {error}"
             elif matches(name, self.rules.optional):
                 self.values[name] = own

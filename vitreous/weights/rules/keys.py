@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TypeVar
@@ -50,6 +51,8 @@ def axes_of(model: Model) -> dict[str, int]:
     axes |= {name: size for name, size in sizes.items() if isinstance(size, int)}
     if hasattr(config, "patch"):
         axes["ph"], axes["pw"] = pair("patch", config.patch)
+    if isinstance(grid := getattr(config, "grid", None), tuple):
+        axes["gh"], axes["gw"] = grid
     return axes
 
 
@@ -78,7 +81,7 @@ def our_shapes(
     shapes: dict[str, tuple[int, ...] | None] = {}
     for name in names:
         match = find_keys(rules, name, tensors, axes)
-        if match is not None:
+        if match is not None and match[1]:
             blank = [torch.empty(tensors[key].shape, device="meta") for key in match[1]]
             shapes[name] = None
             with suppress(ValueError):  # the import will report it
@@ -88,24 +91,33 @@ def our_shapes(
 
 def strip_prefix(tensors: Mapping[str, Value], rules: Format) -> dict[str, Value]:
     """The tensors without a prefix that all keys share: one of the format, or the name that a
-    training framework or somebody's own class gave to the model ("model.", "net.encoder.")."""
+    training framework or somebody's own class gave to the model ("model.", "net.encoder."). What
+    stands beside a model that most keys belong to (a loss) keeps its name."""
     keys = list(tensors)
-    for prefix in (*rules.prefixes, *_owners(keys, rules)):
+    for prefix in rules.prefixes:
         if keys and all(key.startswith(prefix) for key in keys):
             return {key.removeprefix(prefix): value for key, value in tensors.items()}
+    for prefix in _owners(keys, rules):
+        plain = {key.removeprefix(prefix): value for key, value in tensors.items()}
+        if len(plain) == len(tensors):
+            return plain
     return dict(tensors)
 
 
 def _owners(keys: list[str], rules: Format) -> Iterator[str]:
-    """The names that all keys begin with, if the format has none of these keys but knows them
+    """The names that most keys begin with, if the format has none of these keys but knows them
     without it."""
-    levels = zip(*(key.split(".")[:-1] for key in keys), strict=False)
-    parts = [names[0] for names in itertools.takewhile(lambda names: len({*names}) == 1, levels)]
-    if not parts or any(rules.ours_of(key) for key in keys):
+    if not keys or any(rules.ours_of(key) for key in keys):
         return
+    owner, count = Counter(key.partition(".")[0] for key in keys).most_common(1)[0]
+    inside = [key for key in keys if key.startswith(f"{owner}.")]
+    if 2 * count <= len(keys) or not inside:
+        return
+    levels = zip(*(key.split(".")[:-1] for key in inside), strict=False)
+    parts = [names[0] for names in itertools.takewhile(lambda names: len({*names}) == 1, levels)]
     for count in range(1, len(parts) + 1):
         prefix = ".".join(parts[:count]) + "."
-        if any(rules.ours_of(key.removeprefix(prefix)) for key in keys):
+        if any(rules.ours_of(key.removeprefix(prefix)) for key in inside):
             yield prefix
 
 

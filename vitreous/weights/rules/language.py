@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from einops import rearrange
@@ -31,6 +31,20 @@ from vitreous.config import changed
 from vitreous.errors import ConfigError
 
 Shape = tuple[int, ...]
+PRIVATE: dict[str, tuple[Any, ...]] = {
+    "norm": ("stream",),
+    "pool": ("mean-all", "flatten"),
+    "final_norm": ("both",),
+    "patch_norm": ("in", "out"),
+    "patch_embedding": (False,),
+    "head_norm": (False,),
+    "head_activation": ("gelu-tanh", "quick-gelu", "relu", "leaky-relu", "silu", "tanh"),
+    "activation": ("leaky-relu", "silu", "tanh"),
+    "mlp_out_activation": (True,),
+    "sines_layout": ("pairs",),
+    "sines_prefix": (True,),
+}
+"""Config values of models that people have written themselves: no built-in format writes them."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,13 @@ class Rule:
     their model holds at zero."""
     rows: str = "tokens"
     """Which tokens have a row in a position table that we write: class and distillation token and
-    patches (tokens), also registers (all), or only patches (patches). We read all three."""
+    patches (tokens), also registers (all), or only patches (patches). We read all three. Where
+    class and distillation token have the last rows: last."""
+    value: float | Literal["identity"] | None = None
+    """Instead of theirs: what our parameter is where their models have none. 0 for a bias, 1 for a
+    norm's weight, identity for a square matrix."""
+    times: float = 1.0
+    """Factor from theirs to ours: for a scale that their code applies outside of its parameters."""
     if_absent: tuple[int | str, ...] | None = None
     """The shape of the zeros that we write where our model lacks the parameter."""
     when: str | None = None
@@ -68,7 +88,14 @@ class Rule:
     @property
     def stacks(self) -> bool:
         """Whether a pattern sees several tensors, stacked on a new first axis."""
-        return len(self.theirs) > 1 or _uses(self.theirs[0], "head")
+        return len(self.theirs) > 1 or any(_uses(theirs, "head") for theirs in self.theirs)
+
+    def constant(self, like: Tensor) -> Tensor:
+        """Our parameter, of this shape, by `value`."""
+        assert self.value is not None
+        if isinstance(self.value, str):
+            return torch.eye(*like.shape, dtype=like.dtype, device=like.device)
+        return torch.full_like(like, self.value)
 
 
 class Place(NamedTuple):
@@ -166,6 +193,12 @@ class Format:
                 return rule, values
         return rules[-1] if rules else None
 
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Patterns of our parameters that are constant in this format, and in no file."""
+        rules = [rule for rule in self.rules if rule.value is not None]
+        return tuple(_PLACEHOLDER.sub("*", rule.ours) for rule in rules)
+
     def spellings(
         self, rule: Rule, values: Mapping[str, str], axes: Mapping[str, int]
     ) -> Iterator[list[str]]:
@@ -244,6 +277,12 @@ class Format:
             for name, values in self.choices.items()
             if (value := getattr(config, name, None)) is not None and value not in values
         ]
+        if self.families:
+            others += [
+                f"{name} = {value!r} (no published library has it)"
+                for name, values in PRIVATE.items()
+                if (value := getattr(config, name, None)) in values and value is not None
+            ]
         return others + [
             f"{name} = {getattr(config, name)!r} (only {value!r})"
             for name, value in self.unlike(config).items()
@@ -270,13 +309,19 @@ def to_ours(rule: Rule, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> T
     shapes = [tuple(tensor.shape) for tensor in tensors]
     if not rule.patterns:
         our_shape(rule, shapes, axes)
-        if rule.takes:
-            return torch.cat(_taken(rule, tensors[0], 1))
-        return torch.cat(list(tensors)) if len(tensors) > 1 else tensors[0]
-    pattern, sizes, _ = _fitting(rule, shapes, axes)
-    theirs = torch.stack(list(tensors)) if rule.stacks else tensors[0]
-    grouped = _grouped(pattern.split("->")[0])
-    return rearrange(theirs, pattern, **{name: sizes[name] for name in grouped})
+        parts = _taken(rule, tensors[0], 1) if rule.takes else list(tensors)
+        ours = torch.cat(parts) if len(parts) > 1 else parts[0]
+    else:
+        pattern, sizes, _ = _fitting(rule, shapes, axes)
+        theirs = torch.stack(list(tensors)) if rule.stacks else tensors[0]
+        grouped = _grouped(pattern.split("->")[0])
+        known = {name: sizes[name] for name in grouped}
+        ours = (
+            _spread(theirs, pattern, known)
+            if diagonal(pattern)
+            else rearrange(theirs, pattern, **known)
+        )
+    return ours if rule.times == 1 else ours * rule.times
 
 
 def left_by(rule: Rule, tensor: Tensor) -> Tensor | None:
@@ -333,7 +378,9 @@ def to_theirs(
     rest: Tensor | None = None,
 ) -> list[Tensor]:
     """Our tensor as `count` tensors of theirs: a pattern read from right to left, the first one
-    unless another of the rule is given. rest: `left_by` of the import."""
+    unless another of the rule is given. rest: `left_by` of the import. A ValueError says what of
+    it has no place there."""
+    value = value if rule.times == 1 else value / rule.times
     if rule.takes:
         ours = iter(value.chunk(sum(rule.takes)))
         empty = rule.takes.count(0)
@@ -348,8 +395,49 @@ def to_theirs(
     chosen = pattern if pattern in rule.patterns else rule.patterns[0]
     left, right = (side.strip() for side in chosen.split("->"))
     inside = {name: axes[name] for name in _grouped(right) if name in axes}
-    theirs = rearrange(value, f"{right} -> {left}", **inside)
+    if diagonal(chosen):
+        theirs = _gathered(value, chosen, inside)
+    else:
+        theirs = rearrange(value, f"{right} -> {left}", **inside)
     return list(theirs.unbind(0)) if count > 1 or rule.stacks else [theirs]
+
+
+def diagonal(pattern: str) -> str | None:
+    """The axis that a pattern names twice on our side, if there is one: our tensor has theirs where
+    both are the same, and zeros elsewhere."""
+    names = re.findall(r"[A-Za-z_]\w*", pattern.split("->")[-1])
+    return next((name for name in names if names.count(name) > 1), None)
+
+
+def apart(pattern: str) -> tuple[str, str, str]:
+    """A pattern with a diagonal in three steps of distinct axes: theirs, our axes one by one with
+    the diagonal's two last, ours."""
+    left, right = (side.strip() for side in pattern.split("->"))
+    twice = diagonal(pattern)
+    again = f"{twice}_again"
+    first = re.search(rf"\b{twice}\b", right)
+    assert first is not None
+    ours = right[: first.end()] + re.sub(rf"\b{twice}\b", again, right[first.end() :])
+    axes = [name for name in re.findall(r"\w+", left) if name not in (twice, "1")]
+    return left, " ".join(axes), ours
+
+
+def _spread(theirs: Tensor, pattern: str, sizes: Mapping[str, int]) -> Tensor:
+    """Theirs on the diagonal of ours."""
+    twice, (left, axes, ours) = diagonal(pattern), apart(pattern)
+    single = rearrange(theirs, f"{left} -> {axes} {twice}", **sizes)
+    return rearrange(torch.diag_embed(single), f"{axes} {twice} {twice}_again -> {ours}")
+
+
+def _gathered(value: Tensor, pattern: str, sizes: Mapping[str, int]) -> Tensor:
+    """The reverse of `_spread`."""
+    twice, (left, axes, ours) = diagonal(pattern), apart(pattern)
+    again = {f"{twice}_again": size for name, size in sizes.items() if name == twice}
+    both = rearrange(value, f"{ours} -> {axes} {twice} {twice}_again", **sizes, **again)
+    single = both.diagonal(dim1=-2, dim2=-1)
+    if int(both.count_nonzero()) != int(single.count_nonzero()):
+        raise ValueError(f"only the diagonal of {twice} is kept, and other values are not zero")
+    return rearrange(single, f"{axes} {twice} -> {left}")
 
 
 def _fitting(

@@ -6,6 +6,7 @@ A user's own file of rules is read by the same function.
 from __future__ import annotations
 
 import functools
+import math
 import re
 import typing
 from collections.abc import Container, Iterable
@@ -22,7 +23,14 @@ from vitreous.models import FAMILIES
 from vitreous.models.extras import KEY as EXTRAS
 from vitreous.models.infer import parameter_names
 from vitreous.models.model import CHECKS
-from vitreous.weights.rules.language import Alternative, Format, Rule, placeholders
+from vitreous.weights.rules.language import (
+    Alternative,
+    Format,
+    Rule,
+    apart,
+    diagonal,
+    placeholders,
+)
 
 FOLDER = Path(__file__).parent
 OWN = "vitreous"
@@ -124,13 +132,21 @@ def _alternative_rules(rows: Any) -> list[Any]:
 def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) -> Rule:
     where = f"{path}, rule {ours!r}"
     fields = dict(row) if isinstance(row, dict) else {"theirs": row}
+    if isinstance(row, int | float) and not isinstance(row, bool):
+        fields = {"value": row}
     if isinstance(fields.get("theirs"), str):
         fields["theirs"] = (fields["theirs"],)
     rule = from_dict(Rule, {"ours": ours, "theirs": (), **fields}, where=where)
-    if not rule.theirs:
-        raise ConfigError(f"{where}: 'theirs' is missing")
-    if rule.rows not in ("tokens", "all", "patches"):
-        raise ConfigError(f"{where}: rows must be tokens, all or patches")
+    if not rule.theirs and rule.value is None:
+        raise ConfigError(f"{where}: 'theirs' is missing: expected a key of theirs, or a value")
+    if rule.theirs and rule.value is not None:
+        raise ConfigError(f"{where}: either theirs or a value, not both")
+    if isinstance(rule.value, str) and rule.value != "identity":
+        raise ConfigError(f"{where}: value = {rule.value!r}: expected a number, or 'identity'")
+    if not math.isfinite(rule.times) or rule.times == 0:
+        raise ConfigError(f"{where}: times = {rule.times}: expected a finite number other than 0")
+    if rule.rows not in ("tokens", "all", "patches", "last"):
+        raise ConfigError(f"{where}: rows must be tokens, all, patches or last")
     if rule.rows != "tokens" and not ours.endswith("position.table"):
         raise ConfigError(f"{where}: rows is only for position.table")
     if rule.parts and (rule.pattern is not None or len(rule.parts) != len(rule.theirs)):
@@ -168,6 +184,12 @@ def _check_pattern(where: str, pattern: str) -> None:
     if pattern.count("->") != 1:
         raise ConfigError(f"{where}: {pattern!r}: {remedy}")
     try:
+        if diagonal(pattern):
+            left_side, axes, right_side = apart(pattern)
+            if "..." in pattern or re.search(r"\b1\b", pattern):
+                raise EinopsError("an axis named twice allows neither '...' nor 1")
+            pattern = f"{left_side} -> {axes} {diagonal(pattern)}"
+            ParsedExpression(right_side)
         left, right = (ParsedExpression(side).identifiers for side in pattern.split("->"))
     except EinopsError as error:
         raise ConfigError(f"{where}: {pattern!r}: {error}: {remedy}") from error

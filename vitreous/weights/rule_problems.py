@@ -1,0 +1,99 @@
+"""Why somebody's own rules read no model in a checkpoint: keys without a rule, patterns that do not
+fit, and what the nearest model lacks."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitreous.models import build
+from vitreous.models.infer import Inferred, parameter_names
+from vitreous.weights.identify import gather, infer_by_rules
+from vitreous.weights.rules.formats import find_format
+from vitreous.weights.rules.language import Shape
+
+MAX_LISTED = 8
+NEEDED = (
+    "blocks.0.attention.qkv.weight",
+    "blocks.0.mlp.fc1.weight",
+    "blocks.0.mlp.fc2.weight",
+)
+"""Without these no ViT is seen at all."""
+
+
+def rule_problems(
+    source: str,
+    shapes: Mapping[str, Shape],
+    rules_file: str | Path,
+    stated: Mapping[str, Any] | None = None,
+) -> str:
+    """A message; stated: config fields that are certain."""
+    rules = find_format(rules_file, "")
+    gathered = gather(rules, shapes)
+    said = [f"the rules of {rules.name} find no model in {source}:"]
+    without = [key for key in gathered.unused if rules.ours_of(key) is None]
+    sizes = {key: size for key, size in shapes.items() if any(key.endswith(k) for k in without)}
+    said += _listed("no rule", (f"{key} {_size(sizes, key)}" for key in without))
+    said += _listed("does not fit", (f"{n}: {why}" for n, why in gathered.problems.items()))
+    strange = [name for name in gathered.shapes if not _is_parameter(name)]
+    said += _listed(
+        "no parameter", (f"{name}: no ViT has it ({gathered.keys[name][0]})" for name in strange)
+    )
+    nearest = infer_by_rules(rules, gathered, stated or {})
+    if not nearest:
+        lacks = [name for name in NEEDED if name not in gathered.shapes]
+        if not {"patch.weight", "stem.layers.0.conv.weight"} & gathered.shapes.keys():
+            lacks = ["patch.weight", *lacks]
+        said += _listed("missing", (f"{name}: no rule gives it" for name in lacks))
+    else:
+        changes = ", ".join(f"{name}={value!r}" for name, value in nearest[0].changes.items())
+        said.append(f"  nearest       {nearest[0].model} with {changes}, which")
+        said += _listed("has besides", _misfits(nearest[0], gathered.shapes))
+        unused = [key for key in nearest[0].unused if key not in gathered.unused]
+        said += _listed("has not", unused)
+    return "\n".join(
+        [
+            *said,
+            f"'vitreous weights {source}' lists its tensors; docs/formats.md has the rules' "
+            "language, docs/vit.md the fields that `numbers` or --set may state",
+        ]
+    )
+
+
+@functools.cache
+def _parameters() -> frozenset[str]:
+    return frozenset(map(_skeleton, parameter_names("vit")))
+
+
+def _is_parameter(name: str) -> bool:
+    return name.startswith(("stem.", "grid_stem.")) or _skeleton(name) in _parameters()
+
+
+def _skeleton(name: str) -> str:
+    return re.sub(r"\.\d+\.", ".{i}.", name)
+
+
+def _listed(what: str, rows: Iterable[str]) -> list[str]:
+    rows = list(rows)
+    more = [f"  … and {len(rows) - MAX_LISTED} more"] if len(rows) > MAX_LISTED else []
+    return [f"  {what:<13} {row}" for row in rows[:MAX_LISTED]] + more
+
+
+def _size(sizes: Mapping[str, Shape], key: str) -> str:
+    return next((str(size) for name, size in sizes.items() if name.endswith(key)), "")
+
+
+def _misfits(nearest: Inferred, shapes: Mapping[str, Shape]) -> Iterable[str]:
+    with torch.device("meta"):
+        model = build(nearest.family, nearest.config)
+    ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    for name in nearest.misfits:
+        if name in shapes and name in ours:
+            yield f"{name} as {ours[name]}, not {shapes[name]}"
+        elif name in ours:
+            yield f"{name} {ours[name]}: give it a rule, a value, or state another field"
