@@ -1,6 +1,7 @@
 """Strangers' checkpoints: at most 15 lines of rules, the model found from the tensors where it
 shows, equal outputs, and exported again bit for bit."""
 
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from compare import TOLERANCE, perturb, picture, relative_error
 from strangers import HEADS, STRANGERS, TorchEncoder, lines
 
 import vitreous
-from vitreous.errors import CheckpointError
+from vitreous import api
+from vitreous.errors import CheckpointError, ConfigError
 from vitreous.weights.adopt import find
 from vitreous.weights.identify import readings
 from vitreous.weights.io.files import read_tensors
@@ -78,6 +80,47 @@ def test_several_models_are_asked_for(tmp_path):
     torch.save({"student": state, "teacher": state, "epoch": 1}, tmp_path / "theirs.pth")
     with pytest.raises(CheckpointError, match=r"several models \(student, teacher\)"):
         read_tensors(tmp_path / "theirs.pth")
+
+
+WRONG = {
+    "a key without a rule": ('"norm.{p}" =', '"norm.weight" =', "no rule +body.norm.bias"),
+    "a name that is none": ("linear{k}", "lin{k}", "no parameter +blocks.0.mlp.fcear1.weight"),
+    "a field": ("heads = 3", "heads = 5", r"qkv.weight as \(60, 24\), not \(72, 24\)"),
+    "a pattern": ("1 n d -> n d", "n d -> n d", "does not fit +position.table: pos: .*2 axes"),
+    "nothing": ('"patch.{p}" =', '"pooled_norm.{p}" =', "missing +patch.weight"),
+}
+
+
+@pytest.mark.parametrize(("right", "wrong", "message"), WRONG.values(), ids=WRONG)
+def test_rules_that_find_no_model_say_why(tmp_path, right, wrong, message):
+    theirs, path = TorchEncoder(), tmp_path / "rules.toml"
+    assert right in theirs.rules
+    path.write_text(theirs.rules.replace(right, wrong).replace('"body.norm.{p}"', NORM[wrong]))
+    torch.save(theirs.state_dict(), tmp_path / "theirs.pth")
+    with pytest.raises(CheckpointError, match=message):
+        find(tmp_path / "theirs.pth", format=path)
+
+
+NORM = defaultdict(lambda: '"body.norm.{p}"', {'"norm.weight" =': '"body.norm.weight"'})
+
+
+def test_a_size_that_no_tensor_shows_is_asked_for(tmp_path):
+    theirs = perturb(STRANGERS["a slice per head"]())
+    (tmp_path / "rules.toml").write_text(theirs.rules)
+    torch.save(theirs.state_dict(), tmp_path / "theirs.pth")
+    options = {"from_format": tmp_path / "rules.toml", "out": tmp_path / "run", "labels": "numbers"}
+    options |= {"crop": 1.0, "interpolation": "bilinear", "mean": 0.1307}
+    with pytest.raises(ConfigError, match=r"image_size=32(.|\n)*std=\(0.5,\)"):
+        api.import_run(tmp_path / "theirs.pth", **options)
+    done = api.import_run(
+        tmp_path / "theirs.pth", **options, std=0.3081, changes={"image_size": 28}
+    )
+    image = (picture(2, 1, 28, 28)[0, 0] * 40 + 128).clamp(0, 255).byte()
+    with torch.no_grad():
+        expected = theirs((image[None, None] / 255 - 0.1307) / 0.3081).exp()[0]
+    got = vitreous.load(done.path)(image.numpy())
+    scores = [got.scores[str(label)] for label in range(5)]
+    torch.testing.assert_close(torch.tensor(scores), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_axes_of_length_one_are_not_lost(tmp_path):

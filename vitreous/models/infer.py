@@ -440,10 +440,12 @@ def _hints(config: type) -> dict[str, Any]:
 
 @functools.cache
 def parameter_names(family: str) -> frozenset[str]:
-    """Names of parameters that models of a family may have: of its default, and of each with one
-    field changed."""
+    """Names of parameters that models of a family may have: of its default (with one block: the
+    others are alike), and of each with one field changed."""
     names: set[str] = set()
     base = FAMILIES[family].config()
+    if hasattr(base, "depth"):
+        base = changed(base, {"depth": 1})
     for change in (
         {},
         *variations(base),

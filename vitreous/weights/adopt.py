@@ -24,7 +24,7 @@ from vitreous.weights.hub import resolve
 from vitreous.weights.identify import Reading, as_projection, readings
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint, read_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_hash, stated_by
-from vitreous.weights.rule_problems import rule_problems
+from vitreous.weights.rule_problems import has_misfits, rule_problems
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import detect_format, family_of
@@ -123,9 +123,10 @@ def find(
         if model is not None:  # of another family it has other fields
             usual = configure(model)[1]
             hidden = {name: v for name, v in hidden.items() if hasattr(usual, name)}
-        if not seen and model is None and str(format).endswith(".toml"):
+        if format is not None and str(format).endswith(".toml") and model is None:
             shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
-            raise CheckpointError(rule_problems(called, shapes, str(format), certain))
+            if not seen or has_misfits(shapes, format):
+                raise CheckpointError(rule_problems(called, shapes, format, certain))
         start, fields = _as_seen(called, checkpoint, seen, model, {**hidden, **given}, stated)
         format = format or (seen[0].format if seen else None)
     # The caller and the source override the defaults of the source's library.

@@ -14,7 +14,7 @@ from vitreous.weights.hub import resolve
 from vitreous.weights.identify import Reading, readings
 from vitreous.weights.io.files import Checkpoint, read_entries, read_tensors
 from vitreous.weights.io.state_dicts import CONTAINERS
-from vitreous.weights.rule_problems import rule_problems
+from vitreous.weights.rule_problems import has_misfits, rule_problems
 
 _NUMBER = re.compile(r"\d+")
 
@@ -73,8 +73,9 @@ def list_weights(
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     found = readings(read, format=format, model=model)
     problem = ""
-    if format is not None and str(format).endswith(".toml") and not found:
-        problem = rule_problems(str(source), shapes, format)
+    own_rules = Path(format) if str(format).endswith(".toml") and format is not None else None
+    if own_rules is not None and (not found or has_misfits(shapes, own_rules)):
+        problem = rule_problems(str(source), shapes, own_rules)
     return WeightListing(
         read.path,
         sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),

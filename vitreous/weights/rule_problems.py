@@ -26,6 +26,12 @@ NEEDED = (
 """Without these no ViT is seen at all."""
 
 
+def has_misfits(shapes: Mapping[str, Shape], rules_file: str | Path) -> bool:
+    """Whether a rule has found its keys and does not fit them: whatever model is seen without them,
+    it is not the one that was meant."""
+    return bool(gather(find_format(rules_file, ""), shapes).problems)
+
+
 def rule_problems(
     source: str,
     shapes: Mapping[str, Shape],
