@@ -20,6 +20,7 @@ READERS = {
     "vitreous/tasks": ("train",),
     "vitreous/tasks/detect/show.py": ("predict",),
     "vitreous/pages": ("predict",),
+    "vitreous/pages/vector_map.py": ("embed",),
     "vitreous/weights/convert.py": ("convert",),
     "vitreous/weights": (),
     "vitreous/models": (),
