@@ -1,5 +1,7 @@
 """ViT, DeiT, hybrids, ResNets and Swins give timm's outputs with timm's weights, and back."""
 
+import re
+
 import pytest
 import timm
 import torch
@@ -10,6 +12,7 @@ from timm.models.vision_transformer import VisionTransformer
 
 import vitreous
 from vitreous.errors import CheckpointError
+from vitreous.models.names import translate
 
 SMALL = {"depth": 2}
 
@@ -172,6 +175,46 @@ def test_by_name(theirs, changes, fields):
     ours = {"dim": 48, "heads": 4, "depth": 2, "mlp_dim": hidden, "classes": 7, **fields}
     ours = vitreous.create(theirs, **ours, image_size=size)
     both_ways(reference, ours, picture(2, 3, *size), "timm")
+
+
+NEWER = [
+    "*dinov2",
+    "*tipsv2",
+    "*dinov3*",
+    "*_clip_*",
+    "*_siglip_*",
+    "deit3_*",
+    "beit*",
+    "eva02_*",
+    "*_pe_core_*",
+]
+KNOWN = [
+    name
+    for name in timm.list_models(NEWER)
+    if (ours := translate(name)) is not None and ours[0] in vitreous.models()
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", KNOWN)
+def test_outputs_of_every_name(name):
+    """The numbers that hide behind a name: activation, epsilon, rotary positions, pooling."""
+    patch = int(re.search(r"patch(\d+)", name)[1])
+    size = (2 * patch, patch)
+    small = {"embed_dim": 24, "num_heads": 3, "depth": 1, "num_classes": 5, "img_size": size}
+    if "pe_core_gigantic" in name:
+        small["attn_pool_mlp_ratio"] = 6144 / 24
+    reference = perturb(timm.create_model(name, **small))
+    fields = {"dim": 24, "heads": 3, "depth": 1, "classes": 5, "image_size": size}
+    hidden = reference.blocks[0].mlp.fc2.in_features
+    ours = vitreous.create(name, **fields, mlp_dim=hidden).eval()
+    vitreous.import_weights(ours, reference.state_dict(), "timm")
+    images = picture(2, 3, *size)
+    assert relative_error(ours(images), reference(images)) < TOLERANCE
+
+
+def test_names_of_all_families():
+    assert len(KNOWN) > 70
 
 
 @torch.no_grad()
