@@ -23,6 +23,7 @@ from transformers import (
     DINOv3ViTConfig,
     DINOv3ViTModel,
     SiglipConfig,
+    SiglipForImageClassification,
     SiglipModel,
     SiglipVisionConfig,
     SiglipVisionModel,
@@ -40,6 +41,9 @@ from transformers import (
 )
 
 import vitreous
+from vitreous.errors import CheckpointError
+from vitreous.weights.identify import readings
+from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.transformers_files import read_config
 
 SMALL = {
@@ -209,6 +213,33 @@ def test_image_tower_of_a_whole_model(kind, tmp_path):
     assert relative_error(ours(images), wanted) < TOLERANCE
 
 
+@torch.no_grad()
+def test_classifier_of_siglip(tmp_path):
+    """It reads the mean of the patches, and keeps an attention pooling that it has no use for."""
+    config = SiglipConfig(vision_config=SMALL, num_labels=7)
+    theirs = perturb(SiglipForImageClassification(config))
+    theirs.save_pretrained(tmp_path / "theirs")
+    family, fields = read_config(tmp_path / "theirs" / "config.json")
+    ours = vitreous.create(family, **fields, classes=7)
+    images = picture(2, 3, 32, 32)
+    report = both_ways(theirs, ours, images, "huggingface", logits)
+    assert len(report.kept) == 11
+
+    vitreous.convert(tmp_path / "theirs", tmp_path / "ours", to_format="huggingface-v4")
+    again, info = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
+    stored = type(theirs).from_pretrained(tmp_path / "theirs")
+    assert relative_error(again.eval()(images).logits, stored.eval()(images).logits) < TOLERANCE
+
+    # A file alone shows both the pooling and the classifier: only one model has them.
+    write_tensors(tmp_path / "file.safetensors", theirs.state_dict(), "safetensors")
+    (reading,) = readings(read_tensors(tmp_path / "file.safetensors"))
+    assert (reading.format, reading.changes["pool"]) == ("huggingface", "mean")
+    ours = vitreous.create("siglip", **OURS, classes=7)
+    with pytest.raises(CheckpointError, match="do not support pool = 'attention'"):
+        vitreous.export_weights(ours, "huggingface")
+
+
 SWIGLU = {"use_swiglu_ffn": True}
 RELATIVE = {"use_relative_position_bias": True, "intermediate_size": 96}
 GATED = {"use_gated_mlp": True, "hidden_act": "silu", "num_register_tokens": 4}
@@ -350,8 +381,6 @@ def test_swin_t_at_full_size():
 @pytest.mark.parametrize("format", ["huggingface", "huggingface-v4"])
 def test_swin_files_of_save_pretrained_and_for_from_pretrained(tmp_path, format):
     """Files keep the names of transformers 4, and those on the hub an index for each block."""
-    from vitreous.weights.io.files import read_tensors, write_tensors
-
     theirs, ours = small_swins()
     perturb(theirs).save_pretrained(tmp_path)
     stored = read_tensors(tmp_path).tensors

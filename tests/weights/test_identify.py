@@ -53,6 +53,18 @@ def test_what_no_tensor_shows_is_assumed_and_said():
     assert found.changes["heads"] == 2
 
 
+def test_what_libraries_take_otherwise_is_said():
+    with torch.device("meta"):
+        model = vitreous.create("clip-b/32", head="projection", classes=512)
+    exported = vitreous.export_weights(model, "open_clip")
+    shapes = {key: tuple(value.shape) for key, value in exported.items()}
+    (found,) = read_shapes(shapes)
+    value, why = found.assumed["activation"]
+    assert value == "quick-gelu"
+    assert why == "as in clip-b/32, OpenAI's; the models of open_clip have 'gelu'"
+    assert found.assumed["heads"] == (12, "as in clip-b/32")
+
+
 @pytest.fixture
 def checkpoint(tmp_path):
     model = perturb(vitreous.create("vit", **TINY))

@@ -32,7 +32,7 @@ def parse(command: str, module: Any, words: Sequence[str]) -> Any:
     """The arguments of a command. Words that cannot be used are a ConfigError; --help exits."""
     arguments = arguments_of(module)
     options = options_of(arguments)
-    _check_names(command, options, words)
+    _check_names(command, options, words, getattr(module, "REFUSED", {}))
     words = _with_values(words, options)
     # Some options have defaults that depend on others, like those of a recipe file.
     defaults = {"default": module.defaults(words)} if hasattr(module, "defaults") else {}
@@ -101,8 +101,12 @@ def _with_values(words: Sequence[str], options: Mapping[str, bool]) -> list[str]
     return full
 
 
-def _check_names(command: str, options: Mapping[str, bool], words: Sequence[str]) -> None:
-    """An option that does not exist is refused before its value is taken for something else."""
+def _check_names(
+    command: str, options: Mapping[str, bool], words: Sequence[str], refused: Mapping[str, str]
+) -> None:
+    """An option that does not exist is refused before its value is taken for something else.
+
+    refused: options that people expect, and why the command has none."""
     known = {name: name for name in ("help", *options)}
     foreign = {"fields": "set", **FOREIGN_FIELDS}.items()
     ours = {name.replace("_", "-"): own.replace("_", "-") for name, own in foreign}
@@ -113,6 +117,8 @@ def _check_names(command: str, options: Mapping[str, bool], words: Sequence[str]
             continue
         name = option[1].replace("_", "-")
         if name not in known or not word.startswith("--"):
+            if name in refused:
+                raise ConfigError(f"{command} has no option --{name}: {refused[name]}")
             near = difflib.get_close_matches(name, ours, n=1)
             hint = f"did you mean --{ours[near[0]]}?" if near else f"see vitreous {command} --help"
             raise ConfigError(f"unknown option {word.partition('=')[0]}: {hint}")

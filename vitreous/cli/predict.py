@@ -44,6 +44,13 @@ class PredictArguments:
     """Print one line of JSON per image."""
 
 
+REFUSED = {
+    "labels": "a model predicts the classes that it was trained for. Naming others by words "
+    "(zero-shot, with a CLIP or SigLIP) is not supported, as texts are not encoded here: train a "
+    "head on a few images of each class, with this model as --weights"
+}
+
+
 def run(arguments: PredictArguments) -> None:
     from vitreous.data.image_paths import paths_of
     from vitreous.tasks import show_of

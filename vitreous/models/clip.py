@@ -11,7 +11,9 @@ The published files end in a projection without bias into the space that images 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from vitreous.config import Size
 from vitreous.layers.mlp import Activation
@@ -33,6 +35,9 @@ class CLIP(ViT):
     """(b, c, h, w) -> logits or, with `head="projection"`, embeddings (b, classes)."""
 
     image_text = True
+    unseen: ClassVar[Mapping[str, str]] = {
+        "activation": "OpenAI's; the models of open_clip have 'gelu'"
+    }
 
 
 VARIANTS = {  # paper, table 20; OpenAI's L/14 also exists for images of 336

@@ -11,8 +11,9 @@ values are zero in the published distilled models, which is why timm's copies le
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from vitreous.models.vit import SIZES, PositionName, ViT, ViTConfig
 
@@ -33,6 +34,10 @@ class DINOv3Config(ViTConfig):
 
 class DINOv3(ViT):
     """(b, c, h, w) -> logits (b, classes), or the class token's vector (b, d) without a head."""
+
+    unseen: ClassVar[Mapping[str, str]] = {
+        "pool": "the authors'; timm's models read the 'mean' of the patches"
+    }
 
 
 NETWORKS: dict[str, dict[str, Any]] = {  # S+ and H+: the gate is as wide as what it gates

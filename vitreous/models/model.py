@@ -184,6 +184,8 @@ class Model(nn.Module):
     """Patterns of the parameters behind its maps: a model around this one has none of them."""
     image_text = False
     """Whether it was trained with texts, so that weights end in a projection to their space."""
+    unseen: ClassVar[Mapping[str, str]] = {}
+    """Config fields that no weights show, and what other libraries take for the same weights."""
     prefix_length = 0
     """Tokens before the patches."""
     class_tokens = 0

@@ -8,8 +8,9 @@ head" of Zhai et al. 2022), and what it gathers is the image's embedding, withou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from vitreous.layers.mlp import Activation
 from vitreous.models.vit import SIZES, Pool, ViT, ViTConfig
@@ -26,6 +27,10 @@ class SigLIPConfig(ViTConfig):
 
 class SigLIP(ViT):
     """(b, c, h, w) -> logits or, with `head="none"`, embeddings (b, dim)."""
+
+    unseen: ClassVar[Mapping[str, str]] = {
+        "activation": "the authors'; timm computes most sizes with 'gelu'"
+    }
 
 
 SHAPE_OPTIMISED: dict[str, Any] = {  # Alabdulmohsin et al. 2023; giant-opt: SigLIP 2

@@ -262,7 +262,14 @@ def _infer(
         kinds=frozenset(FAMILIES[family].model for family in rules.families),
         published=not rules.name.endswith(".toml"),
     )
-    return [_with_keys(each, gathered) for each in infer(gathered.shapes, gathered.axes, wanted)]
+    found: list[Inferred] = []
+    for each in infer(gathered.shapes, gathered.axes, wanted):
+        needed = rules.needed(each.config)
+        if not needed:
+            found.append(_with_keys(each, gathered))
+        elif not needed.keys() & stated.keys():  # which then leaves something unused
+            found += _infer(rules, gathered, model, {**stated, **needed}, search)
+    return found
 
 
 def _is_unused(rules: Format, ours: str, keys: list[str]) -> bool:
@@ -315,7 +322,8 @@ def _matters(name: str, config: Any) -> bool:
 def _why(name: str, found: Inferred) -> str:
     """What a value was chosen by that the tensors do not show."""
     if found.model not in FAMILIES and name not in found.changes:
-        return f"as in {found.model}"
+        notes = FAMILIES[found.family].model.unseen
+        return ", ".join([f"as in {found.model}", *([notes[name]] if name in notes else [])])
     if name in ("patch", "channels"):
         return "patches are flat vectors in this file; 3 channels, or else 1, are usual"
     if name in ("stem_layers", "grid_layers"):

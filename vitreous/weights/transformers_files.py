@@ -157,15 +157,17 @@ def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
     fields = {theirs: _their_value(config, ours) for theirs, ours in mapped.fields.items()}
     if mapped.fields.get("mlp_ratio") == "mlp_dim":
         fields["mlp_ratio"] = _mlp_ratio(config)
-    return {
-        "model_type": model_type,
-        "architectures": [architecture],
-        **fields,
+    fields |= {
         **{name: fields[other] for name, other in mapped.equal.items()},
         **mapped.required,
         **({mapped.gated: config.activation == "silu-gated"} if mapped.gated else {}),
-        **{theirs: True for theirs, ours in mapped.kept.items() if ours in model.extras.unused},
+        **{theirs: ours in model.extras.unused for theirs, ours in mapped.kept.items()},
         **(_make_backbone(config) if model_type == "detr" else {}),
+    }
+    return {
+        "model_type": model_type,
+        "architectures": [architecture],
+        **({mapped.inside: fields} if mapped.inside else fields),
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
     }
@@ -174,7 +176,7 @@ def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
 def _class_of(model: Model) -> tuple[str, str]:
     """The model_type and the class of a model in transformers."""
     for model_type, mapped in config_maps().items():
-        if mapped.family == family_of(model) and not mapped.inside:
+        if mapped.family == family_of(model):
             architecture = mapped.architecture_of(model.config)
             if architecture is not None:
                 return model_type, architecture

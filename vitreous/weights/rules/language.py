@@ -161,6 +161,9 @@ class Format:
     """Rules for buffers that follow from the config (`Model.derived`): written, not read."""
     choices: Mapping[str, Any] = field(default_factory=dict)
     """The values of hidden config fields that this library's models support."""
+    needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The values of other fields that a model with some value (`head=linear`) has in this
+    library."""
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     note: str = ""
     """A note for the import report …"""
@@ -270,12 +273,26 @@ class Format:
         for names in itertools.product(*(self.alternatives[name] for name in used)):
             yield {name: alt.name for name, alt in zip(used, names, strict=True)}
 
+    def needed(self, config: Any) -> dict[str, Any]:
+        """The values that a model of this config would have to have, by `needs`."""
+        return {
+            name: value
+            for setting, values in self.needs.items()
+            if str(getattr(config, setting.partition("=")[0])) == setting.partition("=")[2]
+            for name, value in values.items()
+            if getattr(config, name) != value
+        }
+
     def unsupported(self, config: Any) -> list[str]:
         """Config values that this library's models do not support, although the weights fit."""
         others = [
             f"{name} = {value!r} (only {', '.join(map(repr, values)) or 'the default'})"
             for name, values in self.choices.items()
             if (value := getattr(config, name, None)) is not None and value not in values
+        ]
+        others += [
+            f"{name} = {getattr(config, name)!r} in such a model (only {value!r})"
+            for name, value in self.needed(config).items()
         ]
         if self.families:
             others += [

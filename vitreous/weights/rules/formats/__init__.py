@@ -216,8 +216,11 @@ def _check_numbers(path: Path, read: Format) -> None:
     for name, values in read.choices.items():
         if not isinstance(values, list | tuple):
             raise ConfigError(f"{path}: choices of {name}: expected a list")
-    tables = {"numbers": {n: [v] for n, v in read.numbers.items()}, "choices": read.choices}
-    for what, table in tables.items():
+    tables = [("numbers", {n: [v] for n, v in read.numbers.items()}), ("choices", read.choices)]
+    for setting, needed in read.needs.items():
+        tables.append(("needs", {setting.partition("=")[0]: []}))
+        tables.append(("needs", {name: [value] for name, value in needed.items()}))
+    for what, table in tables:
         for name, values in table.items():
             owners = [each for each in configs if name in type_hints(each)]
             if not owners:
