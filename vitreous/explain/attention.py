@@ -151,13 +151,13 @@ def head_reader(model: Model, image: Tensor) -> Reader:
         if pooled:
             return pooled[0][0].mean(dim=0)[0]  # of (1, heads, 1, tokens)
         match pool:
-            case "class":
+            case "class" | "first":
                 weights[0] = 1
             case "both":
                 weights[:2] = 0.5
             case "class+mean":
                 weights[0], weights[prefix:] = 0.5, 0.5 / (layer.tokens - prefix)
-            case "mean-all" | "flatten":
+            case "mean-all" | "max" | "flatten":
                 weights[:] = 1 / layer.tokens
             case _:  # the mean of the patches, or all of them
                 weights[prefix:] = 1 / (layer.tokens - prefix)

@@ -44,7 +44,8 @@ class LayerScale(nn.Module):
 
 class Block(nn.Module):
     """Attention and MLP, each a residual branch, with the norm before it (`pre`), behind the sum
-    (`post`), or before it on the stream as well (`stream`)."""
+    (`post`), or before it on the stream as well (`stream`); `pre+stream`: the one for attention,
+    the other for the MLP."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.post, self.stream = norm == "post", norm == "stream"
+        self.mixed = norm == "pre+stream"
         self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
         self.attention = attention
         self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
@@ -81,6 +83,9 @@ class Block(nn.Module):
             x = self.norm1(kept + self._attend(x, options))
             return self.norm2(x + self.drop_path(self.scale2(self.mlp(x))))
         x = kept + self._attend(self.norm1(x), options)
+        if self.mixed:
+            x = self.norm2(x)
+            return x + self.drop_path(self.scale2(self.mlp(x)))
         return x + self.drop_path(self.scale2(self.mlp(self.norm2(x))))
 
     def _attend(self, x: Tensor, options: dict[str, Any]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -34,12 +35,13 @@ class TanhHead(nn.Module):
 
 
 class MlpHead(nn.Module):
-    """LayerNorm (or none), linear, activation, linear."""
+    """LayerNorm (or none), linear, activation, linear. With several widths in `hidden`, as many
+    linear layers with activation: `hidden`, `hidden2` …"""
 
     def __init__(
         self,
         dim: int,
-        hidden: int,
+        hidden: Sequence[int],
         classes: int,
         norm_eps: float,
         *,
@@ -48,12 +50,17 @@ class MlpHead(nn.Module):
     ) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(dim, eps=norm_eps) if norm else nn.Identity()
-        self.hidden = nn.Linear(dim, hidden * gates(activation))
+        self.names = ["hidden", *(f"hidden{k}" for k in range(2, len(hidden) + 1))]
+        for name, before, width in zip(self.names, (dim, *hidden), hidden, strict=False):
+            self.add_module(name, nn.Linear(before, width * gates(activation)))
         self.activation = ACTIVATIONS[activation]
-        self.out = nn.Linear(hidden, classes)
+        self.out = nn.Linear(hidden[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.activation(self.hidden(self.norm(x))))
+        x = self.norm(x)
+        for name in self.names:
+            x = self.activation(self.get_submodule(name)(x))
+        return self.out(x)
 
 
 class DistilledOutput(NamedTuple):

@@ -7,6 +7,23 @@ from torch import Tensor, nn
 
 from vitreous.layers.attention import CrossAttention
 from vitreous.layers.mlp import Mlp
+from vitreous.layers.tap import show
+
+
+class SequencePool(nn.Module):
+    """The mean of all tokens, each weighted by a learned score: (b, n, d) -> (b, d).
+
+    Compact transformers (Hassani et al. 2021), section 3.2: softmax(x g(x)ᵀ) x.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(dim, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.score(x)[:, None].transpose(2, 3)  # (b, 1, 1, n), as of one head
+        weights = show(self, "weights", scores.softmax(dim=-1))
+        return (weights[:, 0] @ x)[:, 0]
 
 
 class AttentionPool(nn.Module):

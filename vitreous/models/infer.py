@@ -180,6 +180,11 @@ class _Search:
         self.numbers = {name: v for name, v in wanted.numbers.items() if name in known}
         self.guessed = {*shown.get("guessed", ())} - wanted.fields.keys()
         self.shown = {name: v for name, v in shown.items() if name in known}
+        stated = {**self.numbers, **wanted.fields}
+        if "grid" in shown and {"stem_layers", "grid_layers"} & stated.keys():
+            # Strides and padding do not show, but are known.
+            size = self.made.config.size_for(shown["grid"], {**self.shown, **stated})
+            self.shown["image_size"] = stated.get("image_size", size or shown["image_size"])
         if self.shown.get("head") == "none":
             self.shown.pop("classes", None)
         self.cores: list[dict[str, Any]] = [{}]

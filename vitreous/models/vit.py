@@ -61,7 +61,7 @@ class ViT(Model):
         self.norm = norm() if config.final_norm in ("tokens", "both") else nn.Identity()
         self.pooled_norm = norm() if config.final_norm in ("pooled", "both") else nn.Identity()
         self.ends_with_norm = config.final_norm != "none"
-        self.pooling = vit_parts.pooling(config) if config.pool == "attention" else nn.Identity()
+        self.pooling = vit_parts.pooling(config)
         self.head = vit_parts.head(config)
         initialise(self, config.init)
         if config.init == "jax":  # the paper's code: the last layer starts at zero
@@ -79,7 +79,7 @@ class ViT(Model):
         self._check(images, dynamic=bool(self.config.dynamic_size))
         x, grid = self.embed(images)
         # Where the head reads only leading tokens, the last block computes no others: exact.
-        x = self.encode(x, grid, reads={"class": 1, "both": 2}.get(self.config.pool))
+        x = self.encode(x, grid, reads={"class": 1, "first": 1, "both": 2}.get(self.config.pool))
         return self.head(self.pool(x))
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
@@ -119,7 +119,7 @@ class ViT(Model):
         """Equation 4: y = LN(z_L⁰), or another reading of the tokens."""
         x = self.norm(x)
         match self.config.pool:
-            case "class":
+            case "class" | "first":
                 x = x[:, 0]
             case "both":
                 x = x[:, :2]
@@ -131,7 +131,9 @@ class ViT(Model):
                 x = x.flatten(1)
             case "class+mean":
                 x = torch.cat((x[:, 0], x[:, self.prefix_length :].mean(dim=1)), dim=-1)
-            case "attention":
+            case "max":
+                x = x.amax(dim=1)
+            case "attention" | "sequence":
                 x = self.pooling(x)
         return self.pooled_norm(show(self, "pool", x))
 
@@ -173,9 +175,10 @@ class ViT(Model):
             AttentionLayer(f"blocks.{i}.attention", "encoder", places, places)
             for i in range(self.depth)
         ]
-        if self.config.pool == "attention":
+        pooling = {"attention": "pooling.attention", "sequence": "pooling"}.get(self.config.pool)
+        if pooling is not None:
             probe = Places(1, (0, 0), pixels)
-            found.append(AttentionLayer("pooling.attention", "pool", probe, places))
+            found.append(AttentionLayer(pooling, "pool", probe, places))
         return found
 
     def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:

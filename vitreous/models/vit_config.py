@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vitreous.config import Size, choice, pair
+from vitreous.config import Size, checked, choice, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.mlp import Activation
 from vitreous.layers.patch import patch_grid
 from vitreous.models.conv_stem import ConvLayer, check_layers, strides
-from vitreous.models.model import ModelConfig
+from vitreous.models.model import LARGEST, ModelConfig
 
 PositionName = Literal[
     "none",
@@ -24,7 +25,14 @@ PositionName = Literal[
     "rotary",
     "learned-1d+rotary",
 ]
-Pool = Literal["class", "mean", "mean-all", "class+mean", "both", "attention", "flatten", "none"]
+Pool = Literal[
+    *("class", "mean", "mean-all", "class+mean", "both", "attention", "sequence", "max", "first"),
+    *("flatten", "none"),
+]
+
+
+MAX_MARGIN = 64
+"""So many pixels may convolutions without padding take off an image."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +92,9 @@ class ViTConfig(ModelConfig):
     """Further learned tokens that nothing reads."""
     pool: Pool = "class"
     """What the head sees: class (token), mean (of patches), mean-all (of all tokens), class+mean
-    (side by side), both (tokens of DeiT), attention (a learned query's, to all tokens), flatten
-    (all tokens as one vector), none (all)."""
+    (side by side), both (tokens of DeiT), attention (a learned query's, to all tokens), sequence
+    (the mean by learned weights, of compact transformers), max (of all tokens), first (token,
+    whichever it is), flatten (all tokens as one vector), none (all)."""
     pool_heads: int | None = None
     """Heads of attention pooling; as many as in the blocks unless given."""
     pool_mlp_dim: int | None = None
@@ -93,15 +102,17 @@ class ViTConfig(ModelConfig):
     head: Literal["linear", "projection", "tanh", "mlp", "none"] = "linear"
     """projection: a linear layer without bias, into a space shared with text; tanh: with a hidden
     layer, for pre-training; mlp: LayerNorm and two layers with GELU."""
-    head_hidden: int | None = None
-    """Width inside the tanh head (dim unless given) or the mlp head (the MLP's width)."""
+    head_hidden: int | tuple[int, ...] | None = None
+    """Width inside the tanh head (dim unless given) or the mlp head (the MLP's width), which may
+    have several hidden layers, with a width for each."""
     head_norm: bool = True
     """Whether the mlp head begins with a LayerNorm."""
     head_activation: Activation = "gelu"
     """Of the mlp head."""
-    norm: Literal["pre", "post", "stream"] = "pre"
+    norm: Literal["pre", "post", "stream", "pre+stream"] = "pre"
     """LayerNorm before attention and MLP on their branch (pre), behind the sum (post), or before
-    them on the residual stream itself (stream): x = LN(x), then x + f(x)."""
+    them on the residual stream itself (stream): x = LN(x), then x + f(x). pre+stream: pre for
+    attention, stream for the MLP (compact transformers)."""
     norm_eps: float = 1e-6
     final_norm: str | bool = "tokens"
     """LayerNorm behind the last block: on tokens (before pooling, True), pooled (after it), both,
@@ -174,6 +185,8 @@ class ViTConfig(ModelConfig):
             self._check_stem_tokens()
         if self.mlp_out_activation and self.activation == "silu-gated":
             raise ConfigError("mlp_out_activation = True with activation = 'silu-gated': use one")
+        if isinstance(self.head_hidden, tuple):
+            self._check_head_layers(self.head_hidden)
         if self.pool_heads is not None and self.dim % self.pool_heads:
             raise ConfigError(
                 f"dim = {self.dim} does not divide into {self.pool_heads} heads: change pool_heads"
@@ -192,6 +205,17 @@ class ViTConfig(ModelConfig):
                 f"one to the other, the last with width = {self.dim}"
             )
         _ = self.grid
+
+    def _check_head_layers(self, widths: tuple[int, ...]) -> None:
+        if not widths or not all(1 <= width <= LARGEST for width in widths):
+            raise ConfigError(f"head_hidden = {list(widths)}: expected widths of at least 1")
+        if len(widths) > 1 and self.head != "mlp":
+            raise ConfigError(
+                f"head_hidden = {list(widths)}: a head with several hidden layers is head = 'mlp', "
+                f"not {self.head!r}"
+            )
+        if len(widths) == 1:  # so that configs of the same model are equal
+            object.__setattr__(self, "head_hidden", widths[0])
 
     def _check_stem_tokens(self) -> None:
         """The stem's map has the tokens themselves."""
@@ -224,6 +248,30 @@ class ViTConfig(ModelConfig):
             size = layer.map_of(size)
         return size
 
+    @classmethod
+    def size_for(cls, grid: tuple[int, int], fields: Mapping[str, Any]) -> tuple[int, int] | None:
+        """The reverse of `grid_of`, by fields of a config: of several sizes the one nearest to what
+        the strides divide; None if there is none."""
+        parts = ("patch", "stem_layers", "grid_layers")
+        read = checked(cls, {name: fields[name] for name in parts if name in fields})
+        patch = pair("patch", read.get("patch", cls.patch))
+        stem, behind = (read.get(name, ()) for name in parts[1:])
+        steps = zip(grid, patch, strides(stem), strides(behind), strict=True)
+        height, width = map(math.prod, steps)
+        for more in sorted(range(-MAX_MARGIN, MAX_MARGIN + 1), key=abs):
+            found = size = height + more, width + more
+            try:
+                for layer in stem:
+                    found = layer.map_of(found)
+                found = patch_grid(found, patch, False, strides(stem))
+                for layer in behind:
+                    found = layer.map_of(found)
+            except ConfigError:
+                continue
+            if found == grid:
+                return size
+        return None
+
     @property
     def stem_stride(self) -> tuple[int, int]:
         return strides(self.stem_layers)
@@ -255,7 +303,7 @@ class ViTConfig(ModelConfig):
         return self.rows + self.registers
 
     def without_pooling(self) -> dict[str, Any]:
-        return {"pool": "none"} if self.pool == "attention" else {}
+        return {"pool": "none"} if self.pool in ("attention", "sequence") else {}
 
     @property
     def head_width(self) -> int:
@@ -267,6 +315,14 @@ class ViTConfig(ModelConfig):
         if self.pool == "flatten":
             return self.dim * (self.prefix + math.prod(self.grid))
         return 2 * self.dim if self.pool == "class+mean" else self.dim
+
+    @property
+    def head_widths(self) -> tuple[int, ...]:
+        """Of the hidden layers of a head."""
+        if isinstance(self.head_hidden, tuple):
+            return self.head_hidden
+        usual = self.pooled_width if self.head == "tanh" else self.mlp_width
+        return (self.head_hidden or usual,)
 
     @property
     def mlp_width(self) -> int:

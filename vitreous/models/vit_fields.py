@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -60,6 +61,8 @@ def fields_of(shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
         shown |= {"qkv_bias": True, "key_bias": False}
     if "pooling.probe" in shapes:
         shown["pool"] = "attention"
+    elif "pooling.score.weight" in shapes:
+        shown["pool"] = "sequence"
     elif tokens == "none" or shown["final_norm"] == "pooled":
         shown["pool"] = "mean"
     elif shapes.get("head.out.weight", ())[1:] == (2 * dim,):
@@ -83,8 +86,8 @@ def fields_of(shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
             shown["guessed"] = (*shown.get("guessed", ()), field)
     if patch[0] != dim:
         shown["patch_dim"] = patch[0]
-    sizes = [(gh * ph, gw * pw) for gh, gw in grids]
-    return [{**shown, "image_size": size} for size in sizes] or [shown]
+    sizes = [{"image_size": (gh * ph, gw * pw), "grid": (gh, gw)} for gh, gw in grids]
+    return [{**shown, **size} for size in sizes] or [shown]
 
 
 def _attention_fields(
@@ -117,11 +120,21 @@ def _head_fields(shapes: Shapes) -> dict[str, Any]:
         head = "linear" if "head.out.bias" in shapes else "projection"
         found |= {"head": head, "classes": out[0]}
     if out and (hidden := shapes.get("head.hidden.weight")):
-        found["head"] = "mlp" if "head.norm.weight" in shapes else "tanh"
-        found |= {"head_hidden": hidden[0], "head_norm": "head.norm.weight" in shapes}
+        further = _further_layers(shapes)
+        found["head"] = "mlp" if further or "head.norm.weight" in shapes else "tanh"
+        widths = (hidden[0], *further) if further else hidden[0]
+        found |= {"head_hidden": widths, "head_norm": "head.norm.weight" in shapes}
     if "head.distillation.weight" in shapes:
         found["pool"] = "both"
     return found
+
+
+def _further_layers(shapes: Shapes) -> list[int]:
+    """The widths of a head's hidden layers behind the first."""
+    names = itertools.takewhile(
+        shapes.__contains__, (f"head.hidden{k}.weight" for k in itertools.count(2))
+    )
+    return [shapes[name][0] for name in names]
 
 
 def _patch_norm(shapes: Shapes) -> bool | str:

@@ -12,7 +12,7 @@ from vitreous.layers.block import Block
 from vitreous.layers.head import DistilledHead, LinearHead, MlpHead, TanhHead
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.patch import MapTokens, PatchEmbedding, Stem
-from vitreous.layers.pool import AttentionPool
+from vitreous.layers.pool import AttentionPool, SequencePool
 from vitreous.layers.position import (
     Conditional,
     Learned1d,
@@ -100,7 +100,11 @@ def block(config: ViTConfig, drop_path: float) -> Block:
     )
 
 
-def pooling(config: ViTConfig) -> AttentionPool:
+def pooling(config: ViTConfig) -> nn.Module:
+    if config.pool == "sequence":
+        return SequencePool(config.dim)
+    if config.pool != "attention":
+        return nn.Identity()
     dim, heads = config.dim, config.pool_heads
     hidden = config.pool_mlp_dim or config.mlp_width
     return AttentionPool(
@@ -112,18 +116,18 @@ def pooling(config: ViTConfig) -> AttentionPool:
 
 
 def head(config: ViTConfig) -> nn.Module:
-    dim, classes, hidden = config.pooled_width, config.classes, config.head_hidden
+    dim, classes = config.pooled_width, config.classes
     match config.head:
         case "none":
             return nn.Identity()
         case "projection":
             return LinearHead(dim, classes, bias=False)
         case "tanh":
-            return TanhHead(dim, hidden or dim, classes)
+            return TanhHead(dim, config.head_widths[0], classes)
         case "mlp":
             return MlpHead(
                 dim,
-                hidden or config.mlp_width,
+                config.head_widths,
                 classes,
                 config.norm_eps,
                 norm=config.head_norm,

@@ -7,7 +7,7 @@ is guessed, and every guess is reported with the field that changes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,16 @@ from vitreous.weights.io.files import Checkpoint
 from vitreous.weights.origin import HIDDEN_FIELDS, origin_of
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.keys import matches, strip_prefix
-from vitreous.weights.rules.language import Format, Place, Rule, Shape, axes_in, our_shape
+from vitreous.weights.rules.language import (
+    Format,
+    Place,
+    Rule,
+    Shape,
+    axes_in,
+    our_shape,
+    placeholders,
+    repeated,
+)
 
 Shapes = Mapping[str, Shape]
 
@@ -189,13 +198,15 @@ def gather(rules: Format, shapes: Shapes) -> Gathered:
         if 0 not in shape and rules.ours_of(key, derived=True) is None
     }
     for key in counted:
-        for place in rules.places_of(key):
+        for place in _likeliest(rules.places_of(key)):
             parts = places.setdefault((place.ours, place.rule, place.spelling), {})
             parts.setdefault((place.part, place.head), (key, place))
     keys: dict[str, list[str]] = {}
     owners: dict[str, Rule] = {}
     problems: dict[str, str] = {}
     axes = {"qkv": 3}
+    if any(repeated(pattern) for rule in rules.rules for pattern in rule.patterns):
+        axes |= {n: v for n, v in rules.numbers.items() if n == "heads" and isinstance(v, int)}
     for (ours, rule, _), parts in places.items():
         wanted = range(len(rule.theirs))
         heads = max(head for _, head in parts) + 1
@@ -226,11 +237,21 @@ def gather(rules: Format, shapes: Shapes) -> Gathered:
         except ValueError as error:
             problems[ours] = f"{', '.join(keys[ours][:3])}: {error}"
     used = {key for ours in found for key in keys[ours]}
+    for ours in [ours for ours in found if owners[ours].rows == "first"]:
+        del found[ours]  # its length shows nothing
     left = [key for key in counted if key not in used]
     unused = tuple(key for key in left if not matches(key, rules.drop))
     dropped = len(left) - len(unused)
     owned = {ours: keys[ours] for ours in found}
     return Gathered(found, axes, owned, unused, dropped, flat, problems)
+
+
+def _likeliest(places: Iterable[Place]) -> list[Place]:
+    """Where rules with and without placeholders have a key, those that name it most exactly:
+    `dense_{2i+1}` is not meant where another rule has `dense_7`."""
+    found = [(len(placeholders(place.rule.theirs[place.part])), place) for place in places]
+    least = min((count for count, _ in found), default=0)
+    return [place for count, place in found if count == least]
 
 
 def _is_stripped(gathered: Gathered, shapes: Shapes) -> bool:
@@ -254,9 +275,9 @@ def _infer(
     wanted = Wanted(
         model,
         stated,
-        rules.numbers,
+        {"position": "learned-1d", **rules.numbers} if rules.cuts_positions else rules.numbers,
         rules.choices,
-        (*rules.optional, *rules.constants),
+        (*rules.optional, *rules.unseen),
         frozenset(n for n, keys in gathered.keys.items() if _is_unused(rules, n, keys)),
         search=search,
         kinds=frozenset(FAMILIES[family].model for family in rules.families),
@@ -337,7 +358,7 @@ def differing_fields(
     """The config fields in which a checkpoint differs from a model that it does not fit; which of
     them it shows; and the names and keys that they do not explain."""
     gathered = gather(rules, shapes)
-    wanted = Wanted(family, optional=(*rules.optional, *rules.constants), config=config)
+    wanted = Wanted(family, optional=(*rules.optional, *rules.unseen), config=config)
     for way in infer(gathered.shapes, gathered.axes, wanted)[:1]:
         found = _with_keys(way, gathered)
         return found.changes, found.shown, {*found.misfits, *found.unused}

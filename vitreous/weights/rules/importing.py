@@ -158,6 +158,15 @@ def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
     return tensors
 
 
+def _first_rows(table: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The rows of positions that a model uses, and the others."""
+    if len(table) < count:
+        raise ValueError(
+            f"{len(table)} rows, and the model has {count} tokens: state another image_size"
+        )
+    return table[:count], table[count:].clone()
+
+
 class _Import:
     """Values on their way into a model's parameters, with what happened and what is wrong."""
 
@@ -207,6 +216,9 @@ class _Import:
                         self.values[name] = rule.constant(own)
                         continue
                     value = to_ours(rule, parts, self.axes)
+                    if rule.rows == "first":
+                        value, rest = _first_rows(value, len(own))
+                        self.extras.unused.update({name: rest} if len(rest) else {})
                     last = rule.rows == "last"
                     self.values[name] = value.roll(self.model.config.rows, 0) if last else value
                     pattern = pattern_of(rule, [tuple(part.shape) for part in parts], self.axes)

@@ -32,8 +32,8 @@ from vitreous.errors import ConfigError
 
 Shape = tuple[int, ...]
 PRIVATE: dict[str, tuple[Any, ...]] = {
-    "norm": ("stream",),
-    "pool": ("mean-all", "flatten"),
+    "norm": ("stream", "pre+stream"),
+    "pool": ("mean-all", "flatten", "sequence", "max", "first"),
     "final_norm": ("both",),
     "patch_norm": ("in", "out"),
     "patch_embedding": (False,),
@@ -64,7 +64,8 @@ class Rule:
     rows: str = "tokens"
     """Which tokens have a row in a position table that we write: class and distillation token and
     patches (tokens), also registers (all), or only patches (patches). We read all three. Where
-    class and distillation token have the last rows: last."""
+    class and distillation token have the last rows: last. Of a table with more rows than tokens
+    the first are used (first), and the others are kept for an export."""
     value: float | Literal["identity"] | None = None
     """Instead of theirs: what our parameter is where their models have none. 0 for a bias, 1 for a
     norm's weight, identity for a square matrix."""
@@ -197,10 +198,15 @@ class Format:
         return rules[-1] if rules else None
 
     @property
-    def constants(self) -> tuple[str, ...]:
-        """Patterns of our parameters that are constant in this format, and in no file."""
-        rules = [rule for rule in self.rules if rule.value is not None]
+    def unseen(self) -> tuple[str, ...]:
+        """Patterns of our parameters whose shape no file shows: constants of this format, and
+        positions of which the first are used."""
+        rules = [rule for rule in self.rules if rule.value is not None or rule.rows == "first"]
         return tuple(_PLACEHOLDER.sub("*", rule.ours) for rule in rules)
+
+    @property
+    def cuts_positions(self) -> bool:
+        return any(rule.rows == "first" for rule in self.rules)
 
     def spellings(
         self, rule: Rule, values: Mapping[str, str], axes: Mapping[str, int]
@@ -331,6 +337,9 @@ def to_ours(rule: Rule, tensors: Sequence[Tensor], axes: Mapping[str, int]) -> T
     else:
         pattern, sizes, _ = _fitting(rule, shapes, axes)
         theirs = torch.stack(list(tensors)) if rule.stacks else tensors[0]
+        for axis in repeated(pattern):
+            theirs = theirs[..., None].expand(*theirs.shape, sizes[axis])
+        pattern = _widened(pattern)
         grouped = _grouped(pattern.split("->")[0])
         known = {name: sizes[name] for name in grouped}
         ours = (
@@ -395,9 +404,11 @@ def to_theirs(
     rest: Tensor | None = None,
 ) -> list[Tensor]:
     """Our tensor as `count` tensors of theirs: a pattern read from right to left, the first one
-    unless another of the rule is given. rest: `left_by` of the import. A ValueError says what of
+    unless another of the rule is given. rest: what the import left of theirs. A ValueError says what of
     it has no place there."""
     value = value if rule.times == 1 else value / rule.times
+    if rule.rows == "first" and rest is not None:
+        value = torch.cat((value, rest.to(value)))
     if rule.takes:
         ours = iter(value.chunk(sum(rule.takes)))
         empty = rule.takes.count(0)
@@ -409,20 +420,43 @@ def to_theirs(
             return [value]
         parts = rule.parts or (1,) * count
         return list(value.split([value.shape[0] * part // sum(parts) for part in parts]))
-    chosen = pattern if pattern in rule.patterns else rule.patterns[0]
+    if pattern not in rule.patterns:
+        pattern = next((p for p in rule.patterns if _may_give(p, value)), rule.patterns[0])
+    chosen = _widened(pattern)
     left, right = (side.strip() for side in chosen.split("->"))
     inside = {name: axes[name] for name in _grouped(right) if name in axes}
     if diagonal(chosen):
         theirs = _gathered(value, chosen, inside)
     else:
         theirs = rearrange(value, f"{right} -> {left}", **inside)
+    for axis in reversed(repeated(pattern)):
+        if not torch.equal(theirs, theirs[..., :1].expand_as(theirs)):
+            raise ValueError(f"their model has the same for all {axis}, and these differ")
+        theirs = theirs[..., 0]
     return list(theirs.unbind(0)) if count > 1 or rule.stacks else [theirs]
+
+
+def repeated(pattern: str) -> list[str]:
+    """The axes that only our side of a pattern names: theirs is the same along these."""
+    left, right = (dict.fromkeys(_NAMES.findall(side)) for side in pattern.split("->"))
+    return [name for name in right if name not in left]
+
+
+def _widened(pattern: str) -> str:
+    """A pattern whose repeated axes are the last ones of theirs."""
+    left, right = (side.strip() for side in pattern.split("->"))
+    return f"{' '.join((left, *repeated(pattern)))} -> {right}"
+
+
+def _may_give(pattern: str, value: Tensor) -> bool:
+    ours = _axes(pattern.split("->")[1])
+    return "..." in ours or len(ours) == value.ndim
 
 
 def diagonal(pattern: str) -> str | None:
     """The axis that a pattern names twice on our side, if there is one: our tensor has theirs where
     both are the same, and zeros elsewhere."""
-    names = re.findall(r"[A-Za-z_]\w*", pattern.split("->")[-1])
+    names = _NAMES.findall(pattern.split("->")[-1])
     return next((name for name in names if names.count(name) > 1), None)
 
 
@@ -467,7 +501,12 @@ def _fitting(
     shape = (len(shapes), *shapes[0]) if rule.stacks else shapes[0]
     for pattern in rule.patterns:
         try:
-            return pattern, *axis_lengths(pattern.split("->")[0], shape, axes, guess=guess)
+            sizes, rest = axis_lengths(pattern.split("->")[0], shape, axes, guess=guess)
+            for axis in repeated(pattern):
+                if axis not in axes:
+                    raise ValueError(f"the number of {axis} is not known: state it in `numbers`")
+                sizes[axis] = axes[axis]
+            return pattern, sizes, rest
         except ValueError as error:
             problems.append(f"{shape} does not fit the pattern {pattern!r}: {error}")
     raise ValueError("; ".join(problems))
@@ -534,6 +573,7 @@ def _shape_of(side: str, sizes: Mapping[str, int], rest: Shape) -> Shape:
 
 
 _DIGITS = re.compile(r"\d+")
+_NAMES = re.compile(r"[A-Za-z_]\w*")
 _PLACEHOLDER = re.compile(r"\{(?P<times>\d+)?(?P<name>[A-Za-z_]\w*)(?P<plus>[+-]\d+)?\}")
 
 

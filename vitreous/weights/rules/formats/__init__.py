@@ -87,6 +87,7 @@ def read_format(path: Path, name: str) -> Format:
     derived = data.pop("derived", None)
     if not all(isinstance(table, dict) for table in (rules, alternatives, derived or {})):
         raise ConfigError(f"{path}: [rules], [derived] and [alternatives] must be tables")
+    words = _read_words(path, data.pop("words", {}))
     if not rules and base is None:
         raise ConfigError(f"{path}: expected a table [rules] with our names and theirs")
     data["alternatives"] = {
@@ -94,9 +95,10 @@ def read_format(path: Path, name: str) -> Format:
     }
     spelled = {**(base.alternatives if base else {}), **data["alternatives"]}
     data["rules"] = tuple(
-        _read_rule(path, ours, row, spelled)
+        rule
         for ours, rows in rules.items()
         for row in _alternative_rules(rows)
+        for rule in _in_their_words(_read_rule(path, ours, row, spelled), words)
     )
     if derived is not None:
         data["derived"] = tuple(_read_rule(path, k, row, spelled) for k, row in derived.items())
@@ -145,8 +147,8 @@ def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) ->
         raise ConfigError(f"{where}: value = {rule.value!r}: expected a number, or 'identity'")
     if not math.isfinite(rule.times) or rule.times == 0:
         raise ConfigError(f"{where}: times = {rule.times}: expected a finite number other than 0")
-    if rule.rows not in ("tokens", "all", "patches", "last"):
-        raise ConfigError(f"{where}: rows must be tokens, all, patches or last")
+    if rule.rows not in ("tokens", "all", "patches", "last", "first"):
+        raise ConfigError(f"{where}: rows must be tokens, all, patches, last or first")
     if rule.rows != "tokens" and not ours.endswith("position.table"):
         raise ConfigError(f"{where}: rows is only for position.table")
     if rule.parts and (rule.pattern is not None or len(rule.parts) != len(rule.theirs)):
@@ -183,18 +185,49 @@ def _check_pattern(where: str, pattern: str) -> None:
     remedy = "expected 'theirs -> ours' with the same axes on both sides, like 'i o -> o i'"
     if pattern.count("->") != 1:
         raise ConfigError(f"{where}: {pattern!r}: {remedy}")
+    sides = tuple(pattern.split("->"))
     try:
         if diagonal(pattern):
             left_side, axes, right_side = apart(pattern)
             if "..." in pattern or re.search(r"\b1\b", pattern):
                 raise EinopsError("an axis named twice allows neither '...' nor 1")
-            pattern = f"{left_side} -> {axes} {diagonal(pattern)}"
+            sides = left_side, f"{axes} {diagonal(pattern)}"
             ParsedExpression(right_side)
-        left, right = (ParsedExpression(side).identifiers for side in pattern.split("->"))
+        left, right = (ParsedExpression(side).identifiers for side in sides)
     except EinopsError as error:
         raise ConfigError(f"{where}: {pattern!r}: {error}: {remedy}") from error
-    if left != right:
+    if left - right or right - left not in (set(), {"heads"}):
         raise ConfigError(f"{where}: {pattern!r}: {remedy}")
+
+
+def _read_words(path: Path, given: Any) -> dict[str, dict[str, str]]:
+    tables = list(given.values()) if isinstance(given, dict) else [given]
+    if not all(
+        isinstance(table, dict) and all(isinstance(word, str) for word in table.values())
+        for table in tables
+    ):
+        raise ConfigError(
+            f"{path}: words: expected a table for each placeholder, of our words and theirs, like "
+            'words = { n = { weight = "gamma", bias = "beta" } }'
+        )
+    return given
+
+
+def _in_their_words(rule: Rule, words: dict[str, dict[str, str]]) -> list[Rule]:
+    """A rule for each word that a placeholder of theirs has otherwise, and that for all others."""
+    rules = [rule]
+    for name, table in words.items():
+        place = f"{{{name}}}"
+        rules = [
+            replace(
+                each,
+                ours=each.ours.replace(place, ours),
+                theirs=tuple(key.replace(place, theirs) for key in each.theirs),
+            )
+            for each in rules
+            for ours, theirs in {**(table if place in each.ours else {}), place: place}.items()
+        ]
+    return rules
 
 
 def _read_alternatives(path: Path, key: str, rows: Any) -> tuple[Alternative, ...]:
