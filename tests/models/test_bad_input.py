@@ -63,7 +63,10 @@ FIELDS = [
     # unknown words
     ({"position": "lerned-1d"}, r"position = 'lerned-1d' is not known.*did you mean 'learned-1d'"),
     ({"activation": "mish"}, r"activation = 'mish' is not known.*gelu"),
-    ({"pool": "max"}, r"pool = 'max' is not known.*class, mean.*both, attention, flatten, none"),
+    (
+        {"pool": "median"},
+        r"pool = 'median' is not known.*class, mean.*both, attention.*flatten, none",
+    ),
     ({"norm": "rms"}, r"norm = 'rms' is not known.*pre, post"),
     ({"pool": "flatten", "final_norm": "pooled"}, "use .tokens."),
     ({"patch_embedding": False}, "needs patch = 1, stem_layers"),

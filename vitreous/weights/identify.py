@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vitreous.config import FOREIGN_FIELDS
 from vitreous.models import FAMILIES, configure
 from vitreous.models.infer import (
     FREE,
@@ -24,7 +25,7 @@ from vitreous.models.infer import (
     infer,
     of_likeliest_families,
 )
-from vitreous.weights.io.files import Checkpoint
+from vitreous.weights.io.files import Checkpoint, read_settings
 from vitreous.weights.origin import HIDDEN_FIELDS, origin_of
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.keys import matches, strip_prefix
@@ -91,12 +92,26 @@ def readings(
         model, stated = model or origin[0], origin[1]
     certain = {**stated, **(fields or {})}
     found = read_shapes(shapes, format=format, model=model, stated=certain)
+    said = read_settings(checkpoint.path) if found and checkpoint.path.is_file() else {}
     return [
-        replace(each, changes=each.changes | as_projection(each, checkpoint.tensors))
-        if "head" not in certain
-        else each
+        replace(
+            each,
+            changes=each.changes
+            | ({} if "head" in certain else as_projection(each, checkpoint.tensors)),
+            assumed={name: _compared(name, *why, said) for name, why in each.assumed.items()},
+        )
         for each in found
     ]
+
+
+def _compared(name: str, value: Any, why: str, said: Mapping[str, Any]) -> tuple[Any, str]:
+    """An assumption beside what the file says by another name of the field."""
+    others = [
+        f"{theirs}={setting!r}"
+        for theirs, setting in said.items()
+        if FOREIGN_FIELDS.get(theirs.lower(), theirs.lower()) == name
+    ]
+    return value, f"{why}; the file says {', '.join(others[:3])}" if others else why
 
 
 def as_projection(reading: Reading, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -347,6 +362,8 @@ def _why(name: str, found: Inferred) -> str:
         return ", ".join([f"as in {found.model}", *([notes[name]] if name in notes else [])])
     if name in ("patch", "channels"):
         return "patches are flat vectors in this file; 3 channels, or else 1, are usual"
+    if name == "norm_eps":
+        return "the default; torch's nn.LayerNorm has 1e-05"
     if name in ("stem_layers", "grid_layers"):
         return "strides, padding and activations of convolutions do not show"
     return f"heads are usually {HEAD_WIDTH} wide" if "head" in name else "the default"

@@ -30,7 +30,7 @@ from torch import Tensor
 from vitreous.errors import CheckpointError
 from vitreous.weights.io import readers
 from vitreous.weights.io.limits import WeightFileError, quoted
-from vitreous.weights.io.state_dicts import entries_of, strip_wrapper_prefixes
+from vitreous.weights.io.state_dicts import entries_of, settings_of, strip_wrapper_prefixes
 from vitreous.weights.io.writers import WRITERS, separate
 
 SHARD_INDEX = "model.safetensors.index.json"
@@ -92,6 +92,15 @@ def read_entries(path: str | Path) -> dict[str, str]:
         return {}
     with _errors_begin_with(file):
         return entries_of(readers.read_content(file, _recognise(file)))
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """What a training checkpoint or a pickled model says about its numbers; see `settings_of`."""
+    file = _weights_in(Path(path))
+    if file.name == SHARD_INDEX:
+        return {}
+    with _errors_begin_with(file):
+        return settings_of(readers.read_content(file, _recognise(file)))
 
 
 def write_tensors(

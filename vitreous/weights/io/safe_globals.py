@@ -66,6 +66,73 @@ class ScriptModule:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownClass:
+    """A class or function that is not known here: a name, which nothing is done with."""
+
+    name: str
+
+
+@dataclass(slots=True, repr=False)
+class PickledObject:
+    """An object of such a class: what the pickle says about it, and nothing of the class."""
+
+    kind: str
+    attributes: dict[Any, Any]
+    items: dict[Any, Any]
+    """Of a subclass of dict."""
+
+    @property
+    def content(self) -> dict[Any, Any]:
+        return {**self.attributes, **self.items}
+
+    def fill(self, state: Any) -> None:
+        for part in state if isinstance(state, tuple) else (state,):  # with and without slots
+            if isinstance(part, dict):
+                self.attributes = {**self.attributes, **part}
+
+    @property
+    def is_module(self) -> bool:
+        return all(isinstance(self.attributes.get(part), dict) for part in MODULE_PARTS)
+
+    def modules(self) -> dict[str, PickledObject]:
+        """A torch module and those inside, by dotted names that end with a dot."""
+        found: dict[str, PickledObject] = {}
+        left = [("", self)]
+        while left:
+            name, module = left.pop()
+            found[name] = module
+            inside = module.attributes["_modules"].items()
+            left += reversed(
+                [
+                    (f"{name}{key}.", each)
+                    for key, each in inside
+                    if isinstance(each, PickledObject) and each.is_module
+                ]
+            )
+            if len(found) + len(left) > MAX_ATTRIBUTES or len(name) > MAX_NAME:
+                raise WeightFileError("its modules contain each other: the file is hostile")
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """The tensors that torch's `state_dict` of this module has."""
+        found: dict[str, Any] = {}
+        for name, module in self.modules().items():
+            hidden = module.attributes.get("_non_persistent_buffers_set", ())
+            tensors = {**module.attributes["_parameters"], **module.attributes["_buffers"]}
+            found |= {
+                f"{name}{key}": value
+                for key, value in tensors.items()
+                if isinstance(value, StoredTensor) and key not in hidden
+            }
+            if len(found) > MAX_ATTRIBUTES:
+                raise WeightFileError(f"its modules have over {MAX_ATTRIBUTES:,} tensors")
+        return found
+
+
+MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+
+
+@dataclass(frozen=True, slots=True)
 class StorageType:
     """Replaces a class such as `torch.FloatStorage`."""
 
@@ -176,7 +243,7 @@ def make_tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -
     return StoredTensor(storage, dtype, offset, size, stride)
 
 
-def make_parameter(tensor: Any, _requires_grad: Any, _hooks: Any) -> StoredTensor:
+def make_parameter(tensor: Any, *_requires_grad_hooks_and_state: Any) -> StoredTensor:
     if not isinstance(tensor, StoredTensor):
         raise WeightFileError("it has a parameter that is not a tensor")
     return tensor
@@ -241,13 +308,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch._utils _rebuild_tensor_v2": make_tensor,
     "torch._utils _rebuild_tensor_v3": make_tensor,
     "torch._utils _rebuild_parameter": make_parameter,
+    "torch._utils _rebuild_parameter_with_state": make_parameter,
     "torch Size": tuple,
     "numpy ndarray": make_empty_array,
     "numpy dtype": make_array_type,
     "collections OrderedDict": make_dict,
-    # Training scripts store their arguments beside the weights; they become plain dicts.
-    "argparse Namespace": make_dict,
-    "yacs.config CfgNode": make_dict,  # in Swin's releases
     "_codecs encode": make_bytes,
     **{f"builtins {name}": make for name, make in BUILTINS.items()},
     **{f"__builtin__ {name}": make for name, make in BUILTINS.items()},  # Python 2's name
@@ -256,6 +321,16 @@ for _core in ("numpy.core", "numpy._core"):  # before and since numpy 2
     FUNCTIONS[f"{_core}.multiarray _reconstruct"] = make_empty_array
     FUNCTIONS[f"{_core}.multiarray scalar"] = make_number
     FUNCTIONS[f"{_core}.numeric _frombuffer"] = make_array_from_buffer
+
+
+HARMLESS = {
+    *("argparse Namespace", "yacs.config CfgNode"),
+    *("pathlib PosixPath", "pathlib PurePosixPath", "pathlib WindowsPath", "torch device"),
+    *("collections defaultdict", "collections Counter", "collections deque"),
+    *("datetime datetime", "datetime timedelta", "types SimpleNamespace", "functools partial"),
+}
+"""What training scripts keep beside the weights, and what a pickled model may have: objects that a
+pickle makes by a call. They are not made: see `PickledObject`."""
 
 
 def _unchanged(value: Any, *_type: Any) -> Any:

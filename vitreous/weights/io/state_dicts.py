@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections import deque
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from vitreous.weights.io.limits import WeightFileError, quoted
-from vitreous.weights.io.safe_globals import ScriptModule, StoredArray, StoredTensor
+from vitreous.weights.io.safe_globals import (
+    MAX_ATTRIBUTES,
+    MODULE_PARTS,
+    PickledObject,
+    ScriptModule,
+    StoredArray,
+    StoredTensor,
+)
 
 # Keys under which training scripts save the weights.
 CONTAINERS = (
@@ -16,12 +27,22 @@ PADDLE_NAME_TABLE = "StructuredToParameterName@@"
 COUNTER = "n_averaged"
 WRAPPER_PREFIXES = ("module.", "_orig_mod.")  # of DataParallel, of torch.compile
 
+TELLING = re.compile(
+    r"head|patch|im(age|g)|dim|depth|layer|block|class|channel|eps|hidden|emb|mlp|activ|pool|size|"
+    r"(^|_)(mean|std|norm|width|d_model|ffn?)(_|$)",
+    re.IGNORECASE,
+)
+"""Names of settings that may be about a model, rather than about its training."""
+MAX_LENGTH = 40
+"""Of the name and the text of a setting."""
+
 Stored = StoredTensor | StoredArray
 Value = TypeVar("Value")
 
 
 def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
     """The state dict in an unpickled file; `inside` chooses one if there are several."""
+    content = _opened(content)
     if isinstance(content, ScriptModule):
         return _tensors(content.flatten())
     if not isinstance(content, dict):
@@ -29,7 +50,8 @@ def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
     if inside is not None:
         if not isinstance(content.get(inside), dict):
             raise WeightFileError(f"it has no dict {inside!r} inside, only {_listed(content)}")
-        return _only_tensors(content[inside])
+        inner = content[inside]
+        return _only_tensors(inner) if _tensors(inner) else find_state(inner, None)
     found = [key for key in CONTAINERS if _tensors(content.get(key))]
     if not found and not _tensors(content):  # by any other name
         found = [key for key, value in content.items() if isinstance(key, str) and _tensors(value)]
@@ -40,6 +62,9 @@ def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
     if found:
         return _only_tensors(content[found[0]])
     if not _tensors(content):
+        deeper = [key for key, value in content.items() if _holds_states(value)]
+        if len(deeper) == 1:
+            return find_state(content[deeper[0]], None)
         raise WeightFileError(
             f"it has no tensors by name, only {_listed(content)}: if one of these holds them, "
             "pass inside=KEY"
@@ -47,20 +72,90 @@ def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
     return _only_tensors(content)
 
 
+def _opened(content: Any) -> Any:
+    """With models that were pickled as a whole as their state dicts, here or as entries, and other
+    objects as dicts of what they have."""
+    content = _as_dict(content)
+    if not isinstance(content, dict):
+        return content
+    return {key: _as_dict(value) for key, value in content.items()}
+
+
+def _as_dict(value: Any) -> Any:
+    if not isinstance(value, PickledObject):
+        return value
+    return value.state_dict() if value.is_module else value.content
+
+
+def _holds_states(value: Any) -> bool:
+    """Whether it is a dict with a state dict in it."""
+    return isinstance(value, dict) and any(
+        isinstance(key, str) and _tensors(each) for key, each in _opened(value).items()
+    )
+
+
 def entries_of(content: Any) -> dict[str, str]:
     """What stands in the outer dict of an unpickled file (`{"model": "152 tensors"}`); empty where
     it is a state dict itself."""
-    if not isinstance(content, dict) or _tensors(content):
+    if isinstance(content, PickledObject) and content.is_module:
+        return {"pickled model": _described(content)}
+    if not isinstance(content, dict):
+        return {}
+    if _tensors(content) and not any(_tensors(_opened(content).get(key)) for key in CONTAINERS):
         return {}
     return {str(key): _described(value) for key, value in content.items()}
+
+
+def settings_of(content: Any) -> dict[str, Any]:
+    """What a file says besides its tensors about numbers that they do not show (heads, patches,
+    epsilons): arguments of a training script, or attributes of a pickled model. Names and values
+    are the author's own."""
+    found: dict[str, Any] = {}
+    for name, value in itertools.islice(_named_values(content), MAX_ATTRIBUTES):
+        telling = isinstance(name, str) and TELLING.search(name[:MAX_LENGTH])
+        if telling and not name.startswith("_") and _is_short(value):
+            found.setdefault(name, value)
+    return found
+
+
+def _named_values(content: Any) -> Iterator[tuple[Any, Any]]:
+    """All entries and attributes, those of the outer objects first."""
+    left = deque([content])
+    while left:
+        value = left.popleft()
+        tables = [value] if isinstance(value, dict) else []
+        if isinstance(value, PickledObject):
+            modules = value.modules().values() if value.is_module else (value,)
+            tables = [module.content for module in modules]
+        for name, each in (item for table in tables for item in table.items()):
+            yield name, each
+            inside = isinstance(each, dict | PickledObject) and name not in MODULE_PARTS
+            if inside and not str(name).startswith("optim"):  # which has numbers of its own
+                left.append(each)
+
+
+def _is_short(value: Any) -> bool:
+    parts = value if isinstance(value, list | tuple) else (value,)
+    return 0 < len(parts) <= 4 and all(
+        (isinstance(part, str) and len(part) <= MAX_LENGTH)
+        or (isinstance(part, int | float) and abs(part) < 2**60)
+        for part in parts
+    )
 
 
 def _described(value: Any) -> str:
     if tensors := _tensors(value):
         return f"{len(tensors):,} tensors"
+    said = ", ".join(f"{name}={quoted(each)}" for name, each in settings_of(value).items())
+    said = said and f": {said}"
+    if isinstance(value, PickledObject):
+        kind = value.kind.replace(" ", ".")
+        return f"{kind}{f', {len(value.state_dict()):,} tensors' if value.is_module else ''}{said}"
+    if isinstance(value, dict):
+        return f"dict of {len(value):,}{said}"
     if isinstance(value, str | int | float | None):
         return quoted(value)
-    if isinstance(value, dict | list | tuple | set):
+    if isinstance(value, list | tuple | set):
         return f"{type(value).__name__} of {len(value):,}"
     return type(value).__name__
 

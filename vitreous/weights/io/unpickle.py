@@ -96,18 +96,18 @@ class _Machine:
                 stack.append([])
             case "APPEND":
                 value = stack.pop()
-                self.top(list).append(value)
+                self.sequence().append(value)
             case "APPENDS":
                 values = self.since_mark()
-                self.top(list).extend(values)
+                self.sequence().extend(values)
             case "EMPTY_DICT":
                 stack.append({})
             case "SETITEM":
                 value, key = stack.pop(), stack.pop()
-                self.top(dict).update(safe.make_dict([(key, value)]))
+                self.mapping().update(safe.make_dict([(key, value)]))
             case "SETITEMS":
                 items = self.since_mark()
-                self.top(dict).update(safe.make_dict(zip(items[::2], items[1::2], strict=True)))
+                self.mapping().update(safe.make_dict(zip(items[::2], items[1::2], strict=True)))
             case "EMPTY_SET":
                 stack.append(set())
             case "ADDITEMS":
@@ -124,6 +124,12 @@ class _Machine:
                 stack.append(self.storage(stack.pop()))
             case "REDUCE" | "NEWOBJ":
                 arguments = stack.pop()
+                if type(stack[-1]) is safe.UnknownClass:
+                    # A call would be code; an object by its attributes alone is not.
+                    if opcode == "REDUCE" and stack[-1].name not in safe.HARMLESS:
+                        raise _refused(stack[-1].name)
+                    stack[-1] = safe.PickledObject(stack[-1].name, {}, {})
+                    return
                 function = self.top(safe.SafeFunction)
                 self.count_copies(arguments)
                 stack[-1] = function.call(*arguments)
@@ -131,7 +137,8 @@ class _Machine:
                 state = stack.pop()
                 # Attributes of a dict, such as torch's `_metadata`, are skipped.
                 if type(stack[-1]) is not dict:
-                    self.top(safe.ArrayType, safe.StoredArray, safe.ScriptModule).fill(state)
+                    objects = safe.ArrayType, safe.StoredArray, safe.ScriptModule
+                    self.top(*objects, safe.PickledObject).fill(state)
             case "PROTO" | "FRAME" | "STOP":
                 pass
             case _:
@@ -157,8 +164,19 @@ class _Machine:
             )
         return self.stack[-1]
 
-    def storage(self, identifier: Any) -> safe.Storage:
+    def mapping(self) -> dict[Any, Any]:
+        """The dict on top of the stack, or the entries of an object that is one."""
+        top = self.stack[-1]
+        return top.items if type(top) is safe.PickledObject else self.top(dict)
+
+    def sequence(self) -> list[Any]:
+        """The list on top of the stack; of an object that is one, nothing is kept."""
+        return [] if type(self.stack[-1]) is safe.PickledObject else self.top(list)
+
+    def storage(self, identifier: Any) -> safe.Storage | safe.UnknownClass:
         match identifier:
+            case ("module", safe.UnknownClass() as kind, *_source):
+                return kind  # torch before 1.6 has a class with its source text, which is not read
             case (
                 "storage",
                 safe.StorageType(dtype=dtype),
@@ -177,11 +195,13 @@ class _Machine:
 def _global(name: str) -> Any:
     if name.startswith(safe.SCRIPT):
         return safe.SCRIPT_CLASS
-    if name not in safe.SAFE_GLOBALS:
-        raise WeightFileError(
-            f"loading this file would run {quoted(name.replace(' ', '.'))}. Weights need no code, "
-            "and code from a file can do anything to your machine, so it is refused. Ask its "
-            "author for a safetensors file, or convert it on a machine that you can risk: "
-            "torch.save(model.state_dict(), 'weights.pth')"
-        )
-    return safe.SAFE_GLOBALS[name]
+    return safe.SAFE_GLOBALS.get(name, safe.UnknownClass(name))
+
+
+def _refused(name: str) -> WeightFileError:
+    return WeightFileError(
+        f"loading this file would run {quoted(name.replace(' ', '.'))}. Weights need no code, "
+        "and code from a file can do anything to your machine, so it is refused. Ask its "
+        "author for a safetensors file, or convert it on a machine that you can risk: "
+        "torch.save(model.state_dict(), 'weights.pth')"
+    )

@@ -404,8 +404,8 @@ def to_theirs(
     rest: Tensor | None = None,
 ) -> list[Tensor]:
     """Our tensor as `count` tensors of theirs: a pattern read from right to left, the first one
-    unless another of the rule is given. rest: what the import left of theirs. A ValueError says what of
-    it has no place there."""
+    unless another of the rule is given. rest: what the import left of theirs. A ValueError says
+    what of it has no place there."""
     value = value if rule.times == 1 else value / rule.times
     if rule.rows == "first" and rest is not None:
         value = torch.cat((value, rest.to(value)))
