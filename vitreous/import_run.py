@@ -95,8 +95,6 @@ def import_into(
         blank = create(found.model, **found.fields)
     headless = not names_classes(blank)
     kind = _task(family_of(blank), headless, task, found)
-    if headless and labels is not None:
-        raise ConfigError(f"labels = {labels!r}: {found.source} has no head, and so no classes")
     # First of all: what does not fit is not worth further questions.
     model, report = found.load(
         reinit=reinit,
@@ -105,6 +103,8 @@ def import_into(
         source_grid=source_grid,
         adapt_channels=adapt_channels,
     )
+    if headless and labels is not None:
+        raise ConfigError(f"labels = {labels!r}: {found.source} has no head, and so no classes")
     missing: dict[str, Any] = {}
     names = NoLabels() if headless else _labels(blank.config.classes, labels, found, missing)
     if "image_size" in found.assumed and found.format.endswith(".toml"):
@@ -245,7 +245,8 @@ def _ask(found: Found, blank: Model, missing: dict[str, Any]) -> MissingError:
             how = ", or ".join(f"labels={way}" for way in ways)
             lines.append(f"  labels: the names of its {classes} classes: pass {how}")
         elif name == "image_size":
-            lines.append(f"  image_size: no tensor depends on it: pass image_size={value}")
+            why = found.assumed["image_size"][1]
+            lines.append(f"  image_size: {why}: pass image_size={value}")
         elif name == "crop":
             lines.append(f"  crop: the part of the image's side: pass crop={value}")
         else:

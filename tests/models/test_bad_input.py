@@ -64,8 +64,8 @@ FIELDS = [
     ({"position": "lerned-1d"}, r"position = 'lerned-1d' is not known.*did you mean 'learned-1d'"),
     ({"activation": "mish"}, r"activation = 'mish' is not known.*gelu"),
     (
-        {"pool": "median"},
-        r"pool = 'median' is not known.*class, mean.*both, attention.*flatten, none",
+        {"pool": "best"},
+        r"pool = 'best' is not known.*class, mean.*both, attention.*flatten, none",
     ),
     ({"norm": "rms"}, r"norm = 'rms' is not known.*pre, post"),
     ({"pool": "flatten", "final_norm": "pooled"}, "use .tokens."),

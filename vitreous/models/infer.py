@@ -183,8 +183,15 @@ class _Search:
         stated = {**self.numbers, **wanted.fields}
         if "grid" in shown and {"stem_layers", "grid_layers"} & stated.keys():
             # Strides and padding do not show, but are known.
-            size = self.made.config.size_for(shown["grid"], {**self.shown, **stated})
+            config: Any = self.made.config
+            size = config.size_for(shown["grid"], {**self.shown, **stated})
             self.shown["image_size"] = stated.get("image_size", size or shown["image_size"])
+        if (
+            not wanted.published
+            and "image_size" not in stated
+            and len({*shown.get("grid", ())}) > 1
+        ):
+            self.guessed.add("image_size")  # rows of positions that are no square may be anything
         if self.shown.get("head") == "none":
             self.shown.pop("classes", None)
         self.cores: list[dict[str, Any]] = [{}]

@@ -26,8 +26,17 @@ PositionName = Literal[
     "learned-1d+rotary",
 ]
 Pool = Literal[
-    *("class", "mean", "mean-all", "class+mean", "both", "attention", "sequence", "max", "first"),
-    *("flatten", "none"),
+    "class",
+    "mean",
+    "mean-all",
+    "class+mean",
+    "both",
+    "attention",
+    "sequence",
+    "max",
+    "first",
+    "flatten",
+    "none",
 ]
 
 

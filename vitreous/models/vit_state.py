@@ -18,7 +18,7 @@ def resample(
     done = Resampling()
     for name in position.on_grid:
         key = f"position.{name}"
-        if key not in state or state[key].ndim != position.get_parameter(name).ndim:
+        if key not in state or state[key].shape[1:] != position.get_parameter(name).shape[1:]:
             continue  # import refuses it for its shape
         if isinstance(position, Learned1d):
             grid = _fit_rows(position, config, state, key, source, done)
@@ -62,7 +62,7 @@ def _fit_rows(
         state[key] = torch.cat((table[:ours], table[rows.prefix :]))
         for token, (first, last) in _rows_of_tokens(config).items():
             added = table[max(first, ours) : min(last, rows.prefix)]
-            if token in state and len(added):
+            if token in state and len(added) and state[token].numel() == added.numel():
                 state[token] = state[token] + added.reshape(state[token].shape)
                 done.notes[key] = "rows of tokens before the patches were added to the tokens"
     return rows.grid

@@ -344,7 +344,9 @@ def _reading(rules: Format, found: Inferred, stated: Mapping[str, Any]) -> Readi
         elif name not in found.shown:
             assumed[name] = (value, _why(name, found))
     if "image_size" not in found.shown:
-        assumed["image_size"] = (found.config.image_size, "no tensor depends on it")
+        odd = "image_size" in found.guessed
+        why = "its rows of positions are no square" if odd else "no tensor depends on it"
+        assumed["image_size"] = (found.config.image_size, why)
     return Reading(rules.name, found.model, found.changes, assumed, found.unused)
 
 

@@ -15,7 +15,7 @@ from vitreous.models import build
 from vitreous.models.infer import Inferred, parameter_names
 from vitreous.weights.identify import gather, infer_by_rules
 from vitreous.weights.rules.formats import find_format
-from vitreous.weights.rules.language import Shape
+from vitreous.weights.rules.language import Shape, unit_advice
 
 MAX_LISTED = 8
 NEEDED = (
@@ -24,6 +24,9 @@ NEEDED = (
     "blocks.0.mlp.fc2.weight",
 )
 """Without these no ViT is seen at all."""
+
+
+_INDEX = re.compile(r"(?<=[._])\d+(?=[._])")
 
 
 def has_misfits(shapes: Mapping[str, Shape], rules_file: str | Path) -> bool:
@@ -46,7 +49,11 @@ def rule_problems(
     sizes = {key: size for key, size in shapes.items() if any(key.endswith(k) for k in without)}
     said += _listed("no rule", (f"{key} {_size(sizes, key)}" for key in without))
     said += _listed("does not fit", (f"{n}: {why}" for n, why in gathered.problems.items()))
-    strange = [name for name in gathered.shapes if not _is_parameter(name)]
+    strange = [
+        name
+        for name in gathered.shapes
+        if not _is_parameter(name) and not any(rule.unused for rule, _ in rules.rules_for(name))
+    ]
     said += _listed(
         "no parameter", (f"{name}: no ViT has it ({gathered.keys[name][0]})" for name in strange)
     )
@@ -85,9 +92,20 @@ def _skeleton(name: str) -> str:
 
 
 def _listed(what: str, rows: Iterable[str]) -> list[str]:
-    rows = list(rows)
+    rows = _merged(rows)
     more = [f"  … and {len(rows) - MAX_LISTED} more"] if len(rows) > MAX_LISTED else []
     return [f"  {what:<13} {row}" for row in rows[:MAX_LISTED]] + more
+
+
+def _merged(rows: Iterable[str]) -> list[str]:
+    """Rows that differ in the number of a block or head only, as one with the first of them."""
+    alike: dict[str, list[str]] = {}
+    for row in rows:
+        alike.setdefault(_INDEX.sub("#", row), []).append(row)
+    return [
+        rows[0] if len(rows) == 1 else f"{rows[0]} (and {len(rows) - 1} like it)"
+        for rows in alike.values()
+    ]
 
 
 def _size(sizes: Mapping[str, Shape], key: str) -> str:
@@ -100,6 +118,12 @@ def _misfits(nearest: Inferred, shapes: Mapping[str, Shape]) -> Iterable[str]:
     ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     for name in nearest.misfits:
         if name in shapes and name in ours:
-            yield f"{name} as {ours[name]}, not {shapes[name]}"
+            advice = unit_advice(shapes[name], ours[name])
+            if (
+                name == "position.table"
+                and len(shapes[name]) == 2 < shapes[name][0] - ours[name][0]
+            ):
+                advice = ": if their code uses the first rows, give the rule rows = 'first'"
+            yield f"{name} as {ours[name]}, not {shapes[name]}{advice}"
         elif name in ours:
             yield f"{name} {ours[name]}: give it a rule, a value, or state another field"

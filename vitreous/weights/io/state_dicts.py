@@ -65,6 +65,8 @@ def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
         deeper = [key for key, value in content.items() if _holds_states(value)]
         if len(deeper) == 1:
             return find_state(content[deeper[0]], None)
+        if not content:
+            raise WeightFileError("it has no tensors: what was saved is empty")
         raise WeightFileError(
             f"it has no tensors by name, only {_listed(content)}: if one of these holds them, "
             "pass inside=KEY"

@@ -35,7 +35,7 @@ from vitreous.weights.rules.keys import (
     strip_prefix,
     title,
 )
-from vitreous.weights.rules.language import Format, left_by, pattern_of, to_ours
+from vitreous.weights.rules.language import Format, left_by, pattern_of, to_ours, unit_advice
 from vitreous.weights.rules.report import ImportReport, Misfit
 
 FEW = 4
@@ -104,6 +104,7 @@ def import_weights(
     tensors = work.without_dropped(plain, drop)
     used = work.gather(tensors)
     work.sort_other_keys(tensors, used)
+    work.note_idle_rules(tensors)
     work.fit_grid(resample, grid)
     work.fit_input(adapt_channels)
     work.check_shapes()
@@ -217,8 +218,8 @@ class _Import:
                         continue
                     value = to_ours(rule, parts, self.axes)
                     if rule.rows == "first":
-                        value, rest = _first_rows(value, len(own))
-                        self.extras.unused.update({name: rest} if len(rest) else {})
+                        value, others = _first_rows(value, len(own))
+                        self.extras.unused.update({name: others} if len(others) else {})
                     last = rule.rows == "last"
                     self.values[name] = value.roll(self.model.config.rows, 0) if last else value
                     pattern = pattern_of(rule, [tuple(part.shape) for part in parts], self.axes)
@@ -263,6 +264,24 @@ class _Import:
             else:
                 self.misfit.unexpected[key] = str(tuple(tensor.shape))
 
+    def note_idle_rules(self, tensors: Mapping[str, Tensor]) -> None:
+        """Of somebody's own rules, say which have found nothing: a name of theirs may be misspelt,
+        and the model does without that part."""
+        rules = self.rules
+        if not rules.name.endswith(".toml") or rules.same_as:
+            return
+        used = {place.rule for key in tensors for place in rules.places_of(key)}
+        self.report.notes += [
+            f"no key fits the rule for {rule.ours}"
+            for rule in rules.rules
+            if rule.theirs
+            and rule not in used
+            and rule.if_absent is None
+            and rule.when is None
+            # one for the other words of a placeholder, or another spelling
+            and not any(rule.matches(other.ours) for other in used)
+        ]
+
     def _keep(self, key: str, tensor: Tensor) -> bool:
         """Keep what the rules know and no model of ours uses, for an export, and buffers that
         differ by their rounding from ours; whether it is that."""
@@ -298,7 +317,11 @@ class _Import:
             self.extras.before.update({n: v.clone() for n, v in before.items() if n not in same})
         self.report.resampled.update(done.changed)
         self.report.notes += [f"{name}: {note}" for name, note in done.notes.items()]
-        self.misfit.misshaped.update(done.refused)
+        for name, why in done.refused.items():
+            more = name in before and len(before[name]) > len(self.ours[name])
+            if more and self.rules.name.endswith(".toml"):
+                why += "; if their code uses the first rows of more, give the rule rows = 'first'"
+            self.misfit.misshaped[name] = why
 
     def fit_input(self, allowed: bool) -> None:
         """Bring the first layer to the model's number of channels, if allowed."""
@@ -329,8 +352,8 @@ class _Import:
             advice = ""
             if matches(name, self.model.classwise):
                 advice = ": create it with as many classes, or let the head start afresh"
-            elif [size for size in have if size != 1] == [size for size in want if size != 1]:
-                advice = f": give the rule the pattern {_unit_pattern(have, want)!r}"
+            else:
+                advice = unit_advice(have, want)
             self.misfit.misshaped[name] = f"{have}, the model has {want}{advice}"
 
     def compare_fields(self, stated: Mapping[str, Any], keep: list[str]) -> None:
@@ -404,16 +427,6 @@ class _Import:
                 module.eps = value
         self.model.config = dataclasses.replace(self.model.config, norm_eps=value)
         self.report.numbers["norm_eps"] = f"{before} to {value}, as in the checkpoint's library"
-
-
-def _unit_pattern(have: tuple[int, ...], want: tuple[int, ...]) -> str:
-    """The pattern between two shapes that differ in axes of length 1."""
-
-    def spelled(shape: tuple[int, ...]) -> str:
-        letters = iter("abcdefgh")
-        return " ".join("1" if size == 1 else next(letters) for size in shape)
-
-    return f"{spelled(have)} -> {spelled(want)}"
 
 
 def _check_finite(source: str, key: str, tensor: Tensor) -> None:

@@ -453,6 +453,20 @@ def _may_give(pattern: str, value: Tensor) -> bool:
     return "..." in ours or len(ours) == value.ndim
 
 
+def unit_advice(have: Shape, want: Shape) -> str:
+    """For shapes that differ in axes of length 1: the pattern between them; else nothing."""
+
+    def spelled(shape: Shape, *, units: bool = True) -> str:
+        letters = iter("abcdefgh")
+        return " ".join("1" if size == 1 and units else next(letters) for size in shape)
+
+    left, right = ([size for size in shape if size != 1] for shape in (have, want))
+    if left != right and not len(left) == len(want) < len(have):
+        return ""
+    ours = spelled(want, units=left == right)
+    return f": give the rule the pattern '{spelled(have)} -> {ours}'"
+
+
 def diagonal(pattern: str) -> str | None:
     """The axis that a pattern names twice on our side, if there is one: our tensor has theirs where
     both are the same, and zeros elsewhere."""

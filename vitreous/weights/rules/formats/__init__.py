@@ -87,7 +87,10 @@ def read_format(path: Path, name: str) -> Format:
     derived = data.pop("derived", None)
     if not all(isinstance(table, dict) for table in (rules, alternatives, derived or {})):
         raise ConfigError(f"{path}: [rules], [derived] and [alternatives] must be tables")
-    words = _read_words(path, data.pop("words", {}))
+    for field in ("numbers", "choices"):
+        if not isinstance(data.get(field, {}), dict):
+            raise ConfigError(f"{path}: {field} = {data[field]!r}: expected a table of fields")
+    words = _read_words(path, data.pop("words", {}), rules)
     if not rules and base is None:
         raise ConfigError(f"{path}: expected a table [rules] with our names and theirs")
     data["alternatives"] = {
@@ -172,13 +175,12 @@ def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) ->
 def _check_placeholders(where: str, rule: Rule, alternatives: Container[str]) -> None:
     try:
         known = placeholders(rule.ours)
-        for name in (name for template in rule.theirs for name in placeholders(template)):
-            if name not in known and name not in alternatives and name != "head":
-                raise ConfigError(
-                    f"{where}: {{{name}}} is neither in our name nor in [alternatives]"
-                )
+        used = [name for template in rule.theirs for name in placeholders(template)]
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from error
+    for name in used:
+        if name not in known and name not in alternatives and name != "head":
+            raise ConfigError(f"{where}: {{{name}}} is neither in our name nor in [alternatives]")
 
 
 def _check_pattern(where: str, pattern: str) -> None:
@@ -200,7 +202,7 @@ def _check_pattern(where: str, pattern: str) -> None:
         raise ConfigError(f"{where}: {pattern!r}: {remedy}")
 
 
-def _read_words(path: Path, given: Any) -> dict[str, dict[str, str]]:
+def _read_words(path: Path, given: Any, rules: Iterable[str]) -> dict[str, dict[str, str]]:
     tables = list(given.values()) if isinstance(given, dict) else [given]
     if not all(
         isinstance(table, dict) and all(isinstance(word, str) for word in table.values())
@@ -210,6 +212,9 @@ def _read_words(path: Path, given: Any) -> dict[str, dict[str, str]]:
             f"{path}: words: expected a table for each placeholder, of our words and theirs, like "
             'words = { n = { weight = "gamma", bias = "beta" } }'
         )
+    for name in given:
+        if not any(f"{{{name}}}" in ours for ours in rules):
+            raise ConfigError(f"{path}: words: none of our names in [rules] has {{{name}}}")
     return given
 
 
