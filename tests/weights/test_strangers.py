@@ -1,24 +1,30 @@
 """Strangers' checkpoints: at most 15 lines of rules, the model found from the tensors where it
 shows, equal outputs, and exported again bit for bit."""
 
+import argparse
+import importlib
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import torch
 from compare import TOLERANCE, perturb, picture, relative_error
+from more_strangers import MORE_STRANGERS, LongTable, SharedHeads
 from strangers import HEADS, STRANGERS, TorchEncoder, lines
 
 import vitreous
 from vitreous import api
-from vitreous.errors import CheckpointError, ConfigError
+from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.weights.adopt import find
 from vitreous.weights.identify import readings
-from vitreous.weights.io.files import read_tensors
+from vitreous.weights.io.files import read_entries, read_tensors
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("make", STRANGERS.values(), ids=STRANGERS)
+@pytest.mark.parametrize(
+    "make", (STRANGERS | MORE_STRANGERS).values(), ids=STRANGERS | MORE_STRANGERS
+)
 def test_a_stranger_goes_there_and_back(tmp_path, make):
     theirs = perturb(make())
     path, state = tmp_path / "rules.toml", dict(theirs.state_dict())
@@ -137,3 +143,101 @@ def readings_of(folder, theirs):
     (folder / "good.toml").write_text(theirs.rules)
     torch.save(theirs.state_dict(), folder / "theirs.pth")
     return readings(read_tensors(folder / "theirs.pth"), format=folder / "good.toml")
+
+
+def test_a_model_that_was_pickled_as_a_whole_is_read_as_data(tmp_path, monkeypatch):
+    """Nothing of its classes is imported: here one is gone by then."""
+    (tmp_path / "gone.py").write_text("import strangers\nclass Gone(strangers.TorchEncoder): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("gone")
+    theirs, rules = perturb(module.Gone(norm_first=False)), tmp_path / "rules.toml"
+    rules.write_text(theirs.rules.replace("heads = 3, ", ""))
+    for zipped in (True, False):
+        monkeypatch.setitem(sys.modules, "gone", module)
+        content = {"net": theirs, "epoch": 3}
+        torch.save(content, tmp_path / "w", _use_new_zipfile_serialization=zipped)
+        monkeypatch.delitem(sys.modules, "gone")
+        read = read_tensors(tmp_path / "w").tensors
+        assert list(read) == list(theirs.state_dict())
+        assert all(torch.equal(read[key], value) for key, value in theirs.state_dict().items())
+    assert "gone" not in sys.modules
+    listing = api.list_weights(tmp_path / "w", format=rules)
+    assert "gone.Gone" in listing.entries["net"]
+    assert "num_heads=3" in listing.entries["net"]
+    assert listing.readings[0].assumed["heads"][1].endswith("the file says num_heads=3")
+
+
+def test_what_training_scripts_keep_beside_the_weights(tmp_path):
+    theirs, rules = TorchEncoder(), tmp_path / "rules.toml"
+    rules.write_text(theirs.rules.replace("heads = 3, ", ""))
+    arguments = argparse.Namespace(nhead=3, lr=0.1, out=Path("runs"), device=torch.device("cpu"))
+    content = {"model": theirs.state_dict(), "args": arguments, "seen": defaultdict(int, a=1)}
+    torch.save({"checkpoint": content}, tmp_path / "deeper.pth")
+    torch.save(content, tmp_path / "w.pth")
+    for name in ("w.pth", "deeper.pth"):
+        assert read_tensors(tmp_path / name).tensors.keys() == theirs.state_dict().keys()
+    assert "nhead=3" in read_entries(tmp_path / "w.pth")["args"]
+    found = find(tmp_path / "w.pth", format=rules)
+    assert "the file says nhead=3" in found.assumed["heads"][1]
+    assert "nn.LayerNorm" not in found.assumed["norm_eps"][1], "the rules state it"
+
+
+def test_what_heads_share_is_not_exported_once_they_differ(tmp_path):
+    theirs, path = perturb(SharedHeads()), tmp_path / "rules.toml"
+    path.write_text(theirs.rules)
+    torch.save(theirs.state_dict(), tmp_path / "w.pth")
+    ours, _ = find(tmp_path / "w.pth", format=path).load()
+    with torch.no_grad():
+        ours.blocks[0].attention.qkv.weight[0, 0] += 1
+    with pytest.raises(CheckpointError, match="the same for all heads, and these differ"):
+        vitreous.export_weights(ours, path)
+
+
+def test_a_long_table_is_not_taken_for_a_large_image(tmp_path):
+    theirs, path = LongTable(), tmp_path / "rules.toml"
+    torch.save(theirs.state_dict(), tmp_path / "w.pth")
+    options = {"from_format": path, "out": tmp_path / "run", "labels": "numbers", "crop": 1.0}
+    options |= {"interpolation": "bilinear", "mean": 0.5, "std": 0.5}
+    path.write_text(theirs.rules.replace(', rows = "first"', ""))
+    with pytest.raises(CheckpointError, match="give the rule rows = 'first'"):
+        api.import_run(tmp_path / "w.pth", **options)
+    theirs.register_buffer("pe", theirs.pe[:40])
+    torch.save(theirs.state_dict(), tmp_path / "w.pth")
+    unstated = theirs.rules.replace(", image_size = 32", "")
+    path.write_text(unstated.replace(', rows = "first"', ""))
+    with pytest.raises(ConfigError, match="image_size: its rows of positions are no square"):
+        api.import_run(tmp_path / "w.pth", **options)
+    path.write_text(unstated)
+    with pytest.raises(CheckpointError, match="784 tokens: state the size of their images"):
+        api.import_run(tmp_path / "w.pth", **options)
+    with pytest.raises(CheckpointError, match="40 rows, and the model has 64 tokens"):
+        api.import_run(tmp_path / "w.pth", **options, changes={"image_size": 64})
+
+
+OWN_RULES = {
+    "an axis": ("1 n d -> n d", "1 d n -> n d", r"position.table as .*, not \(24, 17\)"),
+    "an axis of one": (', pattern = "1 n d -> n d"', "", "the pattern '1 a b -> a b'"),
+    "words": ("[rules]", "words = 3\n[rules]", "words: expected a table for each placeholder"),
+    "a word": ("[rules]", "words = {z = {weight = 'w'}}\n[rules]", r"none of our names .* \{z\}"),
+    "numbers": ("numbers = {", "note = 'x'\nnumbers = 3 # {", "numbers = 3: expected a table"),
+    "a placeholder": ('"answer.{p}"', '"answer.{q}"', r"toml, rule 'head.out.{p}': {q} is neither"),
+    "an axis too many": ("1 1 d -> d", "1 1 d -> (d z)", "the same axes on both sides"),
+}
+
+
+@pytest.mark.parametrize(("right", "wrong", "message"), OWN_RULES.values(), ids=OWN_RULES)
+def test_wrong_rules_are_explained(tmp_path, right, wrong, message):
+    theirs, path = TorchEncoder(), tmp_path / "rules.toml"
+    assert right in theirs.rules
+    path.write_text(theirs.rules.replace(right, wrong))
+    torch.save(theirs.state_dict(), tmp_path / "theirs.pth")
+    with pytest.raises(VitreousError, match=message):
+        find(tmp_path / "theirs.pth", format=path)
+
+
+def test_a_rule_that_finds_nothing_is_noted(tmp_path):
+    theirs, path = TorchEncoder(), tmp_path / "rules.toml"
+    path.write_text(theirs.rules + '"pooled_norm.{p}" = "nowhere.{p}"\n')
+    torch.save(theirs.state_dict(), tmp_path / "w.pth")
+    _, report = find(tmp_path / "w.pth", format=path).load()
+    assert report.notes == ["no key fits the rule for pooled_norm.{p}"]

@@ -82,7 +82,7 @@ def walk(
         if query is not None and layers[name].part == "cross":
             asking.append(torch.eye(askers, device=weights.device)[query, None])
         mean = weights.mean(dim=1)
-        block = max((step for step in steps if step and name.startswith(f"{step}.")), key=len)
+        block = max((step for step in steps if step and f"{name}.".startswith(f"{step}.")), key=len)
         attended[block] = [layer.on_grid(layer.attended(mean, each))[0].cpu() for each in asking]
 
     def see(full: str, tensor: Tensor) -> None:

@@ -163,7 +163,8 @@ def _first_rows(table: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The rows of positions that a model uses, and the others."""
     if len(table) < count:
         raise ValueError(
-            f"{len(table)} rows, and the model has {count} tokens: state another image_size"
+            f"{len(table)} rows, and the model has {count} tokens: state the size of "
+            "their images, as image_size in `numbers` of the rules"
         )
     return table[:count], table[count:].clone()
 
