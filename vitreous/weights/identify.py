@@ -29,16 +29,8 @@ from vitreous.weights.io.files import Checkpoint, read_settings
 from vitreous.weights.origin import HIDDEN_FIELDS, origin_of
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.keys import matches, strip_prefix
-from vitreous.weights.rules.language import (
-    Format,
-    Place,
-    Rule,
-    Shape,
-    axes_in,
-    our_shape,
-    placeholders,
-    repeated,
-)
+from vitreous.weights.rules.language import Format, Place, Rule, Shape, placeholders
+from vitreous.weights.rules.patterns import axes_in, our_shape, repeated
 
 Shapes = Mapping[str, Shape]
 

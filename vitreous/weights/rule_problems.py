@@ -15,7 +15,8 @@ from vitreous.models import build
 from vitreous.models.infer import Inferred, parameter_names
 from vitreous.weights.identify import gather, infer_by_rules
 from vitreous.weights.rules.formats import find_format
-from vitreous.weights.rules.language import Shape, unit_advice
+from vitreous.weights.rules.language import Shape
+from vitreous.weights.rules.patterns import unit_advice
 
 MAX_LISTED = 8
 NEEDED = (

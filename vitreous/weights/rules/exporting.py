@@ -14,7 +14,8 @@ from vitreous.layers.resample import State
 from vitreous.models.model import Model
 from vitreous.weights.rules.formats import check_names, find_format
 from vitreous.weights.rules.keys import axes_of, conditions, family_of, title
-from vitreous.weights.rules.language import Format, to_theirs
+from vitreous.weights.rules.language import Format
+from vitreous.weights.rules.patterns import to_theirs
 
 MAX_LISTED = 10
 """Parameters that a message lists."""

@@ -35,7 +35,8 @@ from vitreous.weights.rules.keys import (
     strip_prefix,
     title,
 )
-from vitreous.weights.rules.language import Format, left_by, pattern_of, to_ours, unit_advice
+from vitreous.weights.rules.language import Format
+from vitreous.weights.rules.patterns import left_by, pattern_of, to_ours, unit_advice
 from vitreous.weights.rules.report import ImportReport, Misfit
 
 FEW = 4

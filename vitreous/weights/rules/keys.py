@@ -18,7 +18,8 @@ from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import FAMILIES
 from vitreous.models.model import Model
 from vitreous.weights.rules.formats import OWN, find_format, formats
-from vitreous.weights.rules.language import Format, Rule, to_ours
+from vitreous.weights.rules.language import Format, Rule
+from vitreous.weights.rules.patterns import to_ours
 
 Value = TypeVar("Value")
 

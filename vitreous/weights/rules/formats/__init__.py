@@ -23,14 +23,8 @@ from vitreous.models import FAMILIES
 from vitreous.models.extras import KEY as EXTRAS
 from vitreous.models.infer import parameter_names
 from vitreous.models.model import CHECKS
-from vitreous.weights.rules.language import (
-    Alternative,
-    Format,
-    Rule,
-    apart,
-    diagonal,
-    placeholders,
-)
+from vitreous.weights.rules.language import Alternative, Format, Rule, placeholders
+from vitreous.weights.rules.patterns import apart, diagonal
 
 FOLDER = Path(__file__).parent
 OWN = "vitreous"
