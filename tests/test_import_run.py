@@ -284,6 +284,26 @@ def entry(file, tmp_path, monkeypatch):
     return made
 
 
+def test_what_is_no_run_folder_is_told_what_to_do(file, tmp_path, capsys):
+    for given, advice in [
+        (str(file), f"vitreous import {file} --out RUN"),
+        (
+            "vit-b/17",
+            "there is no such run folder, model or catalog entry: did you mean 'vit-b/16'",
+        ),
+    ]:
+        assert main(["predict", given, "photo.jpg"]) == 2
+        assert advice in capsys.readouterr().err
+
+
+def test_a_model_that_is_named_otherwise_than_it_is(file, tmp_path, capsys):
+    """The name of the caller is kept, and what differs from it is said."""
+    run = vitreous.import_run(
+        file, tmp_path / "run", model="vit-ti/16", labels="numbers", **PREPARED
+    )
+    assert any("those of a vit-ti/16 with" in note and "dim=32" in note for note in run.notes)
+
+
 def test_a_catalog_name_is_enough(entry, tmp_path, capsys):
     with pytest.raises(ConfigError, match=r"import it first.*import tiny.test --out RUN --labels"):
         vitreous.load("tiny.test")

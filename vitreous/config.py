@@ -279,4 +279,10 @@ def _fits_value(value: Any, hint: Any) -> bool:
 
 
 def _spell(hint: Any) -> str:
+    if typing.get_origin(hint) is typing.Literal:
+        return f"one of {', '.join(map(str, typing.get_args(hint)))}"
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return " or ".join(_spell(arg) for arg in typing.get_args(hint))
+    if hint is type(None):
+        return "None"
     return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)

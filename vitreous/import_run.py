@@ -23,18 +23,19 @@ from torch import Tensor
 
 from vitreous import __version__
 from vitreous.config import Size, pair, to_dict
-from vitreous.data.label_sets import NUMBERS, SETS, class_names, labels_for
+from vitreous.data.label_sets import NUMBERS, SETS, labels_for, labels_of
 from vitreous.data.photographs import photographs
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError, did_you_mean
 from vitreous.labels import LabelMap, NoLabels
-from vitreous.models import create
+from vitreous.models import FAMILIES, configure, create
+from vitreous.models.infer import FREE
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
 from vitreous.weights.adopt import Found, files_of, find
-from vitreous.weights.catalog import catalog, named
+from vitreous.weights.catalog import catalog, meant, named
 from vitreous.weights.destination import written_aside
 from vitreous.weights.download import cache_folder, sha256_of
 from vitreous.weights.hub import resolve
@@ -160,7 +161,7 @@ def _labels(classes: int, given: Any, found: Found, missing: dict[str, Any]) -> 
             )
         labels = labels_for(classes, given)
     elif stated.names:
-        labels = class_names(stated.names)
+        labels = labels_of(stated.names)
     elif stated.labels in SETS:
         labels = labels_for(classes, stated.labels)
     else:
@@ -345,6 +346,9 @@ def _tensors(output: Any) -> list[Tensor]:
 def _notes(config: RunConfig, found: Found, constant: bool) -> Iterable[str]:
     stated = found.stated
     yield from stated.notes
+    changed = _changed(config, found)
+    if changed:
+        yield f"its tensors are those of a {config.model} with {changed}"
     if stated.kind:
         yield f"it is {stated.kind}, which is not known here: the model is what the tensors show"
     size, own = stated.preprocessing.get("image_size"), pair("", config.preprocess.image_size)
@@ -359,6 +363,15 @@ def _notes(config: RunConfig, found: Found, constant: bool) -> Iterable[str]:
         )
 
 
+def _changed(config: RunConfig, found: Found) -> str:
+    """Fields of the model that its name does not stand for, and that nobody gave."""
+    usual = to_dict(configure(found.model)[1])
+    own = {*found.given, *found.stated.fields, *FREE, "head", "norm_eps", "dynamic_size"}
+    named = found.model not in FAMILIES and not found.name
+    pairs = config.config.items() if named else ()
+    return ", ".join(f"{k}={v}" for k, v in pairs if k not in own and v != usual[k])
+
+
 # ---- in one step
 
 
@@ -370,6 +383,13 @@ def open_run(reference: str | os.PathLike[str]) -> Run:
         return run
     name = Path(reference).as_posix()
     known = not run.path.exists() and (name.startswith("hf:") or bool(named(name)))
+    if run.path.is_file():
+        raise ConfigError(
+            f"{name} is a file and no run folder; if it has weights, make one of it: "
+            f"vitreous import {shlex.quote(name)} --out RUN"
+        )
+    if not known and not run.path.exists() and (hint := meant(name)):
+        raise ConfigError(f"{name}: there is no such run folder, model or catalog entry{hint}")
     if not known and not run.is_foreign:
         return run  # whoever reads it reports what is wrong
     path = resolve(name)

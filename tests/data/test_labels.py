@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitreous.data.formats.names import mask_labels, with_names
-from vitreous.data.label_sets import labels_for
+from vitreous.data.label_sets import SETS, labels_for, labels_of
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap, natural
 
@@ -213,3 +213,14 @@ def test_imagenets_folders_are_found_by_their_wordnet_ids():
     assert found == {"n15075141": 999, "goldfish": 1, "n01440764": 0}
     with pytest.raises(DataError, match=r"not know: cow; it knows tench.* and 980 more"):
         labels.indices_of(LabelMap.of_names(["cow"]))
+
+
+def test_imagenets_names_are_known_whoever_states_them():
+    """transformers lists all synonyms, and calls two classes "crane"."""
+    names = [f"{name}, a synonym" for name in SETS["imagenet-1k"]()]
+    names[134] = names[517] = "crane"
+    labels = labels_of(names)
+    assert labels.named("n01440764") == 0 == labels.named("tench, a synonym")
+    assert labels.names[134] == "crane (134)"
+    assert labels_of(names[::-1]).named("n01440764") is None, "in another order, it is another set"
+    assert labels_of(["a"] * 1000).named("n01440764") is None

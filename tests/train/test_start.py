@@ -41,11 +41,13 @@ def imported(file, tmp_path, labels):
     return vitreous.import_run(file[0], tmp_path / "run", **options)
 
 
-def test_a_file_needs_no_model_and_its_head_is_kept_when_asked(file):
+def test_a_file_needs_no_model_and_its_head_is_kept_when_asked(file, tmp_path):
     model, _, said = start(file[0])
     assert model.config.dim == 32
     assert "head: new, for 10 classes: the weights name none (--keep-head keeps theirs)" in said
     assert "because the weights do not state theirs" in said
+    assert "assumed: heads=" in said
+    assert "assumed: heads=" not in start(file[0], fields=("heads=2",))[2]
     assert not torch.equal(model.head.out.weight, file[1].head.out.weight)
     assert torch.equal(model.patch.weight, file[1].patch.weight)
     model, _, said = start(file[0], keep_head=True)
@@ -55,6 +57,11 @@ def test_a_file_needs_no_model_and_its_head_is_kept_when_asked(file):
     source = open_usable(recipe, lambda text: None)
     with pytest.raises(ConfigError, match="of the weights has 10 classes, shapes:20 has 6"):
         build(recipe, task_for("class"), source, find_start(recipe), lambda text: None)
+    thousand = tmp_path / "thousand.safetensors"  # as many as the found model has by default
+    model = vitreous.create("vit-ti/16", depth=1)
+    write_tensors(thousand, vitreous.export_weights(model, "timm"), "safetensors")
+    with pytest.raises(ConfigError, match="of the weights has 1000 classes, digits has 10"):
+        start(thousand, keep_head=True, image_size=(32, 32))
     recipe = Recipe(data="digits", model="vit", keep_head=True)
     source = open_usable(recipe, lambda text: None)
     with pytest.raises(ConfigError, match="needs weights"):

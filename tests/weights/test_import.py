@@ -1209,3 +1209,14 @@ def test_a_name_that_all_keys_begin_with_is_left_out_and_told(prefix):
     (found, *_) = readings(Checkpoint(wrapped, {}, Path("x.pth")))
     assert found.format == "timm"
     assert found.changes["dim"] == 32
+
+
+@pytest.mark.parametrize("format", ["timm", "paddle"])
+def test_a_file_of_another_size_is_read_in_its_own_format(format):
+    """PaddleClas has timm's keys, with transposed matrices: the shapes tell, also where none is the
+    model's."""
+    state = vitreous.export_weights(vitreous.create("vit", **SMALL), format)
+    model = vitreous.create("vit", **{**SMALL, "dim": 48, "mlp_dim": 192})
+    with pytest.raises(CheckpointError, match=r"the file has dim = 32 \(the model 48\)") as error:
+        vitreous.import_weights(model, state)
+    assert len(str(error.value).splitlines()) < 5

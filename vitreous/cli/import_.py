@@ -16,6 +16,7 @@ from vitreous.cli.print_json import print_json
 from vitreous.tasks import TASKS
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
+from vitreous.weights.identify import assumptions
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,8 @@ def run(arguments: ImportArguments) -> None:
     classes = f", {len(config.labels)} classes" if len(config.labels) else ""
     print(f"model    {config.model}: {config.task}{classes}")
     print(f"images   {config.preprocess.described()}")
-    reasons: dict[str, list[str]] = {}
-    for name, (value, why) in done.assumed.items():
-        reasons.setdefault(why, []).append(f"{name}={value}")
-    for why, fields in reasons.items():
-        print(f"assumed  {', '.join(fields)} ({why}): the tensors do not show it; --set changes it")
+    for assumed in assumptions(done.assumed):
+        print(f"assumed  {assumed}: the tensors do not show it; --set changes it")
     for note in done.notes:
         print(f"note     {note}")
     print("checked  read back, the outputs for photographs are the same bits")

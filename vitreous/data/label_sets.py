@@ -13,6 +13,9 @@ from vitreous.labels import LabelMap
 NUMBERS = "numbers"
 """In place of names: each class is called by its number."""
 
+SAME = 0.95
+"""The part of the names of a set that must be there: people have corrected a few of ImageNet's."""
+
 
 def _imagenet_1k() -> list[str]:
     from torchvision.models import ViT_B_16_Weights
@@ -36,11 +39,30 @@ def labels_for(classes: int, given: Names) -> LabelMap:
     if given == NUMBERS:
         return class_names([str(number) for number in range(classes)])
     if isinstance(given, str) and given in SETS:
-        labels, ids = class_names(SETS[given]()), Path(__file__).with_name(f"{given}.txt")
-        if not ids.is_file():
-            return labels
-        return LabelMap(labels.names, tuple(ids.read_text(encoding="ascii").split()))
+        labels = class_names(SETS[given]())
+        return LabelMap(labels.names, _ids(given) or labels.external)
     return numbered_labels(given)
+
+
+def labels_of(names: Sequence[str]) -> LabelMap:
+    """The labels of a model whose source states these names. If they are those of a set, in its
+    order ("tench, Tinca tinca" is "tench"), each class has the set's id as well."""
+    labels = class_names(names)
+    for known in SETS:
+        ids = _ids(known)
+        if len(ids) == len(names):
+            first = [name.partition(",")[0].casefold() for name in names]
+            pairs = zip(first, SETS[known](), strict=True)
+            same = sum(bool(one) and name.casefold().startswith(one) for one, name in pairs)
+            if same >= SAME * len(names):
+                return LabelMap(labels.names, ids)
+    return labels
+
+
+def _ids(known: str) -> tuple[str, ...]:
+    """Of the classes of a set, where they have some besides their numbers."""
+    file = Path(__file__).with_name(f"{known}.txt")
+    return tuple(file.read_text(encoding="ascii").split()) if file.is_file() else ()
 
 
 def class_names(names: Sequence[str]) -> LabelMap:

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from vitreous.config import config_fields, merged, pair, size_of
-from vitreous.data.label_sets import SETS, class_names, labels_for
+from vitreous.data.label_sets import SETS, labels_for, labels_of
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.statistics import measure_statistics
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.import_run import known_preprocess
 from vitreous.labels import LabelMap
-from vitreous.models import FAMILIES, create
+from vitreous.models import FAMILIES, configure, create
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.run_folder import Run
@@ -27,7 +27,7 @@ from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
 from vitreous.weights.adopt import find
 from vitreous.weights.hub import resolve
-from vitreous.weights.identify import readings
+from vitreous.weights.identify import assumptions, readings
 from vitreous.weights.io.files import Checkpoint, read_tensors
 from vitreous.weights.origin import Stated, stated_by
 from vitreous.weights.rules.importing import import_weights
@@ -52,6 +52,8 @@ class Start:
     labels: LabelMap | None
     preprocess: Preprocess | None
     weights: Path | dict[str, Tensor]
+    assumed: tuple[str, ...] = ()
+    """Fields of the model that the tensors do not show, and why they have these values."""
 
 
 def find_start(recipe: Recipe) -> Start:
@@ -67,6 +69,7 @@ def find_start(recipe: Recipe) -> Start:
         name = config.model if config.model in model_names() else config.family
         return Start(name, fields, config.labels, config.preprocess, run.stored_weights())
     path = resolve(recipe.weights)
+    assumed: tuple[str, ...] = ()
     stored = read_tensors(path)
     stated = stated_by(recipe.weights, stored.path, stored.metadata)
     origin = stated.origin
@@ -77,13 +80,16 @@ def find_start(recipe: Recipe) -> Start:
     elif origin is None:
         found = find(recipe.weights, format=recipe.weights_format)
         origin, stated = (found.model, found.fields), found.stated
+        given = config_fields(recipe.fields)
+        left = {name: why for name, why in found.assumed.items() if name not in given}
+        assumed = tuple(assumptions(left))
     labels, preprocess = _stated_labels(stated), known_preprocess(stated.preprocessing)
-    return Start(origin[0], origin[1], labels, preprocess, path)
+    return Start(origin[0], origin[1], labels, preprocess, path, assumed)
 
 
 def _stated_labels(stated: Stated) -> LabelMap | None:
     if stated.names:
-        return class_names(stated.names)
+        return labels_of(stated.names)
     return labels_for(0, stated.labels) if stated.labels in SETS else None
 
 
@@ -145,6 +151,8 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
         log(str(_load(model, recipe, source, start, log)))
         height, width = pair("image_size", model.config.image_size)
         log(f"model: {name}, images {height}x{width}")
+        for each in start.assumed:
+            log(f"assumed: {each}: the tensors do not show it; --set changes it")
     return model
 
 
@@ -158,7 +166,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
             f"keep_head: weights of {start.model!r}, a classifier, become a part of this model, "
             "whose head is another: leave it out"
         )
-    count = len(known) or start.fields.get("classes", len(names))
+    count = len(known) or configure(start.model, **start.fields)[1].classes
     if recipe.keep_head and count != len(names):
         raise ConfigError(
             f"keep_head: the head of the weights has {count} classes, {source.name} has "

@@ -14,7 +14,9 @@ class ProgressBar:
 
     def __init__(self) -> None:
         self.bar = None
-        self.began, self.first = time.perf_counter(), 0
+        self.began = time.perf_counter()
+        self.first: tuple[int, float] | None = None
+        """The step of this session's first event, and when it was."""
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -36,7 +38,7 @@ class ProgressBar:
             print(text, file=sys.stderr, flush=True)
 
     def event(self, event: Event) -> None:
-        self.first = self.first or event.step
+        self.first = self.first or (event.step, time.perf_counter())
         if event.evaluated is not None:
             spent = time.perf_counter() - self.began
             self.line(
@@ -50,8 +52,13 @@ class ProgressBar:
             self.bar.update(self.task, completed=event.step, total=event.steps, description=text)
 
     def _left(self, event: Event, spent: float) -> str:
-        """From the steps of this session: a resumed run has taken others before."""
-        done = event.step - self.first + 1
+        """From the steps of this session (a resumed run has taken others before) behind the first
+        one, before which data is read and features may be stored."""
+        assert self.first is not None
+        step, since = self.first
+        done, spent = (
+            (event.step - step, time.perf_counter() - since) if event.step > step else (1, spent)
+        )
         seconds = spent / done * (event.steps - event.step)
         return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 

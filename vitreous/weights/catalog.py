@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.config import from_dict, read_toml
+from vitreous.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,11 @@ def find_entry(name: str) -> CatalogEntry | None:
 def named(name: str) -> bool:
     """Whether the catalog has something of this name, an entry or a model."""
     return name in catalog() or bool(entries_for(name))
+
+
+def meant(name: str) -> str:
+    """`": did you mean …?"` for a name that the catalog does not have, or an empty string."""
+    return did_you_mean(name, dict.fromkeys((*(e.model for e in catalog().values()), *catalog())))
 
 
 def entries_for(model: str) -> list[CatalogEntry]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitreous.errors import CheckpointError, HubError, did_you_mean
-from vitreous.weights.catalog import catalog, entries_for, find_entry
+from vitreous.weights.catalog import catalog, entries_for, find_entry, meant
 from vitreous.weights.download import announce, fetch, offline, sha256_of
 from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX
 from vitreous.weights.transformers_files import PREPROCESSOR_FILES
@@ -47,7 +47,7 @@ def resolve(reference: str) -> Path:
             f"{reference}: the catalog has several weights for it: name one of {', '.join(several)}"
         )
     if not Path(reference).exists():
-        hint = did_you_mean(reference, catalog()) or " ('vitreous models --weights' lists those)"
+        hint = meant(reference) or " ('vitreous models --weights' lists those)"
         raise CheckpointError(f"{reference}: no such file, folder or catalog entry{hint}")
     return Path(reference)
 

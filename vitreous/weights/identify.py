@@ -53,11 +53,15 @@ class Reading:
         return f"{self.model}{' with ' if changes else ''}{changes} ({self.format})"
 
     def assumptions(self) -> list[str]:
-        """What was assumed and why, one line for each reason."""
-        reasons: dict[str, dict[str, Any]] = {}
-        for name, (value, why) in self.assumed.items():
-            reasons.setdefault(why, {})[name] = value
-        return [f"{_assignments(fields)} ({why})" for why, fields in reasons.items()]
+        return assumptions(self.assumed)
+
+
+def assumptions(assumed: Mapping[str, tuple[Any, str]]) -> list[str]:
+    """What was assumed and why, one line for each reason: `heads=3 (as in vit-ti/16)`."""
+    reasons: dict[str, list[str]] = {}
+    for name, (value, why) in assumed.items():
+        reasons.setdefault(why, []).append(f"{name}={value}")
+    return [f"{', '.join(fields)} ({why})" for why, fields in reasons.items()]
 
 
 def _assignments(fields: Mapping[str, Any]) -> str:

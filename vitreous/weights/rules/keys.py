@@ -122,12 +122,28 @@ def _owners(keys: list[str], rules: Format) -> Iterator[str]:
             yield prefix
 
 
+def _scaled(
+    found: Mapping[str, tuple[int, ...] | None], wanted: Mapping[str, tuple[int, ...]]
+) -> int:
+    """How many shapes are those of the model at another size: each length of its axes has become
+    one other length, as 768 becomes 192 and 3072 becomes 768."""
+    pairs = {
+        name: [*zip(wanted[name], shape, strict=True)]
+        for name, shape in found.items()
+        if shape is not None and len(shape) == len(wanted[name])
+    }
+    counts = Counter(itertools.chain.from_iterable(pairs.values()))
+    usual = {ours: theirs for (ours, theirs), _ in reversed(counts.most_common())}
+    return sum(all(usual[ours] == theirs for ours, theirs in each) for each in pairs.values())
+
+
 def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> Format:
     """The known format in which the checkpoint has all parameters except the head's.
 
-    If several formats have the keys (PaddleClas uses timm's), most matching shapes win, and then
-    the fewest keys that it has no place for (DINOv2's mask token, which timm leaves out), and a
-    format that knows the keys with what they all begin with.
+    If several formats have the keys (PaddleClas uses timm's), most matching shapes win, then most
+    shapes that a model of another size has, then the fewest keys that it has no place for (DINOv2's
+    mask token, which timm leaves out), and a format that knows the keys with what they all begin
+    with.
     """
     family, axes = family_of(model), axes_of(model)
     known = [one for sets in formats().values() for one in sets if family in one.families]
@@ -135,14 +151,15 @@ def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> F
     candidates = [find_format(OWN, family), *originals_first]
     ours = model.state_dict()
     wanted = {k: v.shape for k, v in ours.items() if not matches(k, model.classwise)}
-    fitting: dict[tuple[int, int, bool], Format] = {}
+    fitting: dict[tuple[int, int, int, bool], Format] = {}
     for rules in candidates:
         plain = strip_prefix(tensors, rules)
         found = our_shapes(rules, wanted, plain, axes)
         if found.keys() == wanted.keys():
             fits = sum(found[name] == wanted[name] for name in wanted)
             homeless = sum(not rules.ours_of(key) for key in plain)
-            fitting.setdefault((fits, -homeless, plain.keys() == tensors.keys()), rules)
+            same_keys = plain.keys() == tensors.keys()
+            fitting.setdefault((fits, _scaled(found, wanted), -homeless, same_keys), rules)
     if fitting:
         return fitting[max(fitting)]
     raise CheckpointError(
