@@ -76,8 +76,12 @@ def test_the_same_classes_keep_the_head_and_the_preprocessing(file, tmp_path):
     assert "mean and std" not in said, "they are a part of the preprocessing"
     assert (prepared.crop, prepared.interpolation) == (0.8, "bicubic")
     assert (
-        "preprocessing: shorter side to 20, bicubic, centre crop 16x16, mean 0.4, std 0.3" in said
+        "preprocessing: shorter side to 20, bicubic, centre crop 16x16, mean 0.4, std 0.3"
+        ", as the weights were trained with" in said
     )
+    _, _, said = start(tmp_path / "run", image_size=(24, 24), interpolation="bilinear")
+    assert "centre crop 24x24" in said
+    assert "; of these, as the weights were trained with: resize, crop, mean, std" in said
 
 
 def test_classes_in_another_order_keep_their_rows(file, tmp_path):
@@ -107,7 +111,9 @@ def test_a_run_folder_inside_a_detector_takes_images_of_any_size(file, tmp_path)
     weights = str(imported(file, tmp_path, DIGITS).path)
     recipe = Recipe(data="shapes:20", weights=weights, task="detect", channels=1)
     source = open_usable(recipe, lambda text: None)
-    model = build(recipe, task_for("boxes"), source, find_start(recipe), lambda text: None).eval()
+    lines: list[str] = []
+    model = build(recipe, task_for("boxes"), source, find_start(recipe), lines.append).eval()
+    assert "model: detr with backbone vit, images" in "\n".join(lines)
     assert torch.equal(model.core.patch.weight, file[1].patch.weight)
     with torch.no_grad():
         assert model([torch.rand(1, 24, 21)]).logits.isfinite().all()

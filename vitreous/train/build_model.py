@@ -150,7 +150,9 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
     if start is not None:
         log(str(_load(model, recipe, source, start, log)))
         height, width = pair("image_size", model.config.image_size)
-        log(f"model: {name}, images {height}x{width}")
+        part = FAMILIES[family_of(model)].part
+        inside = f" with {part} {getattr(model.config, part)}" if part else ""
+        log(f"model: {name}{inside}, images {height}x{width}")
         for each in start.assumed:
             log(f"assumed: {each}: the tensors do not show it; --set changes it")
     return model
@@ -262,5 +264,18 @@ def choose_preprocess(
         log(f"mean and std: {mean}, {std}, {origin}")
     else:
         besides = f"; mean and std {origin}" if origin else ""
-        log(f"preprocessing: {found.described()}, as the weights were trained with{besides}")
+        log(f"preprocessing: {found.described()}{_of_weights(found, known)}{besides}")
     return found
+
+
+def _of_weights(found: Preprocess, known: Preprocess) -> str:
+    """What of the preprocessing is as the weights were trained with."""
+    if found == replace(known, channels=found.channels):
+        return ", as the weights were trained with"
+    fit = ("resize", "crop") if found.whole == known.whole else ()
+    names = [
+        name
+        for name in (*fit, "interpolation", "mean", "std")
+        if getattr(found, name) == getattr(known, name)
+    ]
+    return f"; of these, as the weights were trained with: {', '.join(names)}" if names else ""
