@@ -264,7 +264,8 @@ class Predictor(Generic[R]):
         see: See | None = None,
         log: Log = lambda text: None,
     ) -> dict[str, Any]:
-        """How good the model is on a split of a source; classes are matched by name.
+        """How good the model is on a split of a source, with 95 % confidence intervals of the main
+        numbers by name (`intervals`); classes are matched by name.
 
         A class that the model does not know is an error if something in the split has it, and else
         left out and logged. `see` is shown each batch with the model's output and the targets, as
@@ -281,7 +282,7 @@ class Predictor(Generic[R]):
             EvalSet(source, samples, self.preprocess, self.task.truth), batch, workers
         )
         metrics = measure(self.model, self.task, batches, here, see)
-        return metrics.compute(metrics.counts())
+        return metrics.compute(metrics.counts()) | {"intervals": metrics.intervals()}
 
     def _unused_classes(self, source: Source, split: str, log: Log) -> set[int]:
         """The classes of a source that the model does not know and that no image needs."""

@@ -35,7 +35,9 @@ def evaluate(
     max_pixels: int | None = None,
     log: Log | None = None,
 ) -> dict[str, Any]:
-    """The metrics of a run by name, on its own data or on other labelled data.
+    """The metrics of a run by name, on its own data or on other labelled data; with 95 % confidence
+    intervals of the main ones (`intervals`), what knows nothing to compare with (`baselines`), and
+    sentences on what that means and what to do next (`verdicts`).
 
     `split` is test, else val, else train. `names` is a file with the names of other data's classes.
     The columns are those of a table, if they are called otherwise than in the run's own data.
@@ -43,9 +45,11 @@ def evaluate(
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
     `max_pixels` is the limit of an image, the run's own unless given.
     """
+    from vitreous.import_run import open_run
     from vitreous.pages.figure import save
     from vitreous.predict import check_split, load
     from vitreous.tasks import show_of, task_for
+    from vitreous.train.verdicts import evaluate as evaluate_run
 
     log = log or to_stderr
     if results is not None and from_results is not None:
@@ -63,11 +67,29 @@ def evaluate(
         if results is not None:
             writing = predictor.task.writing_results(Path(results), source, split, log)
         with writing as see:
-            metrics = predictor.evaluate(source, split, batch, workers, see, log)
+            metrics = evaluate_run(
+                *(open_run(run), predictor, source, split),
+                own=_is_own(run, data),
+                batch=batch,
+                workers=workers,
+                see=see,
+                log=log,
+            )
     if figures is not None:
         for name, figure in show_of(task.name).figures(metrics).items():
             log(f"drawn: {save(figure, Path(figures) / f'{name}.png')}")
     return {"data": source.name, "split": split, **metrics}
+
+
+def _is_own(run: Folder, data: Data) -> bool:
+    """Whether data is what the run was trained on."""
+    from vitreous.data.formats import same_source
+    from vitreous.import_run import open_run
+
+    named = isinstance(data, str | os.PathLike)
+    return data is None or (
+        named and same_source(os.fspath(data), open_run(run).read_config().data)
+    )
 
 
 def labelled_source(

@@ -18,6 +18,7 @@ from vitreous.train.recipe import NO_RECIPE, Recipe, default_recipe, find_recipe
 if TYPE_CHECKING:
     from vitreous.data.source import Source
     from vitreous.run_folder import Run
+    from vitreous.tasks.verdict import Verdict
     from vitreous.train.open_data import FromPython
     from vitreous.train.rehearsal import Rehearsal
 
@@ -32,6 +33,14 @@ class TrainedRun:
     split: str = ""
     """What `metrics` were measured on: test, else val."""
     metrics: dict[str, Any] = field(default_factory=dict)
+    """As `evaluate` gives them, with intervals, baselines and verdicts."""
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What the metrics mean and what to do next, the worst first."""
+        from vitreous.tasks.verdict import Verdict
+
+        return [Verdict(**each) for each in self.metrics.get("verdicts", ())]
 
     @property
     def report(self) -> Path:

@@ -12,6 +12,7 @@ from vitreous import api
 from vitreous.cli.options import options_besides
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
+from vitreous.cli.verdicts import number_text, print_verdicts
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 
@@ -65,14 +66,17 @@ def run(arguments: EvaluateArguments) -> None:
         print_json(result)
         return
     print(f"{result['data']}, {result['split']}: {result['samples']:,} images")
+    print_verdicts(result)
     _print(result)
 
 
 def _print(result: dict[str, Any]) -> None:
     """Whatever the task measures: its numbers, those of each class, and the confusion matrix."""
+    intervals = result.get("intervals", {})
     for name, value in result.items():
         if isinstance(value, int | float | None) and name != "samples":
-            print(f"  {name:<18} {_number(value, 4)}")
+            text = number_text(name, result) if name in intervals else _number(value, 4)
+            print(f"  {name:<18} {text}")
     classes: dict[str, dict[str, float | None]] = result["classes"]
     columns = list(next(iter(classes.values())))
     table = TextTable("class", *(f"{column}>" for column in columns))

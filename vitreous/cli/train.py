@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from vitreous import api
+from vitreous.cli.print_json import print_json
+from vitreous.cli.verdicts import number_text, print_verdicts
 from vitreous.errors import DataError
 from vitreous.terminal import print
 from vitreous.train.recipe import (
@@ -41,6 +43,8 @@ class TrainArguments(CommonOptions):
     """Only report choices, shapes, memory and time, check every image, and draw the first batch."""
     lr_find: Flag = False
     """Only search for a learning rate, by short runs with several of them."""
+    json: Flag = False
+    """Print the result as one JSON object with metric names as keys."""
     data_options: Annotated[DataOptions, option(name="data")] = field(default_factory=DataOptions)
     model_options: Annotated[ModelOptions, option(name="model")] = field(
         default_factory=ModelOptions
@@ -84,8 +88,15 @@ def run(arguments: TrainArguments) -> None:
     done = api.train(recipe=recipe, out=arguments.out, resume=arguments.resume)
     if not done.metrics:
         return  # of several processes the first one prints
+    if arguments.json:
+        print_json({"run": str(done.path), "split": done.split, **done.metrics})
+        return
     images = done.metrics["samples"]
-    print(f"{done.metric:<8} {done.metrics[done.metric]:.4f} on {done.split} ({images:,} images)")
+    number = number_text(done.metric, done.metrics)
+    print(f"{done.metric:<8} {number} on {done.split} ({images:,} images)")
+    print_verdicts(done.metrics)
+    if (threshold := done.metrics.get("threshold")) is not None:
+        print(f"score    {threshold:g} or more is shown by predict: the best F1 on val")
     print(f"run      {done.path}")
     print(f"report   {done.report.resolve().as_uri()}")
     if recipe.overfit:

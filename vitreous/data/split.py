@@ -15,6 +15,8 @@ from vitreous.errors import ConfigError, DataError
 
 VAL_FRACTION = 0.1
 """The part of train that is held out as val by default."""
+HELD_OUT = "held out from train"
+"""In the note of a source whose val was made so."""
 
 
 def draw(seed: int, id: str) -> int:
@@ -65,7 +67,7 @@ def with_val(
             splits = {**splits, "train": kept, "val": held}
             of_each = {"class": " of each class", "labels": " of each set of labels"}
             part = f"{fraction:.0%}{of_each.get(truth_kind, '')}"
-            notes.append(f"val: {len(held)} images held out from train ({part}, seed {seed})")
+            notes.append(f"val: {len(held)} images {HELD_OUT} ({part}, seed {seed})")
     elif "val" in splits and fraction != VAL_FRACTION:
         notes.append(f"val_fraction = {fraction:g} is not used: the data has a val of its own")
     return {name: splits[name] for name in SPLITS if name in splits}

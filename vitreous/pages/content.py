@@ -45,6 +45,26 @@ def picture(image: Image, alt: str, *, exact: bool = False) -> Picture:
     return Picture(data_url(image, exact=exact), alt, max(image.size) <= 200)
 
 
+class Number(NamedTuple):
+    """One of the few that stand first on a page."""
+
+    text: str
+    note: str = ""
+    """What it is to be read with."""
+
+
+def measured(result: Mapping[str, Any], key: str, digits: int = 1) -> Number:
+    """A metric with its confidence interval and the baselines beside it."""
+    notes = []
+    if limits := result.get("intervals", {}).get(key):
+        low, high = (f"{100 * limit:.{digits}f}" for limit in limits)
+        notes.append(f"95 % interval: {low} to {high}")
+    for name, other in result.get("baselines", {}).items():
+        if other.get(key) is not None:
+            notes.append(f"{name}: {percent(other[key], digits)}")
+    return Number(percent(result[key], digits), "\n".join(notes))
+
+
 class Example(NamedTuple):
     """One image of the data: pictures side by side, and a caption below them."""
 

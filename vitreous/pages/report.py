@@ -22,6 +22,7 @@ from vitreous.train.advice import Advice, fine_tuning_advice
 from vitreous.train.open_data import stored_recipe
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe
+from vitreous.train.verdicts import evaluate
 
 if TYPE_CHECKING:
     from vitreous.tasks.show import TaskReport
@@ -32,14 +33,15 @@ Evaluations = list[dict[str, Any]]
 def write_report(
     run: Run, source: Source, split: str | None = None
 ) -> tuple[Path, str, dict[str, Any]]:
-    """Evaluate the run on a split (test, or else val, or else train) and write the page.
+    """Evaluate the run on a split (test, or else val, or else train) of the data that it was
+    trained on, and write the page.
 
-    Returns its path, the split and the metrics.
+    Returns its path, the split and the metrics, with verdicts.
     """
     predictor = load(run.path)
     split = split or next(s for s in ("test", "val", "train") if s in source.splits)
     part = show_of(predictor.task.name).report(predictor)
-    result = predictor.evaluate(source, split, see=part.see)
+    result = evaluate(run, predictor, source, split, own=True, see=part.see)
     config = run.read_config()
     evaluations = [m for m in run.metrics() if m.get("kind") == "evaluation"]
     best = max(evaluations, key=lambda m: m[predictor.task.primary], default=None)
@@ -55,6 +57,7 @@ def write_report(
         title=f"{config.model} on {_name_of(config.data)}",
         lede=" · ".join(lede),
         learned_from=split == "train",
+        verdicts=result["verdicts"],
         headline=part.headline(result),
         sections=[
             *([_learning(evaluations, part, best["epoch"], stored_recipe(run))] if best else ()),
@@ -66,7 +69,17 @@ def write_report(
         next=_commands(run, advice),
     )
     run.write_text("report.html", text)
+    _keep(run, evaluations, split, result)
     return run.path / "report.html", split, result
+
+
+def _keep(run: Run, evaluations: Evaluations, split: str, result: Mapping[str, Any]) -> None:
+    """What the report says, as the last line of metrics.jsonl."""
+    last = evaluations[-1] if evaluations else {}
+    kept = {"step": last.get("step", 0), "kind": "verdict", "epoch": last.get("epoch", 0.0)}
+    numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
+    parts = {name: result[name] for name in ("intervals", "baselines", "train") if name in result}
+    run.log(**kept, split=split, **numbers, **parts, verdicts=result["verdicts"])
 
 
 def _name_of(data: str) -> str:

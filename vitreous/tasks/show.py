@@ -22,7 +22,7 @@ from vitreous.explain.query import Query
 from vitreous.labels import LabelMap
 from vitreous.pages import maps, viewer, walk
 from vitreous.pages.colours import class_colours
-from vitreous.pages.content import Example, Section, Table, picture
+from vitreous.pages.content import Example, Number, Section, Table, picture
 from vitreous.pages.maps import Mark, Panel
 from vitreous.pages.pictures import as_picture, thumbnail
 from vitreous.pages.walk import Stop
@@ -104,7 +104,7 @@ class TaskReport:
         image = picture(self.picture(batch, i, 224), "input")
         return Example([image], batch.ids[i], caption, note)
 
-    def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
+    def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         """The few numbers that stand first, by name; the first is the largest."""
         raise NotImplementedError
 

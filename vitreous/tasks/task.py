@@ -24,6 +24,8 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.models import FAMILIES, configure
 from vitreous.models.model import Model
+from vitreous.tasks.bootstrap import Intervals
+from vitreous.tasks.verdict import Baseline, Signs
 
 Log = Callable[[str], None]
 See = Callable[[Batch, Any, Any], None]
@@ -57,6 +59,10 @@ class Metrics:
     def compute(self, counts: Tensor) -> dict[str, Any]:
         """Numbers by name."""
         raise NotImplementedError
+
+    def intervals(self) -> Intervals:
+        """95 % confidence intervals of the main numbers, of what this object has seen itself."""
+        return {}
 
 
 class Glance(NamedTuple):
@@ -109,6 +115,8 @@ class Task:
     """What it is for, in a few words."""
     primary: ClassVar[str]
     """The metric that decides which checkpoint is best; larger is better."""
+    primary_name: ClassVar[str] = ""
+    """What people call it."""
     truth: ClassVar[Truth] = Truth()
     families: ClassVar[tuple[str, ...]] = ()
     """The model families that are made for it; none: every family that classifies."""
@@ -166,6 +174,14 @@ class Task:
 
     def metrics(self) -> Metrics:
         raise NotImplementedError
+
+    def baselines(self) -> list[Baseline]:
+        """What knows nothing, for comparison; the strongest first."""
+        return []
+
+    def signs(self) -> Signs:
+        """Of faults in predictions."""
+        return Signs()
 
     def decoding(self, result: dict[str, Any]) -> dict[str, Any]:
         """What `decode` takes from the metrics on val, such as thresholds, as plain data. The run

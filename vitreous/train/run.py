@@ -37,8 +37,6 @@ from vitreous.train.tensorboard import board
 from vitreous.train.trainer import Event, StoppedError, Trainer
 from vitreous.weights.rules.keys import family_of
 
-FEW_TO_CHOOSE = 100
-"""Validation images below which the best evaluation is likely to be one by chance."""
 Log = Callable[[str], None]
 Watch = Callable[[Event], None]
 
@@ -101,20 +99,9 @@ def train(
                     if world.is_first and run.has_weights:
                         report(run, source)
                     raise
-    _log_chance(trainer, run, log)
     if world.is_first:  # the other processes need not wait for it
         report(run, source)
     return run
-
-
-def _log_chance(trainer: Trainer, run: Run, log: Log) -> None:
-    """Few validation images choose the best weights by chance (14 of 20 or 15 of 20)."""
-    count, progress = len(trainer.val_set), trainer.progress
-    if trainer.world.is_first and count < FEW_TO_CHOOSE and progress.best_step < progress.step:
-        log(
-            f"the weights of step {progress.best_step} of {progress.step} are the best on only "
-            f"{count} validation images, which may be chance; {run.path}@last has the last ones"
-        )
 
 
 def _both(one: Watch, other: Watch) -> Watch:

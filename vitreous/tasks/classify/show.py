@@ -11,7 +11,16 @@ from vitreous.data.loader import Batch
 from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import LabelMap
 from vitreous.pages import charts
-from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent
+from vitreous.pages.content import (
+    Cell,
+    Example,
+    Number,
+    Section,
+    Table,
+    class_table,
+    measured,
+    percent,
+)
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 from vitreous.tasks.show import Show, TaskReport, Worst
@@ -47,12 +56,12 @@ class ClassifyReport(TaskReport):
         caption = f"{names[predicted]}, {percent(confidence, 0)}"
         return self.example(batch, i, caption, f"ground truth: {names[target]}")
 
-    def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
+    def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         return {
-            "accuracy": percent(result["accuracy"], 2),
-            "balanced accuracy": percent(result["balanced_accuracy"], 2),
-            "F1, mean of classes": f"{result['f1']:.3f}",
-            "calibration error": percent(result["calibration_error"]),
+            "accuracy": measured(result, "accuracy"),
+            "balanced accuracy": measured(result, "balanced_accuracy"),
+            "F1, mean of classes": measured(result, "f1"),
+            "calibration error": Number(percent(result["calibration_error"])),
         }
 
     def sections(self, result: Mapping[str, Any]) -> list[Section]:

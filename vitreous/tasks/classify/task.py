@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -15,8 +15,18 @@ from vitreous.errors import DataError
 from vitreous.labels import LabelMap
 from vitreous.layers.head import DistilledOutput
 from vitreous.results import Classification
+from vitreous.tasks.bootstrap import (
+    AT_ONCE,
+    LEVEL,
+    RESAMPLES,
+    Intervals,
+    generator,
+    intervals,
+)
 from vitreous.tasks.classify.check import ClassCheck
+from vitreous.tasks.classify.verdict import ClassSigns, MostFrequentClass, NearestImages
 from vitreous.tasks.task import Engine, Metrics, Task, ratio
+from vitreous.tasks.verdict import Baseline
 
 BINS = 15
 """Of confidence, for calibration (Guo et al. 2017)."""
@@ -42,7 +52,7 @@ class Classify(Task):
 
     name = "classify"
     purpose = "one class per image"
-    primary = "accuracy"
+    primary = primary_name = "accuracy"
     truth = ClassTruth()
     options = frozenset(
         (
@@ -142,6 +152,13 @@ class Classify(Task):
     def metrics(self) -> ClassifyMetrics:
         return ClassifyMetrics(self.labels)
 
+    def baselines(self) -> list[Baseline]:
+        count = len(self.labels)
+        return [NearestImages(count), MostFrequentClass(count)]
+
+    def signs(self) -> ClassSigns:
+        return ClassSigns(self.labels)
+
     def decode(self, output: Tensor, images: list[str]) -> list[Classification]:
         results = []
         names, ids = self.labels.names, self.labels.numbers
@@ -229,6 +246,45 @@ class ClassifyMetrics(Metrics):
                 "accuracy": ratio(bins[1], bins[0]).tolist(),
                 "samples": bins[0].long().tolist(),
             },
+        }
+
+    def intervals(self) -> Intervals:
+        """To draw images is to draw cells of the confusion matrix: a multinomial distribution."""
+        cells = self.confusion.nonzero()
+        if not len(cells):
+            return {}
+        counts = self.confusion[tuple(cells.T)].numpy()
+        total, random = int(counts.sum()), generator()
+        at_once = max(AT_ONCE // len(cells), 1)
+
+        def blocks() -> Iterator[dict[str, Tensor]]:
+            for first in range(0, RESAMPLES, at_once):
+                size = min(at_once, RESAMPLES - first)
+                drawn = torch.from_numpy(random.multinomial(total, counts / total, size)).double()
+                yield self._of_draws(cells, drawn, total)
+
+        found = intervals(blocks())
+        right = int(self.confusion.diagonal().sum())
+        # Draws of images that are all right, or all wrong, do not vary; the exact limit of a
+        # proportion (Clopper and Pearson 1934) says what so many images can show.
+        limit = ((1 - LEVEL) / 2) ** (1 / total)
+        if right == total:
+            found["accuracy"] = (limit, 1.0)
+        elif not right:
+            found["accuracy"] = (0.0, 1 - limit)
+        return found
+
+    def _of_draws(self, cells: Tensor, drawn: Tensor, total: int) -> dict[str, Tensor]:
+        """drawn (draws, cells)"""
+        rows, columns = cells.unbind(1)
+        blank = torch.zeros(len(drawn), len(self.names), dtype=torch.float64)
+        truth, predicted = (blank.index_add(1, each, drawn) for each in (rows, columns))
+        true = blank.index_add(1, rows, drawn * (rows == columns))
+        recall, f1 = ratio(true, truth), ratio(2 * true, truth + predicted)
+        return {
+            "accuracy": true.sum(dim=1) / total,
+            "balanced_accuracy": recall.masked_fill(truth == 0, torch.nan).nanmean(dim=1),
+            "f1": f1.masked_fill(truth == 0, torch.nan).nanmean(dim=1),
         }
 
 

@@ -204,7 +204,7 @@ def measure_results(path: str | Path, source: Source, split: str) -> dict[str, A
         scores = torch.tensor([box.score for box in found], dtype=torch.float64)
         rows = torch.arange(len(found))
         metrics.update([BoxPrediction(boxes, labels, scores, rows, (1, 1))], [target])
-    return metrics.compute(metrics.counts())
+    return metrics.compute(metrics.counts()) | {"intervals": metrics.intervals()}
 
 
 def _load(path: str | Path) -> list[Any]:

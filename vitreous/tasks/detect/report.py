@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +11,12 @@ from torch import Tensor
 
 from vitreous.data.loader import Batch
 from vitreous.pages import charts
-from vitreous.pages.content import Example, Section, class_table, percent, picture
+from vitreous.pages.content import Example, Number, Section, class_table, measured, percent, picture
 from vitreous.pages.maps import Mark
 from vitreous.predict import Predictor
-from vitreous.tasks.detect.boxes import SMALLEST, area, intersection, iou, to_pixels
+from vitreous.tasks.detect.boxes import to_pixels
 from vitreous.tasks.detect.draw import boxed, moved
+from vitreous.tasks.detect.judge import OVERLAP, judge
 from vitreous.tasks.detect.metrics import BoxPrediction
 from vitreous.tasks.detect.task import Detect
 from vitreous.tasks.show import TaskReport, Worst
@@ -24,8 +25,6 @@ WORST = 12
 """Images in the report."""
 SIDE = 512
 """Pixels that the longer side of a picture has at most."""
-OVERLAP = 0.5
-"""IoU of two boxes from which one counts as the other."""
 LETTERS = 1.6
 """Pictures are shown small here."""
 GRAY = (150, 150, 150)
@@ -36,54 +35,6 @@ average precision at an IoU of 0.5; AP75: at 0.75; AP: mean from 0.5 to 0.95. AR
 
 
 CURVES = "IoU 0.5; in brackets: AP50"
-
-
-class Judged(NamedTuple):
-    """Which objects of an image are found, and which of the predicted boxes are right."""
-
-    found: Tensor
-    """(objects,)"""
-    right: Tensor
-    """(boxes,)"""
-    counted: Tensor
-    """(boxes,): not those inside a crowd, which may be right or wrong"""
-    objects: int
-    """Without crowds."""
-
-    @property
-    def missed(self) -> int:
-        return self.objects - int(self.found.sum())
-
-    @property
-    def false(self) -> int:
-        return int((self.counted & ~self.right).sum())
-
-    @property
-    def f1(self) -> float | None:
-        """From 0 to 1; None if there are no objects and no predictions."""
-        right = int(self.right.sum())
-        all_ = 2 * right + self.missed + self.false
-        return 2 * right / all_ if all_ else None
-
-
-def judge(boxes: Tensor, labels: Tensor, truth: Tensor, classes: Tensor, crowd: Tensor) -> Judged:
-    """boxes (n, 4) with classes `labels` (n,), the most confident first, against truth (m, 4) with
-    `classes` (m,), of which `crowd` (m,) are; left, top, right, bottom.
-
-    Each object is found by the most confident box of its class that covers it, and by no other.
-    """
-    alike = labels[:, None] == classes
-    covers = iou(boxes[:, None], truth).masked_fill(~alike | crowd, 0.0)
-    own = area(boxes)[:, None].clamp(min=SMALLEST)
-    inside = (intersection(boxes[:, None], truth) / own).masked_fill(~(alike & crowd), 0.0)
-    found = torch.zeros(len(truth), dtype=torch.bool)
-    right = torch.zeros(len(boxes), dtype=torch.bool)
-    for number, row in enumerate(covers):
-        row = row.masked_fill(found, 0.0)
-        if len(row) and row.max() >= OVERLAP:
-            found[row.argmax()] = right[number] = True
-    counted = right | ~(inside >= OVERLAP).any(dim=1)
-    return Judged(found, right, counted, int((~crowd).sum()))
 
 
 class DetectReport(TaskReport):
@@ -147,12 +98,16 @@ class DetectReport(TaskReport):
         label, score = self.predictor.labels[answer.labels[0]], float(answer.scores[0])
         return f"no score reaches {self.threshold:g}, {label} comes next with {score:.2f}"
 
-    def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
+    def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
+        of = f"{result['objects']:,} objects"
+        parts = f"precision {percent(result['precision'])}, recall {percent(result['recall'])}"
         return {
-            "AP": percent(result["ap"]),
-            "AP50": percent(result["ap50"]),
-            "AP75": percent(result["ap75"]),
-            "objects": f"{result['objects']:,}",
+            "AP": measured(result, "ap"),
+            "AP50": measured(result, "ap50"),
+            "AP75": measured(result, "ap75"),
+            f"F1 at {self.threshold:g}": Number(
+                percent(result["f1"]), f"{parts}, of {of}; {self.threshold:g} is what predict shows"
+            ),
         }
 
     def sections(self, result: Mapping[str, Any]) -> list[Section]:

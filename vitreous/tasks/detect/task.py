@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -13,16 +13,20 @@ from torch import Tensor
 
 from vitreous.data.loader import Batch
 from vitreous.data.source import Source
+from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
 from vitreous.models.model import Model
-from vitreous.results import Detection
+from vitreous.results import Detection, check_threshold
 from vitreous.tasks.detect.boxes import clipped, cxcywh_to_xyxy, giou
 from vitreous.tasks.detect.check import BoxCheck
 from vitreous.tasks.detect.coco_results import image_ids, log_missing, measure_results, writing
 from vitreous.tasks.detect.matching import Matches, Target, match
 from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.detect.truth import BoxesTruth
+from vitreous.tasks.detect.verdict import ConstantBoxes, DetectSigns
 from vitreous.tasks.task import Engine, Glance, Log, ModelChoice, See, Task
+from vitreous.tasks.threshold import USUAL
+from vitreous.tasks.verdict import Baseline
 
 
 class Detect(Task):
@@ -35,7 +39,7 @@ class Detect(Task):
 
     name = "detect"
     purpose = "a box and a class for each object"
-    primary = "ap"
+    primary, primary_name = "ap", "AP"
     truth = BoxesTruth()
     families = ("detr",)
     example = "one like 'detr-small', or 'detr' with --set backbone=…"
@@ -58,11 +62,19 @@ class Detect(Task):
         box_weight: float = 5.0,
         giou_weight: float = 2.0,
         no_object: float = 0.1,
-        threshold: float = 0.5,
+        threshold: float = USUAL,
     ) -> None:
         super().__init__(labels)
         self.box_weight, self.giou_weight = box_weight, giou_weight
         self.no_object, self.threshold = no_object, threshold
+
+    @classmethod
+    def restored(cls, labels: LabelMap, decoding: dict[str, Any]) -> Self:
+        if decoding.keys() - {"threshold"}:
+            raise ConfigError(f"decoding: expected threshold, not {', '.join(decoding)}")
+        threshold = decoding.get("threshold", USUAL)
+        check_threshold(threshold)
+        return cls(labels, threshold=threshold)
 
     @classmethod
     def check_model(cls, source: Source, model: Model, log: Log) -> None:
@@ -224,7 +236,16 @@ class Detect(Task):
         return measure_results(path, source, split)
 
     def metrics(self) -> DetectMetrics:
-        return DetectMetrics(self.labels)
+        return DetectMetrics(self.labels, self.threshold)
+
+    def baselines(self) -> list[Baseline]:
+        return [ConstantBoxes()]
+
+    def signs(self) -> DetectSigns:
+        return DetectSigns(self.labels, self.threshold)
+
+    def decoding(self, result: dict[str, Any]) -> dict[str, Any]:
+        return {"threshold": result["best_threshold"]}
 
     def decode(self, output: list[BoxPrediction], images: list[str]) -> list[Detection]:
         return [

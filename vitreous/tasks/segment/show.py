@@ -13,7 +13,17 @@ from vitreous.explain.explanation import Pixel
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.pages import charts, maps, walk
 from vitreous.pages.colours import Colour, class_colours, colours_of
-from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent, picture
+from vitreous.pages.content import (
+    Cell,
+    Example,
+    Number,
+    Section,
+    Table,
+    class_table,
+    measured,
+    percent,
+    picture,
+)
 from vitreous.pages.maps import Panel
 from vitreous.pages.pictures import as_tensor
 from vitreous.pages.walk import Stop
@@ -22,7 +32,7 @@ from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
 from vitreous.tasks.segment.draw import coloured, overlaid
 from vitreous.tasks.segment.explanation import PixelExplanation, PixelQuery
-from vitreous.tasks.segment.task import confusion
+from vitreous.tasks.segment.metrics import confusion
 from vitreous.tasks.segment.truth import resized_mask
 from vitreous.tasks.show import SCALE, Show, TaskReport, Worst, inputs
 from vitreous.tasks.task import ratio
@@ -72,11 +82,11 @@ class SegmentReport(TaskReport):
             pictures.append(picture(drawn, name, exact=True))
         return Example(pictures, batch.ids[i], f"mean IoU {miou:.3f}"), shown
 
-    def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
+    def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         return {
-            "mean IoU": percent(result["miou"], 2),
-            "pixel accuracy": percent(result["pixel_accuracy"], 2),
-            "mean accuracy": percent(result["mean_accuracy"], 2),
+            "mean IoU": measured(result, "miou"),
+            "pixel accuracy": measured(result, "pixel_accuracy"),
+            "mean accuracy": measured(result, "mean_accuracy"),
         }
 
     def sections(self, result: Mapping[str, Any]) -> list[Section]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,12 @@ from vitreous.labels import IGNORED, LabelMap
 from vitreous.models import configure
 from vitreous.results import Segmentation
 from vitreous.tasks.segment.check import MaskCheck
+from vitreous.tasks.segment.metrics import MaskPrediction, SegmentMetrics
 from vitreous.tasks.segment.truth import MaskTruth
+from vitreous.tasks.segment.verdict import ClassPerPosition, SegmentSigns
 from vitreous.tasks.segment.windows import Grid, bands, enlarged_rows
-from vitreous.tasks.task import Engine, Glance, Metrics, ModelChoice, Task, ratio
+from vitreous.tasks.task import Engine, Glance, ModelChoice, Task
+from vitreous.tasks.verdict import Baseline
 
 AT_ONCE = 1 << 24
 """Numbers that are computed at a time when scores are brought to an image's own size."""
@@ -26,21 +29,12 @@ MASKS_COUNTED = 500
 """How many masks are read to know how rare classes are."""
 
 
-class MaskPrediction(NamedTuple):
-    """Of one image, at the image's own size."""
-
-    classes: Tensor
-    """(h, w) of int16"""
-    confidence: Tensor
-    """(h, w) of float16: the probability of that class"""
-
-
 class Segment(Task):
     """Cross-entropy over pixels, weighted if asked, and the Dice loss beside it if asked."""
 
     name = "segment"
     purpose = "one class per pixel"
-    primary = "miou"
+    primary, primary_name = "miou", "mean IoU"
     truth = MaskTruth()
     families = ("segmenter",)
     example = "one like 'segmenter-s/16', or 'segmenter' with --set encoder=…"
@@ -135,6 +129,12 @@ class Segment(Task):
     def metrics(self) -> SegmentMetrics:
         return SegmentMetrics(self.labels)
 
+    def baselines(self) -> list[Baseline]:
+        return [ClassPerPosition(len(self.labels))]
+
+    def signs(self) -> SegmentSigns:
+        return SegmentSigns(self.labels)
+
     def decode(self, output: list[MaskPrediction], images: list[str]) -> list[Segmentation]:
         return [
             Segmentation(
@@ -196,58 +196,6 @@ def pixel_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
         mask = source.truth(sample)
         counts += torch.bincount(mask[mask != IGNORED].long(), minlength=len(counts))
     return counts
-
-
-class SegmentMetrics(Metrics):
-    """All metrics come from a confusion matrix of pixels, without ignored pixels."""
-
-    def __init__(self, labels: LabelMap) -> None:
-        n = len(labels)
-        self.names = labels.names
-        self.confusion = torch.zeros(n, n, dtype=torch.float64)
-        """[truth, prediction]; whole numbers, exact up to 2^53 pixels"""
-        self.images = 0
-
-    def update(self, output: list[MaskPrediction], targets: Any) -> None:
-        for answer, mask in zip(output, targets, strict=True):
-            self.confusion += confusion(answer.classes, mask, len(self.names))
-            self.images += 1
-
-    def counts(self) -> Tensor:
-        images = torch.tensor([self.images], dtype=torch.float64)
-        return torch.cat((self.confusion.flatten(), images))
-
-    def compute(self, counts: Tensor | None = None) -> dict[str, Any]:
-        counts = self.counts() if counts is None else counts
-        n = len(self.names)
-        table = counts[:-1].reshape(n, n)
-        true, truth, predicted = table.diagonal(), table.sum(dim=1), table.sum(dim=0)
-        iou, recall = ratio(true, truth + predicted - true), ratio(true, truth)
-        somewhere = truth + predicted > 0  # a class without pixels has no IoU
-        return {
-            "miou": iou[somewhere].mean().item() if somewhere.any() else 0.0,
-            "pixel_accuracy": ratio(true.sum(), truth.sum()).item(),
-            "mean_accuracy": recall[truth > 0].mean().item() if (truth > 0).any() else 0.0,
-            "samples": int(counts[-1]),
-            "pixels": int(truth.sum()),
-            "classes": {
-                name: {
-                    "iou": iou[i].item() if somewhere[i] else None,
-                    "accuracy": recall[i].item() if truth[i] > 0 else None,
-                    "precision": ratio(true, predicted)[i].item() if predicted[i] > 0 else None,
-                    "pixels": int(truth[i]),
-                }
-                for i, name in enumerate(self.names)
-            },
-            "confusion": table.long().tolist(),
-        }
-
-
-def confusion(predicted: Tensor, mask: Tensor, classes: int) -> Tensor:
-    """(classes, classes): pixels by [truth, prediction], without those that are ignored."""
-    labelled = mask != IGNORED
-    pairs = mask[labelled].long() * classes + predicted[labelled].long()
-    return torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 
 
 TASK = Segment

@@ -11,7 +11,16 @@ from vitreous.data.loader import Batch
 from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.pages import charts
-from vitreous.pages.content import Cell, Example, Section, Table, class_table, percent
+from vitreous.pages.content import (
+    Cell,
+    Example,
+    Number,
+    Section,
+    Table,
+    class_table,
+    measured,
+    percent,
+)
 from vitreous.predict import Predictor
 from vitreous.tasks.show import Show, TaskReport, Worst
 from vitreous.tasks.tag.task import Tag, Tags
@@ -58,12 +67,12 @@ class TagReport(TaskReport):
         caption = f"{what}: {names[label]}, {percent(scores[label].item(), 0)}"
         return self.example(batch, i, caption, f"ground truth: {true or 'no label'}")
 
-    def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
+    def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         return {
-            "mAP": percent(result["map"], 2),
-            "mAP of a random order": percent(result["map_chance"]),
-            "F1, mean of labels": f"{result['f1']:.3f}",
-            "images with all labels right": percent(result["exact_match"]),
+            "mAP": measured(result, "map"),
+            "mAP of a random order": Number(percent(result["map_chance"])),
+            "F1, mean of labels": measured(result, "f1"),
+            "images with all labels right": measured(result, "exact_match"),
         }
 
     def sections(self, result: Mapping[str, Any]) -> list[Section]:

@@ -17,11 +17,17 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.layers.head import DistilledOutput
 from vitreous.results import check_threshold
+from vitreous.tasks.bootstrap import RESAMPLES, Intervals, intervals, resampled
 from vitreous.tasks.tag.check import LabelsCheck
+from vitreous.tasks.tag.verdict import LabelFrequencies, TagSigns
 from vitreous.tasks.task import Engine, Metrics, Task, ratio
+from vitreous.tasks.threshold import USUAL, best_threshold
+from vitreous.tasks.verdict import Baseline
 
 FEW = 5
 """A label with fewer validation images than this has no threshold of its own."""
+MOST_DRAWN = 1 << 28
+"""Scores that are drawn for intervals, of all labels and draws."""
 RECALLS = np.linspace(0, 1, 101)
 """Where precision is drawn."""
 
@@ -75,7 +81,7 @@ class Tag(Task):
 
     name = "tag"
     purpose = "any number of labels per image"
-    primary = "map"
+    primary, primary_name = "map", "mAP"
     truth = LabelsTruth()
     options = frozenset(
         ("randaugment", "erase", "mixup", "cutmix", "smoothing", "class_weights"),
@@ -92,7 +98,7 @@ class Tag(Task):
         positive_weights: Tensor | None = None,
     ) -> None:
         super().__init__(labels)
-        self.thresholds = torch.tensor(thresholds or [0.5] * len(labels))
+        self.thresholds = torch.tensor(thresholds or [USUAL] * len(labels))
         self.smoothing, self.positive_weights = smoothing, positive_weights
 
     @classmethod
@@ -158,6 +164,12 @@ class Tag(Task):
 
     def metrics(self) -> TagMetrics:
         return TagMetrics(self.labels, self.thresholds)
+
+    def baselines(self) -> list[Baseline]:
+        return [LabelFrequencies(len(self.labels))]
+
+    def signs(self) -> TagSigns:
+        return TagSigns()
 
     def decoding(self, result: dict[str, Any]) -> dict[str, Any]:
         return {"thresholds": result["best_thresholds"]}
@@ -250,6 +262,43 @@ class TagMetrics(Metrics):
             },
         }
 
+    def intervals(self) -> Intervals:
+        logits, targets = self.counts().unbind(1)
+        if not len(targets):
+            return {}
+        scores, known = logits.sigmoid(), targets != IGNORED
+        truth = (targets == 1) & known
+        predicted = (scores >= self.thresholds) & known
+        table = torch.stack([each.double() for each in (truth & predicted, truth, predicted)])
+
+        def of_draws(weights: Tensor) -> dict[str, Tensor]:
+            """weights (draws, images)"""
+            true, real, answered = (weights @ each for each in table)  # (draws, labels)
+            ap = [
+                weighted_ap(scores[:, i], truth[:, i], weights * known[:, i])
+                for i in range(len(self.names))
+            ]
+            f1 = ratio(2 * true, real + answered).masked_fill(real == 0, torch.nan)
+            return {"map": torch.stack(ap, dim=1).nanmean(dim=1), "f1": f1.nanmean(dim=1)}
+
+        # sorting many scores a thousand times would take minutes
+        count = max(min(RESAMPLES, MOST_DRAWN // scores.numel()), 100)
+        return intervals(of_draws(weights) for weights in resampled(len(targets), count))
+
+
+def weighted_ap(scores: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
+    """(images,), (images,), (draws, images) -> (draws,): the average precision of one label, each
+    image counting as often as its weight says; NaN where none of its images is drawn."""
+    order = scores.argsort(descending=True, stable=True)
+    ranked = scores[order]
+    last = torch.cat((ranked[1:] != ranked[:-1], torch.ones(1, dtype=torch.bool)))
+    weights = weights[:, order]
+    # equal scores are above a threshold together
+    true = (weights * truth[order]).cumsum(dim=1)[:, last]
+    precision = ratio(true, weights.cumsum(dim=1)[:, last])
+    steps = true.diff(dim=1, prepend=torch.zeros_like(true[:, :1]))
+    return (steps * precision).sum(dim=1) / true[:, -1]
+
 
 def label_curve(scores: Tensor, truth: Tensor, known: Tensor) -> tuple[float, list[float]] | None:
     """Average precision of one label, and its best precision at each of RECALLS or above; None
@@ -278,21 +327,6 @@ def best_thresholds(scores: Tensor, truth: Tensor, known: Tensor) -> list[float]
         else common
         for i in range(scores.shape[1])
     ]
-
-
-def best_threshold(scores: Tensor, truth: Tensor) -> float:
-    """The threshold with the largest F1, half-way to the next lower score; 0.5 where nothing has
-    the label."""
-    if not truth.any():
-        return 0.5
-    order = scores.argsort(descending=True)
-    ranked, true = scores[order].double(), truth[order].double().cumsum(dim=0)
-    predicted = torch.arange(1, len(ranked) + 1)
-    f1 = 2 * true / (predicted + truth.sum())
-    below = torch.cat((ranked[1:], ranked.new_zeros(1)))
-    f1[ranked == below] = -1.0  # equal scores are above a threshold together
-    last = int(f1.argmax())
-    return round(((ranked[last] + below[last]) / 2).item(), 4)
 
 
 TASK = Tag
