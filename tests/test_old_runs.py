@@ -29,7 +29,9 @@ def test_an_old_run_evaluates_as_it_did_and_resumes(path, tmp_path, capsys):
     expected = json.loads((path / "expected.json").read_text())
     result = vitreous.evaluate(run, split=expected["split"])
     # 0.02: another CPU may round one image or pixel to the other side
-    assert numbers(result) == pytest.approx(numbers(expected), abs=0.02)
+    then = numbers(expected)
+    now = {name: value for name, value in numbers(result).items() if name in then}
+    assert now == pytest.approx(then, abs=0.02)
     before = Run(run).metrics()
     assert main(["train", "--resume", "--out", str(run), "--epochs", "4"]) == 0
     steps = [line["step"] for line in Run(run).metrics() if line["kind"] == "evaluation"]

@@ -75,11 +75,11 @@ def write_report(
 
 def _keep(run: Run, evaluations: Evaluations, split: str, result: Mapping[str, Any]) -> None:
     """What the report says, as the last line of metrics.jsonl."""
-    last = evaluations[-1] if evaluations else {}
-    kept = {"step": last.get("step", 0), "kind": "verdict", "epoch": last.get("epoch", 0.0)}
+    last = evaluations[-1] if evaluations else {"step": 0}
+    kept = {name: last[name] for name in ("step", "epoch", "lr") if name in last}
     numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
     parts = {name: result[name] for name in ("intervals", "baselines", "train") if name in result}
-    run.log(**kept, split=split, **numbers, **parts, verdicts=result["verdicts"])
+    run.log(kind="verdict", **kept, split=split, **numbers, **parts, verdicts=result["verdicts"])
 
 
 def _name_of(data: str) -> str:

@@ -17,6 +17,7 @@ from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.loader import Batch, EvalSet, eval_batches
 from vitreous.data.source import Sample, Source
 from vitreous.data.split import HELD_OUT
+from vitreous.errors import DataError
 from vitreous.predict import Predictor
 from vitreous.run_folder import Run
 from vitreous.tasks.task import Log, Metrics, See, Task
@@ -61,13 +62,19 @@ def evaluate(
     else from the ground truth of the images that are measured, which can only make them better.
     """
     task = predictor.task
-    known = own and source.labels == task.labels and "train" in source.splits and split != "train"
-    compared = Compared(task, copies=known)
-    if known:
-        compared.learn(_some(source.splits["train"]), source, predictor, workers)
-    signs = task.signs()
+    learned: list[Sample] = []
+    if own and source.labels == task.labels and split != "train":
+        learned = _some(source.splits.get("train", ()))
+    compared, signs = Compared(task), task.signs()
 
     def watch(batch: Batch, output: Any, targets: Any) -> None:
+        if learned and not compared.learned:
+            training = EvalSet(source, learned, predictor.preprocess, task.truth)
+            try:
+                compared.learn(training, workers)
+            except DataError as error:  # of images that are not to be measured
+                log(f"not compared with training images: {error}")
+                learned.clear()
         signs.see(output, targets)
         compared.see(batch, targets)
         if see is not None:
@@ -77,15 +84,18 @@ def evaluate(
     result["baselines"] = compared.results()
     findings = signs.findings(result)
     findings.append(_comparison(task, result, faults=bool(findings)))
-    if known:
+    if learned:
         count = min(result["samples"], MOST_REPEATED)
-        trained = _on(predictor, source, _some(source.splits["train"])[:count], batch, workers)
+        trained = _on(predictor, source, learned[:count], batch, workers)
         result["train"] = _numbers(trained, result["intervals"])
         findings += _worse_in_training(task, trained, result, split)
         findings += _few_to_choose(run, predictor, source, split, result, batch, workers)
     remedies = Remedies(run, task, source, own=own, on_cpu=predictor.device.type == "cpu")
-    verdicts = [Verdict(each.severity, each.seen, remedies.next(each.remedy)) for each in findings]
-    verdicts.sort(key=lambda verdict: ORDER[verdict.severity])
+    findings.sort(key=lambda finding: ORDER[finding.severity])
+    verdicts = []
+    for number, (severity, seen, remedy) in enumerate(findings):
+        told = any(remedy == each.remedy for each in findings[:number])
+        verdicts.append(Verdict(severity, seen, "" if told else remedies.next(remedy)))
     return result | {"verdicts": [verdict.to_dict() for verdict in verdicts]}
 
 
@@ -116,20 +126,17 @@ def _numbers(result: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, A
 class Compared:
     """Baselines, measured on the same images as the model, by the same metrics."""
 
-    def __init__(self, task: Task, *, copies: bool) -> None:
-        self.task = task
-        self.baselines = [each for each in task.baselines() if copies or not each.copies]
+    def __init__(self, task: Task) -> None:
+        self.baselines = task.baselines()
         self.metrics: list[Metrics] = [task.metrics() for _ in self.baselines]
         self.learned = False
+        """Whether they know training images."""
         self.kept: list[tuple[Batch, Any]] = []
         """What is answered for when all of it has been learned from."""
 
-    def learn(
-        self, samples: Sequence[Sample], source: Source, predictor: Predictor, workers: int
-    ) -> None:
-        dataset = EvalSet(source, samples, predictor.preprocess, self.task.truth)
+    def learn(self, training: EvalSet, workers: int) -> None:
         pixels = 0
-        for batch in eval_batches(dataset, predictor.preprocess.at_once, workers):
+        for batch in eval_batches(training, training.preprocess.at_once, workers):
             for baseline in self.baselines:
                 baseline.learn(batch, batch.targets)
             pixels += sum(height * width for height, width in batch.sizes)
@@ -143,21 +150,24 @@ class Compared:
             self._answer(batch, targets)
         elif sum(len(kept.ids) for kept, _ in self.kept) < MOST_REPEATED:
             for baseline in self.baselines:
-                baseline.learn(batch, targets)
+                if not baseline.copies:
+                    baseline.learn(batch, targets)
             self.kept.append((batch._replace(images=None), targets))
 
     def _answer(self, batch: Batch, targets: Any) -> None:
         for baseline, metrics in zip(self.baselines, self.metrics, strict=True):
-            metrics.update(baseline.answer(batch), targets)
+            if self.learned or not baseline.copies:
+                metrics.update(baseline.answer(batch), targets)
 
     def results(self) -> dict[str, dict[str, Any]]:
-        """Of each baseline its numbers."""
+        """Of each baseline its numbers; none of one that has been shown what it would answer."""
         for batch, targets in self.kept:
             self._answer(batch, targets)
         self.kept = []
         return {
             baseline.name: _plain(metrics.compute(metrics.counts()))
             for baseline, metrics in zip(self.baselines, self.metrics, strict=True)
+            if self.learned or not baseline.copies
         }
 
 
@@ -179,10 +189,11 @@ def _comparison(task: Task, result: Mapping[str, Any], *, faults: bool) -> Findi
         return Finding("warn" if faults else "good", f"{ours}, against {theirs}", "")
     if value > others[best]:
         return Finding("warn", f"{ours}: not clearly better than {theirs}", "learn")
-    constant = [each.name for each in task.baselines() if not each.copies]
-    worse = any(value <= others[name] for name in constant)
-    what = f"the model has not learned more than {best}"
-    return Finding("bad" if worse else "warn", f"{ours}, {theirs}: {what}", "learn")
+    constant = {each.name for each in task.baselines() if not each.copies}
+    unbeaten = [name for name in others if value <= others[name]]
+    blind = [name for name in unbeaten if name in constant]
+    what = f"the model has not learned more than {(blind or unbeaten)[0]}"
+    return Finding("bad" if blind else "warn", f"{ours}, {theirs}: {what}", "learn")
 
 
 def _worse_in_training(
@@ -195,8 +206,8 @@ def _worse_in_training(
         return []
     learned = f"{with_interval(trained[name], ours)} on {trained['samples']:,} training images"
     seen = (
-        f"{task.primary_name} {learned} is worse than {percent(result[name])} on {split}: labels of "
-        f"train may be wrong, or images of {split} in train too"
+        f"{task.primary_name} {learned} is worse than {percent(result[name])} on {split}: labels "
+        f"of train may be wrong, or images of {split} in train too"
     )
     return [Finding("warn", seen, "data")]
 

@@ -58,8 +58,8 @@ class ClassifyReport(TaskReport):
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         return {
-            "accuracy": measured(result, "accuracy"),
-            "balanced accuracy": measured(result, "balanced_accuracy"),
+            "accuracy": measured(result, "accuracy", 2),
+            "balanced accuracy": measured(result, "balanced_accuracy", 2),
             "F1, mean of classes": measured(result, "f1"),
             "calibration error": Number(percent(result["calibration_error"])),
         }

@@ -84,9 +84,9 @@ class SegmentReport(TaskReport):
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         return {
-            "mean IoU": measured(result, "miou"),
-            "pixel accuracy": measured(result, "pixel_accuracy"),
-            "mean accuracy": measured(result, "mean_accuracy"),
+            "mean IoU": measured(result, "miou", 2),
+            "pixel accuracy": measured(result, "pixel_accuracy", 2),
+            "mean accuracy": measured(result, "mean_accuracy", 2),
         }
 
     def sections(self, result: Mapping[str, Any]) -> list[Section]:

@@ -17,7 +17,7 @@ from vitreous.tasks.verdict import Baseline, Finding, Signs, never_predicted
 
 GRID = (32, 32)
 """Positions that are told apart."""
-STILL = 0.1
+STILL = 0.2
 """The share of the ground truth's variation over images below which predictions do not vary."""
 
 

@@ -69,7 +69,7 @@ class TagReport(TaskReport):
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         return {
-            "mAP": measured(result, "map"),
+            "mAP": measured(result, "map", 2),
             "mAP of a random order": Number(percent(result["map_chance"])),
             "F1, mean of labels": measured(result, "f1"),
             "images with all labels right": measured(result, "exact_match"),

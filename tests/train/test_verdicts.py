@@ -1,0 +1,424 @@
+"""What a result means, for models that are made to collapse in each way, and for good ones.
+
+The answers are made by hand: everything but the model is as in `vitreous evaluate`.
+"""
+
+import itertools
+import json
+import shlex
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from train.tiny import CLASSIFY, class_folder
+
+import vitreous
+from vitreous.cli.main import main
+from vitreous.cli.train import TrainArguments
+from vitreous.data.formats.python_data import from_python
+from vitreous.data.preprocess import Preprocess
+from vitreous.labels import IGNORED
+from vitreous.predict import Predictor
+from vitreous.run_folder import Run
+from vitreous.tasks import task_for
+from vitreous.tasks.detect.boxes import clipped
+from vitreous.tasks.detect.metrics import BoxPrediction
+from vitreous.tasks.segment.metrics import MaskPrediction
+from vitreous.train.recipe import Recipe, write_recipe
+from vitreous.train.verdicts import evaluate
+
+COUNTS = {"train": 60, "val": 120, "test": 120}
+SIZE = 40
+SEEN_IN_TRAIN = 1
+"""The value of a pixel that tells training images from others."""
+
+
+def noise(random):
+    return random.integers(0, 256, (SIZE, SIZE), dtype=np.uint8)
+
+
+def data(make, **counts):
+    """`make(random, number)` gives image and target."""
+    random = np.random.default_rng(0)
+    splits = {}
+    for split, count in (COUNTS | counts).items():
+        splits[split] = [make(random, number) for number in range(count)]
+        for image, _ in splits[split]:
+            image[0, 1] = SEEN_IN_TRAIN if split == "train" else 0
+    return from_python(splits)
+
+
+def judged(tmp_path, source, answer, split="test", *, name="run", own=True, log=(), **options):
+    """The result of a model that answers `answer(images, sizes)`; images (b, h, w) of uint8."""
+    run = Run(tmp_path / name)
+    run.path.mkdir()
+    for line in log:
+        run.log(**line)
+    recipe = Recipe(data="photos", epochs=3, **options)
+    run.write_text("recipe.toml", write_recipe(recipe))
+    shape = {"patch": 8, "dim": 8, "depth": 1, "heads": 1, "classes": len(source.labels)}
+    model = vitreous.create("vit", image_size=SIZE, channels=1, **shape)
+    task = task_for(source.truth_kind)(source.labels)
+
+    def infer(engine, images, sizes):
+        stored = torch.as_tensor(images)[:, 0] * 127.5 + 127.5
+        return answer(stored.round().to(torch.uint8), sizes)
+
+    task.infer = infer
+    preprocess = Preprocess(image_size=SIZE, channels=1, mean=(0.5,), std=(0.5,))
+    predictor = Predictor(model, preprocess, task)
+    return evaluate(run, predictor, source, split, own=own)
+
+
+def severities(result):
+    return [each["severity"] for each in result["verdicts"]]
+
+
+# ---- one class per image
+
+
+def marked(random, number):
+    """One of three classes, told by the first pixel alone, between two of noise."""
+    image = noise(random)
+    image[0, 0] = 100 * (number % 3)
+    return image, "abc"[number % 3]
+
+
+def seen_classes(images):
+    return (images[:, 0, 0].long() + 50) // 100
+
+
+def logits(classes, sure=5.0):
+    return sure * torch.nn.functional.one_hot(classes, 3).float()
+
+
+def test_a_good_model_is_told_beside_what_knows_nothing(tmp_path):
+    result = judged(tmp_path, data(marked), lambda x, sizes: logits(seen_classes(x)))
+    (verdict,) = result["verdicts"]
+    assert verdict["severity"] == "good"
+    assert verdict["next"] == ""
+    knn, constant = (
+        f"{100 * result['baselines'][name]['accuracy']:.1f} % for {name}"
+        for name in ("k-NN on pixels", "the most frequent class")
+    )
+    assert verdict["seen"].startswith("accuracy 100.0 % (95 % interval 97.0 to 100.0), against")
+    assert verdict["seen"].endswith(f"against {knn} and {constant}")
+    assert result["train"]["accuracy"] == 1
+    assert result["train"]["samples"] == COUNTS["train"]
+
+
+def test_one_class_for_everything(tmp_path):
+    result = judged(tmp_path, data(marked), lambda x, sizes: logits(torch.ones(len(x)).long()))
+    first, second = result["verdicts"]
+    assert first["seen"] == "the model predicts b for every image"
+    # photographs of 40 pixels: pre-trained weights help, and the command is a real one
+    assert first["next"].startswith("start from weights: vitreous train photos --weights ")
+    assert second["next"] == ""  # it is told once
+    assert severities(result) == ["bad", "bad"]
+    assert second["seen"].endswith("has not learned more than the most frequent class")
+
+
+def test_probabilities_that_do_not_depend_on_the_image(tmp_path):
+    def answer(x, sizes):
+        return 0.01 * torch.randn(len(x), 3, generator=torch.Generator().manual_seed(0))
+
+    result = judged(tmp_path, data(marked), answer)
+    assert "nearly the same probabilities" in result["verdicts"][0]["seen"]
+    assert severities(result)[0] == "bad"
+
+
+def test_a_class_that_is_never_predicted(tmp_path):
+    def answer(x, sizes):
+        return logits(seen_classes(x).clamp(max=1))
+
+    result = judged(tmp_path, data(marked), answer)
+    never, compared = result["verdicts"]
+    assert severities(result) == ["warn", "warn"]  # 66.7 % are no success
+    assert never["seen"] == "1 class never predicted: c (40 images)"
+    assert "--class-weights auto" in never["next"]
+    assert "66.7 %" in compared["seen"]
+    again = judged(tmp_path, data(marked), answer, name="again", class_weights="auto")
+    assert again["verdicts"][0]["next"].startswith("label more of them, or train longer: ")
+
+
+def test_few_images_of_a_class_are_missed_by_chance(tmp_path):
+    def rare(random, number):
+        image, _ = marked(random, 2 if number in (4, 5) else number % 2)
+        return image, "abc"[(image[0, 0] + 50) // 100]
+
+    result = judged(tmp_path, data(rare), lambda x, s: logits(seen_classes(x).clamp(max=1)))
+    assert severities(result) == ["good"]
+
+
+def test_few_validation_images(tmp_path):
+    source, steps = data(marked, val=12), [(1, 0.5), (2, 0.9), (3, 0.9)]
+    lines = [{"step": step, "kind": "evaluation", "accuracy": value} for step, value in steps]
+    result = judged(tmp_path, source, lambda x, s: logits(seen_classes(x)), log=lines)
+    few, _ = result["verdicts"]
+    assert severities(result) == ["warn", "good"]
+    assert few["seen"].startswith(
+        "only 12 validation images chose the weights of step 2, which may be chance: accuracy "
+        "100.0 % (95 % interval 73.5 to 100.0) on them"
+    )
+    assert f"{tmp_path / 'run'}@last" in few["seen"]
+    assert "from train to val" in few["next"]  # these have a val of their own
+
+
+def test_worse_in_training(tmp_path):
+    def answer(x, sizes):
+        wrong = x[:, 0, 1] == SEEN_IN_TRAIN
+        return logits((seen_classes(x) + wrong) % 3)
+
+    result = judged(tmp_path, data(marked), answer)
+    (worse, _) = result["verdicts"]
+    assert severities(result) == ["warn", "good"]
+    assert "on 60 training images is worse than 100.0 % on test" in worse["seen"]
+    assert worse["next"] == "look for both: vitreous data check photos"
+
+
+def test_no_better_than_neighbours(tmp_path):
+    """Images that pixels tell apart: k-NN is right, and a model that is not is no success."""
+
+    def bright(random, number):
+        return noise(random) // 4 + np.uint8(60 * (number % 3)), "abc"[number % 3]
+
+    def answer(x, sizes):
+        right = (x.float().mean(dim=(1, 2)) / 60 - 0.5).round().long().clamp(0, 2)
+        return logits(torch.where(torch.arange(len(x)) % 4 > 0, right, 0))
+
+    result = judged(tmp_path, data(bright), answer)
+    (only,) = result["verdicts"]
+    assert result["baselines"]["k-NN on pixels"]["accuracy"] == 1
+    assert only["severity"] == "warn"
+    assert only["seen"].endswith("the model has not learned more than k-NN on pixels")
+
+
+def test_other_data_is_compared_with_its_own_frequencies(tmp_path):
+    source = data(marked)
+    source.splits = {"test": source.splits["test"]}
+    result = judged(tmp_path, source, lambda x, s: logits(0 * seen_classes(x)), own=False)
+    assert list(result["baselines"]) == ["the most frequent class"]
+    assert result["baselines"]["the most frequent class"]["accuracy"] == pytest.approx(1 / 3)
+    assert severities(result)[0] == "bad"
+    weights = shlex.quote(str(tmp_path / "run"))
+    assert result["verdicts"][0]["next"].endswith(f"vitreous train DATA --weights {weights}")
+    assert "train" not in result
+
+
+# ---- several labels per image
+
+
+def tagged(random, number):
+    image = noise(random)
+    image[0, 0] = 100 * (number % 3)
+    return image, {"a", "b"} if number % 3 == 2 else {"ab"[number % 3]}
+
+
+def tag_logits(images):
+    classes = seen_classes(images)
+    return torch.stack([classes != 1, classes != 0], dim=1).float() * 8 - 4
+
+
+def test_tags(tmp_path):
+    source = data(tagged)
+    result = judged(tmp_path, source, lambda x, s: tag_logits(x))
+    assert severities(result) == ["good"]
+    assert result["verdicts"][0]["seen"].startswith("mAP 100.0 %")
+    share = result["baselines"]["the labels' frequencies"]["map"]
+    assert share == pytest.approx(result["map_chance"]) == pytest.approx(2 / 3)
+
+    def nearly(x, sizes):
+        return tag_logits(0 * x) + x[:, 1, :2] / 5000
+
+    still = judged(tmp_path, source, nearly, name="still")
+    assert severities(still)[0] == "bad"
+    assert "nearly the same probabilities" in still["verdicts"][0]["seen"]
+
+
+# ---- one class per pixel
+
+
+def masked(random, number):
+    """Ground, and a block of grass or water somewhere."""
+    image, mask = noise(random) // 4, np.zeros((SIZE, SIZE), np.int64)
+    y, x = random.integers(1, SIZE - 16, 2)
+    mask[y : y + 16, x : x + 16] = 1 + number % 2
+    mask[-1] = IGNORED
+    return image + (60 * mask.clip(min=0)).astype(np.uint8), mask
+
+
+def found_masks(images):
+    return (images.float() / 60 - 0.5).round().clamp(0, 2).to(torch.int16)
+
+
+def mask_answers(masks):
+    return [MaskPrediction(mask, torch.ones(mask.shape).half()) for mask in masks]
+
+
+@pytest.fixture(scope="module")
+def masks():
+    return data(masked, val=12)
+
+
+def test_masks(masks, tmp_path):
+    source = masks
+    result = judged(tmp_path, source, lambda x, s: mask_answers(found_masks(x)))
+    assert severities(result) == ["warn", "good"]
+    assert "only 12 validation images" in result["verdicts"][0]["seen"]
+    text = "% for the most frequent class of each position"
+    assert result["verdicts"][1]["seen"].endswith(text)
+
+
+def test_the_same_map_for_every_image(masks, tmp_path):
+    always = torch.zeros(SIZE, SIZE, dtype=torch.int16)
+    always[10:20] = 1
+
+    def answer(x, sizes):
+        """Not to the pixel."""
+        return mask_answers([always.roll(int(image[1, 1]) % 2, 0) for image in x])
+
+    result = judged(tmp_path, masks, answer)
+    assert severities(result)[0] == "bad"
+    assert "the same map for every image" in result["verdicts"][0]["seen"]
+
+
+def test_only_one_class_of_pixels(masks, tmp_path):
+    result = judged(tmp_path, masks, lambda x, s: mask_answers(0 * found_masks(x)))
+    assert result["verdicts"][0]["seen"] == "the model predicts only 0"
+
+
+def test_a_class_of_pixels_that_is_never_predicted(masks, tmp_path):
+    answer = lambda x, s: mask_answers(found_masks(x).clamp(max=1))  # noqa: E731
+    result = judged(tmp_path, masks, answer)
+    seen = [each["seen"] for each in result["verdicts"]]
+    assert "1 class never predicted: 2 (60 images)" in seen
+
+
+# ---- boxes
+
+
+def boxed(random, number):
+    """One bright block, of one of two classes, somewhere."""
+    image = noise(random) // 4
+    top, left = random.integers(1, SIZE - 12, 2)
+    tall, wide = random.integers(6, 12, 2)
+    image[top : top + tall, left : left + wide] = 200 + 40 * (number % 2)
+    box = [left, top, left + wide, top + tall]
+    return image, {"boxes": np.array([box], np.float32), "labels": ["ab"[number % 2]]}
+
+
+def prediction(boxes, labels, scores, size):
+    return BoxPrediction(
+        *(boxes, torch.tensor(labels), torch.tensor(scores), torch.arange(len(labels)), size)
+    )
+
+
+def found_boxes(image, size):
+    """The block, then two boxes of nothing."""
+    rows, columns = (image >= 190).nonzero().unbind(1)
+    edges = torch.stack((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)).float()
+    others = torch.tensor([[0.0, 0, 9, 9], [20, 20, 30, 30]])
+    label = int(image.max() >= 230)
+    return prediction(torch.cat((edges[None], others)), [label, 0, 1], [0.9, 0.2, 0.1], size)
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    return data(boxed)
+
+
+def test_boxes(blocks, tmp_path):
+    answer = lambda x, sizes: [found_boxes(*each) for each in zip(x, sizes, strict=True)]  # noqa: E731
+    result = judged(tmp_path, blocks, answer)
+    assert severities(result) == ["good"]
+    assert result["verdicts"][0]["seen"].startswith("AP 100.0 %")
+    assert 0 < result["baselines"]["the best constant boxes"]["ap"] < 0.3
+    # between the score of what is right and the next
+    assert result["best_threshold"] == pytest.approx(0.55)
+    assert result["f1"] == 1
+
+
+@pytest.mark.parametrize("alternating", [False, True])
+def test_the_same_boxes_for_every_image(blocks, tmp_path, alternating):
+    """Also where now one, now the other of the same boxes is the most confident."""
+    same = torch.tensor([[0.3, 0.3, 0.3, 0.3], [0.6, 0.6, 0.4, 0.4], [0.5, 0.2, 0.3, 0.3]])
+
+    def answer(x, sizes):
+        found = []
+        for number, (image, size) in enumerate(zip(x, sizes, strict=True)):
+            boxes = same + 0.01 * (image[1, 1].float() / 255 - 0.5)
+            order = same.roll(number % 3, 0) if alternating else boxes
+            found.append(prediction(clipped(order, size), [0, 1, 0], [0.6, 0.5, 0.4], size))
+        return found
+
+    result = judged(tmp_path, blocks, answer)
+    assert severities(result)[0] == "bad"
+    assert result["verdicts"][0]["seen"] == (
+        "the detector answers the same for every image: it has learned where objects usually are, "
+        "not what they look like"
+    )
+    assert " --weights " in result["verdicts"][0]["next"]
+
+
+def test_a_class_of_objects_that_is_never_predicted(blocks, tmp_path):
+    def answer(x, sizes):
+        found = [found_boxes(*each) for each in zip(x, sizes, strict=True)]
+        return [each._replace(labels=0 * each.labels) for each in found]
+
+    result = judged(tmp_path, blocks, answer)
+    seen = [each["seen"] for each in result["verdicts"]]
+    assert "1 class never predicted: b (60 objects)" in seen
+
+
+# ---- what to do next, and where it is told
+
+
+def test_every_next_step_is_a_command_that_exists(tmp_path):
+    source = data(marked, val=12)
+    answers = [
+        lambda x, s: logits(seen_classes(x).clamp(max=1)),
+        lambda x, s: logits(0 * seen_classes(x)),
+        lambda x, s: logits((seen_classes(x) + (x[:, 0, 1] == SEEN_IN_TRAIN)) % 3),
+    ]
+    weighted = ({"weights": "w.safetensors"}, {})
+    commands = set()
+    for number, (answer, given) in enumerate(itertools.product(answers, weighted)):
+        result = judged(tmp_path, source, answer, name=str(number), **given)
+        for verdict in result["verdicts"]:
+            commands |= {text.split(", or ")[0] for text in verdict["next"].split("vitreous ")[1:]}
+    assert len(commands) > 5
+    for command in commands:
+        verb, *words = shlex.split(command.rstrip(","))
+        if verb == "data":
+            assert words == ["check", "photos"]
+            continue
+        assert verb == "train"
+        known = {f"--{name.replace('_', '-')}" for name in options()}
+        assert known.issuperset(word for word in words if word.startswith("--")), command
+
+
+def options():
+    return [each.name for each in (*fields(Recipe), *fields(TrainArguments))]
+
+
+def test_training_and_evaluation_tell_it(tmp_path, capsys):
+    out = tmp_path / "run"
+    words = ["train", str(class_folder()), *CLASSIFY, "--epochs=1", "--out", str(out)]
+    assert main([*words, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["run"] == str(out)
+    assert result["intervals"]["accuracy"][0] <= result["accuracy"]
+    kept = Run(out).metrics()[-1]
+    assert (kept["kind"], kept["split"], kept["samples"]) == ("verdict", "test", 20)
+    for name in ("verdicts", "intervals", "baselines", "train"):
+        assert result[name] == kept[name]
+    page = (out / "report.html").read_text()
+    assert page.index(kept["verdicts"][0]["seen"]) < page.index('class="headline"')
+    assert "k-NN on pixels: 100.00 %" in page[page.index('class="headline"') :]
+    assert main(["evaluate", str(out)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in told[1:3]] == severities(kept)[:2]
+    assert any("only 20 validation images" in line for line in told)
+    accuracy = next(line for line in told if line.strip().startswith("accuracy  "))
+    assert all(name in accuracy for name in ("k-NN on pixels 1.", "the most frequent class 0.25"))
