@@ -3,7 +3,7 @@
 model.safetensors   the weights (the averaged ones where EMA is on), of the best evaluation
 config.json         model, task, labels, preprocessing, versions, where the weights came from
 recipe.toml         everything needed to repeat the run
-metrics.jsonl       one object per logged step and per evaluation
+metrics.jsonl       one object per logged step and per evaluation, the report's with its verdicts
 checkpoints/        what resume needs
 report.html         one page to look at
 """

@@ -109,12 +109,14 @@ class DetectMetrics(Metrics):
         numbers = {name: _known(value) for name, value in zip(NUMBERS, stats, strict=True)}
         single = objects[objects[:, 3] == 0]  # no crowd
         boxes = judged_boxes(len(images), objects, found)
+        best = best_threshold(boxes.scores, boxes.right, len(single))
         per_class = torch.bincount(single[:, 2].long(), minlength=len(self.names)).tolist()
         return {
             **numbers,
             "ap": numbers["ap"] or 0.0,
             **at_threshold(boxes, len(single), self.threshold),
-            "best_threshold": best_threshold(boxes.scores, boxes.right, len(single)),
+            "best_threshold": best,
+            "best_f1": at_threshold(boxes, len(single), best)["f1"],
             "samples": len(images),
             "objects": len(single),
             "classes": {

@@ -99,14 +99,17 @@ class DetectReport(TaskReport):
         return f"no score reaches {self.threshold:g}, {label} comes next with {score:.2f}"
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
-        of = f"{result['objects']:,} objects"
-        parts = f"precision {percent(result['precision'])}, recall {percent(result['recall'])}"
+        notes = [
+            f"precision {percent(result['precision'])}, recall {percent(result['recall'])} of "
+            f"{result['objects']:,} objects",
+            *(f"{n}: {percent(o['best_f1'])}" for n, o in result.get("baselines", {}).items()),
+        ]
         return {
             "AP": measured(result, "ap"),
             "AP50": measured(result, "ap50"),
             "AP75": measured(result, "ap75"),
-            f"F1 at {self.threshold:g}": Number(
-                percent(result["f1"]), f"{parts}, of {of}; {self.threshold:g} is what predict shows"
+            f"F1 at {self.threshold:g}, as predict shows": Number(
+                percent(result["f1"]), "\n".join(notes)
             ),
         }
 
