@@ -16,7 +16,7 @@ from train.tiny import CLASSIFY, class_folder
 import vitreous
 from vitreous.cli.main import main
 from vitreous.cli.train import TrainArguments
-from vitreous.data.formats.python_data import from_python
+from vitreous.data.formats.python_data import FROM_PYTHON, from_python
 from vitreous.data.preprocess import Preprocess
 from vitreous.labels import IGNORED
 from vitreous.predict import Predictor
@@ -26,7 +26,7 @@ from vitreous.tasks.detect.boxes import clipped
 from vitreous.tasks.detect.metrics import BoxPrediction
 from vitreous.tasks.segment.metrics import MaskPrediction
 from vitreous.train.recipe import Recipe, write_recipe
-from vitreous.train.verdicts import evaluate
+from vitreous.train.verdicts import Remedies, evaluate
 
 COUNTS = {"train": 60, "val": 120, "test": 120}
 SIZE = 40
@@ -396,6 +396,43 @@ def test_every_next_step_is_a_command_that_exists(tmp_path):
         assert verb == "train"
         known = {f"--{name.replace('_', '-')}" for name in options()}
         assert known.issuperset(word for word in words if word.startswith("--")), command
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "photos",
+            {
+                "hold out": "hold out more: vitreous train --recipe RUN/recipe.toml "
+                "--val-fraction 0.3",
+                "balance": "let rare classes count more: vitreous train --recipe RUN/recipe.toml "
+                "--class-weights auto",
+                "learn": "train longer: vitreous train --resume --out RUN --epochs 8, or look for "
+                "a better learning rate: vitreous train --recipe RUN/recipe.toml --lr-find",
+            },
+        ),
+        (
+            FROM_PYTHON,
+            {
+                "data": "look for both: vitreous.check_data(data)",
+                "hold out": "hold out more: vitreous.train(data, recipe='RUN/recipe.toml', "
+                "val_fraction=0.3)",
+                "learn": "train longer: vitreous.train(data, out='RUN', resume=True, epochs=8), or "
+                "look for a better learning rate: vitreous.find_lr(data, recipe='RUN/recipe.toml')",
+            },
+        ),
+    ],
+)
+def test_next_steps(tmp_path, name, expected):
+    """With weights to start from already, and a val that was held out; also for Python's data."""
+    run = Run(tmp_path)
+    recipe = Recipe(data=name, epochs=4, weights="w.safetensors")
+    run.write_text("recipe.toml", write_recipe(recipe))
+    source = from_python([marked(np.random.default_rng(0), n) for n in range(30)], val_fraction=0.1)
+    remedies = Remedies(run, task_for("class")(source.labels), source)
+    found = {remedy: remedies.next(remedy) for remedy in expected}
+    assert {k: v.replace(str(tmp_path), "RUN") for k, v in found.items()} == expected
 
 
 def options():

@@ -265,7 +265,7 @@ class Remedies:
             return f"look for both: {'vitreous.check_data(data)' if python else check}"
         if remedy == "hold out":
             if any(HELD_OUT in note for note in self.source.notes):
-                more = min(max(3 * recipe.val_fraction, 0.3), 0.5)
+                more = round(min(3 * recipe.val_fraction, 0.5), 2)
                 return f"hold out more: {self._train(val_fraction=more)}"
             return f"move images from train to val, then {self._train()}"
         longer = f"train longer: {self._longer()}"
