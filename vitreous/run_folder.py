@@ -3,9 +3,10 @@
 model.safetensors   the weights (the averaged ones where EMA is on), of the best evaluation
 config.json         model, task, labels, preprocessing, versions, where the weights came from
 recipe.toml         everything needed to repeat the run
-metrics.jsonl       one object per logged step and per evaluation, the report's with its verdicts
+metrics.jsonl       one object per logged step and per evaluation
 checkpoints/        what resume needs
 report.html         one page to look at
+verdict.json        what it says: numbers, intervals, baselines, verdicts
 """
 
 from __future__ import annotations

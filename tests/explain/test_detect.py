@@ -774,7 +774,7 @@ def test_the_report_has_what_it_promises(tmp_path):
     assert "best at epoch 1 of 2" in text
     for key in ("ap", "ap50", "ap75"):
         assert f"<b>{100 * result[key]:.1f} %</b>" in text
-    assert f"<b>{result['objects']}</b>objects" in text
+    assert f" of {result['objects']} objects" in text
     # loss, its terms, those of earlier layers, AP, learning rate; precision; inside: four images,
     # distances, filters
     assert text.count("<svg") == 5 + 1 + 6

@@ -274,13 +274,13 @@ def test_constant_boxes_are_right_where_objects_do_not_move():
 
 
 def test_what_repeats():
-    same = [cxcywh_to_xyxy(some_boxes(3))] * 4
+    same = [cxcywh_to_xyxy(some_boxes(3))] * 5
     assert repeated(same) == 1
     assert repeated([each.roll(i, 0) for i, each in enumerate(same)]) == 1
-    apart = [torch.tensor([[i, 0, i + 1, 1.0]]) for i in range(4)]
+    apart = [torch.tensor([[i, 0, i + 1, 1.0]]) for i in range(5)]
     assert repeated(apart) == 0
-    assert repeated([*same[:2], *apart[2:]]) == pytest.approx(2 / 12)
-    assert repeated(same[:1]) == 0
+    assert repeated([*same[:2], *apart[2:]]) == pytest.approx(2 / 20)
+    assert repeated(same[:4]) == 0  # too few to tell
 
 
 def test_how_much_probabilities_vary():

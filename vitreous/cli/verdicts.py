@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vitreous.tasks.verdict import Verdict
 from vitreous.terminal import print
 
 
@@ -23,4 +22,5 @@ def number_text(name: str, result: Mapping[str, Any], digits: int = 4) -> str:
 def print_verdicts(result: Mapping[str, Any]) -> None:
     """A line each."""
     for each in result.get("verdicts", ()):
-        print(f"{each['severity']:<8} {Verdict(**each)}")
+        sentences = filter(None, (each["seen"], each["next"]))
+        print(f"{each['severity']:<8} {'; '.join(sentences)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shlex
@@ -69,17 +70,16 @@ def write_report(
         next=_commands(run, advice),
     )
     run.write_text("report.html", text)
-    _keep(run, evaluations, split, result)
+    run.write_text("verdict.json", _kept(split, result))
     return run.path / "report.html", split, result
 
 
-def _keep(run: Run, evaluations: Evaluations, split: str, result: Mapping[str, Any]) -> None:
-    """What the report says, as the last line of metrics.jsonl."""
-    last = evaluations[-1] if evaluations else {"step": 0}
-    kept = {name: last[name] for name in ("step", "epoch", "lr") if name in last}
+def _kept(split: str, result: Mapping[str, Any]) -> str:
+    """What the report says, as verdict.json has it."""
     numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
-    parts = {name: result[name] for name in ("intervals", "baselines", "train") if name in result}
-    run.log(kind="verdict", **kept, split=split, **numbers, **parts, verdicts=result["verdicts"])
+    names = ("intervals", "baselines", "train", "verdicts")
+    parts = {name: result[name] for name in names if name in result}
+    return json.dumps({"split": split, **numbers, **parts}, indent=2) + "\n"
 
 
 def _name_of(data: str) -> str:

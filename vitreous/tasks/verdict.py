@@ -34,9 +34,6 @@ class Verdict:
         """Plain data for JSON."""
         return {"severity": self.severity, "seen": self.seen, "next": self.next}
 
-    def __str__(self) -> str:
-        return f"{self.seen}; {self.next}" if self.next else self.seen
-
 
 class Finding(NamedTuple):
     """Something that was seen in predictions, before it is known what to do about it."""

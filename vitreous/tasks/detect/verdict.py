@@ -20,8 +20,8 @@ MOST_OBJECTS = 2000
 MOST_CANDIDATES = 400
 MOST_BOXES = 20
 """Constant boxes of a class."""
-COMPARED = 200
-"""Images whose boxes are compared."""
+ENOUGH, COMPARED = 5, 200
+"""Images whose boxes are compared: fewer say nothing, more are not needed."""
 FIRST = 8
 """Boxes of an image that are compared, the most confident ones."""
 SAME = 0.7
@@ -140,7 +140,7 @@ class DetectSigns(Signs):
 def repeated(images: Sequence[Tensor]) -> float:
     """The share of pairs of images in which the first box of one has the same place as one of the
     other's; boxes (n, 4), normalised xyxy."""
-    if len(images) < 2:
+    if len(images) < ENOUGH:
         return 0.0
     first = torch.stack([boxes[0] for boxes in images])
     hits = torch.stack(
