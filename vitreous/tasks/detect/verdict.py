@@ -17,9 +17,9 @@ from vitreous.tasks.verdict import Baseline, Finding, Signs, never_predicted
 
 MOST_OBJECTS = 2000
 """Of a class, that constant boxes are chosen for."""
-MOST_CANDIDATES = 400
-MOST_BOXES = 20
-"""Constant boxes of a class."""
+MOST_CANDIDATES = 1000
+MOST_BOXES = 100
+"""Constant boxes, as many as COCO counts of an image."""
 ENOUGH, COMPARED = 5, 200
 """Images whose boxes are compared: fewer say nothing, more are not needed."""
 FIRST = 8
@@ -72,7 +72,7 @@ class ConstantBoxes(Baseline):
                 score = min(right / share / max(self.images, 1), 1.0)
                 found.append(torch.cat((torch.tensor([label, score]), box))[None])
         chosen = torch.cat(found)
-        return chosen[chosen[:, 1].argsort(descending=True, stable=True)]
+        return chosen[chosen[:, 1].argsort(descending=True, stable=True)][:MOST_BOXES]
 
 
 def covering_boxes(boxes: Tensor) -> list[tuple[Tensor, float]]:
