@@ -16,7 +16,6 @@ from vitreous.cli.print_json import print_json
 from vitreous.tasks import TASKS
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
-from vitreous.weights.identify import assumptions
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,8 @@ def run(arguments: ImportArguments) -> None:
     classes = f", {len(config.labels)} classes" if len(config.labels) else ""
     print(f"model    {config.model}: {config.task}{classes}")
     print(f"images   {config.preprocess.described()}")
+    from vitreous.weights.identify import assumptions  # needs torch, which --help does not
+
     for assumed in assumptions(done.assumed):
         print(f"assumed  {assumed}: the tensors do not show it; --set changes it")
     for note in done.notes:
