@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         load,
         models,
         predict,
+        pretrain,
         train,
     )
 
@@ -46,6 +47,7 @@ __all__ = [
     "load",
     "models",
     "predict",
+    "pretrain",
     "train",
 ]
 _MODULES = ("embed", "explain", "import_run", "models", "predict", "train")

@@ -317,7 +317,9 @@ class Predictor(Generic[R]):
         by default the centre of the image, for a detector that of the most confident object.
         `layers` keeps the attention of all layers.
         """
-        return show_of(self.task.name).explain(self, image, classes, pixel=pixel, layers=layers)
+        subject = show_of(self.task.name).subject(self)
+        show = show_of(subject.task.name)
+        return show.explain(subject, image, classes, pixel=pixel, layers=layers)
 
     def read(self, thing: Any) -> tuple[Tensor, str]:
         """An image in any form as it is stored, (c, h, w), and its name."""

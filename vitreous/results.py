@@ -68,6 +68,25 @@ class FeatureVector:
         return {"image": self.image, "features": self.values.tolist()}
 
 
+@dataclass(frozen=True, eq=False)
+class Reconstruction:
+    """What a masked autoencoder makes of one image."""
+
+    loss: float
+    """Of the hidden patches."""
+    pixels: NDArray[np.float32]
+    """(c, h, w): the predicted pixels, normalised as the model's input is."""
+    mask: NDArray[np.bool_]
+    """(gh, gw): which patches were hidden."""
+    image: str = ""
+    """The image's file, if it has one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        hidden = self.mask.astype(int).tolist()
+        return {"image": self.image, "loss": self.loss, "hidden": hidden}
+
+
 @dataclass(frozen=True)
 class Segmentation:
     """The class of every pixel, at the size of the input image."""

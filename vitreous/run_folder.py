@@ -253,7 +253,8 @@ class Run:
 def names_classes(model: Model) -> bool:
     """Whether the model's outputs are classes; without a head, or with one into a space that is
     shared with text, they are features."""
-    return getattr(model.config, "head", "") not in ("none", "projection")
+    has_classes = hasattr(model.config, "classes")
+    return has_classes and getattr(model.config, "head", "") not in ("none", "projection")
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -21,9 +21,11 @@ from vitreous.api.prediction import (
 )
 from vitreous.api.training import (
     TrainedRun,
+    check_method,
     dry_run,
     find_lr,
-    recipe_for_weights,
+    pretrain,
+    recipe_for,
     stored_values,
     train,
 )
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TrainedRun",
     "check_data",
+    "check_method",
     "convert",
     "create",
     "dry_run",
@@ -55,8 +58,9 @@ __all__ = [
     "models",
     "predict",
     "predict_files",
+    "pretrain",
     "public_weights",
-    "recipe_for_weights",
+    "recipe_for",
     "stored_values",
     "summary",
     "train",

@@ -48,7 +48,7 @@ def evaluate(
     from vitreous.import_run import open_run
     from vitreous.pages.figure import save
     from vitreous.predict import check_split, load
-    from vitreous.tasks import show_of, task_for
+    from vitreous.tasks import show_of, task_class
     from vitreous.train.verdicts import evaluate as evaluate_run
 
     log = log or to_stderr
@@ -58,7 +58,7 @@ def evaluate(
     source = labelled_source(run, data, columns, max_pixels, log, names)
     split = split or next(name for name in ("test", "val", "train") if name in source.splits)
     check_split(source, split)
-    task = task_for(source.truth_kind)
+    task = task_class(open_run(run).read_config().task)
     if from_results is not None:
         metrics = task.measure_results(Path(from_results), source, split)
     else:

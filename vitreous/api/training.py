@@ -56,6 +56,32 @@ class TrainedRun:
         return f"TrainedRun({str(self.path)!r}: {self.metric} {value:.4f} on {self.split})"
 
 
+def pretrain(
+    data: Data = None,
+    *,
+    method: str | None = None,
+    recipe: Folder | Recipe | None = None,
+    out: Folder | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    augment: Callable[..., Any] | None = None,
+    **options: Any,
+) -> TrainedRun:
+    """Pre-train an encoder without labels, into the run folder `out`, which `train` takes as
+    `weights`.
+
+    `data` is any folder of images, or what `train` takes: then labels are only used to measure how
+    good the features are. `method` is mae unless given. Everything else is as in `train`; a `model`
+    may be any that classifies, which becomes the encoder.
+    """
+    from vitreous.tasks import PRETRAINING
+
+    stated = recipe.method if isinstance(recipe, Recipe) else None
+    if not resume:
+        options["method"] = method or stated or PRETRAINING[0]
+    return _train(data, recipe, out, resume, progress, augment, options)
+
+
 def train(
     data: Data = None,
     *,
@@ -80,6 +106,18 @@ def train(
     stored, or of the image and its ground truth, which gives the same back; it runs before the
     augmentation of the recipe. The run folder cannot keep either: to resume, give them again.
     """
+    return _train(data, recipe, out, resume, progress, augment, {"method": None} | options)
+
+
+def _train(
+    data: Data,
+    recipe: Folder | Recipe | None,
+    out: Folder | None,
+    resume: bool,
+    progress: bool,
+    augment: Callable[..., Any] | None,
+    options: dict[str, Any],
+) -> TrainedRun:
     from vitreous.pages.report import write_report
     from vitreous.tasks import task_class
     from vitreous.train.progress import ProgressBar
@@ -163,12 +201,19 @@ def stored_values(
     return read_recipe(path)
 
 
-def recipe_for_weights(weights: Any, lora: Any, log: Log) -> str | None:
-    """The recipe that applies where none is given; for weights to start from there is one."""
-    chosen = default_recipe(weights, lora)
-    if chosen is not None:
+def recipe_for(weights: Any, lora: Any, log: Log, method: str | None = None) -> str | None:
+    """The recipe that applies where none is given; for weights to start from there is one, and for
+    each method of pre-training."""
+    chosen = default_recipe(weights, lora, method)
+    if chosen is not None and method is None:
         log(f"recipe: {chosen}, because weights are given (--recipe {NO_RECIPE} uses none)")
     return chosen
+
+
+def check_method(method: Any, *, pretrains: bool) -> None:
+    """A recipe with a method is for `pretrain`, and one with a task for `train`."""
+    if method is not None and not pretrains:
+        raise ConfigError(f"method = {method!r}: this recipe is for 'vitreous pretrain'")
 
 
 def _settings(
@@ -199,8 +244,11 @@ def _settings(
         base = recipe
     else:
         if recipe is None and not resume:
-            recipe = recipe_for_weights(given.get("weights"), given.get("lora"), log)
+            named = (given.get("weights"), given.get("lora"), log, given.get("method"))
+            recipe = recipe_for(*named)
         base = Recipe(**stored_values(recipe, out, resume))
+    if "method" in given:
+        check_method(base.method, pretrains=given["method"] is not None)
     for name in ("fields", "freeze"):
         if name in given:
             given[name] = (*getattr(base, name), *given[name])

@@ -95,14 +95,8 @@ def _print(report: CheckReport) -> None:
         print(f"{word:<11} {text}")
     for note in report.notes:
         print(f"note        {note}")
-    print(f"\n{len(report.ids)} classes, in the order the model will have them:")
-    headings, rows, what = report.truth.table(list(report.splits))
-    table = TextTable("id>", "class", *(f"{heading}>" for heading in headings))
-    for number, (name, cells) in enumerate(rows.items()):
-        table.row(_id(report, number, name), name, *cells)
-    table.print()
-    if what:
-        print(what)
+    if report.ids:
+        _print_classes(report)
     if not report.problems:
         print("\nno problems")
         return
@@ -113,6 +107,17 @@ def _print(report: CheckReport) -> None:
         print(f"  {level:<5}  {text}")
     if len(lines) < count:
         print("  --json lists all of them")
+
+
+def _print_classes(report: CheckReport) -> None:
+    print(f"\n{len(report.ids)} classes, in the order the model will have them:")
+    headings, rows, what = report.truth.table(list(report.splits))
+    table = TextTable("id>", "class", *(f"{heading}>" for heading in headings))
+    for number, (name, cells) in enumerate(rows.items()):
+        table.row(_id(report, number, name), name, *cells)
+    table.print()
+    if what:
+        print(what)
 
 
 def _id(report: CheckReport, number: int, name: str) -> str:

@@ -77,7 +77,9 @@ def _print(result: dict[str, Any]) -> None:
         if isinstance(value, int | float | None) and name != "samples":
             text = number_text(name, result) if name in intervals else _number(value, 4)
             print(f"  {name:<18} {text}")
-    classes: dict[str, dict[str, float | None]] = result["classes"]
+    classes: dict[str, dict[str, float | None]] = result.get("classes", {})
+    if not classes:
+        return
     columns = list(next(iter(classes.values())))
     table = TextTable("class", *(f"{column}>" for column in columns))
     shown, note = _worth_printing(classes, columns)

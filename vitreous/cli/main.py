@@ -22,6 +22,7 @@ COMMANDS = {
     "summary": "show a model stage by stage: shapes, parameters, FLOPs",
     "data": "check data before training (data check PATH)",
     "train": "train or fine-tune a model on your data",
+    "pretrain": "pre-train an encoder on images without labels",
     "evaluate": "evaluate a trained model: metrics, metrics per class, figures",
     "predict": "predict what images show",
     "embed": "vectors of images: neighbours, duplicates, doubtful labels, k-NN accuracy, a map",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from vitreous import api
 from vitreous.cli.print_json import print_json
@@ -60,20 +60,35 @@ class TrainArguments(CommonOptions):
         return Recipe(**{k: v for group in groups for k, v in vars(group).items() if k in names})
 
 
+Arguments = TypeVar("Arguments", bound=TrainArguments)
+
+
 def defaults(words: Sequence[str]) -> TrainArguments:
     """What applies unless an option says otherwise: the recipe's values, or the resumed run's."""
-    recipe, out, resume = _value(words, "--recipe"), _value(words, "--out"), "--resume" in words
+    return defaults_of(TrainArguments, words)
+
+
+def defaults_of(
+    kind: type[Arguments], words: Sequence[str], method: str | None = None
+) -> Arguments:
+    recipe, out, resume = (
+        value_of(words, "--recipe"),
+        value_of(words, "--out"),
+        "--resume" in words,
+    )
     if recipe is None and not resume:
-        lora = _value(words, "--lora") not in (None, "0")
-        recipe = api.recipe_for_weights(_value(words, "--weights"), lora, _log)
+        lora = value_of(words, "--lora") not in (None, "0")
+        recipe = api.recipe_for(value_of(words, "--weights"), lora, _log, method)
     values = api.stored_values(recipe, out, resume)
+    api.check_method(values.get("method"), pretrains=method is not None)
 
     def given(group: Any) -> dict[str, Any]:
         return {each.name: values[each.name] for each in fields(group) if each.name in values}
 
-    makers: dict[str, Any] = {each.name: each.default_factory for each in fields(TrainArguments)}
+    makers: dict[str, Any] = {each.name: each.default_factory for each in fields(kind)}
     groups = {n: make(**given(make)) for n, make in makers.items() if make is not MISSING}
-    return TrainArguments(**given(CommonOptions), **groups)
+    own = {"method": values.get("method", method)} if method is not None else {}
+    return kind(**given(CommonOptions), **own, **groups)
 
 
 def _log(text: str) -> None:
@@ -83,12 +98,18 @@ def _log(text: str) -> None:
 def run(arguments: TrainArguments) -> None:
     recipe = arguments.to_recipe()
     if arguments.dry_run or arguments.lr_find:
-        _rehearse(recipe, arguments)
+        rehearse(recipe, arguments)
         return
     done = api.train(recipe=recipe, out=arguments.out, resume=arguments.resume)
     if not done.metrics:
         return  # of several processes the first one prints
-    if arguments.json:
+    print_done(done, json=arguments.json)
+    if recipe.overfit and not arguments.json:
+        print(_verdict(done.metric, done.metrics))
+
+
+def print_done(done: api.TrainedRun, *, json: bool) -> None:
+    if json:
         print_json({"run": str(done.path), "split": done.split, **done.metrics})
         return
     images = done.metrics["samples"]
@@ -99,8 +120,6 @@ def run(arguments: TrainArguments) -> None:
         print(f"score    {threshold:g} or more is shown by predict: the best F1 on val")
     print(f"run      {done.path}")
     print(f"report   {done.report.resolve().as_uri()}")
-    if recipe.overfit:
-        print(_verdict(done.metric, done.metrics))
 
 
 def _verdict(primary: str, result: dict[str, Any]) -> str:
@@ -123,7 +142,7 @@ def _shape(images: Any) -> str:
     return "x".join(map(str, images.shape))
 
 
-def _rehearse(recipe: Recipe, arguments: TrainArguments) -> None:
+def rehearse(recipe: Recipe, arguments: TrainArguments) -> None:
     if arguments.lr_find:
         lr, curve = api.find_lr(recipe=recipe)
         for each, loss in curve:
@@ -145,7 +164,7 @@ def _rehearse(recipe: Recipe, arguments: TrainArguments) -> None:
         )
 
 
-def _value(words: Sequence[str], name: str) -> str | None:
+def value_of(words: Sequence[str], name: str) -> str | None:
     for word, following in zip(words, [*words[1:], None], strict=True):
         if word == name:
             return following

@@ -106,7 +106,7 @@ class TrainSet(Dataset[Item]):
         return image, self.moves.mix(target, other, share), sample.id, size
 
     def _augmented(self, sample: Sample, draw: Draw) -> tuple[Tensor, Any, tuple[int, int]]:
-        image, truth = self.source.image(sample), self.source.truth(sample)
+        image, truth = self.source.image(sample), self.moves.read(self.source, sample)
         seed = (self.seed, draw.epoch, draw.position, sample.id)
         limit = self.source.max_pixels
         with random_by(*seed), self.source.naming(sample):
@@ -133,7 +133,7 @@ class EvalSet(Dataset[Item]):
             with self.source.naming(sample):
                 values = self.preprocess(image, self.source.max_pixels)
             size = (image.shape[1], image.shape[2])
-            target = self.moves.target(self.source.truth(sample), size)
+            target = self.moves.target(self.moves.read(self.source, sample), size)
             return values, target, sample.id, size
         except DataError as error:
             return error

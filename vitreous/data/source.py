@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.errors import naming
 from vitreous.labels import IGNORED as IGNORED
-from vitreous.labels import LabelMap
+from vitreous.labels import LabelMap, NoLabels
 
 SPLITS = ("train", "val", "test")
 
@@ -58,7 +59,7 @@ class Source:
     splits: dict[str, Sequence[Sample]]
     """train, val and test, as far as the data has them."""
     truth_kind: str = "class"
-    """What is known of each image: class, labels (a set of classes), mask or boxes."""
+    """What is known of each image: class, labels (a set of classes), mask, boxes or none."""
     notes: list[str] = field(default_factory=list)
     """What was understood and is worth saying."""
     problems: list[Problem] = field(default_factory=list)
@@ -67,6 +68,16 @@ class Source:
     """Ids of samples that cannot be used, and are not in the splits any more."""
     max_pixels: int = field(default=MAX_PIXELS, kw_only=True)
     """An image with more pixels is an error and is not decoded; nor is one enlarged beyond it."""
+    labelled: Source | None = field(default=None, kw_only=True)
+    """Of data that is to be learned from without labels: the same data with them, as far as it has
+    some, to judge what was learned."""
+
+    def unlabelled(self) -> Source:
+        """The same images, of which nothing is known."""
+        found = copy(self)
+        if self.truth_kind != "none":
+            found.truth_kind, found.labels, found.labelled = "none", NoLabels(), self
+        return found
 
     def image(self, sample: Sample) -> Tensor:
         """(c, h, w) as stored: uint8, uint16 or float32. A bad file is a DataError naming it."""

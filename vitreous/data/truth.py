@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from vitreous.data.source import Sample, Source
 
 Size = tuple[int, int]
 """Height and width."""
@@ -16,6 +19,10 @@ class Truth:
 
     any_size = False
     """Whether images of different sizes can be learned from in one batch."""
+
+    def read(self, source: Source, sample: Sample) -> Any:
+        """Of one image of a source."""
+        return source.truth(sample)
 
     def crop(self, truth: Any, size: Size, top: int, left: int, height: int, width: int) -> Any:
         """Of an image of `size`, for this part of it."""
@@ -46,3 +53,13 @@ class Truth:
     def mix(self, first: Any, second: Any, share: float) -> Any:
         """The target of two images that Mixup or CutMix has mixed; the first one has `share`."""
         return first
+
+
+class NoTruth(Truth):
+    """None: what is learned from images alone has this in place of a target."""
+
+    def read(self, source: Source, sample: Sample) -> int:
+        return 0
+
+    def classes(self, truth: Any) -> Iterable[int]:
+        return ()

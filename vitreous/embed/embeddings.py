@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from vitreous.embed import vector_files
 from vitreous.embed.images import Images, of_paths
-from vitreous.embed.neighbours import K, nearest, normalised, similar_pairs, vote
 from vitreous.embed.plane import on_plane
 from vitreous.embed.vector_files import About, Stored
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import natural
+from vitreous.neighbours import K, nearest, normalised, similar_pairs, vote
 
 if TYPE_CHECKING:
     from vitreous.predict import Predictor

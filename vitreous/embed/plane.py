@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.config import choice
-from vitreous.embed.neighbours import Vectors, nearest, normalised
+from vitreous.neighbours import Vectors, nearest, normalised
 
 LAYOUTS = ("auto", "t-sne", "pca")
 MOST_TSNE = 4000

@@ -30,6 +30,9 @@ class Position(nn.Module):
     """Whether it takes other grids than the one it was made for without resampling parameters."""
     scaled = False
     """Whether a patch's encoding depends on how large the grid around it is."""
+    on_tokens = True
+    """Whether it acts on the tokens alone, before the blocks: then patches may be left out of
+    them."""
     on_grid: tuple[str, ...] = ()
     """Its parameters that depend on the grid,"""
     grid: Grid
@@ -215,13 +218,7 @@ class Sines2d(Position):
     """
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        quarter = x.shape[-1] // 4
-        steps = torch.arange(quarter, device=x.device) / max(quarter - 1, 1)
-        frequencies = 10_000.0**-steps
-        ys, xs = (torch.arange(size, device=x.device, dtype=torch.float32) for size in grid)
-        at_y = _sines(ys, frequencies)[:, None].expand(-1, grid[1], -1)
-        at_x = _sines(xs, frequencies)[None].expand(grid[0], -1, -1)
-        return _add_to_patches(x, prefix, torch.cat((at_x, at_y), dim=-1).flatten(0, 1))
+        return _add_to_patches(x, prefix, grid_sines(x.shape[-1], grid, x.device))
 
 
 class OffsetBias(nn.Module):
@@ -242,7 +239,7 @@ class Relative(Position):
     prefix to prefix.
     """
 
-    any_size, scaled = False, True
+    any_size, scaled, on_tokens = False, True, False
 
     def __init__(self, depth: int, heads: int, grid: Grid, prefix: int) -> None:
         super().__init__()
@@ -291,6 +288,8 @@ class Conditional(Position):
     Tokens before the patches are left alone.
     """
 
+    on_tokens = False
+
     def __init__(self, dim: int, kernel: int = 3) -> None:
         super().__init__()
         self.generator = nn.Conv2d(dim, dim, kernel, padding=kernel // 2, groups=dim)
@@ -318,6 +317,8 @@ class Rotary(Position):
         centres, from -2π to 2π over the image, whatever its size and aspect ratio (DINOv3).
     layout: whether a pair are two neighbouring channels, or channels of the two halves of a head.
     """
+
+    on_tokens = False
 
     def __init__(
         self,
@@ -384,6 +385,8 @@ class Rotary(Position):
 class LearnedRotary(Learned1d):
     """A learned table on the tokens, and rotary positions on queries and keys (EVA-02)."""
 
+    on_tokens = False
+
     def __init__(self, dim: int, grid: Grid, rows: int, rotary: Rotary) -> None:
         super().__init__(dim, grid, rows)
         self.rotary = rotary
@@ -426,6 +429,20 @@ def image_sines(
     at_y = sines(gh, rows)[:, :, None].expand(-1, -1, gw, -1)
     at_x = sines(gw, columns)[:, None].expand(-1, gh, -1, -1)
     return torch.cat((at_y, at_x), dim=-1).flatten(1, 2)
+
+
+def grid_sines(
+    dim: int, grid: Grid, device: torch.device | None = None, *, ends: bool = True
+) -> Tensor:
+    """(gh·gw, dim): a quarter each of sin x, cos x, sin y, cos y, at frequencies from 1 down to
+    1/10,000; without `ends` the last one is left out (MAE)."""
+    quarter = dim // 4
+    steps = torch.arange(quarter, device=device) / max(quarter - ends, 1)
+    frequencies = 10_000.0**-steps
+    ys, xs = (torch.arange(size, device=device, dtype=torch.float32) for size in grid)
+    at_y = _sines(ys, frequencies)[:, None].expand(-1, grid[1], -1)
+    at_x = _sines(xs, frequencies)[None].expand(grid[0], -1, -1)
+    return torch.cat((at_x, at_y), dim=-1).flatten(0, 1)
 
 
 def _sines(places: Tensor, frequencies: Tensor) -> Tensor:

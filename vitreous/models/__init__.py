@@ -57,6 +57,7 @@ FAMILIES = {
     "clip": Family(clip.CLIP, clip.CLIPConfig, clip.VARIANTS),
     "siglip": Family(siglip.SigLIP, siglip.SigLIPConfig, siglip.VARIANTS),
     "mae": Family(mae.MAE, mae.MAEConfig, mae.VARIANTS),
+    "mae-pretrain": Family(mae.MaskedAutoencoder, mae.MaskedAutoencoderConfig, mae.PRETRAINED),
     "pe": Family(pe.PE, pe.PEConfig, pe.VARIANTS),
     "dinov2": Family(dinov2.DINOv2, dinov2.DINOv2Config, dinov2.VARIANTS),
     "dinov3": Family(dinov3.DINOv3, dinov3.DINOv3Config, dinov3.VARIANTS),

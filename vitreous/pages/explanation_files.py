@@ -20,6 +20,7 @@ DISTANCE_IMAGES = 128
 
 def write_model(predictor: Predictor, images: Sequence[Any], out: Path) -> list[Path]:
     """What belongs to the model: positions, filters, and attention distances over the images."""
+    predictor = show_of(predictor.task.name).subject(predictor)
     values = [predictor.view(*predictor.read(image)).values for image in images[:DISTANCE_IMAGES]]
     drawn = model_figures(predictor, values)
     return [save(figure, out / f"{name}.png") for name, figure in drawn.items()]
@@ -33,6 +34,7 @@ def write_image(
     pixel: Pixel | None = None,
 ) -> list[Path]:
     """What belongs to an image: attention per head, maps, the interactive page and the walk."""
+    predictor = show_of(predictor.task.name).subject(predictor)
     show = show_of(predictor.task.name)
     found = show.explain(predictor, image, classes, pixel=pixel, layers=True)
     drawn = show.explanation_figures(found)

@@ -58,6 +58,7 @@ def inside_sections(
     predictor: Predictor, source: Source, samples: Sequence[Sample]
 ) -> list[Section]:
     """Parts of the report; none for a model without attention."""
+    predictor = show_of(predictor.task.name).subject(predictor)
     if not has_attention(predictor.model):
         return []
     show = show_of(predictor.task.name)

@@ -46,7 +46,7 @@ def writing(
             path = files[result.image]
             image, _ = predictor.read(path)
             try:
-                show.write(result, image, out, names[path])
+                show.write(result, image, out, names[path], predictor)
             except OSError as error:
                 raise ConfigError(f"--out {out}: cannot be written: {error}") from error
             collect(result, path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,11 +44,16 @@ def write_report(
     result = evaluate(run, predictor, source, split, own=True, see=part.see)
     config = run.read_config()
     evaluations = [m for m in run.metrics() if m.get("kind") == "evaluation"]
-    best = max(evaluations, key=lambda m: m[predictor.task.primary], default=None)
+    task = predictor.task
+    best = evaluations[0] if evaluations else None
+    for each in evaluations:
+        if best is not None and task.better(each[task.primary], best[task.primary]):
+            best = each
+    part.evaluations = evaluations
     parameters = sum(p.numel() for p in predictor.model.parameters())
     advice = _advice(run, source, predictor)
     lede = [
-        f"{len(config.labels)} classes",
+        *([f"{len(config.labels)} classes"] if config.labels.names else ()),
         *([f"best at epoch {best['epoch']:g} of {evaluations[-1]['epoch']:g}"] if best else ()),
         f"measured on {split}: {result['samples']:,} images",
     ]
@@ -67,7 +71,7 @@ def write_report(
         ],
         facts=_facts(run, config, source, parameters, evaluations),
         advice=advice,
-        next=_commands(run, advice),
+        next={**({"Fine-tune": advice.command} if advice else {}), **part.commands(run.path)},
     )
     run.write_text("report.html", text)
     run.write_text("verdict.json", _kept(split, result))
@@ -103,6 +107,7 @@ def _learning(
     drawn = {
         "loss": lines({"train_loss": "training", "loss": "validation"}),
         next(iter(part.curves.values())): lines(part.curves),
+        **{title: lines(keys) for title, keys in part.more_curves.items()},
         "learning rate": scheduled(evaluations, recipe) or lines({"lr": "learning rate"}),
         **{title: lines(keys) for title, keys in loss_terms(evaluations).items()},
     }
@@ -166,7 +171,7 @@ def _facts(
         "images": ", ".join(
             f"{len(source.splits[s]):,} {s}" for s in ("train", "val", "test") if s in source.splits
         ),
-        "classes": f"{len(config.labels)}",
+        "classes": f"{len(config.labels)}" if config.labels.names else "",
         "notes": "; ".join(source.notes),
         "left out": _left_out(recipe, source),
     }
@@ -225,16 +230,3 @@ def _advice(run: Run, source: Source, predictor: Predictor) -> Advice | None:
     if recipe is None or "train" not in source.splits:
         return None
     return fine_tuning_advice(recipe, task, source, predictor.device.type == "cpu")
-
-
-def _commands(run: Run, advice: Advice | None) -> dict[str, str]:
-    """What can be done with the run now, and the command for it."""
-    path, recipe = (shlex.quote(str(each)) for each in (run.path, run.path / "recipe.toml"))
-    better = {} if advice is None else {"Fine-tune": advice.command}
-    return better | {
-        "Predict": f"vitreous predict {path} IMAGES",
-        "See what the model looks at": f"vitreous explain {path} IMAGES",
-        "Evaluate on other data": f"vitreous evaluate {path} DATA --figures figures",
-        "Train it longer": f"vitreous train --resume --out {path} --epochs MORE",
-        "Repeat it": f"vitreous train --recipe {recipe}",
-    }

@@ -25,7 +25,12 @@ TASKS = {
 """The kind of ground truth that each task learns from."""
 HEADLESS = "features"
 """The task of models without a head, which learns from nothing."""
-_ALL = (*TASKS, HEADLESS)
+PRETRAINING = ("mae",)
+"""The methods of `vitreous pretrain`, the usual one first: tasks that learn from images alone. Each
+has a recipe of its name."""
+UNLABELLED = "none"
+"""The kind of ground truth that they need."""
+_ALL = (*TASKS, HEADLESS, *PRETRAINING)
 
 
 def task_class(name: str) -> type[Task]:
@@ -45,11 +50,14 @@ def truth_kind_of(task: str) -> str:
             "this model has no head, so it predicts no classes that could be evaluated: train one, "
             "with this run as --weights"
         )
-    return TASKS[task]
+    return UNLABELLED if task in PRETRAINING else TASKS[task]
 
 
 def task_for(truth_kind: str) -> type[Task]:
-    """The task that data with this kind of ground truth is for."""
+    """The task that data with this kind of ground truth is for; without any, what all methods of
+    pre-training share."""
+    if truth_kind == UNLABELLED:
+        return import_module("vitreous.tasks.pretrain.method").Pretraining
     return task_class(next(name for name, kind in TASKS.items() if kind == truth_kind))
 
 
@@ -58,5 +66,8 @@ def task_of_model(family: str, *, headless: bool = False, truth_kind: str | None
     the one with this kind of ground truth."""
     if headless:
         return HEADLESS
+    for name in PRETRAINING:
+        if family in task_class(name).families:
+            return name
     able = [name for name in TASKS if task_class(name).takes(family)]
     return next((name for name in able if TASKS[name] == truth_kind), able[0])

@@ -6,6 +6,7 @@ image by attention rollout and class maps; a task overrides what differs.
 
 from __future__ import annotations
 
+import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -83,6 +84,10 @@ class TaskReport:
 
     curves: Mapping[str, str]
     """Metrics to draw over epochs, by key, and their names; the first decides."""
+    more_curves: Mapping[str, Mapping[str, str]] = {}
+    """Others, in charts of their own, by title."""
+    evaluations: Sequence[Mapping[str, Any]] = ()
+    """What training has measured; known when `headline` is asked for."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
@@ -111,6 +116,17 @@ class TaskReport:
     def sections(self, result: Mapping[str, Any]) -> list[Section]:
         raise NotImplementedError
 
+    def commands(self, path: Path) -> dict[str, str]:
+        """What can be done with the run now, and the command for it."""
+        run, recipe = (shlex.quote(str(each)) for each in (path, path / "recipe.toml"))
+        return {
+            "Predict": f"vitreous predict {run} IMAGES",
+            "See what the model looks at": f"vitreous explain {run} IMAGES",
+            "Evaluate on other data": f"vitreous evaluate {run} DATA --figures figures",
+            "Train it longer": f"vitreous train --resume --out {run} --epochs MORE",
+            "Repeat it": f"vitreous train --recipe {recipe}",
+        }
+
 
 class Show:
     """One task's show side. `headings`, `row`, `report`, `answer` and `output_table` are a task's
@@ -135,7 +151,9 @@ class Show:
         """For `predict --json`."""
         return result.to_dict()
 
-    def write(self, result: Any, image: Tensor, folder: Path, name: str) -> None:
+    def write(
+        self, result: Any, image: Tensor, folder: Path, name: str, predictor: Predictor
+    ) -> None:
         """What `predict --out` writes for one image, (c, h, w) as it is stored."""
         raise NotImplementedError
 
@@ -202,6 +220,11 @@ class Show:
     """What `map_figure` answers, in a few words."""
     takes_pixel = False
     """Whether one pixel can be asked about."""
+
+    def subject(self, predictor: Predictor) -> Predictor:
+        """Who is explained: itself, or of a model that does not look at all of an image, the one
+        inside that does."""
+        return predictor
 
     def check_query(
         self, predictor: Predictor, classes: Sequence[str] | int, pixel: Pixel | None = None

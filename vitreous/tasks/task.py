@@ -114,16 +114,24 @@ class Task:
     purpose: ClassVar[str]
     """What it is for, in a few words."""
     primary: ClassVar[str]
-    """The metric that decides which checkpoint is best; larger is better."""
+    """The metric that decides which checkpoint is best;"""
     primary_name: ClassVar[str] = ""
-    """What people call it."""
+    """what people call it."""
+    lower_is_better: ClassVar[bool] = False
+    """Whether smaller values of it are; else larger ones."""
+    watched: ClassVar[tuple[str, ...]] = ()
+    """Other numbers of an evaluation that the progress shows."""
+    learns_classes: ClassVar[bool] = True
+    """Whether its models have an output for each class of the data."""
     truth: ClassVar[Truth] = Truth()
     families: ClassVar[tuple[str, ...]] = ()
     """The model families that are made for it; none: every family that classifies."""
     example: ClassVar[str] = "one like 'vit-s/16'"
     """A model to choose, for error messages."""
     options: ClassVar[frozenset[str]] = frozenset()
-    """The options of training, of those that only some tasks understand, that this one does."""
+    """The options of training, of those that only some tasks understand, that this one does,"""
+    refused: ClassVar[frozenset[str]] = frozenset()
+    """and those that all others understand, and this one does not."""
     crops: ClassVar[tuple[str, ...]] = ("resized", "shift", "none")
     """The random crops that suit its ground truth."""
     resizes: ClassVar[tuple[str, ...]] = ("shorter", "square")
@@ -135,6 +143,11 @@ class Task:
 
     def __init__(self, labels: LabelMap) -> None:
         self.labels = labels
+
+    @classmethod
+    def better(cls, value: float, other: float) -> bool:
+        """Whether one value of the primary metric is better than another."""
+        return value < other if cls.lower_is_better else value > other
 
     # Learning
 
@@ -287,7 +300,7 @@ class Task:
     overfit_epochs: ClassVar[int] = 20
 
     @classmethod
-    def cost(cls, small: bool) -> int:
+    def cost(cls, small: bool) -> float:
         """How many images of a classifier one image costs."""
         return 8 if cls.dense and not small else 1
 

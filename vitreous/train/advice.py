@@ -45,7 +45,7 @@ def fine_tuning_advice(
     """For a run from random weights on few photographs; nothing for any other run."""
     count = len(source.splits["train"])
     built_in = recipe.data.partition(":")[0] in (*BUILT_IN, FROM_PYTHON)
-    if recipe.weights or recipe.overfit or built_in or count >= FEW:
+    if recipe.weights or recipe.method or recipe.overfit or built_in or count >= FEW:
         return None
     glance = glance_at(source, on_cpu)
     side = max(glance.height, glance.width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.config import config_fields, merged, pair, size_of
+from vitreous.config import config_fields, merged, pair, size_of, to_dict
 from vitreous.data.label_sets import SETS, labels_for, labels_of
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
@@ -22,7 +22,7 @@ from vitreous.models import FAMILIES, configure, create
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.run_folder import Run
-from vitreous.tasks import task_class
+from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
 from vitreous.weights.adopt import find
@@ -41,6 +41,21 @@ DECIDED = {
     "image_size": "use --image-size",
 }
 """Fields of a model that are not set by --set."""
+PRETRAINED = tuple(family for name in PRETRAINING for family in task_class(name).families)
+"""The families of models around an encoder that is pre-trained in them."""
+
+
+def wrapped(recipe: Recipe) -> Recipe:
+    """For pre-training, a model may be named that is to be the encoder: then that of the method is
+    around it."""
+    if recipe.method is None or recipe.model is None:
+        return recipe
+    task = task_class(recipe.method)
+    if task.takes(recipe.model) or not is_classifier(recipe.model):
+        return recipe
+    family, fields = task.around(recipe.model, {})
+    named = tuple(f"{name}={value}" for name, value in fields.items() if value)
+    return replace(recipe, model=family, fields=(*named, *recipe.fields))
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,8 @@ def find_start(recipe: Recipe) -> Start:
         own = (None, config.model, config.family)
         other = recipe.model not in own and task_class(config.task).takes(recipe.model or "")
         fields = {} if other else dict(config.config)
+        if not task_class(config.task).learns_classes and recipe.method != config.task:
+            return _encoder_of(config.create, run.read_weights(), config.preprocess, recipe)
         name = config.model if config.model in model_names() else config.family
         return Start(name, fields, config.labels, config.preprocess, run.stored_weights())
     path = resolve(recipe.weights)
@@ -73,6 +90,11 @@ def find_start(recipe: Recipe) -> Start:
     stored = read_tensors(path)
     stated = stated_by(recipe.weights, stored.path, stored.metadata)
     origin = stated.origin
+    if origin is not None and recipe.method is None and origin[0] in PRETRAINED:
+        with torch.device("meta"):
+            whole = create(origin[0], **origin[1])
+        known = known_preprocess(stated.preprocessing)
+        return _encoder_of(lambda: whole, stored.tensors, known, recipe)
     if recipe.model is not None and is_classifier(recipe.model):
         origin = (recipe.model, {})
     elif recipe.model is not None and origin is None:
@@ -85,6 +107,24 @@ def find_start(recipe: Recipe) -> Start:
         assumed = tuple(assumptions(left))
     labels, preprocess = _stated_labels(stated), known_preprocess(stated.preprocessing)
     return Start(origin[0], origin[1], labels, preprocess, path, assumed)
+
+
+def _encoder_of(
+    whole: Callable[[], Model],
+    tensors: Mapping[str, Tensor],
+    preprocess: Preprocess | None,
+    recipe: Recipe,
+) -> Start:
+    """What was pre-trained, without what only pre-training needs."""
+    with torch.device("meta"):
+        core, owner = whole().core, f"{FAMILIES[family_of(whole())].part}."
+    family = family_of(core)
+    name = core.name if core.name in model_names() else family
+    fields = to_dict(core.config)
+    del fields["classes"]  # it has no head
+    other = recipe.model not in (None, name, family) and is_classifier(recipe.model or "")
+    inside = {k.removeprefix(owner): v for k, v in tensors.items() if k.startswith(owner)}
+    return Start(name, {} if other else fields, None, preprocess, inside)
 
 
 def _stated_labels(stated: Stated) -> LabelMap | None:
@@ -140,7 +180,8 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
     if start and start.preprocess and (fits_any or changes.get("dynamic_size")):
         changes["image_size"] = start.preprocess.image_size
     changes = merged(changes, given)
-    changes["classes"] = len(source.labels)
+    if task.learns_classes:
+        changes["classes"] = len(source.labels)
     changes["channels"] = recipe.channels
     if recipe.image_size:
         changes["image_size"] = size_of("image_size", recipe.image_size)

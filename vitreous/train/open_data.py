@@ -17,7 +17,7 @@ from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.source import Sample, Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.run_folder import Run
-from vitreous.tasks import TASKS
+from vitreous.tasks import TASKS, UNLABELLED
 from vitreous.tasks.data_check import bad_samples, check_trainable
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe, read_recipe
@@ -81,12 +81,12 @@ NOTHING = FromPython()
 def open_named(recipe: Recipe, own: Source | None = None) -> Source:
     """The recipe's data as it is: the same split, by its seed, whoever asks."""
     if own is not None:
-        return copy(own)
+        return copy(own) if recipe.method is None else own.unlabelled()
     FromPython().check(replace(recipe, augment=None))
     names = None if recipe.names is None else Path(recipe.names)
     return open_source(
         recipe.data,
-        truth=None if recipe.task is None else TASKS[recipe.task],
+        truth=UNLABELLED if recipe.method else None if recipe.task is None else TASKS[recipe.task],
         download=recipe.download,
         seed=recipe.seed,
         val_fraction=recipe.val_fraction,

@@ -131,6 +131,10 @@ def check_options(recipe: Recipe, task: type[Task]) -> None:
         if task.name not in others and value != field.default:
             whose = " and ".join(others)
             raise ConfigError(f"{field.name} = {value!r} is for the task {whose}, not {task.name}")
+    for name in sorted(task.refused):
+        value = getattr(recipe, name)
+        if value != getattr(Recipe, name):
+            raise ConfigError(f"{name} = {value!r} has no meaning for {task.name}: leave it out")
     for name, known in (("crop", task.crops), ("resize", task.resizes)):
         value = getattr(recipe, name)
         if value is not None and value not in known:

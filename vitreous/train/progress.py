@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from vitreous.terminal import print, printable
 from vitreous.train.trainer import Event
@@ -43,13 +44,20 @@ class ProgressBar:
             spent = time.perf_counter() - self.began
             self.line(
                 f"epoch {event.epoch:g}: loss {event.loss:.4f}, "
-                f"{event.primary} {event.evaluated[event.primary]:.4f}, "
+                f"{self._measured(event, event.evaluated)}, "
                 f"{event.images_per_second:.0f} images/s, {spent:.0f} s, "
                 f"{self._left(event, spent)} to go"
             )
         if self.bar is not None:
             text = f"loss {event.loss:.3f}  {event.images_per_second:.0f} images/s"
             self.bar.update(self.task, completed=event.step, total=event.steps, description=text)
+
+    def _measured(self, event: Event, found: dict[str, Any]) -> str:
+        name = "validation loss" if event.primary == "loss" else event.primary
+        also = [
+            f"{key.replace('_', ' ')} {found[key]:.4g}" for key in event.watched if key in found
+        ]
+        return ", ".join([f"{name} {found[event.primary]:.4f}", *also])
 
     def _left(self, event: Event, spent: float) -> str:
         """From the steps of this session (a resumed run has taken others before) behind the first

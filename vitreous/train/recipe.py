@@ -23,7 +23,7 @@ import tyro
 
 from vitreous.config import choice, fraction, from_dict, read_toml, to_dict
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.tasks import TASKS
+from vitreous.tasks import PRETRAINING, TASKS
 
 INSTALLED = Path("share", "vitreous", "recipes")
 
@@ -236,6 +236,13 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
 
     augment: str | None = None
     """Name of the augmentation that Python gave. It is no option: the function must be given."""
+    method: str | None = None
+    """The method of `vitreous pretrain`, which alone has it as an option."""
+
+    @property
+    def command(self) -> str:
+        """The one that trains by this recipe."""
+        return "train" if self.method is None else "pretrain"
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -301,7 +308,9 @@ def _choices(hint: Any) -> tuple[str, ...]:
 
 
 CHOICES = {name: _choices(hint) for name, hint in typing.get_type_hints(Recipe).items()}
-CHOICES = {"task": tuple(TASKS)} | {name: known for name, known in CHOICES.items() if known}
+CHOICES = {"task": tuple(TASKS), "method": PRETRAINING} | {
+    name: known for name, known in CHOICES.items() if known
+}
 """The values of the fields that have only a few."""
 
 
@@ -320,8 +329,11 @@ def find_recipe(name: str) -> Path:
 NO_RECIPE = "none"
 
 
-def default_recipe(weights: object, lora: object) -> str | None:
-    """The name of the recipe that applies where none is given: one for weights to start from."""
+def default_recipe(weights: object, lora: object, method: str | None = None) -> str | None:
+    """The name of the recipe that applies where none is given: one for weights to start from, or
+    for a method of pre-training."""
+    if method is not None:
+        return choice("method", method, PRETRAINING)
     return None if weights is None else "lora" if lora else "fine-tune"
 
 

@@ -15,10 +15,10 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
 from vitreous.models import configure
 from vitreous.run_folder import Run, RunConfig, newest_checkpoint, versions
-from vitreous.tasks import task_for
+from vitreous.tasks import UNLABELLED, task_class, task_for
 from vitreous.tasks.task import Task
 from vitreous.train.advice import fine_tuning_advice
-from vitreous.train.build_model import build, choose_preprocess, find_start
+from vitreous.train.build_model import build, choose_preprocess, find_start, wrapped
 from vitreous.train.claim import claimed
 from vitreous.train.distributed import World, joined, restarts
 from vitreous.train.open_data import (
@@ -31,6 +31,7 @@ from vitreous.train.open_data import (
     stored_recipe,
 )
 from vitreous.train.plan import check_options, fill_in, fine_tuning_lr
+from vitreous.train.probe import probe_for
 from vitreous.train.recipe import Recipe, continued, write_recipe
 from vitreous.train.teacher import find_teacher, sample_weights
 from vitreous.train.tensorboard import board
@@ -69,7 +70,7 @@ def train(
                 f"{run.path} already has a run: choose another --out, or continue it with --resume"
             )
         if stored is not None:
-            recipe = continued(stored, absolute(recipe)) if resume else stored
+            recipe = continued(stored, wrapped(absolute(recipe))) if resume else stored
         seen = watch if world.is_first else (lambda event: None)
         trainer, config = prepare(recipe, run, world, quiet, seen, own)
         source = trainer.train_set.source
@@ -120,7 +121,7 @@ def prepare(
     A run that is resumed keeps its classes, model and preprocessing, even if the data or the
     weights it started from have changed.
     """
-    recipe = absolute(recipe)
+    recipe = wrapped(absolute(recipe))
     own.check(recipe)
     newest = newest_checkpoint(run.checkpoints)
     begun = None if newest is None else run.read_config()
@@ -130,11 +131,12 @@ def prepare(
             configure(recipe.model)
         start = None if recipe.weights is None else find_start(recipe)
     source = open_usable(recipe, log, world, own.source)
-    kind = task_for(source.truth_kind)
+    kind = task_of(recipe, source)
     check_options(recipe, kind)
     learned, measured = parts(recipe, source)
     if begun is not None and newest is not None:
-        _check_same_classes(begun.labels, source)
+        if kind.learns_classes:
+            _check_same_classes(begun.labels, source)
         model, preprocess = Run(newest).create_model(), begun.preprocess
     else:
         with advising(recipe):
@@ -157,7 +159,7 @@ def prepare(
         family=family_of(model),
         config=to_dict(model.config),
         task=task.name,
-        labels=source.labels,
+        labels=task.labels,
         preprocess=preprocess,
         data=recipe.data,
         weights=recipe.weights or "",
@@ -177,10 +179,23 @@ def prepare(
         world,
         weights=sample_weights(recipe, source, learned),
         teacher=find_teacher(recipe, source, preprocess, world),
+        **({"probe": probe_for(recipe, source, preprocess, world, log)} if recipe.method else {}),
         watch=watch,
         log=log,
     )
     return trainer, config
+
+
+def task_of(recipe: Recipe, source: Source) -> type[Task]:
+    """What is learned: a method of pre-training, or what the data is for."""
+    if recipe.method is not None:
+        return task_class(recipe.method)
+    if source.truth_kind == UNLABELLED:
+        raise DataError(
+            f"{source.name} has images and no labels to train with: 'vitreous pretrain "
+            f"{recipe.data}' learns from images alone"
+        )
+    return task_for(source.truth_kind)
 
 
 def _log_advice(recipe: Recipe, task: type[Task], source: Source, world: World, log: Log) -> None:

@@ -68,7 +68,9 @@ class Event:
     images_per_second: float
     evaluated: dict[str, Any] | None = None
     primary: str = ""
-    """The metric in `evaluated` that decides which weights are kept."""
+    """The metric in `evaluated` that decides which weights are kept,"""
+    watched: tuple[str, ...] = ()
+    """and others that are of interest."""
 
 
 def _named(terms: dict[str, float]) -> dict[str, float]:
@@ -91,6 +93,7 @@ class Trainer:
         *,
         weights: Tensor | None = None,
         teacher: Callable[[Tensor], Tensor] | None = None,
+        probe: Callable[[Model, bool], dict[str, Any]] = lambda model, final: {},
         watch: Callable[[Event], None] = lambda event: None,
         log: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -100,6 +103,8 @@ class Trainer:
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
         self.train_set, self.val_set = train_set, val_set
         self.weights, self.teacher, self.watch, self.log = weights, teacher, watch, log
+        self.probe = probe
+        """What each evaluation measures besides the task's metrics, and whether it is the last."""
         count = len(train_set.samples)
         self.batch = self._batch(recipe.batch, count)
         self.order = Order(
@@ -245,8 +250,8 @@ class Trainer:
                 last = step + 1 == self.steps
                 if ends_epoch or last:
                     mean = progress.loss / max(progress.losses, 1)
-                    event.evaluated, event.loss = self._evaluate(step + 1, mean), mean
-                    event.primary = self.task.primary
+                    event.evaluated, event.loss = self._evaluate(step + 1, mean, last), mean
+                    event.primary, event.watched = self.task.primary, self.task.watched
                     progress.loss, progress.losses, progress.terms = 0.0, 0, {}
                     began, counted = time.perf_counter(), 0
                 elif self.recipe.log_every and (step + 1) % self.recipe.log_every == 0:
@@ -266,7 +271,7 @@ class Trainer:
                 if stop and not last:
                     raise StoppedError(
                         f"stopped at step {step + 1} of {self.steps} and saved; to continue: "
-                        f"vitreous train --resume --out {self.run.path}",
+                        f"vitreous {self.recipe.command} --resume --out {self.run.path}",
                         code=128 + (self.stop_asked or signal.SIGTERM),
                     )
                 if last:
@@ -280,7 +285,7 @@ class Trainer:
             "rate had come down; the best weights so far are kept"
         )
         if progress.losses:
-            self._evaluate(step, progress.loss / progress.losses)
+            self._evaluate(step, progress.loss / progress.losses, last=True)
             progress.loss, progress.losses, progress.terms = 0.0, 0, {}
         progress.finished = True
         self.save()
@@ -403,7 +408,7 @@ class Trainer:
         self.log(f"skipped {what}")
         self._log(step + 1, "skipped", loss=str(loss), samples=batch.ids)
 
-    def _evaluate(self, step: int, train_loss: float) -> dict[str, Any]:
+    def _evaluate(self, step: int, train_loss: float, last: bool) -> dict[str, Any]:
         with self._averaged():
             # The shards of a model must be called equally often: each process takes all samples.
             sharded = self.recipe.shard
@@ -415,10 +420,9 @@ class Trainer:
             counts = metrics.counts()
             if not sharded:
                 counts = metrics.merge(self.world.gather(counts))
-            result = metrics.compute(counts)
-            primary = result[self.task.primary]
-            better = self.progress.best is None or primary > self.progress.best
-            if better:
+            result = metrics.compute(counts) | self.probe(self.model, last)
+            primary, best = result[self.task.primary], self.progress.best
+            if best is None or self.task.better(primary, best):
                 self.progress.best, self.progress.best_step = primary, step
                 self.progress.waited = 0
                 state = {name: whole(v) for name, v in self.model.state_dict().items()}

@@ -47,7 +47,8 @@ def open_source(
     `torchvision:CIFAR10` is a public data set, which is downloaded only with `download`.
 
     truth: the kind of ground truth, class, labels, mask or boxes; the usual one of the data unless
-        given. Data that has another is an error.
+        given. Data that has another is an error. With none, any folder of images is read, and what
+        is known of them is only kept beside them (`Source.labelled`).
     seed, val_fraction: where the data has no val, this part of each class of train becomes one.
     names: the names of the classes, see `vitreous.data.formats.names`.
     columns: the columns of a table that are called otherwise than path, label and split.
@@ -59,7 +60,9 @@ def open_source(
     elif isinstance(name, str) and path and prefix in FORMATS:
         formats = [prefix]
     else:
-        formats, path = _recognise(text), text
+        formats, path = _recognise(text, images=truth == "none"), text
+    if images := truth == "none":
+        truth = None
     format = _choose(formats, truth, shown(text))
     if any(columns) and not FORMATS[format].has_columns:
         raise ConfigError(
@@ -71,6 +74,10 @@ def open_source(
         path, format, truth_kind, truth is not None, download, seed, val_fraction, names, columns
     )
     source: Source = module_of(format).read(builder)
+    if images and format == "folder" and len(source.labels) < 2:
+        return open_source(f"images:{path}", seed=seed, val_fraction=val_fraction)
+    if images:
+        source = source.unlabelled()
     source.notes += [
         f"was read as {format}; {other}:PATH reads it as {other}"
         for other in formats
@@ -122,8 +129,8 @@ def _place(name: str) -> str:
     return os.path.realpath(path) if name not in BUILT_IN and os.path.exists(path) else name
 
 
-def _recognise(text: str) -> list[str]:
-    """The formats that a path may have, the most likely first."""
+def _recognise(text: str, *, images: bool = False) -> list[str]:
+    """The formats that a path may have, the most likely first; `images` without labels will do."""
     path, name = os.path.expanduser(text), shown(text)
     try:
         mode = os.stat(path).st_mode
@@ -145,7 +152,12 @@ def _recognise(text: str) -> list[str]:
         )
     if not stat.S_ISDIR(mode):
         raise DataError(f"{name}: is neither a file nor a folder")
-    return _recognise_folder(path, name)
+    try:
+        return _recognise_folder(path, name)
+    except DataError:
+        if not images:
+            raise
+        return ["images"]
 
 
 def _check_nesting(path: str, name: str) -> None:

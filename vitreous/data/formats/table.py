@@ -50,18 +50,21 @@ FORMATS = {
         extensions=(".csv", ".tsv"),
         has_columns=True,
     ),
+    "images": DataFormat("image_folder", ("none",)),
     "digits": DataFormat("digits", ("class",), on_disk=False),
     "shapes": DataFormat("shapes", ("class", "labels", "mask", "boxes"), on_disk=False),
     "torchvision": DataFormat("torchvision", ("class",), on_disk=False),
 }
 """By the name that may stand before a path, as in `folder:PATH`. A folder that looks like several
-formats is read as the first of them; class folders are only what looks like nothing else."""
+formats is read as the first of them; class folders are only what looks like nothing else, and a
+folder of images without labels is only read as such where none are needed."""
 
 TRUTHS = {
     "class": "a folder for each class, or a table of paths and labels",
     "labels": "a table of paths with several labels for each",
     "mask": "folders of images and of masks, as train/images and train/masks",
     "boxes": "COCO's .json, or a folder as Pascal VOC's or YOLO's",
+    "none": "any folder of images",
 }
 """The kinds of ground truth, and what is read as each."""
 

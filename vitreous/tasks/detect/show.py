@@ -61,7 +61,9 @@ class DetectShow(Show):
         height, width = result.size
         return f"{height}x{width}", str(len(result.objects)), ", ".join(shown)
 
-    def write(self, result: Detection, image: Tensor, folder: Path, name: str) -> None:
+    def write(
+        self, result: Detection, image: Tensor, folder: Path, name: str, predictor: Predictor
+    ) -> None:
         draw.write(result, image, folder, name)
 
     @contextmanager

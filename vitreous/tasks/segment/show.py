@@ -131,7 +131,9 @@ class SegmentShow(Show):
         rest = ", ".join(f"{name} {percent(share)}" for name, share in others)
         return f"{height}x{width}", best[0], percent(best[1]), rest
 
-    def write(self, result: Segmentation, image: Tensor, folder: Path, name: str) -> None:
+    def write(
+        self, result: Segmentation, image: Tensor, folder: Path, name: str, predictor: Predictor
+    ) -> None:
         draw.write(result, image, folder, name)
 
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:

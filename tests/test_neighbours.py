@@ -6,13 +6,13 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
-from vitreous.embed import neighbours
+from vitreous import neighbours
 from vitreous.embed.embeddings import Embeddings
 from vitreous.embed.images import Images, of_paths
-from vitreous.embed.neighbours import Neighbours, nearest, normalised, similar_pairs, vote
 from vitreous.embed.plane import on_plane
 from vitreous.embed.vector_files import About
 from vitreous.errors import ConfigError, DataError
+from vitreous.neighbours import Neighbours, nearest, normalised, similar_pairs, vote
 
 
 def embeddings(vectors, labels=None, splits=None, kind="class"):

@@ -1,0 +1,1 @@
+"""MAE: pixels of hidden patches, predicted from the visible ones."""

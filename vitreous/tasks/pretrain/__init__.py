@@ -1,0 +1,1 @@
+"""Learning without labels: what the methods of pre-training share."""

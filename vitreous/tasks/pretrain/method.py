@@ -1,0 +1,123 @@
+"""What the methods of pre-training share. A method is a task that learns from images alone.
+
+A method's package has a `task.py` with a subclass of `Pretraining` and a `show.py`; its model is a
+family around an encoder, or the encoder itself. Its row is in `PRETRAINING` (`tasks/__init__.py`),
+and what it is trained with by default in `recipes/NAME.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from vitreous.data.check.truth_check import InspectedTruth, TruthCheck, TruthReport
+from vitreous.data.source import Sample, Source
+from vitreous.data.truth import NoTruth
+from vitreous.labels import LabelMap, NoLabels
+from vitreous.models import FAMILIES
+from vitreous.tasks.task import Glance, Metrics, ModelChoice, Task
+
+
+class ImageCheck(TruthCheck):
+    """Nothing is known of the images."""
+
+    def inspect(self, source: Source, sample: Sample) -> InspectedTruth:
+        return InspectedTruth(digest=None)
+
+    def report(self, source: Source, good: Any) -> TruthReport:
+        return TruthReport(classes={})
+
+
+class HasLoss(Protocol):
+    """What `infer` gives for an image."""
+
+    @property
+    def loss(self) -> Tensor: ...
+
+
+class MeanLoss(Metrics):
+    """The mean of the images' losses."""
+
+    def __init__(self) -> None:
+        self.total = torch.zeros(2, dtype=torch.float64)
+
+    def update(self, output: Sequence[HasLoss], targets: Any) -> None:
+        losses = torch.stack([each.loss.double() for each in output])
+        self.total += torch.stack((losses.sum(), torch.tensor(len(losses)).double()))
+
+    def counts(self) -> Tensor:
+        return self.total
+
+    def compute(self, counts: Tensor) -> dict[str, Any]:
+        total, count = counts.tolist()
+        return {"samples": int(count), "loss": total / max(count, 1)}
+
+
+class Pretraining(Task):
+    """Learning without labels: a loss, and an encoder whose features are judged beside it."""
+
+    name = "pretrain"
+    purpose = "an encoder, from images alone"
+    primary = "loss"
+    lower_is_better = True
+    learns_classes = False
+    truth = NoTruth()
+    watched = ("knn_accuracy", "effective_rank")
+    refused = frozenset(("overfit", "keep_head", "unfreeze_after", "lora", "task"))
+    checker = ImageCheck
+    encoder_fields: ClassVar[tuple[str, ...]] = ()
+    """What the encoder needs, where one is chosen."""
+
+    def __init__(self, labels: LabelMap | None = None) -> None:
+        super().__init__(NoLabels())
+
+    @classmethod
+    def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
+        return cls()
+
+    @classmethod
+    def check_trainable(cls, source: Source) -> None:
+        """Whatever has images."""
+
+    def renamed(self, targets: Any, here: Sequence[int]) -> Any:
+        return targets
+
+    def metrics(self) -> Metrics:
+        return MeanLoss()
+
+    @classmethod
+    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
+        """A plain ViT with fixed positions, whose patches are averaged."""
+        name, size, fields, what = encoder_for(glance)
+        family = cls.families[0] if cls.families else name
+        part = FAMILIES[family].part if family in FAMILIES else None
+        if part is not None:
+            inside = (f"{part}.{each}" for each in (*fields, *cls.encoder_fields))
+            fields = (f"{part}={name}", *inside)
+        return ModelChoice(family, size, fields, what)
+
+    @classmethod
+    def cost(cls, small: bool) -> float:
+        """There is more to learn from images than their labels: more passes pay."""
+        return 0.25
+
+    @classmethod
+    def crop_for(cls, small: bool, fits: bool) -> str:
+        return "resized"
+
+
+def encoder_for(glance: Glance) -> tuple[str, tuple[int, int], tuple[str, ...], str]:
+    """Its name, the image size, changes to its config, and what it is in words."""
+    plain = ("position=sines-2d", "tokens=none", "pool=mean")
+    if not glance.small:
+        side, size = (128, "ti") if glance.on_cpu else (224, "s")
+        return f"vit-{size}/16", (side, side), plain, f"a ViT-{size.capitalize()}/16"
+    side = max(glance.height, glance.width)
+    patch = 2 if side <= 16 else 4 if side <= 40 else 8
+    dim, depth, heads = (64, 6, 4) if side <= 16 else (192, 6, 6)
+    sizes = (f"patch={patch}", f"dim={dim}", f"depth={depth}", f"heads={heads}")
+    reason = f"a ViT of {depth} blocks, {dim} wide, with patches of {patch}"
+    return "vit", glance.whole_patches(patch), (*sizes, *plain), reason
