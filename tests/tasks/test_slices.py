@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import vitreous
-from vitreous.tasks import TASKS, show_of, task_class
+from vitreous.tasks import PRETRAINING, TASKS, show_of, task_class
 from vitreous.tasks.show import Show
 from vitreous.tasks.task import Task
 
@@ -14,7 +14,7 @@ ROOT = Path(vitreous.__file__).parent
 ELSEWHERE = sorted(
     path
     for path in ROOT.rglob("*.py")
-    if not any(path.is_relative_to(ROOT / "tasks" / t) for t in TASKS)
+    if not any(path.is_relative_to(ROOT / "tasks" / t) for t in (*TASKS, *PRETRAINING))
 )
 TABLE = ROOT / "tasks" / "__init__.py"
 
@@ -68,7 +68,16 @@ def test_the_search_finds_what_it_looks_for(tmp_path):
     assert len(list(known_tasks(bad))) == 3
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("method", PRETRAINING)
+def test_nor_a_methods_name(method):
+    """Of pre-training: but a family of models may be called so, too."""
+    papers = [path for path in ELSEWHERE if not path.is_relative_to(ROOT / "models")]
+    knowing = [path for path in papers if f'"{method}"' in path.read_text(encoding="utf-8")]
+    assert knowing == [TABLE]
+    assert (Path(ROOT).parent / "recipes" / f"{method}.toml").exists()
+
+
+@pytest.mark.parametrize("name", [*TASKS, *PRETRAINING])
 def test_each_task_has_both_sides(name):
     task, show = task_class(name), show_of(name)
     assert issubclass(task, Task)

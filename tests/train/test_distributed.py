@@ -100,6 +100,24 @@ def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):
         assert together[counted] == alone[counted]
 
 
+def test_pretraining_on_two_processes(tmp_path):
+    """Each process draws its own masks: losses are alike, not the same. The features are computed
+    in parts, and judged together."""
+    more = ["--set=encoder.dropout=0.0", "--clip=0", "--epochs=1"]
+    train(tmp_path / "one", *more, task="mae")
+    printed = tmp_path / "two.txt"
+    processes = start_ranks(command(tmp_path / "two", *more, task="mae"), printed)
+    assert [end(process) for process in processes] == [0, 0], printed.with_suffix(".0").read_text()
+    for alone, together in zip(*(evaluations(tmp_path / n) for n in ("one", "two")), strict=True):
+        assert together.keys() == alone.keys()
+        assert together["samples"] == alone["samples"]
+        assert together["knn_pixels"] == alone["knn_pixels"]
+        assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=0.05)
+        assert together["loss"] == pytest.approx(alone["loss"], rel=0.02)
+        assert together["effective_rank"] == pytest.approx(alone["effective_rank"], rel=0.1)
+    assert "linear_accuracy" in together
+
+
 def wait_for_checkpoint(out, alive):
     """Until there is a newer one than now."""
 

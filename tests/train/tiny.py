@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 from train.undrawn import undrawn
 
 from vitreous.cli.main import main
+from vitreous.tasks import PRETRAINING
 
 COMMON = ["--epochs=5", "--ema=0.9"]
 CLASSIFY = [
@@ -36,6 +37,11 @@ DETECT = [
     *(f"--set={field}" for field in ("dim=16", "heads=2", "mlp_dim=16")),
     *(f"--set={field}" for field in ("encoder_depth=1", "decoder_depth=2", "queries=4")),
     *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
+]
+PRETRAIN = [
+    *("--model=vit", "--set=encoder.dropout=0.1"),
+    *(f"--set=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
+    *("--image-size", "16", "--batch=16", "--save-every=3", "--set=decoder_dim=16"),
 ]
 SPLITS = {"train": 64, "val": 8, "test": 8}
 TALL, WIDE = 6, 5
@@ -157,12 +163,15 @@ def arguments(task="classify"):
         return [str(class_folder()), *CLASSIFY, *COMMON]
     if task == "segment":
         return [str(mask_folder()), *SEGMENT, *COMMON]
+    if task in PRETRAINING:
+        return [str(class_folder()), *PRETRAIN, f"--method={task}", *COMMON]
     return [str(box_folder()), *DETECT, *COMMON]
 
 
 def command(out, *more, task="classify"):
     """Of `vitreous`."""
-    return ["train", *arguments(task), f"--out={out}", *more]
+    verb = "pretrain" if task in PRETRAINING else "train"
+    return [verb, *arguments(task), f"--out={out}", *more]
 
 
 def train(out, *more, task="classify", check=True, drawn=False):

@@ -166,7 +166,8 @@ def _families(model: str | None) -> list[str]:
         return [configure(model)[0]]
     kinds: dict[Any, str] = {}
     for family, made in FAMILIES.items():
-        kinds.setdefault((made.model, made.config), family)
+        if not made.model.found_if_asked:
+            kinds.setdefault((made.model, made.config), family)
     return list(kinds.values())
 
 

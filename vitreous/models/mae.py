@@ -14,7 +14,7 @@ normalised patches keeps the file's norm as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -179,21 +179,29 @@ class MaskedAutoencoder(Composite):
     eval mode they are the same for every image, so that a loss can be compared with another."""
 
     classwise = ()
+    found_if_asked = True
 
     def __init__(self, config: MaskedAutoencoderConfig, encoder: Model) -> None:
         super().__init__(config, encoder)
         core = checked(encoder, config)
         width, small = core.config.dim, core.config.dim < SIZES["b"]["dim"]
         dim = config.decoder_dim or min(512, -(-2 * width // 3 // HEAD_WIDTH) * HEAD_WIDTH)
+        sizes = {
+            "depth": config.decoder_depth or (max(core.depth // 3, 1) if small else 8),
+            "heads": config.decoder_heads or max(dim // HEAD_WIDTH, 1),
+            "mlp_dim": config.decoder_mlp_dim or 4 * dim,
+        }
+        # A run keeps what was chosen.
+        chosen: dict[str, Any] = {f"decoder_{name}": value for name, value in sizes.items()}
+        self.config = replace(config, decoder_dim=dim, **chosen)
+        pixels = core.config.pixels[0] * core.config.pixels[1]
         self.decoder = Decoder(
             width,
             dim,
             core.config.grid,
             core.class_tokens,
-            config.channels * core.config.pixels[0] * core.config.pixels[1],
-            depth=config.decoder_depth or (max(core.depth // 3, 1) if small else 8),
-            heads=config.decoder_heads or max(dim // HEAD_WIDTH, 1),
-            mlp_dim=config.decoder_mlp_dim or 4 * dim,
+            config.channels * pixels,
+            **sizes,
             norm_eps=config.norm_eps,
         )
 
@@ -254,8 +262,10 @@ class MaskedAutoencoder(Composite):
         embed = shapes.get("decoder.embed.weight")
         if not embed or "decoder.mask_token" not in shapes:
             return []
-        depth = numbered(shapes, "decoder.blocks")
-        return [{"decoder_dim": embed[0], "decoder_depth": depth}]
+        found = {"decoder_dim": embed[0], "decoder_depth": numbered(shapes, "decoder.blocks")}
+        if mlp := shapes.get("decoder.blocks.0.mlp.fc1.weight"):
+            found["decoder_mlp_dim"] = mlp[0]
+        return [found]
 
 
 def checked(encoder: Model, config: MaskedAutoencoderConfig) -> ViT:

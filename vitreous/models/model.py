@@ -186,6 +186,9 @@ class Model(nn.Module):
     """Whether it was trained with texts, so that weights end in a projection to their space."""
     unseen: ClassVar[Mapping[str, str]] = {}
     """Config fields that no weights show, and what other libraries take for the same weights."""
+    found_if_asked = False
+    """Whether a file of such a model is taken for one only where that is asked for, and else for
+    the model inside."""
     prefix_length = 0
     """Tokens before the patches."""
     class_tokens = 0

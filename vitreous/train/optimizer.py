@@ -45,7 +45,8 @@ def parameter_groups(
 
 
 def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
-    """Freeze the parameters that match (`!head.*`: that do not match); returns their names."""
+    """Freeze the parameters that match (`!head.*`: that do not match); returns their names. What
+    the model itself does not train (fixed positions) stays frozen."""
     names = [name for name, _ in model.named_parameters()]
     frozen = []
     for pattern in patterns:
@@ -56,7 +57,7 @@ def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
             raise ConfigError(f"freeze = {pattern!r} matches no parameter{_instead(model)}")
         frozen += matching
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name not in frozen)
+        parameter.requires_grad_(parameter.requires_grad and name not in frozen)
     return frozen
 
 

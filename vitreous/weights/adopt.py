@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from vitreous.config import Size, pair
+from vitreous.config import Size, merged, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import configure, create
 from vitreous.models.infer import FREE
@@ -107,6 +107,8 @@ def find(
     stated = stated_by(called, checkpoint.path, checkpoint.metadata)
     if stated.model is None and model is None:
         stated = _known_file(stated, checkpoint.path)
+    if model is not None and stated.whole and configure(model)[0] == stated.whole[0]:
+        stated, model = replace(stated, model=stated.whole[0], fields=stated.whole[1]), None
     seen: list[Reading] = []
     hidden: dict[str, Any] = {}
     if model is not None or stated.model is None:
@@ -193,7 +195,7 @@ def _as_seen(
     shown = dict(seen[0].changes)
     if shown.get("head") == "none" and (model is not None or "classes" in given):
         del shown["head"]  # a missing head is named by the caller
-    return seen[0].model, {**shown, **given}
+    return seen[0].model, merged(shown, given)
 
 
 def _known_file(stated: Stated, path: Path) -> Stated:

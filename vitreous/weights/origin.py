@@ -45,6 +45,7 @@ from vitreous.weights.transformers_files import (
     read_json,
     read_labels,
     read_preprocessor,
+    read_whole,
     takes_any_size,
 )
 
@@ -105,6 +106,8 @@ class Stated:
     """Of the library whose folder it is."""
     notes: tuple[str, ...] = ()
     """What was taken otherwise than it is stated."""
+    whole: Origin | None = None
+    """The model around `model` that the source has too, for whoever asks for it."""
 
     @property
     def origin(self) -> Origin | None:
@@ -183,6 +186,7 @@ def _of_transformers(config_file: Path, config: dict[str, Any]) -> Stated:
         kind="" if origin else f"transformers' {config['model_type']}",
         format="huggingface",
         notes=notes,
+        whole=read_whole(config_file),
     )
 
 

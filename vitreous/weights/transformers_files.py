@@ -11,6 +11,7 @@ from typing import Any
 
 from vitreous.config import from_dict, pair, read_toml
 from vitreous.errors import CheckpointError
+from vitreous.models import FAMILIES
 from vitreous.models.model import Model
 from vitreous.models.names import translate
 from vitreous.weights.rules.keys import family_of
@@ -36,6 +37,7 @@ class ConfigMap:
     gated: str = ""
     any_size: bool = False
     kept: Mapping[str, str] = field(default_factory=dict)
+    whole: Mapping[str, Any] = field(default_factory=dict)
 
     def class_fields(self, architecture: str, path: Path) -> Mapping[str, Any]:
         """Our fields that a class of transformers has.
@@ -144,11 +146,30 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
     return mapped.family, fields
 
 
+def read_whole(path: Path) -> tuple[str, dict[str, Any]] | None:
+    """Our family and fields of the model around the one that `read_config` gives, if there is."""
+    data, inner = read_json(path), read_config(path)
+    mapped = config_maps().get(str(data.get("model_type")))
+    if inner is None or mapped is None or not mapped.whole:
+        return None
+    whole, part = mapped.whole, FAMILIES[mapped.whole["family"]].part
+    outside = ("image_size", "channels", "norm_eps", "head")
+    fields = {name: value for name, value in inner[1].items() if name not in outside}
+    own = {name: value for name, value in inner[1].items() if name in outside[:3]}
+    stated = {ours: data.get(theirs) for theirs, ours in whole["fields"].items()}
+    own |= {name: value for name, value in stated.items() if value is not None}
+    return whole["family"], {str(part): whole["core"], f"{part}_fields": fields, **own}
+
+
 def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
     """The config.json with which transformers loads our export as `huggingface`.
 
     names: the class names, if they are known.
     """
+    for whole in (mapped.whole for mapped in config_maps().values()):
+        if whole.get("family") == family_of(model):
+            own = {theirs: getattr(model.config, ours) for theirs, ours in whole["fields"].items()}
+            return make_config(model.core) | own | {"architectures": [whole["architecture"]]}
     config = model.config
     model_type, architecture = _class_of(model)
     mapped = config_maps()[model_type]

@@ -73,8 +73,15 @@ def open_source(
     builder = SourceBuilder(
         path, format, truth_kind, truth is not None, download, seed, val_fraction, names, columns
     )
-    source: Source = module_of(format).read(builder)
-    if images and format == "folder" and len(source.labels) < 2:
+    source: Source
+    try:
+        source = module_of(format).read(builder)
+        classes = len(source.labels)
+    except DataError:
+        if not images or format != "folder":
+            raise
+        classes = 0
+    if images and format == "folder" and classes < 2:  # folders that are no classes
         return open_source(f"images:{path}", seed=seed, val_fraction=val_fraction)
     if images:
         source = source.unlabelled()
