@@ -8,8 +8,7 @@ from pathlib import Path
 from train.tiny import digit_folder, garment_folder
 from train.undrawn import undrawn
 
-from vitreous.cli import train
-from vitreous.cli.main import main
+from vitreous.cli.main import main, module_of
 from vitreous.cli.parse import parse
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```|^((?: {4}[^\n]*\n)+)", flags=re.MULTILINE | re.DOTALL)
@@ -37,15 +36,16 @@ def commands(text: str) -> list[list[str]]:
 
 def shorten(words: list[str]) -> list[str]:
     """The same training, but of one epoch and with few images; other commands as they stand."""
-    if words[0] != "train":
+    if words[0] not in ("train", "pretrain"):
         return words
-    data = parse("train", train, words[1:]).to_recipe().data
+    module = module_of(words[0])
+    data = parse(words[0], module, words[1:]).to_recipe().data
     small = next((make() for name, make in SMALLER.items() if re.fullmatch(name, data)), data)
     rest = [word for word in words[1:] if word != data]
     few = (
         ["--overfit=2", "--batch=20"] if any(word.startswith("--overfit") for word in words) else []
     )
-    return ["train", str(small), *rest, "--epochs=1", *few]
+    return [words[0], str(small), *rest, "--epochs=1", *few]
 
 
 def follow(page: Path, capsys) -> int:
@@ -60,7 +60,8 @@ def follow(page: Path, capsys) -> int:
             ran += 1
         elif language in SHELL and commands(text):
             for words in commands(text):
-                again, trained = words[0] == "train" and trained, words[0] == "train" or trained
+                trains = words[0] in ("train", "pretrain")
+                again, trained = trains and trained, trains or trained
                 with undrawn() if again else contextlib.nullcontext():
                     code = main(shorten(words))
                 assert code == 0, f"vitreous {shlex.join(words)}\n{capsys.readouterr().err}"
