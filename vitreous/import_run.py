@@ -225,7 +225,7 @@ def known_preprocess(values: Mapping[str, Any], channels: int | None = None) -> 
 def _ask(found: Found, blank: Model, missing: dict[str, Any]) -> MissingError:
     """For everything that is missing; with the values of such a model in the catalog, if it is
     there."""
-    classes, lines = blank.config.classes, []
+    classes, lines = getattr(blank.config, "classes", 0), []
     alike = next(
         (
             entry

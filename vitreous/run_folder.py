@@ -29,7 +29,7 @@ from vitreous.labels import LabelMap
 from vitreous.layers.lora import merge_lora
 from vitreous.models import FAMILIES, configure, create
 from vitreous.models.model import Model
-from vitreous.tasks import task_class
+from vitreous.tasks import PRETRAINING, task_class
 from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata, own_tensors
 
@@ -171,9 +171,10 @@ class Run:
         """The file with the weights, which the first evaluation writes."""
         path = self.path / "model.safetensors"
         if not path.is_file():
+            verb = "pretrain" if self.read_config().task in PRETRAINING else "train"
             raise CheckpointError(
                 f"{self.path} has no model.safetensors, which the first evaluation writes: "
-                f"'vitreous train --resume --out {self.path}' continues the run and writes it"
+                f"'vitreous {verb} --resume --out {self.path}' continues the run and writes it"
             )
         return path
 

@@ -61,6 +61,20 @@ def test_forward_and_loss_of_transformers_both_ways(norm_pix_loss, mask_ratio, t
     compare(read.eval(), ours)
 
 
+def test_a_run_folder_with_the_decoder(tmp_path):
+    theirs = perturb(ViTMAEForPreTraining(ViTMAEConfig(**SMALL)))
+    theirs.save_pretrained(tmp_path / "theirs")
+    options = {"mean": (0.5,), "std": (0.5,), "crop": 1.0, "interpolation": "bicubic"}
+    with pytest.raises(vitreous.errors.ConfigError, match="mean"):
+        vitreous.import_run(tmp_path / "theirs", tmp_path / "run", model="mae-pretrain")
+    vitreous.import_run(tmp_path / "theirs", tmp_path / "run", model="mae-pretrain", **options)
+    predictor = vitreous.load(tmp_path / "run")
+    assert predictor.task.name == "mae"
+    result = predictor(torch.rand(1, 30, 40))
+    assert result.loss > 0
+    assert result.mask.sum() == 12
+
+
 def test_keys_of_the_papers_code(tmp_path):
     """facebookresearch/mae: mae_pretrain_vit_*_full.pth, or what main_pretrain.py saves."""
     ours = make()

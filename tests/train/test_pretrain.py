@@ -15,7 +15,7 @@ from vitreous.data.formats import open_source
 from vitreous.errors import DataError
 from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING
-from vitreous.train.probe import effective_rank, linear_accuracy
+from vitreous.train.probe import effective_rank, linear_accuracy, standardised
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +121,7 @@ def test_labels_judge_the_features(tmp_path):
     assert first["knn_pixels"] == last["knn_pixels"] > 0.5, "bright corners are seen in pixels"
     assert "linear_accuracy" not in first
     assert last["linear_accuracy"] > 0.5
+    assert last["linear_pixels"] > 0.9
     assert "linear probe" in (out / "report.html").read_text()
 
 
@@ -142,6 +143,8 @@ def test_rank_and_linear_probe():
     assert effective_rank(np.ones((50, 8), np.float32)) == pytest.approx(1)
     assert effective_rank(np.eye(8, dtype=np.float32)) == pytest.approx(8)
     assert effective_rank(np.zeros((5, 3), np.float32)) == pytest.approx(1)
+    train, _ = standardised(5 + 3 * random.normal(size=(99, 4)), np.zeros((1, 4)))
+    np.testing.assert_allclose((train.mean(0), train.std(0)), ([0] * 4, [1] * 4), atol=1e-6)
     targets = np.arange(60) % 3
     vectors = (np.eye(3)[targets] + 0.1 * random.normal(size=(60, 3))).astype(np.float32)
     assert linear_accuracy(vectors, targets, vectors, targets) == 1
@@ -210,3 +213,8 @@ def test_from_python(photos, tmp_path):
     assert Run(run).read_config().task == PRETRAINING[0]
     again = vitreous.pretrain(out=run, resume=True, epochs=2, progress=False)
     assert evaluations(again)[-1]["epoch"] == 2
+    paths = sorted(photos.rglob("*.png"))
+    listed = vitreous.pretrain(paths, out=tmp_path / "listed", fields=fields, **options)
+    assert evaluations(listed)[-1]["samples"] == 4
+    measured = [vitreous.evaluate(listed, data)["loss"] for data in (paths[:5], paths[:5] * 2)]
+    assert measured[0] == pytest.approx(measured[1])

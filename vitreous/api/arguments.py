@@ -27,11 +27,12 @@ def to_stderr(text: str) -> None:
 def python_source(data: Any, settings: Recipe, names: Any = None) -> Source:
     """Data that a program has, split by the recipe."""
     from vitreous.data.formats.python_data import from_python
-    from vitreous.tasks import TASKS
+    from vitreous.tasks import TASKS, UNLABELLED
 
+    kind = None if settings.task is None else TASKS[settings.task]
     return from_python(
         data,
-        truth=None if settings.task is None else TASKS[settings.task],
+        truth=UNLABELLED if settings.method else kind,
         seed=settings.seed,
         val_fraction=settings.val_fraction,
         names=names,

@@ -104,18 +104,22 @@ def labelled_source(
     from vitreous.data.formats import Columns, is_table, is_there, open_source, same_source
     from vitreous.data.formats.python_data import FROM_PYTHON
     from vitreous.import_run import open_run
-    from vitreous.tasks import truth_kind_of
+    from vitreous.tasks import PRETRAINING, truth_kind_of
     from vitreous.train.open_data import NOTHING, columns_of, open_usable, stored_recipe
 
     folder = open_run(run)
     config, recipe = folder.read_config(), stored_recipe(folder)
     truth_kind = truth_kind_of(config.task)
+    method = config.task if config.task in PRETRAINING else None
+    task = None if method else config.task
     if data is None and config.origin:
         raise ConfigError(f"{folder.path} was imported and has no data of its own: give some")
     if recipe is not None:
         recipe = replace(recipe, max_pixels=max_pixels or recipe.max_pixels)
     if data is not None and not isinstance(data, str | os.PathLike):
-        source = python_source(data, Recipe(task=config.task, val_fraction=0), names)
+        settings = Recipe(task=task, method=method, val_fraction=0)
+        source = python_source(data, settings, names)
+        source = source.unlabelled() if method else source
         source.max_pixels = max_pixels or source.max_pixels
         return source
     if data is None and recipe is not None:
@@ -124,7 +128,7 @@ def labelled_source(
         name = os.fspath(data)
         known = config.data == FROM_PYTHON or is_there(config.data)
         if recipe is not None and not known and names is None:
-            moved = _moved_source(replace(recipe, data=name, task=config.task), config.labels)
+            moved = _moved_source(replace(recipe, data=name, task=task), config.labels)
             if moved is not None:
                 log(f"{config.data} is not there: {name} is taken for it, split as in training")
                 return moved

@@ -64,10 +64,10 @@ def task_for(truth_kind: str) -> type[Task]:
 def task_of_model(family: str, *, headless: bool = False, truth_kind: str | None = None) -> str:
     """The name of the task that a model of this family is made for; of several the usual one, or
     the one with this kind of ground truth."""
-    if headless:
-        return HEADLESS
     for name in PRETRAINING:
         if family in task_class(name).families:
             return name
+    if headless:
+        return HEADLESS
     able = [name for name in TASKS if task_class(name).takes(family)]
     return next((name for name in able if TASKS[name] == truth_kind), able[0])

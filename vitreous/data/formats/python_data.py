@@ -6,6 +6,7 @@ An image is a path, an array, a PIL image or a tensor. What stands beside it tel
     {"cat", "dog"}, [] or (0, 2)            labels, any number of them
     (h, w) of whole numbers                 mask: array, tensor or PIL image; -1 is ignored
     {"boxes": (n, 4), "labels": [...]}      boxes: left, top, right, bottom in pixels
+    None, or no pair but the image alone    nothing, where no labels are needed
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from vitreous.data.formats.names import Names, with_names
 from vitreous.data.source import IGNORED, SPLITS, Sample, Source
 from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.errors import DataError, naming
-from vitreous.labels import External, LabelMap
+from vitreous.labels import External, LabelMap, NoLabels
 
 FROM_PYTHON = "python:data"
 """What a recipe calls such data."""
@@ -66,6 +67,20 @@ class PythonSource(Source):
         return height, width
 
 
+class Unpaired:
+    """Images that need not have anything beside them."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, number: int) -> Any:
+        item = self.items[number]
+        return item if isinstance(item, list | tuple) else (item, None)
+
+
 def from_python(
     data: Any,
     *,
@@ -76,6 +91,8 @@ def from_python(
 ) -> Source:
     """`data` is a sequence of pairs (image, target), a torch Dataset of such, or a dict with one
     for each of train, val and test. Without a val, a part of train is held out.
+
+    With truth = "none", images may stand alone.
 
     Every target is looked at once, to learn which classes there are. `names` are those of classes
     that are numbers; a Dataset's own `classes` are used unless given.
@@ -91,19 +108,21 @@ def from_python(
                 f"data: {split} is a {type(items).__name__}: expected a sequence of (image, "
                 "target), or a Dataset with a length"
             )
+    own = next((n for p in parts.values() if (n := getattr(p, "classes", None))), None)
+    if truth == "none":
+        parts = {split: Unpaired(items) for split, items in parts.items()}
     targets = {
         split: [_pair(items, i, f"data, image {split}/{i}")[1] for i in range(len(items))]
         for split, items in parts.items()
     }
-    first = next((target for each in targets.values() for target in each), None)
-    if first is None:
+    first = next((target for each in targets.values() for target in each), IGNORED)
+    if not any(targets.values()):
         raise DataError("data: has no images")
-    kind = _kind(first)
-    if truth not in (None, kind):
+    kind = "none" if truth == "none" and first is None else _kind(first)
+    if truth not in (None, "none", kind):
         raise DataError(f"data: its targets are {kind}, where {truth} is asked for")
     ids = {split: [_ids(kind, target) for target in each] for split, each in targets.items()}
-    labels = _labels({id for each in ids.values() for found in each for id in found})
-    own = next((n for p in parts.values() if (n := getattr(p, "classes", None))), None)
+    labels = _labels({id for each in ids.values() for found in each for id in found}, kind)
     if names is None and own is not None and labels.external == tuple(range(len(own))):
         names = [str(name) for name in own]
     labels = with_names(labels, names, partial=kind in ("mask", "boxes"))
@@ -159,6 +178,8 @@ def _array(target: Any) -> NDArray[Any]:
 
 def _ids(kind: str, target: Any) -> list[External]:
     """The classes of a target, as the program calls them."""
+    if kind == "none":
+        return []
     if _kind(target) != kind and not (kind == "labels" and isinstance(target, list | tuple)):
         raise DataError(f"data: some targets are {kind}, and some are {_kind(target)}")
     if kind == "mask":
@@ -172,7 +193,9 @@ def _ids(kind: str, target: Any) -> list[External]:
     return [id if isinstance(id, str) else int(id) for id in found]
 
 
-def _labels(ids: set[External]) -> LabelMap:
+def _labels(ids: set[External], kind: str) -> LabelMap:
+    if kind == "none":
+        return NoLabels()
     texts = {id for id in ids if isinstance(id, str)}
     if texts and texts != ids:
         number = next(id for id in ids if not isinstance(id, str))

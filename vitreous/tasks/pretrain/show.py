@@ -29,6 +29,7 @@ class PretrainReport(TaskReport):
             "knn_accuracy": "k-NN accuracy on val",
             "knn_pixels": "k-NN of pixels",
             "linear_accuracy": "linear probe on val",
+            "linear_pixels": "linear probe of pixels",
         }
         found = {"loss": f"{result['loss']:.4f}"}
         found |= {name: percent(last[key], 1) for key, name in shares.items() if key in last}
