@@ -209,7 +209,9 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
             f"keep_head: weights of {start.model!r}, a classifier, become a part of this model, "
             "whose head is another: leave it out"
         )
-    count = len(known) or configure(start.model, **start.fields)[1].classes
+    count = len(known)
+    if recipe.keep_head and not known:
+        count = configure(start.model, **start.fields)[1].classes
     if recipe.keep_head and count != len(names):
         raise ConfigError(
             f"keep_head: the head of the weights has {count} classes, {source.name} has "
@@ -234,7 +236,8 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
     )
     if keep and not recipe.keep_head:
         _reorder(model, order)
-    log(f"head: {_about_head(keep, recipe, names, known)}")
+    if names:
+        log(f"head: {_about_head(keep, recipe, names, known)}")
     if into is not model:  # what the import has set inside is part of the whole's config
         name = f"{FAMILIES[family_of(model)].part}_fields"
         fields = {**getattr(model.config, name), "norm_eps": into.config.norm_eps}
