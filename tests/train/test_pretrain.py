@@ -122,7 +122,9 @@ def test_labels_judge_the_features(tmp_path):
     assert "linear_accuracy" not in first
     assert last["linear_accuracy"] > 0.5
     assert last["linear_pixels"] > 0.9
-    assert "linear probe" in (out / "report.html").read_text()
+    page, kept = (out / "report.html").read_text(), json.loads((out / "verdict.json").read_text())
+    assert "linear probe" in page
+    assert "for pixels" in kept["verdicts"][0]["seen"]
 
 
 def test_the_smallest_loss_is_the_best(photos, tmp_path, monkeypatch):
@@ -157,7 +159,9 @@ def test_collapse_is_said(photos, tmp_path, monkeypatch):
     same = lambda self, images, pool="head": torch.ones(len(images), 16)  # noqa: E731
     monkeypatch.setattr(ViT, "vectors", same)
     words = [*PRETRAIN, "--epochs=1", f"--out={tmp_path}/run"]
-    assert "collapse" in quick("pretrain", photos, *words).stderr
+    done = quick("pretrain", photos, *words)
+    assert "collapse" in done.stderr
+    assert "bad      the features have collapsed" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -32,4 +32,4 @@ def run(arguments: PretrainArguments) -> None:
         return
     done = api.pretrain(recipe=recipe, out=arguments.out, resume=arguments.resume)
     if done.metrics:  # of several processes the first one prints
-        print_done(done)
+        print_done(done, json=arguments.json)

@@ -5,7 +5,7 @@ What a task shows to people (printing, drawing, report, explanation) is in its `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from vitreous.labels import IGNORED, LabelMap
 from vitreous.models import FAMILIES, configure
 from vitreous.models.model import Model
 from vitreous.tasks.bootstrap import Intervals
-from vitreous.tasks.verdict import Baseline, Signs
+from vitreous.tasks.verdict import Baseline, Finding, Signs
 
 Log = Callable[[str], None]
 See = Callable[[Batch, Any, Any], None]
@@ -187,6 +187,11 @@ class Task:
 
     def metrics(self) -> Metrics:
         raise NotImplementedError
+
+    def judge(self, last: Mapping[str, Any]) -> list[Finding] | None:
+        """What the last evaluation of a training says, for a task whose metrics say nothing by
+        themselves; None: results are compared with baselines."""
+        return None
 
     def baselines(self) -> list[Baseline]:
         """What knows nothing, for comparison; the strongest first."""

@@ -26,6 +26,7 @@ from vitreous.data.truth import NoTruth
 from vitreous.models.model import Model
 from vitreous.neighbours import K, nearest, vote
 from vitreous.predict import PIXELS_SIDE
+from vitreous.tasks.pretrain.method import COLLAPSED
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
@@ -34,8 +35,6 @@ Vectors = NDArray[np.float32]
 MOST = 1000
 """Images of train, and of val."""
 BATCH = 64
-COLLAPSED = 1.5
-"""An effective rank below which features hardly differ from image to image."""
 
 
 def probe_for(

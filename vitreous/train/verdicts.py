@@ -62,6 +62,12 @@ def evaluate(
     else from the ground truth of the images that are measured, which can only make them better.
     """
     task = predictor.task
+    lines = [line for line in run.metrics() if line.get("kind") == "evaluation"]
+    judged = task.judge(lines[-1] if lines else {})
+    if judged is not None:
+        result = predictor.evaluate(source, split, batch, workers, see, log)
+        said = [Verdict(severity, seen, "").to_dict() for severity, seen, _ in judged]
+        return result | {"intervals": {}, "baselines": {}, "verdicts": said}
     learned: list[Sample] = []
     if own and source.labels == task.labels and split != "train":
         learned = _some(source.splits.get("train", ()))

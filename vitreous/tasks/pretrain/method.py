@@ -7,7 +7,7 @@ and what it is trained with by default in `recipes/NAME.toml`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
@@ -19,6 +19,10 @@ from vitreous.data.truth import NoTruth
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.models import FAMILIES
 from vitreous.tasks.task import Glance, Metrics, ModelChoice, Task
+from vitreous.tasks.verdict import Finding, percent
+
+COLLAPSED = 1.5
+"""An effective rank below which features hardly differ from image to image."""
 
 
 class ImageCheck(TruthCheck):
@@ -61,7 +65,7 @@ class Pretraining(Task):
 
     name = "pretrain"
     purpose = "an encoder, from images alone"
-    primary = "loss"
+    primary = primary_name = "loss"
     lower_is_better = True
     learns_classes = False
     truth = NoTruth()
@@ -87,6 +91,21 @@ class Pretraining(Task):
 
     def metrics(self) -> Metrics:
         return MeanLoss()
+
+    def judge(self, last: Mapping[str, Any]) -> list[Finding]:
+        """A loss says little: features are compared with each other, and with pixels."""
+        found = []
+        rank = last.get("effective_rank")
+        if rank is not None and rank < COLLAPSED:
+            seen = f"the features have collapsed: {rank:.2f} is their effective rank, so that they "
+            found.append(Finding("bad", seen + "are nearly the same for every image", ""))
+        probe, pixels = last.get("linear_accuracy"), last.get("linear_pixels")
+        if probe is not None and pixels is not None:
+            better = probe > pixels
+            seen = f"linear probe {percent(probe)}, against {percent(pixels)} for pixels"
+            worse = ": the features know no more than the images themselves"
+            found.append(Finding("good" if better else "warn", seen + worse * (not better), ""))
+        return found
 
     @classmethod
     def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.labels import NoLabels
-from vitreous.pages.content import percent
+from vitreous.pages.content import Number, percent
 from vitreous.predict import Predictor
 from vitreous.tasks import HEADLESS, task_class
 from vitreous.tasks.show import Show, TaskReport
@@ -23,18 +23,15 @@ class PretrainReport(TaskReport):
     }
     more_curves = {"effective rank": {"effective_rank": "of the features"}}  # noqa: RUF012
 
-    def headline(self, result: Mapping[str, Any]) -> dict[str, str]:
+    def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         last = self.evaluations[-1] if self.evaluations else {}
-        shares = {
-            "knn_accuracy": "k-NN accuracy on val",
-            "knn_pixels": "k-NN of pixels",
-            "linear_accuracy": "linear probe on val",
-            "linear_pixels": "linear probe of pixels",
-        }
-        found = {"loss": f"{result['loss']:.4f}"}
-        found |= {name: percent(last[key], 1) for key, name in shares.items() if key in last}
+        found = {"loss": Number(f"{result['loss']:.4f}")}
+        for key, name in (("knn", "k-NN accuracy on val"), ("linear", "linear probe on val")):
+            if f"{key}_accuracy" in last:
+                pixels = f"pixels: {percent(last[f'{key}_pixels'])}"
+                found[name] = Number(percent(last[f"{key}_accuracy"]), pixels)
         if "effective_rank" in last:
-            found["effective rank"] = f"{last['effective_rank']:.1f}"
+            found["effective rank"] = Number(f"{last['effective_rank']:.1f}")
         return found
 
     def commands(self, path: Path) -> dict[str, str]:
