@@ -39,6 +39,9 @@ class ResNetConfig(ModelConfig):
     """Blocks in each stage."""
     width: int = 64
     """Channels behind the first convolution; they double with each stage."""
+    root: Literal["7x7", "3x3"] = "7x7"
+    """The first convolution: 7x7 with stride 2 and then pooling (section 4.1, ImageNet), or 3x3 that
+    keeps the size (section 4.2, CIFAR-10), for images of few pixels."""
     norm: Literal["batch", "frozen", "group"] = "batch"
     """batch; frozen (batch norm with the statistics that came with the weights, for fine-tuning
     with small batches); or group (independent of the batch, for training from scratch with small
@@ -130,13 +133,16 @@ def pool_plain(x: Tensor) -> Tensor:
 
 
 class Root(nn.Module):
-    """(b, c, h, w) -> (b, width, h/4, w/4): 7x7 convolution and pooling, stride 2 each."""
+    """(b, c, h, w) -> (b, width, h/4, w/4): 7x7 convolution and pooling, stride 2 each; or (b,
+    width, h, w) by a 3x3 convolution alone."""
 
-    def __init__(self, channels: int, width: int, parts: Parts) -> None:
+    def __init__(self, channels: int, width: int, parts: Parts, kernel: int = 7) -> None:
         super().__init__()
-        self.conv = parts.conv(channels, width, 7, 2)
+        large = kernel == 7
+        self.conv = parts.conv(channels, width, kernel, 2 if large else 1)
         self.norm = parts.norm(width)
-        self.pool = parts.pool
+        self.pool = parts.pool if large else nn.Identity()
+        self.stride = 4 if large else 1
 
     def forward(self, x: Tensor) -> Tensor:
         return self.pool(F.relu_(normed(self.conv, self.norm, x)))
@@ -209,11 +215,12 @@ class Trunk(Stem):
         stages: tuple[int, ...],
         block: type[Basic] | type[Bottleneck],
         parts: Parts,
+        kernel: int = 7,
     ) -> None:
         super().__init__(width)
-        self.root = Root(channels, width, parts)
+        self.root = Root(channels, width, parts, kernel)
         self.stages = nn.ModuleList()
-        self.stride = 4
+        self.stride = self.root.stride
         self.widths: list[int] = []
         for stage, count in enumerate(stages):
             blocks = nn.Sequential()
@@ -251,7 +258,8 @@ class ResNet(Trunk, Model):
     def __init__(self, config: ResNetConfig) -> None:
         block = BLOCKS[config.block]
         parts = plain_parts(config.norm_eps, config.norm)
-        super().__init__(config.channels, config.width, config.stages, block, parts)
+        kernel = int(config.root[0])
+        super().__init__(config.channels, config.width, config.stages, block, parts, kernel)
         self.config, self.depth = config, len(config.stages)
         if config.dilated:
             dilate(self.stages[-1])
@@ -278,6 +286,7 @@ class ResNet(Trunk, Model):
         return [
             {
                 **trunk,
+                "root": "3x3" if shapes["root.conv.weight"][2:] == (3, 3) else "7x7",
                 "block": "bottleneck" if "stages.0.0.conv3.weight" in shapes else "basic",
                 "norm": ("batch" if counted else "frozen") if norm else "group",
                 **({"classes": classes[0]} if classes else {"head": "none"}),
@@ -303,7 +312,7 @@ class ResNet(Trunk, Model):
     def levels(self, size: tuple[int, int]) -> list[Level]:
         found = []
         for number, width in enumerate(self.widths):
-            stride = min(4 << number, self.stride)
+            stride = min(self.root.stride << number, self.stride)
             grid = (-(-size[0] // stride), -(-size[1] // stride))
             found.append(Level(width, grid, (stride, stride)))
         return found
