@@ -16,6 +16,7 @@ from vitreous.models import create
 from vitreous.models.model import Model
 from vitreous.tasks import TASKS, task_class
 from vitreous.tasks.task import Glance, Task, glance_at
+from vitreous.train.build_model import Start
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
@@ -25,9 +26,16 @@ FINE_TUNING_BATCH = 32
 
 
 def fill_in(
-    recipe: Recipe, task: type[Task], source: Source, count: int, world: World, log: Log
+    recipe: Recipe,
+    task: type[Task],
+    source: Source,
+    count: int,
+    world: World,
+    log: Log,
+    start: Start | None = None,
 ) -> Recipe:
-    """The recipe with everything decided, for an epoch of `count` images."""
+    """The recipe with everything decided, for an epoch of `count` images; `start`: the weights to
+    start from."""
     device = world.device
     glance = glance_at(source, device.type == "cpu")
     changes: dict[str, Any] = {}
@@ -47,6 +55,14 @@ def fill_in(
         if fitting is not None:
             changes["image_size"] = fitting
             log(f"image size: {fitting[0]}, for images of {glance.height}x{glance.width}")
+    elif start is not None and not recipe.image_size and not task.dense:
+        enlarged = fine_tuning_size(start, glance)
+        if enlarged is not None:
+            changes["image_size"] = enlarged
+            log(
+                f"image size: {enlarged[0]}, which on a CPU is enough for images of "
+                f"{glance.height}x{glance.width} (--image-size for another)"
+            )
     if recipe.batch is None:
         most = task.largest_batch(glance.small)
         if recipe.weights is not None:
@@ -58,8 +74,8 @@ def fill_in(
         changes["batch"] = -(-batch // parts) * parts
         log(f"batch: {changes['batch']}")
     if recipe.epochs is None:
-        budget = (40_000 if recipe.weights else 80_000) if glance.on_cpu else 3_000_000
-        usual = max(5, min(100, round(budget // task.cost(glance.small) / count)))
+        least, most, budget = task.effort(glance, fine_tunes=recipe.weights is not None)
+        usual = max(least, min(most, round(budget / count)))
         changes["epochs"] = task.overfit_epochs if recipe.overfit else usual
         log(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
     if recipe.lr is None and recipe.weights is None:
@@ -105,6 +121,18 @@ def fitting_size(model: str, fields: tuple[str, ...], glance: Glance) -> tuple[i
     maps = [max(level.pixels) for level in made.levels(made.own_size())]
     least = maps[-1] * (4 if maps[0] == maps[-1] else 2)
     side = -(-max(glance.height, glance.width, least) // maps[-1]) * maps[-1]
+    return (side, side) if side < min(made.own_size()) else None
+
+
+def fine_tuning_size(start: Start, glance: Glance) -> tuple[int, int] | None:
+    """For small images on a CPU, a size below that of the weights: four times their own, so that
+    they have several patches, in a fraction of the time. None: that of the weights."""
+    if not glance.small or not glance.on_cpu:
+        return None
+    with torch.device("meta"):
+        made = create(start.model, **start.fields)
+    patch = max(made.levels(made.own_size())[-1].pixels)
+    side = -(-4 * max(glance.height, glance.width) // patch) * patch
     return (side, side) if side < min(made.own_size()) else None
 
 

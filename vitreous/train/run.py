@@ -141,7 +141,7 @@ def prepare(
     else:
         with advising(recipe):
             _log_advice(recipe, kind, source, world, log)
-            recipe = fill_in(recipe, kind, source, len(learned), world, log)
+            recipe = fill_in(recipe, kind, source, len(learned), world, log, start)
         with random_by(recipe.seed, "first weights"):
             model = build(recipe, kind, source, start, log)
         with advising(recipe):

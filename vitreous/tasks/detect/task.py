@@ -107,6 +107,12 @@ class Detect(Task):
         return max(1, images // 4)
 
     @classmethod
+    def effort(cls, glance: Glance, *, fine_tunes: bool) -> tuple[int, int, int]:
+        """A DETR learns slowly from weights, too: what is behind its backbone begins anew."""
+        least, most, images = super().effort(glance, fine_tunes=False)
+        return least, most, images // 2 if fine_tunes else images
+
+    @classmethod
     def scratch_lr(cls, small: bool) -> float:
         """Beyond that, a DETR never learns to look at one object with each query."""
         return 5e-4

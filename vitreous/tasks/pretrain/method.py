@@ -119,9 +119,9 @@ class Pretraining(Task):
         return ModelChoice(family, size, fields, what)
 
     @classmethod
-    def cost(cls, small: bool) -> float:
+    def effort(cls, glance: Glance, *, fine_tunes: bool) -> tuple[int, int, int]:
         """There is more to learn from images than their labels: more passes pay."""
-        return 0.5
+        return 5, 100, 160_000 if glance.on_cpu else 6_000_000
 
     @classmethod
     def crop_for(cls, small: bool, fits: bool) -> str:
