@@ -40,8 +40,8 @@ class ResNetConfig(ModelConfig):
     width: int = 64
     """Channels behind the first convolution; they double with each stage."""
     root: Literal["7x7", "3x3"] = "7x7"
-    """The first convolution: 7x7 with stride 2 and then pooling (section 4.1, ImageNet), or 3x3 that
-    keeps the size (section 4.2, CIFAR-10), for images of few pixels."""
+    """The first convolution: 7x7 with stride 2 and then pooling (section 4.1, ImageNet), or 3x3
+    that keeps the size (section 4.2, CIFAR-10), for images of few pixels."""
     norm: Literal["batch", "frozen", "group"] = "batch"
     """batch; frozen (batch norm with the statistics that came with the weights, for fine-tuning
     with small batches); or group (independent of the batch, for training from scratch with small

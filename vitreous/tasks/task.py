@@ -296,7 +296,7 @@ class Task:
 
     @classmethod
     def largest_batch(cls, small: bool) -> int:
-        return 16 if cls.dense else 128 if small else 64
+        return 16 if cls.dense else 64
 
     @classmethod
     def overfit_batch(cls, images: int) -> int:
