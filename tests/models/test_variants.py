@@ -5,6 +5,7 @@ import tomllib
 import pytest
 import timm
 import torch
+import torch.nn.functional as F
 import torchvision
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import (
@@ -72,6 +73,9 @@ PARAMETERS = {
     "vit-c-4gf": 17_754_136,
     "vit-c-18gf": 81_573_160,
     "vit-c-36gf": 167_796_008,
+    "vit-c-mini/2": 265_416,
+    "vit-c-mini/8": 735_768,
+    "vit-c-mini/16": 1_148_440,
     "r+vit-ti/16": 6_337_704,
     "r26+vit-s/32": 36_431_912,
     "r26+vit-b/32": 101_383_976,
@@ -148,6 +152,7 @@ PARAMETERS = {
     "segmenter-b/32-linear": 87_729_558,
     "segmenter-l/16-linear": 304_893_078,
     "segmenter-mini/8": 841_270,
+    "segmenter-mini/4": 2_988_534,
     "detr-r50": 41_524_768,
     "detr-r101": 60_464_672,
     "detr-r50-dc5": 41_524_768,
@@ -305,3 +310,18 @@ def test_flops_of_the_stages_add_up_to_torchs_own_counter(name):
     stages = summarise(model)
     assert sum(stage.flops for stage in stages) == counter.get_total_flops()
     assert sum(stage.parameters for stage in stages) == sum(p.numel() for p in model.parameters())
+
+
+def test_a_resnet_for_few_pixels_keeps_the_size_at_first():
+    """He et al. 2016, section 4.2; the first convolution shows in the tensors."""
+    fields = {"root": "3x3", "width": 8, "stages": (1, 1), "block": "basic", "classes": 3}
+    model = vitreous.create("resnet", image_size=16, **fields).eval()
+    images = torch.randn(2, 3, 16, 16)
+    maps = model.features(images, blocks=[0, 1]).maps
+    assert [tuple(each.shape[1:]) for each in maps] == [(8, 16, 16), (16, 8, 8)]
+    assert [level.pixels for level in model.levels((16, 16))] == [(1, 1), (2, 2)]
+    first = torch.relu(model.root.norm(F.conv2d(images, model.root.conv.weight, padding=1)))
+    torch.testing.assert_close(model.stages[0](first), maps[0])
+    (found,) = type(model).fields_of({k: tuple(v.shape) for k, v in model.state_dict().items()}, {})
+    assert found["root"] == "3x3"
+    assert found["stages"] == (1, 1)

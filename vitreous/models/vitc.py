@@ -10,7 +10,7 @@ start from.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from vitreous.models.conv_stem import ConvLayer
 from vitreous.models.vit import ViT, ViTConfig
@@ -41,14 +41,16 @@ VARIANTS = {  # named by the paper's FLOPs, which are multiplications
 }
 
 
-def residual_stem(widths: tuple[int, ...], repeats: tuple[int, ...], first: int = 1) -> Any:
+def residual_stem(
+    widths: tuple[int, ...], repeats: tuple[int, ...], first: int = 1
+) -> tuple[ConvLayer, ...]:
     """Of each width one convolution that halves the size (the first one has the stride `first`),
     and then so many that are added to what comes in."""
-    usual = {"bias": False, "norm": "batch", "activation": "relu"}
+    layer = partial(ConvLayer, bias=False, norm="batch", activation="relu")
     layers: list[ConvLayer] = []
     for width, count in zip(widths, repeats, strict=True):
-        layers.append(ConvLayer(width, stride=2 if layers else first, **usual))
-        layers += [ConvLayer(width, residual=True, **usual)] * count
+        layers.append(layer(width, stride=2 if layers else first))
+        layers += [layer(width, residual=True)] * count
     return tuple(layers)
 
 

@@ -48,17 +48,14 @@ def fine_tuning_advice(
     if recipe.weights or recipe.method or recipe.overfit or built_in or count >= FEW:
         return None
     glance = glance_at(source, on_cpu)
-    side = max(glance.height, glance.width)
-    entry = fitting_weights(task, glance) if side >= LEAST_SIDE else None
+    large = max(glance.height, glance.width) >= LEAST_SIDE
+    entry = fitting_weights(task, glance) if large else None
     if entry is None:
         return None
     words = ["vitreous", "train", recipe.data, "--weights", entry.name, *task.fine_tuning]
     for name in ("task", "names", "path_column", "label_column", "split_column"):
         if value := getattr(recipe, name):
             words += [f"--{name.replace('_', '-')}", value]
-    if glance.small and glance.on_cpu and not task.dense:
-        # larger than they are, for more patches; far below the weights' own size, for speed
-        words += ["--image-size", str(min(-(-4 * side // 32) * 32, 224))]
     megabytes = 4e-6 * read_toml(COUNTS, "counts")[entry.model][0]
     return Advice(
         f"{count:,} images are few to learn from random weights; pre-trained ones bring more: "

@@ -1,0 +1,80 @@
+"""What training chooses where nothing is given."""
+
+import pytest
+import torch
+
+import vitreous
+from vitreous.models import create
+from vitreous.tasks import TASKS, task_class
+from vitreous.tasks.task import Glance, classifier_for
+from vitreous.train.build_model import Start
+from vitreous.train.plan import fine_tuning_size
+
+
+def glance(height, width=None, on_cpu=True, channels=3):
+    return Glance(height, width or height, channels, True, on_cpu)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "expected"),
+    [
+        (8, 8, "vit-c-mini/2"),
+        (28, 28, "vit-c-mini/8"),
+        (33, 20, "vit-c-mini/8"),
+        (80, 61, "vit-c-mini/8"),
+        (300, 400, "vit-c-mini/16"),
+    ],
+)
+def test_the_classifier_from_scratch_takes_images_of_that_size(height, width, expected):
+    chosen = classifier_for(glance(height, width, channels=1))
+    assert chosen.name == expected
+    model = create(chosen.name, image_size=chosen.image_size, channels=1, classes=3).eval()
+    out = model(torch.zeros(2, 1, *chosen.image_size))
+    assert out.shape == (2, 3)
+    assert model.attentions()  # so that it can be explained
+
+
+def start(**fields):
+    return Start("vit-ti/16", fields, None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("side", "fields", "expected"),
+    [
+        (32, {}, (128, 128)),
+        (28, {}, (112, 112)),
+        (32, {"patch": 14, "image_size": 518}, (140, 140)),
+        (70, {}, None),  # 280 is beyond the weights' own
+        (32, {"image_size": 64}, None),
+        (200, {}, None),
+    ],
+)
+def test_small_images_are_fine_tuned_at_four_times_their_size(side, fields, expected):
+    assert fine_tuning_size(start(**fields), glance(side)) == expected
+    assert fine_tuning_size(start(**fields), glance(side, on_cpu=False)) is None
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("on_cpu", [True, False])
+@pytest.mark.parametrize("side", [28, 300])
+def test_fine_tuning_takes_less_than_learning_from_scratch(name, on_cpu, side):
+    task = task_class(name)
+    scratch = task.effort(glance(side, on_cpu=on_cpu), fine_tunes=False)
+    tuned = task.effort(glance(side, on_cpu=on_cpu), fine_tunes=True)
+    assert tuned[2] < scratch[2]
+    assert all(0 < least <= most for least, most, _ in (scratch, tuned))
+
+
+def test_fine_tuning_small_images_uses_that_size(tmp_path):
+    """Through the whole of `train`, and what is given wins."""
+    fields = {"patch": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+    model = vitreous.create("vit", image_size=96, channels=1, classes=2, **fields)
+    weights = tmp_path / "w.safetensors"
+    from safetensors.torch import save_file
+
+    save_file(vitreous.export_weights(model, "timm"), weights)
+    options = {"weights": str(weights), "fields": {"heads": 2}, "log": lambda text: None}
+    found, _ = vitreous.api.dry_run("digits", out=tmp_path / "a", **options)
+    assert found.preprocess.image_size == (32, 32)
+    found, _ = vitreous.api.dry_run("digits", out=tmp_path / "b", image_size=48, **options)
+    assert found.preprocess.image_size == (48, 48)
