@@ -43,9 +43,10 @@ BATCH = {True: 64, False: 16}
 class Pyramid(nn.Module):
     """timm's resnet18 with a feature pyramid (Lin et al. 2017): scores (b, n, h, w)."""
 
-    def __init__(self, classes: int, width: int = 128) -> None:
+    def __init__(self, classes: int, width: int = 128, in_chans: int = 3) -> None:
         super().__init__()
-        self.trunk = timm.create_model("resnet18", features_only=True, out_indices=(1, 2, 3, 4))
+        levels = {"features_only": True, "out_indices": (1, 2, 3, 4)}
+        self.trunk = timm.create_model("resnet18", in_chans=in_chans, **levels)
         channels = self.trunk.feature_info.channels()
         self.lateral = nn.ModuleList(nn.Conv2d(c, width, 1) for c in channels)
         self.smooth = nn.Sequential(
@@ -97,7 +98,11 @@ def by_plain_loop(ours: Path, seconds: float) -> tuple[str, dict[str, Any], int]
         made, _ = prepare(recipe, Run(empty), world, lambda text: None, lambda event: None)
     classes, whole = len(made.task.labels), not made.task.dense
     torch.manual_seed(recipe.seed)
-    model = timm.create_model("resnet18", num_classes=classes) if whole else Pyramid(classes)
+    seen = {"in_chans": made.val_set.preprocess.channels}
+    if whole:
+        model = timm.create_model("resnet18", num_classes=classes, **seen)
+    else:
+        model = Pyramid(classes, **seen)
     model = model.to(memory_format=torch.channels_last).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.05)
     made.order.batch = min(BATCH[whole], made.order.count)

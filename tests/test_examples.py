@@ -13,7 +13,7 @@ SMALL = {
     "cifar10.py": ["--train=1", "--test=1"],
     "class_maps.py": ["--images=60", "--tested=4", "--epochs=1"],
     "detr_speed.py": ["--rounds=1", "--size=64"],
-    "few_images.py": ["--options", "--epochs=1", "--recipe=none"],
+    "few_images.py": ["--options=--epochs=1"],
     "parity.py": ["resnet50"],
     "swin_speed.py": ["--rounds=1", "--batch=1"],
     "training_speed.py": ["--rounds=1", "--batch=2"],
@@ -38,7 +38,8 @@ def cifar_package():
     return ["package", "folder"]
 
 
-FOLDERS = {"class_maps.py": lambda: [str(garment_folder())], "cifar10.py": cifar_package}
+GARMENTS = {name: lambda: [str(garment_folder())] for name in ("class_maps.py", "few_images.py")}
+FOLDERS = {**GARMENTS, "cifar10.py": cifar_package}
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.py")))
