@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -456,6 +456,18 @@ def _at_least(name: str, value: int, least: int) -> None:
         raise ConfigError(f"{name} = {value!r}: expected a whole number of at least {least}")
 
 
+def vectors_for(teacher: Predictor, preprocess: Preprocess) -> Callable[[Tensor], Tensor]:
+    """What a model gives for images that another one's preprocessing has prepared: it sees the same
+    pixels, at its own size and with its own mean and std."""
+    translate = preprocess.translator(teacher.preprocess, teacher.device)
+
+    @torch.no_grad()
+    def vectors(images: Tensor) -> Tensor:
+        return teacher.model.core.vectors(translate(images.to(teacher.device)))
+
+    return vectors
+
+
 def load(
     run: str | Path,
     device: str | torch.device | None = None,
@@ -477,4 +489,7 @@ def load(
     model = folder.create_model()
     import_weights(model, folder.stored_weights(), "vitreous")
     task = task_class(config.task).restored(config.labels, config.decoding)
+    if task.teacher:  # loaded when it is asked
+        teacher = cache(lambda: vectors_for(load(task.teacher, found), config.preprocess))
+        task.ask = lambda images: teacher()(images)
     return Predictor(model, config.preprocess, task, found, max_pixels)

@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     """Images, the targets as the task wants them, and who they are."""
 
     images: Any
-    """(b, c, h, w), or, where sizes differ, a list of (c, h, w)."""
+    """(b, c, h, w), or, where sizes differ, a list of (c, h, w); (b, v, c, h, w) with v views."""
     targets: Any
     """One tensor of b rows, a tuple of such, or a list with an entry for each image."""
     ids: list[str]
@@ -87,6 +87,8 @@ class TrainSet(Dataset[Item]):
     seed: int
     own: OwnAugment | None = None
     """What a program does to an image before `augment`."""
+    views: int = 1
+    """How often each image is augmented; several views of an item are (v, c, h, w)."""
 
     def __getitem__(self, draw: Draw) -> Item:
         try:
@@ -97,6 +99,9 @@ class TrainSet(Dataset[Item]):
     def _get(self, draw: Draw) -> Item:
         sample = self.samples[draw.number]
         image, target, size = self._augmented(sample, draw)
+        if self.views > 1:
+            more = (self._augmented(sample, draw, number)[0] for number in range(1, self.views))
+            image = torch.stack([image, *more])
         other, share = target, 1.0
         if self.augment.mixes:
             with random_by(self.seed, draw.epoch, draw.position, sample.id, "mix"):
@@ -105,9 +110,12 @@ class TrainSet(Dataset[Item]):
                 image, share = self.augment.mix(image, second)
         return image, self.moves.mix(target, other, share), sample.id, size
 
-    def _augmented(self, sample: Sample, draw: Draw) -> tuple[Tensor, Any, tuple[int, int]]:
+    def _augmented(
+        self, sample: Sample, draw: Draw, view: int = 0
+    ) -> tuple[Tensor, Any, tuple[int, int]]:
         image, truth = self.source.image(sample), self.moves.read(self.source, sample)
-        seed = (self.seed, draw.epoch, draw.position, sample.id)
+        seed: tuple[int | str, ...] = (self.seed, draw.epoch, draw.position, sample.id)
+        seed += (view,) if view else ()  # the first one is as if there were no others
         limit = self.source.max_pixels
         with random_by(*seed), self.source.naming(sample):
             if self.own is not None:

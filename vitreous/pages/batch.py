@@ -21,6 +21,8 @@ def batch_figure(
     show = show_of(task)
     panels = [
         show.target_panel(preprocess.restore(image), target, labels)
-        for image, target in zip(batch.images[:count], show.targets(batch)[:count], strict=True)
+        for image, target in zip(
+            show.images(batch)[:count], show.targets(batch)[:count], strict=True
+        )
     ]
     return grid(wrapped(panels, show.batch_columns), 12.8 / show.batch_columns)

@@ -25,7 +25,7 @@ TASKS = {
 """The kind of ground truth that each task learns from."""
 HEADLESS = "features"
 """The task of models without a head, which learns from nothing."""
-PRETRAINING = ("mae",)
+PRETRAINING = ("mae", "lejepa", "distil")
 """The methods of `vitreous pretrain`, the usual one first: tasks that learn from images alone. Each
 has a recipe of its name."""
 UNLABELLED = "none"

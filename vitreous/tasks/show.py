@@ -193,6 +193,10 @@ class Show:
     batch_columns = 8
     """Images in a row of the figure of the first batch."""
 
+    def images(self, batch: Batch) -> Sequence[Tensor]:
+        """The images of a training batch, (c, h, w) each."""
+        return batch.images
+
     def targets(self, batch: Batch) -> Sequence[Any]:
         """A training target for each image of a batch."""
         return batch.targets

@@ -160,6 +160,22 @@ class Task:
         """The terms by name, each a mean over the batch; their sum is what training minimises."""
         raise NotImplementedError
 
+    @classmethod
+    def views(cls, model: Model) -> int:
+        """How many augmented views of each image a batch has: with several, images are
+        (b, v, c, h, w)."""
+        return 1
+
+    teacher: str = ""
+    """The name of a model whose vectors its metrics need,"""
+    ask: Callable[[Tensor], Tensor]
+    """and those for normalised images, given by whoever can load that model."""
+
+    @classmethod
+    def fields_for(cls, teacher: Model | None) -> tuple[str, ...]:
+        """Changes to the config of the model that is to learn from a teacher."""
+        return ()
+
     def not_finite(self, output: Any, targets: Any) -> tuple[int, str] | None:
         """For a loss that is not finite: the image's index in the batch, and what of it is not."""
         return None

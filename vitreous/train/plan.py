@@ -150,9 +150,9 @@ def _check_crop(recipe: Recipe, crop: str | None, log: Log) -> None:
 def check_options(recipe: Recipe, task: type[Task]) -> None:
     """An option that the task does not use is an error: nothing is ignored in silence."""
     users: dict[str, list[str]] = {}
-    for name in TASKS:
-        for option in task_class(name).options:
-            users.setdefault(option, []).append(name)
+    for each in (*map(task_class, TASKS), *([task] if task.name not in TASKS else [])):
+        for option in each.options:
+            users.setdefault(option, []).append(each.name)
     for field in fields(Recipe):
         value = getattr(recipe, field.name)
         others = users.get(field.name, [task.name])

@@ -147,7 +147,7 @@ class OptimisationOptions:
     dice: Annotated[float, option("F")] = 0.0
     """Weight of the Dice loss that is added to the cross-entropy of masks."""
     teacher: Annotated[str | None, option("RUN", "none")] = None
-    """Run folder of a teacher to distil from (DeiT)."""
+    """Teacher to distil from (DeiT; pretrain --method distil): a run, or hf:OWNER/NAME."""
     distill: Annotated[Literal["hard", "soft"] | None, option(None, "hard")] = None
     """Learn from the class the teacher predicts (hard), or from its probabilities (soft)."""
 

@@ -33,7 +33,7 @@ from vitreous.train.open_data import (
 from vitreous.train.plan import check_options, fill_in, fine_tuning_lr
 from vitreous.train.probe import probe_for
 from vitreous.train.recipe import Recipe, continued, write_recipe
-from vitreous.train.teacher import find_teacher, sample_weights
+from vitreous.train.teacher import answers_of, find_teacher, sample_weights
 from vitreous.train.tensorboard import board
 from vitreous.train.trainer import Event, StoppedError, Trainer
 from vitreous.weights.rules.keys import family_of
@@ -133,6 +133,7 @@ def prepare(
     source = open_usable(recipe, log, world, own.source)
     kind = task_of(recipe, source)
     check_options(recipe, kind)
+    teacher = find_teacher(recipe, world)
     learned, measured = parts(recipe, source)
     if begun is not None and newest is not None:
         if kind.learns_classes:
@@ -142,6 +143,8 @@ def prepare(
         with advising(recipe):
             _log_advice(recipe, kind, source, world, log)
             recipe = fill_in(recipe, kind, source, len(learned), world, log, start)
+            needed = kind.fields_for(None if teacher is None else teacher.model)
+            recipe = replace(recipe, fields=(*needed, *recipe.fields))
         with random_by(recipe.seed, "first weights"):
             model = build(recipe, kind, source, start, log)
         with advising(recipe):
@@ -174,11 +177,14 @@ def prepare(
         run,
         model,
         task,
-        TrainSet(source, learned, preprocess, augment, task.truth, recipe.seed, own.augment),
+        TrainSet(
+            *(source, learned, preprocess, augment, task.truth, recipe.seed, own.augment),
+            views=task.views(model),
+        ),
         EvalSet(source, measured, preprocess, task.truth),
         world,
         weights=sample_weights(recipe, source, learned),
-        teacher=find_teacher(recipe, source, preprocess, world),
+        teacher=answers_of(teacher, task, source, preprocess, world),
         **({"probe": probe_for(recipe, source, preprocess, world, log)} if recipe.method else {}),
         watch=watch,
         log=log,

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
-from vitreous.predict import Predictor, load
+from vitreous.predict import Predictor, load, vectors_for
+from vitreous.tasks.task import Task
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
@@ -23,16 +24,23 @@ def sample_weights(recipe: Recipe, source: Source, samples: Sequence[Sample]) ->
     return 1 / counts[targets]
 
 
-def find_teacher(
-    recipe: Recipe, source: Source, preprocess: Preprocess, world: World
+def find_teacher(recipe: Recipe, world: World) -> Predictor | None:
+    return None if recipe.teacher is None else load(recipe.teacher, str(world.device))
+
+
+def answers_of(
+    teacher: Predictor | None, task: Task, source: Source, preprocess: Preprocess, world: World
 ) -> Callable[[Tensor], Tensor] | None:
-    """A teacher run's logits for a normalised batch, in the order of our classes.
+    """A teacher's logits for a normalised batch, in the order of our classes; or, for a task that
+    learns none, its vectors.
 
     It sees the same pixels as the student, at its own size and with its own mean and std.
     """
-    if recipe.teacher is None:
+    if teacher is None:
         return None
-    teacher: Predictor = load(recipe.teacher, str(world.device))
+    if not task.learns_classes:
+        task.ask = vectors_for(teacher, preprocess)
+        return task.ask
     order = torch.tensor(teacher.task.labels.indices_of(source.labels, what=source.name))
     translate = preprocess.translator(teacher.preprocess, world.device)
 

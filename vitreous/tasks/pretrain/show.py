@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from vitreous.data.loader import Batch
 from vitreous.labels import NoLabels
-from vitreous.pages.content import Number, percent
+from vitreous.neighbours import nearest
+from vitreous.pages.content import Example, Number, Picture, Section, percent, picture
 from vitreous.predict import Predictor
+from vitreous.results import FeatureVector
 from vitreous.tasks import HEADLESS, task_class
 from vitreous.tasks.show import Show, TaskReport
+
+MOST, QUERIES, NEAREST = 200, 12, 5
+"""Of validation images: those that are compared, those that are shown, and neighbours of each."""
+SIDE = 96
+"""Of their pictures."""
+NEIGHBOURS = """Some of {count} validation images, each with the {nearest} others whose features are
+most similar to its own."""
 
 
 class PretrainReport(TaskReport):
@@ -45,6 +58,43 @@ class PretrainReport(TaskReport):
         }
 
 
+class NeighbourReport(PretrainReport):
+    """Images and those whose features are nearest."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__(predictor)
+        self.vectors: list[Tensor] = []
+        self.pictures: list[Picture] = []
+        self.ids: list[str] = []
+
+    @torch.inference_mode()
+    def see(self, batch: Batch, output: Any, targets: Any) -> None:
+        images = batch.images[: MOST - len(self.ids)]
+        if not len(images):
+            return
+        vectors = self.predictor.model.core.vectors(images.to(self.predictor.device))
+        self.vectors.append(vectors.float().cpu())
+        self.ids += batch.ids[: len(images)]
+        exact = max(images.shape[2:]) <= SIDE
+        pictures = (self.picture(batch, i, SIDE) for i in range(len(images)))
+        self.pictures += [picture(each, "", exact=exact) for each in pictures]
+
+    def sections(self, result: Mapping[str, Any]) -> list[Section]:
+        if len(self.ids) < 2:
+            return []
+        vectors = torch.cat(self.vectors).numpy()
+        chosen = list(range(0, len(vectors), -(-len(vectors) // QUERIES)))
+        found = nearest(vectors, vectors, NEAREST, same=True)
+        examples = []
+        for i in chosen:
+            row = [self.pictures[i]._replace(alt="image")]
+            row += [self.pictures[j]._replace(alt="neighbour") for j in found.indices[i]]
+            similar = " ".join(f"{value:.2f}" for value in found.similarities[i])
+            examples.append(Example(row, self.ids[i], f"cosine {similar}"))
+        note = NEIGHBOURS.format(count=len(vectors), nearest=NEAREST)
+        return [Section("Nearest neighbours", note, examples=examples)]
+
+
 class PretrainShow(Show):
     """Explanations are those of the encoder, which sees the whole image."""
 
@@ -52,3 +102,23 @@ class PretrainShow(Show):
         features = task_class(HEADLESS)(NoLabels())
         core, limit = predictor.model.core, predictor.max_pixels
         return Predictor(core, predictor.preprocess, features, predictor.device, limit)
+
+
+class VectorShow(PretrainShow):
+    """Of a method whose output is a vector for each image."""
+
+    headings = ("values>", "norm>", "first of them")
+
+    def row(self, result: FeatureVector, top: int) -> tuple[str, ...]:
+        first = " ".join(f"{value:.3f}" for value in result.values[:top])
+        return str(len(result.values)), f"{result.norm:.3f}", first
+
+    def images(self, batch: Batch) -> Sequence[Tensor]:
+        """The views of an image, where there are several, stand one after the other."""
+        return batch.images.flatten(0, 1) if batch.images.ndim == 5 else batch.images
+
+    def targets(self, batch: Batch) -> Sequence[Any]:
+        return [0] * len(self.images(batch))
+
+    def report(self, predictor: Predictor) -> NeighbourReport:
+        return NeighbourReport(predictor)

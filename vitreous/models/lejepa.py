@@ -1,0 +1,98 @@
+"""LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics (Balestriero and
+LeCun 2025).
+
+Several random views of an image go through one encoder and a small projector. The projections of
+an image's views are to be alike, and those of all images together normally distributed, which
+keeps them from being all the same (`tasks/lejepa`). There is no teacher, no moving average and no
+stopped gradient. After that the projector is thrown away, and the encoder is fine-tuned.
+
+The paper's projector has batch norms. This one has none: statistics of small batches are noisy,
+and those of several processes differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from vitreous.config import Size
+from vitreous.errors import ConfigError
+from vitreous.models.model import Composite, CompositeConfig, Features, Model, Shapes
+
+
+@dataclass(frozen=True)
+class LeJEPAConfig(CompositeConfig):
+    """What is pre-trained."""
+
+    part = "encoder"
+    core_defaults = {}  # noqa: RUF012
+
+    image_size: Size = 224
+    channels: int = 3
+    encoder: str = "vit-s/16"
+    """The name of any model that classifies."""
+    encoder_fields: dict[str, Any] = field(default_factory=dict)
+    """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
+    views: int = 2
+    """How many random views of each image are compared in training."""
+    regularisation: float = 0.05
+    """The weight of SIGReg in the loss; λ in the paper."""
+    projector_mlp_dim: int = 256
+    """Width of the projector's two hidden layers."""
+    projector_dim: int = 64
+    """Width of the projections."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.views < 2:
+            raise ConfigError(f"views = {self.views}: expected at least 2, to be compared")
+        if not 0 < self.regularisation < 1:
+            raise ConfigError(
+                f"regularisation = {self.regularisation}: expected a number between 0 and 1"
+            )
+
+
+class Projected(NamedTuple):
+    """The projections of b images, v views each."""
+
+    views: Tensor
+    """(b, v, d)"""
+    regularisation: float
+    """Of the loss that the model is made for."""
+
+
+class LeJEPA(Composite):
+    """(b, v, c, h, w) -> `Projected`; images (b, c, h, w) are a single view."""
+
+    classwise = ()
+
+    def __init__(self, config: LeJEPAConfig, encoder: Model) -> None:
+        super().__init__(config, encoder)
+        hidden = config.projector_mlp_dim
+        self.projector = nn.Sequential(
+            nn.Linear(encoder.vector_length(), hidden),
+            nn.GELU(),
+            nn.Linear(hidden, hidden),
+            nn.GELU(),
+            nn.Linear(hidden, config.projector_dim),
+        )
+
+    def forward(self, images: Tensor) -> Projected:
+        views = images if images.ndim == 5 else images[:, None]
+        vectors = self.core.vectors(views.flatten(0, 1))  # (b·v, d)
+        found = self.projector(vectors).unflatten(0, (len(images), views.shape[1]))
+        return Projected(found, self.config.regularisation)
+
+    def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
+        found, _ = self.core_features(images, blocks)
+        return found._replace(output=self(images))
+
+    @classmethod
+    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+        if "projector.0.weight" not in shapes or "projector.4.weight" not in shapes:
+            return []
+        hidden, out = shapes["projector.0.weight"][0], shapes["projector.4.weight"][0]
+        return [{"projector_mlp_dim": hidden, "projector_dim": out}]

@@ -1,0 +1,1 @@
+"""Feature distillation: a student gives the vectors of a teacher, from images alone."""

@@ -1,0 +1,90 @@
+"""Feature distillation: a student learns to give the vector that a teacher gives of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitreous.data.source import Sample, Source
+from vitreous.errors import ConfigError
+from vitreous.labels import LabelMap
+from vitreous.models.model import Model
+from vitreous.results import FeatureVector
+from vitreous.tasks.pretrain.method import Pretraining
+from vitreous.tasks.task import Engine
+
+
+class TaughtImage(NamedTuple):
+    """One image, on the CPU."""
+
+    loss: Tensor
+    """(): 1 - the cosine of both vectors"""
+    vector: Tensor
+    """(d,): the teacher's vector, as predicted"""
+
+
+def distance(student: Tensor, teacher: Tensor) -> Tensor:
+    """(b, d), (b, d) -> (b,): 1 - cosine. The length of a vector says little about its image."""
+    return 1 - F.cosine_similarity(student.float(), teacher.float(), dim=1)
+
+
+class Distil(Pretraining):
+    """The teacher sees the same pixels as the student, in training also augmented (Beyer et al.
+    2022), at its own size and with its own mean and std."""
+
+    name = "distil"
+    purpose = "an encoder, that gives what a teacher's encoder gives"
+    families = ("distil",)
+    options = frozenset(("teacher",))
+    teacher = ""
+    """Its name, as `vitreous.load` takes it."""
+
+    @classmethod
+    def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
+        task = cls()
+        task.teacher = recipe.teacher
+        return task
+
+    @classmethod
+    def fields_for(cls, teacher: Model | None) -> tuple[str, ...]:
+        if teacher is None:
+            raise ConfigError("distil needs a teacher: pass --teacher with a run or hf:OWNER/NAME")
+        return (f"teacher_dim={teacher.core.vector_length()}",)
+
+    def loss(
+        self, output: Tensor, targets: Any, teacher: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        assert teacher is not None
+        return {"loss": distance(output, teacher).mean()}
+
+    def not_finite(self, output: Tensor, targets: Any) -> tuple[int, str] | None:
+        finite = output.isfinite().all(dim=1)
+        return None if finite.all() else (int((~finite).nonzero()[0]), "predicted vectors")
+
+    def infer(
+        self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]
+    ) -> list[TaughtImage]:
+        predicted = engine(images)
+        losses = distance(predicted, self.ask(images.to(predicted.device)))
+        return [TaughtImage(*each) for each in zip(losses.cpu(), predicted.cpu(), strict=True)]
+
+    def decode(self, output: Sequence[TaughtImage], images: list[str]) -> list[FeatureVector]:
+        return [
+            FeatureVector(each.vector.float().numpy(), image)
+            for each, image in zip(output, images, strict=True)
+        ]
+
+    def decoding(self, result: dict[str, Any]) -> dict[str, Any]:
+        return {"teacher": self.teacher}
+
+    @classmethod
+    def restored(cls, labels: LabelMap, decoding: dict[str, Any]) -> Self:
+        task = cls()
+        task.teacher = decoding.get("teacher", "")
+        return task
+
+
+TASK = Distil
