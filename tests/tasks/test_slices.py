@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import vitreous
-from vitreous.tasks import PRETRAINING, TASKS, show_of, task_class
+from vitreous.tasks import PRETRAINING, RECIPES, TASKS, show_of, task_class
 from vitreous.tasks.show import Show
 from vitreous.tasks.task import Task
 
@@ -74,7 +74,7 @@ def test_nor_a_methods_name(method):
     papers = [path for path in ELSEWHERE if not path.is_relative_to(ROOT / "models")]
     knowing = [path for path in papers if f'"{method}"' in path.read_text(encoding="utf-8")]
     assert knowing == [TABLE]
-    assert (Path(ROOT).parent / "recipes" / f"{method}.toml").exists()
+    assert (Path(ROOT).parent / "recipes" / f"{RECIPES[method]}.toml").exists()
 
 
 @pytest.mark.parametrize("name", [*TASKS, *PRETRAINING])

@@ -118,6 +118,20 @@ def test_pretraining_on_two_processes(tmp_path):
     assert "linear_accuracy" in together
 
 
+@pytest.mark.parametrize("method", ["lejepa", "distil"])
+def test_methods_without_masks_do_the_same_on_two_processes(tmp_path, method):
+    """SIGReg is about the images of all processes: its loss does not depend on their number."""
+    more = ["--set=encoder.dropout=0.0", "--clip=0", "--epochs=1", "--log-every=1"]
+    train(tmp_path / "one", *more, task=method)
+    printed = tmp_path / "two.txt"
+    processes = start_ranks(command(tmp_path / "two", *more, task=method), printed)
+    assert [end(process) for process in processes] == [0, 0], printed.with_suffix(".0").read_text()
+    for alone, together in zip(*(evaluations(tmp_path / n) for n in ("one", "two")), strict=True):
+        assert together.keys() == alone.keys()
+        assert together["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+    assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=1e-4)
+
+
 def wait_for_checkpoint(out, alive):
     """Until there is a newer one than now."""
 

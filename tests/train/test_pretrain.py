@@ -33,7 +33,8 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(photos, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "photos"
-    vitreous_command("pretrain", photos, *PRETRAIN, "--epochs=3", f"--out={out}")
+    words = [*PRETRAIN, "--set=decoder_dim=16", "--epochs=3", f"--out={out}"]
+    vitreous_command("pretrain", photos, *words)
     return out
 
 

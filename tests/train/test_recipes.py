@@ -35,6 +35,7 @@ PAPER_SIZE = ["--image-size=32", "--set=depth=1", "--batch=20"]
 SMALLER = {
     "detect": ["--image-size=32"],
     "distil": PAPER_SIZE,
+    "distil-features": ["--image-size=16"],
     "imagenet-augreg": [*PAPER_SIZE, "--compile=False", "--precision=float32"],
     "imagenet-deit": [*PAPER_SIZE, "--compile=False", "--precision=float32"],
     "segment": ["--image-size=16", "--set=encoder.depth=1"],

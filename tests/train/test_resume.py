@@ -62,7 +62,10 @@ def test_same_seed_twice_gives_the_same_run(whole, tmp_path):
 
 @pytest.mark.parametrize(
     ("task", "workers", "kills"),
-    [("classify", 0, 8), ("classify", 2, 4), ("segment", 2, 2), ("detect", 2, 2), ("mae", 0, 2)],
+    [
+        *(("classify", 0, 8), ("classify", 2, 4), ("segment", 2, 2), ("detect", 2, 2)),
+        *(("mae", 0, 2), ("lejepa", 2, 1), ("distil", 0, 1)),
+    ],
 )
 def test_killed_at_random_moments(never_killed, tmp_path, task, workers, kills):
     """SIGKILL again and again: at any time, and in the middle of whatever is being written."""

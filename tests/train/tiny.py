@@ -41,8 +41,13 @@ DETECT = [
 PRETRAIN = [
     *("--model=vit", "--set=encoder.dropout=0.1"),
     *(f"--set=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
-    *("--image-size", "16", "--batch=16", "--save-every=3", "--set=decoder_dim=16"),
+    *("--image-size", "16", "--batch=16", "--save-every=3"),
 ]
+PRETRAIN_OF = {
+    "mae": lambda: ["--set=decoder_dim=16"],
+    "lejepa": lambda: ["--set=projector_mlp_dim=16", "--jitter=0.2"],
+    "distil": lambda: [f"--teacher={teacher()}"],
+}
 SPLITS = {"train": 64, "val": 8, "test": 8}
 TALL, WIDE = 6, 5
 
@@ -157,6 +162,13 @@ def box_folder():
     return root
 
 
+@functools.cache
+def teacher():
+    """A classifier of `class_folder`, trained for a moment."""
+    train(keep() / "teacher", "--epochs=2")
+    return keep() / "teacher"
+
+
 def arguments(task="classify"):
     """Of `vitreous train`."""
     if task == "classify":
@@ -164,7 +176,8 @@ def arguments(task="classify"):
     if task == "segment":
         return [str(mask_folder()), *SEGMENT, *COMMON]
     if task in PRETRAINING:
-        return [str(class_folder()), *PRETRAIN, f"--method={task}", *COMMON]
+        own = [f"--method={task}", *PRETRAIN_OF[task]()]
+        return [str(class_folder()), *PRETRAIN, *own, *COMMON]
     return [str(box_folder()), *DETECT, *COMMON]
 
 

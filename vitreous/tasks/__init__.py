@@ -25,9 +25,10 @@ TASKS = {
 """The kind of ground truth that each task learns from."""
 HEADLESS = "features"
 """The task of models without a head, which learns from nothing."""
-PRETRAINING = ("mae", "lejepa", "distil")
-"""The methods of `vitreous pretrain`, the usual one first: tasks that learn from images alone. Each
-has a recipe of its name."""
+RECIPES = {"mae": "mae", "lejepa": "lejepa", "distil": "distil-features"}
+"""The recipe of each method of `vitreous pretrain`: what applies unless options say otherwise."""
+PRETRAINING = tuple(RECIPES)
+"""The methods, the usual one first: tasks that learn from images alone."""
 UNLABELLED = "none"
 """The kind of ground truth that they need."""
 _ALL = (*TASKS, HEADLESS, *PRETRAINING)

@@ -23,7 +23,7 @@ import tyro
 
 from vitreous.config import choice, fraction, from_dict, read_toml, to_dict
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.tasks import PRETRAINING, TASKS
+from vitreous.tasks import PRETRAINING, RECIPES, TASKS
 
 INSTALLED = Path("share", "vitreous", "recipes")
 
@@ -333,7 +333,7 @@ def default_recipe(weights: object, lora: object, method: str | None = None) -> 
     """The name of the recipe that applies where none is given: one for weights to start from, or
     for a method of pre-training."""
     if method is not None:
-        return choice("method", method, PRETRAINING)
+        return RECIPES[choice("method", method, PRETRAINING)]
     return None if weights is None else "lora" if lora else "fine-tune"
 
 

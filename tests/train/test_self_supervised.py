@@ -1,0 +1,162 @@
+"""Pre-training by LeJEPA and by feature distillation, from the folder to what is made of the run."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from train.tiny import class_folder, keep, teacher, train, vitreous_command
+from train.undrawn import undrawn
+
+import vitreous
+from vitreous.data.augment import Augment
+from vitreous.data.formats import open_source
+from vitreous.data.loader import Draw, TrainSet
+from vitreous.data.preprocess import Preprocess
+from vitreous.data.truth import NoTruth
+from vitreous.errors import VitreousError
+from vitreous.run_folder import Run
+
+METHODS = ("lejepa", "distil")
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def run(request, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / request.param
+    train(out, "--epochs=3", "--lr=0.01", task=request.param, drawn=True)
+    return out
+
+
+def evaluations(out):
+    return [m for m in Run(out).metrics() if m["kind"] == "evaluation"]
+
+
+def test_it_learns_and_is_judged(run):
+    first, *_, last = evaluations(run)
+    assert last["loss"] < first["loss"]
+    assert last["train_loss"] < first["train_loss"]
+    assert {"knn_accuracy", "knn_pixels", "effective_rank", "linear_accuracy"} <= last.keys()
+    if run.name == "lejepa":
+        parts = last["loss_invariance"] + last["loss_sigreg"]
+        assert last["train_loss"] == pytest.approx(parts, rel=1e-5)
+
+
+def test_the_report_shows_neighbours(run):
+    page = (run / "report.html").read_text()
+    assert "Nearest neighbours" in page
+    assert page.count('alt="neighbour"') == 5 * page.count('alt="image"') > 0
+    assert "Reconstructions" not in page
+
+
+def test_the_run_is_used_by_every_command(run, tmp_path):
+    image = class_folder() / "test" / "corner0" / "0.png"
+    said = vitreous_command("predict", run, image).stdout
+    assert "norm" in said
+    result = vitreous.evaluate(run)
+    assert result["loss"] == pytest.approx(min(m["loss"] for m in evaluations(run)), rel=0.3)
+    predictor = vitreous.load(run)
+    assert predictor.embed([image]).shape == (1, 16)
+    assert predictor.explain(image).rollout.shape == (4, 4)
+    options = [f"--weights={run}", "--freeze=!head.*", "--epochs=1", f"--out={tmp_path}/ft"]
+    with undrawn():
+        vitreous_command("train", class_folder(), *options)
+    tuned, before = Run(tmp_path / "ft"), Run(run)
+    assert (tuned.read_config().family, len(tuned.read_config().labels)) == ("vit", 4)
+    name = "blocks.0.mlp.fc1.weight"
+    assert torch.equal(tuned.read_weights()[name], before.read_weights()[f"encoder.{name}"])
+
+
+def test_a_dry_run_shows_the_views(tmp_path):
+    done = train(tmp_path / "run", "--dry-run", task="lejepa", drawn=True)
+    assert "batch" in done.stdout
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_views_are_a_function_of_the_draw():
+    source = open_source(class_folder(), truth="none")
+    augment = Augment(crop="resized", scale=0.2, jitter=0.4)
+    preprocess = Preprocess(image_size=8, channels=1)
+    one = TrainSet(source, source.splits["train"], preprocess, augment, NoTruth(), seed=1)
+    three = replace(one, views=3)
+    draw = Draw(0, 5, 7)
+    views = three[draw][0]
+    assert views.shape == (3, 1, 8, 8)
+    assert torch.equal(views, three[draw][0])
+    assert torch.equal(views[0], one[draw][0])
+    assert not any(torch.equal(views[i], views[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    assert not torch.equal(views, three[draw._replace(epoch=1)][0])
+
+
+def test_a_student_becomes_like_its_teacher(tmp_path):
+    """Of another size, of other channels and with other classes: its vectors are predicted."""
+    train(tmp_path / "student", "--epochs=6", "--lr=0.01", "--crop=none", task="distil")
+    run = Run(tmp_path / "student")
+    first, *_, last = evaluations(run.path)
+    assert last["loss"] < min(0.2, first["loss"])
+    images = sorted((class_folder() / "test").rglob("*.png"))
+    student, wanted = vitreous.load(run.path), vitreous.load(teacher()).embed(images)
+    given = np.stack([result.values for result in student(images)])
+    both = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (given, wanted)]
+    assert 1 - (both[0] * both[1]).sum(axis=1).mean() < 0.3
+    alike = [np.corrcoef((each @ each.T).flatten(), _same(images))[0, 1] for each in both]
+    assert alike[0] > 0.6 * alike[1] > 0
+    config = run.read_config()
+    assert config.config["teacher_dim"] == 16
+    assert config.decoding == {"teacher": str(teacher())}
+
+
+def _same(images):
+    corners = np.array([path.parent.name for path in images])
+    return (corners[:, None] == corners).astype(float).flatten()
+
+
+def test_any_model_can_be_the_student(tmp_path):
+    fields = {"encoder.stages": [1], "encoder.width": 8, "encoder.block": "basic"}
+    options = {"epochs": 1, "image_size": 16, "batch": 32, "progress": False}
+    with undrawn():
+        run = vitreous.pretrain(
+            class_folder(),
+            method="distil",
+            teacher=teacher(),
+            model="resnet",
+            fields=fields,
+            out=tmp_path / "run",
+            **options,
+        )
+    assert Run(run).read_config().config["encoder"] == "resnet"
+    assert vitreous.load(run).embed([Image.new("L", (8, 8))]).shape == (1, 8)
+
+
+def test_a_teacher_that_is_gone_is_named(tmp_path):
+    import shutil
+
+    shutil.copytree(teacher(), tmp_path / "teacher")
+    train(tmp_path / "run", f"--teacher={tmp_path / 'teacher'}", "--epochs=1", task="distil")
+    shutil.rmtree(tmp_path / "teacher")
+    predictor = vitreous.load(tmp_path / "run")
+    assert predictor.embed([Image.new("L", (8, 8))]).shape == (1, 16)
+    with pytest.raises(VitreousError, match="teacher"):
+        vitreous.evaluate(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--method=distil"], "distil needs a teacher"),
+        (["--method=distil", "--teacher=nowhere"], "nowhere"),
+        (["--method=distil", "--teacher=TEACHER", "--distill=soft"], "distill"),
+        (["--method=lejepa", "--teacher=TEACHER"], "teacher = .* is for"),
+        (["--method=mae", "--teacher=TEACHER"], "teacher = .* is for"),
+        (["--method=lejepa", "--mixup=0.2"], "mixup"),
+        (["--method=lejepa", "--accumulate=2"], "accumulate"),
+        (["--method=lejepa", "--set=views=1"], "views = 1"),
+        (["--method=lejepa", "--set=mask_ratio=0.5"], "mask_ratio"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(words, says):
+    words = [word.replace("TEACHER", str(teacher())) for word in words]
+    done = vitreous_command("pretrain", class_folder(), *words, f"--out={keep()}/no", check=False)
+    assert done.returncode == 2
+    assert re.search(says, done.stderr), done.stderr
