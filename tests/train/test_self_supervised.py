@@ -1,4 +1,4 @@
-"""Pre-training by LeJEPA and by feature distillation, from the folder to what is made of the run."""
+"""Pre-training by LeJEPA and by feature distillation, and what is made of the runs."""
 
 import re
 from dataclasses import replace
