@@ -66,6 +66,10 @@ def test_the_run_is_used_by_every_command(run, tmp_path):
     assert (tuned.read_config().family, len(tuned.read_config().labels)) == ("vit", 4)
     name = "blocks.0.mlp.fc1.weight"
     assert torch.equal(tuned.read_weights()[name], before.read_weights()[f"encoder.{name}"])
+    file = [f"--weights={run / 'model.safetensors'}", "--mean=0.5", "--std=0.5"]
+    with undrawn():
+        vitreous_command("train", class_folder(), *file, "--epochs=1", f"--out={tmp_path}/file")
+    assert Run(tmp_path / "file").read_config().family == "vit"
 
 
 def test_a_dry_run_shows_the_views(tmp_path):
@@ -90,16 +94,19 @@ def test_views_are_a_function_of_the_draw():
 
 
 def test_a_student_becomes_like_its_teacher(tmp_path):
-    """Of another size, of other channels and with other classes: its vectors are predicted."""
+    """Which takes images of another size: its vectors are predicted."""
     train(tmp_path / "student", "--epochs=6", "--lr=0.01", "--crop=none", task="distil")
     run = Run(tmp_path / "student")
     first, *_, last = evaluations(run.path)
-    assert last["loss"] < min(0.2, first["loss"])
+    assert last["loss"] < 0.5 * first["loss"] < 0.5
     images = sorted((class_folder() / "test").rglob("*.png"))
     student, wanted = vitreous.load(run.path), vitreous.load(teacher()).embed(images)
+    wanted = (wanted - student.model.teacher_mean.numpy()) / student.model.teacher_std.numpy()
+    assert abs(wanted.mean()) < 0.2
+    assert 0.7 < wanted.std() < 1.3
     given = np.stack([result.values for result in student(images)])
     both = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (given, wanted)]
-    assert 1 - (both[0] * both[1]).sum(axis=1).mean() < 0.3
+    assert 1 - (both[0] * both[1]).sum(axis=1).mean() < 0.5
     alike = [np.corrcoef((each @ each.T).flatten(), _same(images))[0, 1] for each in both]
     assert alike[0] > 0.6 * alike[1] > 0
     config = run.read_config()

@@ -3,18 +3,24 @@
 The teacher gives a vector for each image; the student, any encoder, learns to give the same behind
 one linear layer, which makes the widths equal (`tasks/distil`). No labels are needed, and the
 teacher's classes do not matter. After that the layer is thrown away.
+
+What all of a teacher's vectors have in common, and dimensions that are much larger than others,
+would hide how they differ from image to image: mean and std of each dimension, measured on some
+images, are taken out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from vitreous.config import Size
-from vitreous.models.model import Composite, CompositeConfig, Features, Model, Shapes
+from vitreous.layers.tap import show
+from vitreous.models.model import Composite, CompositeConfig, Features, Model
 
 
 @dataclass(frozen=True)
@@ -34,24 +40,39 @@ class StudentConfig(CompositeConfig):
     """Width of the teacher's vectors."""
 
 
+class Predicted(NamedTuple):
+    """What a student gives for b images."""
+
+    vectors: Tensor
+    """(b, d): the teacher's vectors, with mean 0 and std 1,"""
+    mean: Tensor
+    """(d,): and what these are"""
+    std: Tensor
+    """(d,): of the teacher's own."""
+
+
 class Student(Composite):
-    """(b, c, h, w) -> (b, teacher_dim): the teacher's vector of each image, predicted."""
+    """(b, c, h, w) -> `Predicted`: the teacher's vector of each image."""
 
     classwise = ()
+    teacher_mean: Tensor
+    teacher_std: Tensor
 
     def __init__(self, config: StudentConfig, encoder: Model) -> None:
         super().__init__(config, encoder)
         self.projection = nn.Linear(encoder.vector_length(), config.teacher_dim)
+        self.register_buffer("teacher_mean", torch.zeros(config.teacher_dim))
+        self.register_buffer("teacher_std", torch.ones(config.teacher_dim))
 
-    def forward(self, images: Tensor) -> Tensor:
-        predicted: Tensor = self.projection(self.core.vectors(images))
-        return predicted
+    def measure(self, vectors: Tensor) -> None:
+        """vectors (n, teacher_dim): of the teacher, for some images."""
+        self.teacher_mean.copy_(vectors.mean(dim=0))
+        self.teacher_std.copy_(vectors.std(dim=0).clamp(min=1e-6))
+
+    def forward(self, images: Tensor) -> Predicted:
+        vectors = show(self, "encoder", self.core.vectors(images))  # (b, d)
+        return Predicted(self.projection(vectors), self.teacher_mean, self.teacher_std)
 
     def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
         found, _ = self.core_features(images, blocks)
         return found._replace(output=self(images))
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        weight = shapes.get("projection.weight")
-        return [{"teacher_dim": weight[0]}] if weight else []

@@ -12,7 +12,7 @@ and those of several processes differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from vitreous.config import Size
 from vitreous.errors import ConfigError
-from vitreous.models.model import Composite, CompositeConfig, Features, Model, Shapes
+from vitreous.layers.tap import show
+from vitreous.models.model import Composite, CompositeConfig, Features, Model
 
 
 @dataclass(frozen=True)
@@ -82,17 +83,10 @@ class LeJEPA(Composite):
 
     def forward(self, images: Tensor) -> Projected:
         views = images if images.ndim == 5 else images[:, None]
-        vectors = self.core.vectors(views.flatten(0, 1))  # (b·v, d)
+        vectors = show(self, "encoder", self.core.vectors(views.flatten(0, 1)))  # (b·v, d)
         found = self.projector(vectors).unflatten(0, (len(images), views.shape[1]))
         return Projected(found, self.config.regularisation)
 
     def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
         found, _ = self.core_features(images, blocks)
         return found._replace(output=self(images))
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        if "projector.0.weight" not in shapes or "projector.4.weight" not in shapes:
-            return []
-        hidden, out = shapes["projector.0.weight"][0], shapes["projector.4.weight"][0]
-        return [{"projector_mlp_dim": hidden, "projector_dim": out}]

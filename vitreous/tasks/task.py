@@ -176,6 +176,10 @@ class Task:
         """Changes to the config of the model that is to learn from a teacher."""
         return ()
 
+    @classmethod
+    def prepare(cls, model: Model, vectors: Tensor) -> None:
+        """Before the first step, given the vectors that the teacher has for some images."""
+
     def not_finite(self, output: Any, targets: Any) -> tuple[int, str] | None:
         """For a loss that is not finite: the image's index in the batch, and what of it is not."""
         return None

@@ -33,7 +33,7 @@ from vitreous.train.open_data import (
 from vitreous.train.plan import check_options, fill_in, fine_tuning_lr
 from vitreous.train.probe import probe_for
 from vitreous.train.recipe import Recipe, continued, write_recipe
-from vitreous.train.teacher import answers_of, find_teacher, sample_weights
+from vitreous.train.teacher import answers_of, find_teacher, sample_weights, some_vectors
 from vitreous.train.tensorboard import board
 from vitreous.train.trainer import Event, StoppedError, Trainer
 from vitreous.weights.rules.keys import family_of
@@ -153,6 +153,8 @@ def prepare(
         if recipe.lr is None:
             recipe = replace(recipe, lr=fine_tuning_lr(model))
             log(f"lr: {recipe.lr:g}, to fine-tune a model of this width")
+        if teacher is not None and not kind.learns_classes:
+            kind.prepare(model, some_vectors(teacher, source, learned, preprocess))
         decided = ("mean", "std", "resize", "longest", "interpolation")
         recipe = replace(recipe, **{name: getattr(preprocess, name) for name in decided})
     with advising(recipe):

@@ -7,12 +7,18 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from vitreous.data.loader import EvalSet, eval_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
+from vitreous.data.truth import NoTruth
 from vitreous.predict import Predictor, load, vectors_for
 from vitreous.tasks.task import Task
 from vitreous.train.distributed import World
+from vitreous.train.probe import BATCH, some
 from vitreous.train.recipe import Recipe
+
+MOST = 512
+"""Images on which a teacher's vectors are measured."""
 
 
 def sample_weights(recipe: Recipe, source: Source, samples: Sequence[Sample]) -> Tensor | None:
@@ -26,6 +32,16 @@ def sample_weights(recipe: Recipe, source: Source, samples: Sequence[Sample]) ->
 
 def find_teacher(recipe: Recipe, world: World) -> Predictor | None:
     return None if recipe.teacher is None else load(recipe.teacher, str(world.device))
+
+
+@torch.no_grad()
+def some_vectors(
+    teacher: Predictor, source: Source, samples: Sequence[Sample], preprocess: Preprocess
+) -> Tensor:
+    """(n, d): what a teacher gives for some images as a student sees them."""
+    ask = vectors_for(teacher, preprocess)
+    images = EvalSet(source, some(samples, MOST), preprocess, NoTruth())
+    return torch.cat([ask(batch.images).float().cpu() for batch in eval_batches(images, BATCH, 0)])
 
 
 def answers_of(

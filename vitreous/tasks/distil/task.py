@@ -11,6 +11,7 @@ from torch import Tensor
 from vitreous.data.source import Sample, Source
 from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
+from vitreous.models.distil import Predicted, Student
 from vitreous.models.model import Model
 from vitreous.results import FeatureVector
 from vitreous.tasks.pretrain.method import Pretraining
@@ -23,12 +24,13 @@ class TaughtImage(NamedTuple):
     loss: Tensor
     """(): 1 - the cosine of both vectors"""
     vector: Tensor
-    """(d,): the teacher's vector, as predicted"""
+    """(d,): the teacher's vector, as predicted, with mean 0 and std 1"""
 
 
-def distance(student: Tensor, teacher: Tensor) -> Tensor:
-    """(b, d), (b, d) -> (b,): 1 - cosine. The length of a vector says little about its image."""
-    return 1 - F.cosine_similarity(student.float(), teacher.float(), dim=1)
+def distance(student: Predicted, teacher: Tensor) -> Tensor:
+    """teacher (b, d) -> (b,): 1 - cosine. How long a vector is says little about its image."""
+    wanted = (teacher.float() - student.mean) / student.std
+    return 1 - F.cosine_similarity(student.vectors.float(), wanted, dim=1)
 
 
 class Distil(Pretraining):
@@ -54,22 +56,27 @@ class Distil(Pretraining):
             raise ConfigError("distil needs a teacher: pass --teacher with a run or hf:OWNER/NAME")
         return (f"teacher_dim={teacher.core.vector_length()}",)
 
+    @classmethod
+    def prepare(cls, model: Model, vectors: Tensor) -> None:
+        assert isinstance(model, Student)
+        model.measure(vectors)
+
     def loss(
-        self, output: Tensor, targets: Any, teacher: Tensor | None = None
+        self, output: Predicted, targets: Any, teacher: Tensor | None = None
     ) -> dict[str, Tensor]:
         assert teacher is not None
         return {"loss": distance(output, teacher).mean()}
 
-    def not_finite(self, output: Tensor, targets: Any) -> tuple[int, str] | None:
-        finite = output.isfinite().all(dim=1)
+    def not_finite(self, output: Predicted, targets: Any) -> tuple[int, str] | None:
+        finite = output.vectors.isfinite().all(dim=1)
         return None if finite.all() else (int((~finite).nonzero()[0]), "predicted vectors")
 
     def infer(
         self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]
     ) -> list[TaughtImage]:
-        predicted = engine(images)
-        losses = distance(predicted, self.ask(images.to(predicted.device)))
-        return [TaughtImage(*each) for each in zip(losses.cpu(), predicted.cpu(), strict=True)]
+        output: Predicted = engine(images)
+        losses = distance(output, self.ask(images.to(output.vectors.device)))
+        return [TaughtImage(*each) for each in zip(losses.cpu(), output.vectors.cpu(), strict=True)]
 
     def decode(self, output: Sequence[TaughtImage], images: list[str]) -> list[FeatureVector]:
         return [
