@@ -110,7 +110,8 @@ def test_measured_over_all_images():
         expected = whole.compute(whole.counts())
         parts = [one.counts(), LeJEPAMetrics().counts(), other.counts()]
         assert whole.compute(whole.merge(parts)) == pytest.approx(expected)
-    mixed = 0.95 * expected["invariance"] + 0.05 * expected["sigreg"]
+    weight = model.config.regularisation
+    mixed = (1 - weight) * expected["invariance"] + weight * expected["sigreg"]
     assert expected["loss"] == pytest.approx(mixed)
 
 

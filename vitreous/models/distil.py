@@ -67,7 +67,9 @@ class Student(Composite):
     def measure(self, vectors: Tensor) -> None:
         """vectors (n, teacher_dim): of the teacher, for some images."""
         self.teacher_mean.copy_(vectors.mean(dim=0))
-        self.teacher_std.copy_(vectors.std(dim=0).clamp(min=1e-6))
+        std = vectors.std(dim=0, correction=0)
+        # a dimension that hardly ever differs must not decide alone where it once does
+        self.teacher_std.copy_(std.clamp(min=max(std.mean().item() / 10, 1e-6)))
 
     def forward(self, images: Tensor) -> Predicted:
         vectors = show(self, "encoder", self.core.vectors(images))  # (b, d)

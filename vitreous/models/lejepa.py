@@ -39,7 +39,7 @@ class LeJEPAConfig(CompositeConfig):
     """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
     views: int = 2
     """How many random views of each image are compared in training."""
-    regularisation: float = 0.05
+    regularisation: float = 0.02
     """The weight of SIGReg in the loss; λ in the paper."""
     projector_mlp_dim: int = 256
     """Width of the projector's two hidden layers."""
