@@ -59,6 +59,7 @@ def test_the_run_is_used_by_every_command(run, tmp_path):
     predictor = vitreous.load(run)
     assert predictor.embed([image]).shape == (1, 16)
     assert predictor.explain(image).rollout.shape == (4, 4)
+    assert "knn" in vitreous_command("embed", run, class_folder(), "--knn", "--json").stdout
     options = [f"--weights={run}", "--freeze=!head.*", "--epochs=1", f"--out={tmp_path}/ft"]
     with undrawn():
         vitreous_command("train", class_folder(), *options)

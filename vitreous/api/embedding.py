@@ -122,7 +122,8 @@ def _source_to_embed(
     folder = Run(os.fspath(run))
     own = folder.exists and (folder.path / "recipe.toml").is_file()
     if own and not any(columns) and same_source(name, folder.read_config().data):
-        return labelled_source(run, name, columns, max_pixels, log)
+        # what was learned from without labels may have some
+        return labelled_source(run, name, columns, max_pixels, log).with_labels()
     try:
         source = open_source(name, columns=Columns(*columns))
         if {"val", "test"} <= source.splits.keys():  # a val held out from train is not needed

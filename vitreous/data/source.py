@@ -79,6 +79,13 @@ class Source:
             found.truth_kind, found.labels, found.labelled = "none", NoLabels(), self
         return found
 
+    def with_labels(self) -> Source:
+        """The same images with what is known of them after all."""
+        found, known = copy(self), self.labelled
+        if known is not None:
+            found.truth_kind, found.labels, found.labelled = known.truth_kind, known.labels, None
+        return found
+
     def image(self, sample: Sample) -> Tensor:
         """(c, h, w) as stored: uint8, uint16 or float32. A bad file is a DataError naming it."""
         raise NotImplementedError
