@@ -45,6 +45,13 @@ def normalised(vectors: Vectors) -> Vectors:
     return (vectors / np.maximum(length, 1e-12)).astype(np.float32, copy=False)
 
 
+def standardised(train: Vectors, val: Vectors) -> tuple[Vectors, Vectors]:
+    """Each feature with mean 0 and std 1 over the training images: what all images share, which is
+    most of a masked autoencoder's features, says nothing about which are alike."""
+    mean, std = train.mean(axis=0), np.maximum(train.std(axis=0), 1e-6)
+    return (train - mean) / std, (val - mean) / std
+
+
 def nearest(queries: Vectors, bank: Vectors, k: int, *, same: bool = False) -> Neighbours:
     """The k nearest of `bank`, by cosine. `same`: they are the same images, and none is its own
     neighbour."""

@@ -13,9 +13,10 @@ from train.undrawn import undrawn
 import vitreous
 from vitreous.data.formats import open_source
 from vitreous.errors import DataError
+from vitreous.neighbours import standardised
 from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING
-from vitreous.train.probe import effective_rank, linear_accuracy, standardised
+from vitreous.train.probe import effective_rank, linear_accuracy
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,14 @@ from train.undrawn import undrawn
 import vitreous
 from vitreous.data.augment import Augment
 from vitreous.data.formats import open_source
-from vitreous.data.loader import Draw, TrainSet
+from vitreous.data.loader import Batch, Draw, TrainSet
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.truth import NoTruth
 from vitreous.errors import VitreousError
+from vitreous.predict import Predictor
 from vitreous.run_folder import Run
+from vitreous.tasks.lejepa.task import TASK
+from vitreous.tasks.pretrain.show import NeighbourReport
 
 METHODS = ("lejepa", "distil")
 
@@ -48,6 +51,18 @@ def test_the_report_shows_neighbours(run):
     assert "Nearest neighbours" in page
     assert page.count('alt="neighbour"') == 5 * page.count('alt="image"') > 0
     assert "Reconstructions" not in page
+
+
+@pytest.mark.parametrize("sizes", [[3, 5, 1, 4, 9], [22], [1] * 22, [7, 15]])
+def test_images_of_the_report_are_evenly_picked(sizes, monkeypatch):
+    monkeypatch.setattr("vitreous.tasks.pretrain.show.MOST", 8)
+    model = vitreous.create("vit", patch=4, dim=8, depth=1, heads=2, image_size=8, head="none")
+    found = NeighbourReport(Predictor(model, Preprocess(image_size=8), TASK()))
+    ids = iter(map(str, range(sum(sizes))))
+    for size in sizes:
+        names = [next(ids) for _ in range(size)]
+        found.see(Batch(torch.rand(size, 3, 8, 8), [0] * size, names, [(8, 8)] * size), None, None)
+    assert [each[0] for each in found.seen] == ["0", "4", "8", "12", "16", "20"]
 
 
 def test_the_run_is_used_by_every_command(run, tmp_path):

@@ -24,7 +24,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import NoTruth
 from vitreous.models.model import Model
-from vitreous.neighbours import K, nearest, vote
+from vitreous.neighbours import K, nearest, standardised, vote
 from vitreous.predict import PIXELS_SIDE
 from vitreous.tasks.pretrain.method import COLLAPSED
 from vitreous.train.distributed import World
@@ -116,13 +116,6 @@ def some(samples: Sequence[Sample], most: int = MOST) -> list[Sample]:
 
 def targets(samples: Sequence[Sample]) -> NDArray[np.int64]:
     return np.array([sample.target for sample in samples], np.int64)
-
-
-def standardised(train: Vectors, val: Vectors) -> tuple[Vectors, Vectors]:
-    """Each feature with mean 0 and std 1 over the training images: what all images share, which is
-    most of a masked autoencoder's features, says nothing about which are alike."""
-    mean, std = train.mean(axis=0), np.maximum(train.std(axis=0), 1e-6)
-    return (train - mean) / std, (val - mean) / std
 
 
 def effective_rank(vectors: Vectors) -> float:

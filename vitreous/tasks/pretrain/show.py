@@ -5,26 +5,29 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from vitreous.data.loader import Batch
 from vitreous.labels import NoLabels
-from vitreous.neighbours import nearest
+from vitreous.neighbours import nearest, standardised
 from vitreous.pages.content import Example, Number, Picture, Section, percent, picture
 from vitreous.predict import Predictor
 from vitreous.results import FeatureVector
 from vitreous.tasks import HEADLESS, task_class
 from vitreous.tasks.show import Show, TaskReport
 
-MOST, QUERIES, NEAREST = 200, 12, 5
-"""Of validation images: those that are compared, those that are shown, and neighbours of each."""
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MOST, QUERIES, NEAREST = 1000, 12, 5
+"""Images that are compared, those that are shown, and neighbours of each."""
 SIDE = 96
 """Of their pictures."""
-NEIGHBOURS = """Some of {count} validation images, each with the {nearest} others whose features are
-most similar to its own."""
+NEIGHBOURS = """Some of {count} images, each with the {nearest} others whose features are most
+similar to its own, as in k-NN: each feature with mean 0 and standard deviation 1."""
 
 
 class PretrainReport(TaskReport):
@@ -63,34 +66,40 @@ class NeighbourReport(PretrainReport):
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor)
-        self.vectors: list[Tensor] = []
-        self.pictures: list[Picture] = []
-        self.ids: list[str] = []
+        self.seen: list[tuple[str, Tensor, Image]] = []
+        """Id, features and picture of some images, evenly picked."""
+        self.step, self.next = 1, 0
 
     @torch.inference_mode()
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
-        images = batch.images[: MOST - len(self.ids)]
-        if not len(images):
+        count = len(batch.ids)
+        chosen = list(range(self.next, count, self.step))
+        self.next = (chosen[-1] + self.step if chosen else self.next) - count
+        if not chosen:
             return
-        vectors = self.predictor.model.core.vectors(images.to(self.predictor.device))
-        self.vectors.append(vectors.float().cpu())
-        self.ids += batch.ids[: len(images)]
-        exact = max(images.shape[2:]) <= SIDE
-        pictures = (self.picture(batch, i, SIDE) for i in range(len(images)))
-        self.pictures += [picture(each, "", exact=exact) for each in pictures]
+        images = batch.images[chosen].to(self.predictor.device)
+        vectors = self.predictor.model.core.vectors(images).float().cpu()
+        for i, vector in zip(chosen, vectors, strict=True):
+            self.seen.append((batch.ids[i], vector, self.picture(batch, i, SIDE)))
+        while len(self.seen) > MOST:  # how many will come is not known: from here on half of them
+            self.next += self.step * (len(self.seen) % 2)
+            self.seen, self.step = self.seen[::2], 2 * self.step
 
     def sections(self, result: Mapping[str, Any]) -> list[Section]:
-        if len(self.ids) < 2:
+        if len(self.seen) < 2:
             return []
-        vectors = torch.cat(self.vectors).numpy()
-        chosen = list(range(0, len(vectors), -(-len(vectors) // QUERIES)))
-        found = nearest(vectors, vectors, NEAREST, same=True)
+        ids, rows, pictures = zip(*self.seen, strict=True)
+        vectors = torch.stack(rows).numpy()
+        found = nearest(*standardised(vectors, vectors), NEAREST, same=True)
+
+        def drawn(i: int, name: str) -> Picture:
+            return picture(pictures[i], name, exact=max(pictures[i].size) < SIDE)
+
         examples = []
-        for i in chosen:
-            row = [self.pictures[i]._replace(alt="image")]
-            row += [self.pictures[j]._replace(alt="neighbour") for j in found.indices[i]]
+        for i in range(0, len(vectors), -(-len(vectors) // QUERIES)):
+            row = [drawn(i, "image"), *(drawn(j, "neighbour") for j in found.indices[i])]
             similar = " ".join(f"{value:.2f}" for value in found.similarities[i])
-            examples.append(Example(row, self.ids[i], f"cosine {similar}"))
+            examples.append(Example(row, ids[i], f"cosine {similar}"))
         note = NEIGHBOURS.format(count=len(vectors), nearest=NEAREST)
         return [Section("Nearest neighbours", note, examples=examples)]
 
