@@ -18,7 +18,7 @@ from vitreous.train.recipe import option
 class PretrainArguments(TrainArguments):
     method: Annotated[str, option("{" + ",".join(PRETRAINING) + "}")] = PRETRAINING[0]
     """How to learn without labels: mae predicts the pixels of hidden patches, lejepa makes random
-    views of an image alike, distil learns the features of a --teacher."""
+    views of an image alike, distil learns the features of a teacher."""
 
 
 def defaults(words: Sequence[str]) -> PretrainArguments:
