@@ -39,7 +39,7 @@ FIELDS = [
     ({"qkv_bias": 1}, r"qkv_bias = 1.*expected bool"),
     ({"norm_eps": "1e-6"}, r"norm_eps = '1e-6'.*expected float"),
     ({"norm_eps": None}, r"norm_eps = None.*expected float"),
-    ({"image_size": "224"}, r"image_size = '224'.*expected int \| tuple"),
+    ({"image_size": "224"}, r"image_size = '224'.*expected int or tuple"),
     ({"image_size": (32, 32, 3)}, r"image_size = \(32, 32, 3\)"),
     ({"image_size": [32.0, 32]}, r"image_size = \(32.0, 32\)"),
     # out of range

@@ -203,7 +203,7 @@ def test_features_are_the_encoders():
 
 
 def test_variants_are_the_papers():
-    assert len(VARIANTS) == 14 + 1  # and ours
+    assert len(VARIANTS) == 14 + 2  # and ours
     large = VARIANTS["segmenter-l/16"]
     assert (large.image_size, large.depth, large.decoder) == ((640, 640), 2, "mask")
     with torch.device("meta"):

@@ -47,7 +47,7 @@ class PredictArguments:
 REFUSED = {
     "labels": "a model predicts the classes that it was trained for. Naming others by words "
     "(zero-shot, with a CLIP or SigLIP) is not supported, as texts are not encoded here: train a "
-    "head on a few images of each class, with this model as --weights"
+    "head on a few images of each class: vitreous train FOLDER --weights RUN"
 }
 
 
