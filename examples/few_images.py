@@ -134,13 +134,13 @@ def by_plain_loop(ours: Path, seconds: float) -> tuple[str, dict[str, Any], int]
 def main(
     folder: tyro.conf.Positional[str],
     seeds: tuple[int, ...] = (0,),
-    options: tuple[str, ...] = (),
+    options: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
     seconds: float | None = None,
 ) -> None:
     """Args:
     folder: Images to learn from, with a test split.
     seeds: One comparison for each.
-    options: For `vitreous train`, as one word each: --options=--names=names.json
+    options: For `vitreous train`, one word each, repeated: --options=--names=names.json
     seconds: CPU time of the plain loop; as much as ours has used unless given.
     """
     torch.set_num_threads(1)

@@ -13,7 +13,7 @@ SMALL = {
     "cifar10.py": ["--train=1", "--test=1"],
     "class_maps.py": ["--images=60", "--tested=4", "--epochs=1"],
     "detr_speed.py": ["--rounds=1", "--size=64"],
-    "few_images.py": ["--options=--epochs=1", "--seconds=1"],
+    "few_images.py": ["--options=--epochs=1", "--options=--batch=40", "--seconds=1"],
     "parity.py": ["resnet50"],
     "swin_speed.py": ["--rounds=1", "--batch=1"],
     "training_speed.py": ["--rounds=1", "--batch=2"],

@@ -71,9 +71,8 @@ def pretrain(
     `weights`.
 
     `data` is any folder of images, or what `train` takes: then labels are only used to measure how
-    good the features are. `method` is mae unless given;
-    distil also needs a `teacher`. Everything else is as in `train`; a `model`
-    may be any that classifies, which becomes the encoder.
+    good the features are. `method` is mae unless given; distil also needs a `teacher`. Everything
+    else is as in `train`; a `model` may be any that classifies, which becomes the encoder.
     """
     from vitreous.tasks import PRETRAINING
 

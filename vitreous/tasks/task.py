@@ -384,8 +384,9 @@ class Task:
 
 
 def classifier_for(glance: Glance) -> ModelChoice:
-    """A model that learns from scratch on little data: few blocks behind residual convolutions,
-    which by measurement learn more from few images than patches do (docs/training.md)."""
+    """A model that learns from scratch on little data: few blocks behind residual convolutions. On
+    small images they learn more than patches do (docs/training.md); photographs follow from that,
+    and were not measured."""
     if not glance.small:
         name, side = ("vit-c-mini/16", 128) if glance.on_cpu else ("cpvt-ti/16-gap", 224)
         return ModelChoice(name, (side, side), reason=f"{name}, to learn from random weights")

@@ -36,7 +36,7 @@ class MAE(Pretraining):
     """The mean squared error over hidden patches, each normalised by itself (section 3)."""
 
     name = "mae"
-    purpose = "an encoder, by filling in what is hidden"
+    purpose = "an encoder, by reconstructing what is hidden"
     families = ("mae-pretrain",)
     example = "a ViT, like 'vit-s/16'"
 
