@@ -44,8 +44,8 @@ class Segment(Task):
     dense = windows = True
     default_smoothing = 0.0
     fine_tuning_gain = (
-        "on 80 street scenes two CPU minutes from ImageNet's weights gave a mean IoU of 0.45, three "
-        "from random ones 0.36 (docs/segmentation.md)"
+        "on 80 street scenes two CPU minutes from ImageNet's weights gave a mean IoU of 0.45, "
+        "three from random ones 0.36 (docs/segmentation.md)"
     )
     checker = MaskCheck
 
