@@ -435,6 +435,27 @@ def test_next_steps(tmp_path, name, expected):
     assert {k: v.replace(str(tmp_path), "RUN") for k, v in found.items()} == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "flat"),
+    [
+        ([0.1, 0.5, 0.6, 0.6, 0.6, 0.6, 0.5, 0.6, 0.6], True),  # the best is the third
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], False),
+        ([0.6, 0.1, 0.1], False),  # too few to know
+    ],
+)
+def test_longer_training_is_advised_where_the_curve_rises(tmp_path, values, flat):
+    run = Run(tmp_path)
+    for number, value in enumerate(values, start=1):
+        run.log(step=10 * number, kind="evaluation", epoch=float(number), accuracy=value)
+    run.write_text("recipe.toml", write_recipe(Recipe(data="photos", epochs=9, weights="w.npz")))
+    source = from_python([marked(np.random.default_rng(0), n) for n in range(30)], val_fraction=0.1)
+    found = Remedies(run, task_for("class")(source.labels), source).next("learn")
+    assert found.startswith(
+        "nothing was gained behind epoch 3 of 9: add images, or " if flat else "train longer: "
+    )
+    assert "--lr-find" in found
+
+
 def options():
     return [each.name for each in (*fields(Recipe), *fields(TrainArguments))]
 

@@ -11,6 +11,19 @@ from torch import nn
 
 from vitreous.errors import ConfigError
 from vitreous.models.model import Composite, Model
+from vitreous.train.muon import MuonAdamW, hidden_matrices
+from vitreous.train.recipe import Recipe
+
+
+def make_optimizer(recipe: Recipe, model: Model) -> torch.optim.AdamW:
+    assert recipe.lr is not None
+    groups = parameter_groups(
+        model, lr=recipe.lr, weight_decay=recipe.weight_decay, layer_decay=recipe.layer_decay
+    )
+    if recipe.optimizer == "muon":
+        matrices = hidden_matrices(model)
+        return MuonAdamW(groups, matrices, betas=recipe.betas, fused=True)
+    return torch.optim.AdamW(groups, betas=recipe.betas, fused=not recipe.shard)
 
 
 def parameter_groups(

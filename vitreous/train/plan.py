@@ -81,6 +81,11 @@ def fill_in(
     if recipe.lr is None and recipe.weights is None:
         changes["lr"] = task.scratch_lr(glance.small)
         log(f"lr: {changes['lr']:g}, from scratch")
+    if recipe.optimizer is None:
+        # Weights that AdamW has trained are best fine-tuned by it, too.
+        by_muon = recipe.weights is None and not recipe.shard
+        changes["optimizer"] = "muon" if by_muon else "adamw"
+        log(f"optimizer: {changes['optimizer']}, {'from scratch' if by_muon else 'as usual'}")
     if recipe.crop is None:
         size = changes.get("image_size", recipe.image_size)
         fits = (

@@ -118,8 +118,12 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class OptimisationOptions:
-    """AdamW, its schedule, and the loss."""
+    """The optimiser, its schedule, and the loss."""
 
+    optimizer: Annotated[
+        Literal["adamw", "muon"] | None, option(None, "muon from scratch, else adamw")
+    ] = None
+    """AdamW for all parameters, or Muon for matrices and convolutions and AdamW for the rest."""
     accumulate: Annotated[int, option("N")] = 1
     """Accumulate the gradient over this many parts of the batch, which needs less memory."""
     weight_decay: Annotated[float, option("F")] = 0.05
@@ -263,6 +267,8 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
         for name in ("unfreeze_after", "lora"):
             if getattr(self, name) and self.shard:
                 raise ConfigError(f"{name} = {getattr(self, name)} cannot be used with shard")
+        if self.optimizer == "muon" and self.shard:
+            raise ConfigError("optimizer = 'muon' needs whole matrices: use adamw with shard")
         if self.unfreeze_after and self.lora:
             raise ConfigError("lora never unfreezes the weights: leave out unfreeze_after")
         if self.freeze and self.lora:

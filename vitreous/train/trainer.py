@@ -37,7 +37,7 @@ from vitreous.train.optimizer import (
     frozen_batch_norms,
     head_parameters,
     lr_factor,
-    parameter_groups,
+    make_optimizer,
     set_lr,
 )
 from vitreous.train.recipe import Recipe
@@ -125,16 +125,7 @@ class Trainer:
         self._wrap()
         # Sharding has put other parameters in place: these are what the optimiser must have.
         self.trained = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            parameter_groups(
-                model,
-                lr=recipe.lr,
-                weight_decay=recipe.weight_decay,
-                layer_decay=recipe.layer_decay,
-            ),
-            betas=recipe.betas,
-            fused=not recipe.shard,
-        )
+        self.optimizer = make_optimizer(recipe, model)
         self.average = Average(model, recipe.ema) if recipe.ema else None
         self.progress = Progress()
         self.terms: dict[str, float] = {}

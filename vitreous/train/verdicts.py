@@ -41,6 +41,8 @@ reading."""
 MOST_PIXELS = 150_000_000
 MOST_REPEATED = 500
 """Images of the training set that the model is measured on, and images whose targets are kept."""
+FEW_EVALUATIONS = 5
+"""Below which a curve does not show whether it has become flat."""
 ORDER = {"bad": 0, "warn": 1, "good": 2}
 
 
@@ -274,15 +276,32 @@ class Remedies:
                 more = round(min(3 * recipe.val_fraction, 0.5), 2)
                 return f"hold out more: {self._train(val_fraction=more)}"
             return f"move images from train to val, then {self._train()}"
-        longer = f"train longer: {self._longer()}"
+        flat = self._flat_since()
+        longer = "" if flat else f"train longer: {self._longer()}"
         if remedy == "balance":
             able = recipe.class_weights == "none" and "class_weights" in self.task.options
             if able:
                 return f"let rare classes count more: {self._train(class_weights='auto')}"
-            return f"label more of them, or {longer}"
+            return f"label more of them, or {longer}" if longer else "label more of them"
         if (advice := self._advice()) is not None:
             return f"start from weights: {advice.command}"
-        return f"{longer}, or look for a better learning rate: {self._train(lr_find=True)}"
+        better = f"look for a better learning rate: {self._train(lr_find=True)}"
+        return f"{flat}: add images, or {better}" if flat else f"{longer}, or {better}"
+
+    def _flat_since(self) -> str:
+        """Where the last third of the evaluations brought nothing, that; more of it would not."""
+        name = self.task.primary
+        steps = [
+            line for line in self.run.metrics() if line.get("kind") == "evaluation" and name in line
+        ]
+        if len(steps) < FEW_EVALUATIONS:
+            return ""
+        sign = -1 if self.task.lower_is_better else 1
+        best = max(steps, key=lambda line: sign * line[name])
+        if steps.index(best) >= len(steps) * 2 / 3:
+            return ""
+        epochs = f"epoch {best['epoch']:.0f} of {steps[-1]['epoch']:.0f}"
+        return f"nothing was gained behind {epochs}"
 
     def _advice(self) -> Advice | None:
         if self.recipe is None or "train" not in self.source.splits:
