@@ -339,6 +339,9 @@ class Task:
     def scratch_lr(cls, small: bool) -> float:
         return 2e-3 if small else 1e-3
 
+    scratch_optimizer: ClassVar[str] = "muon"
+    """The optimiser without weights to start from."""
+
     @classmethod
     def crop_for(cls, small: bool, fits: bool) -> str:
         """fits: every image has the model's own size."""
