@@ -32,7 +32,8 @@ class PatchEmbedding(nn.Module):
     keeps the convolution's layout (dim, c, ph, pw), which is how most checkpoints store it and how
     one looks at the filters. `norm` puts a LayerNorm before ("in") or after ("out") the map, or
     both (True, vit-pytorch).
-    `pad` pads the image with zeros at the bottom and right up to whole patches.
+    `pad` pads the image with zeros at the bottom and right up to whole patches, and to a multiple
+    of `windows` of them.
     """
 
     channels_last = True
@@ -45,11 +46,12 @@ class PatchEmbedding(nn.Module):
         *,
         bias: bool = True,
         pad: bool = False,
+        windows: int = 1,
         norm: bool | str = False,
         norm_eps: float = 1e-6,
     ) -> None:
         super().__init__()
-        self.patch, self.pad = patch, pad
+        self.patch, self.pad, self.windows = patch, pad, windows
         self.weight = nn.Parameter(torch.empty(dim, channels, *patch))
         self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
         width = channels * patch[0] * patch[1]
@@ -62,7 +64,7 @@ class PatchEmbedding(nn.Module):
         ph, pw = self.patch
         if self.pad:
             h, w = images.shape[2:]
-            images = F.pad(images, (0, -w % pw, 0, -h % ph))
+            images = F.pad(images, (0, -w % (pw * self.windows), 0, -h % (ph * self.windows)))
         b, c, h, w = images.shape
         patches = images.reshape(b, c, h // ph, ph, w // pw, pw).permute(0, 2, 4, 1, 3, 5)
         patches = self.norm_in(patches.flatten(3))  # (b, gh, gw, c·ph·pw)
@@ -111,9 +113,14 @@ class PrefixTokens(nn.Module):
 
 
 def patch_grid(
-    size: tuple[int, int], patch: tuple[int, int], pad: bool, stem: tuple[int, int] = (1, 1)
+    size: tuple[int, int],
+    patch: tuple[int, int],
+    pad: bool,
+    stem: tuple[int, int] = (1, 1),
+    windows: int = 1,
 ) -> tuple[int, int]:
-    """How many patches fit into a map of `size`, in height and width; they must fill it, or `pad`.
+    """How many patches fit into a map of `size`, in height and width; they must fill it, or `pad`,
+    which pads to whole windows, too.
 
     stem: pixels of the image for each position of the map.
     """
@@ -126,4 +133,5 @@ def patch_grid(
             f"{what} {h}x{w} does not divide into {ph}x{pw} patches: use {images}a multiple of "
             f"{multiples}, or pass pad=True"
         )
-    return -(-h // ph), -(-w // pw)
+    rows, columns = -(-h // (ph * windows)), -(-w // (pw * windows))
+    return (rows * windows, columns * windows) if pad else (h // ph, w // pw)

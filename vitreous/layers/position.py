@@ -16,12 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.layers.attention import Rotate
-from vitreous.layers.resample import Grid, ResampledCache, resample_grid
+from vitreous.layers.resample import PLAIN, Grid, ResampledCache, resample_grid
 from vitreous.layers.tap import show
-
-AT_RUN_TIME = "bicubic"
-"""How learned positions are resampled for images of another size."""
-
 
 class Position(nn.Module):
     """No positional encoding: tokens are a set. The base of the others."""
@@ -37,6 +33,8 @@ class Position(nn.Module):
     """Its parameters that depend on the grid,"""
     grid: Grid
     """and the grid that they are for."""
+    at_run_time = "bicubic"
+    """How they are resampled for images of another size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +83,7 @@ class Position(nn.Module):
             return value
 
         def make() -> Tensor:
-            return self.resample(name, value, self.grid, AT_RUN_TIME, grid)
+            return self.resample(name, value, self.grid, self.at_run_time, grid)
 
         return self.resampled.get(name, value, grid, make)
 
@@ -106,9 +104,10 @@ class Learned1d(Position):
 
     any_size, scaled, on_grid = False, True, ("table",)
 
-    def __init__(self, dim: int, grid: Grid, rows: int) -> None:
+    def __init__(self, dim: int, grid: Grid, rows: int, *, antialias: bool = True) -> None:
         super().__init__()
         self.grid, self.rows = grid, rows
+        self.at_run_time = "bicubic" if antialias else PLAIN
         self.table = nn.Parameter(torch.empty(rows + grid[0] * grid[1], dim))
         nn.init.trunc_normal_(self.table, std=0.02)
 

@@ -14,12 +14,18 @@ Grid = tuple[int, int]
 State = dict[str, Tensor]
 
 
+PLAIN = "bicubic, not antialiased"
+"""A mode of `resample_grid` for models that do so at run time."""
+
+
 def resample_grid(values: Tensor, size: Grid, mode: str) -> Tensor:
     """(h, w, d) -> (*size, d), antialiased, in float32; the same size gives the same values."""
     if values.shape[:2] == size:
         return values
     on_grid = values.permute(2, 0, 1)[None].float()
-    resized = F.interpolate(on_grid, size=size, mode=mode, antialias=True)
+    plain = mode == PLAIN
+    mode = "bicubic" if plain else mode
+    resized = F.interpolate(on_grid, size=size, mode=mode, antialias=not plain)
     return resized[0].permute(1, 2, 0).to(values.dtype)
 
 

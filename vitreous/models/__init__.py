@@ -27,6 +27,7 @@ from vitreous.models import (
     mae,
     pe,
     resnet,
+    rf_detr,
     segmenter,
     siglip,
     swin,
@@ -71,6 +72,8 @@ FAMILIES = {
     "resnet": Family(resnet.ResNet, resnet.ResNetConfig, resnet.VARIANTS),
     "segmenter": Family(segmenter.Segmenter, segmenter.SegmenterConfig, segmenter.VARIANTS),
     "detr": Family(detr.DETR, detr.DETRConfig, detr.VARIANTS),
+    "lw-detr": Family(rf_detr.LWDETR, rf_detr.LWDETRConfig, rf_detr.LW_VARIANTS),
+    "rf-detr": Family(rf_detr.RFDETR, rf_detr.RFDETRConfig, rf_detr.VARIANTS),
 }
 
 

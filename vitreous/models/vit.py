@@ -41,7 +41,8 @@ class ViT(Model):
     def __init__(self, config: ViTConfig, stem: Stem | None = None) -> None:
         super().__init__()
         self.config = config
-        dim, self.depth, self.prefix_length = config.dim, config.depth, config.prefix
+        dim, self.depth = config.dim, config.depth
+        self.prefix_length = config.prefix * config.windows**2
         self.class_tokens = config.rows
         self.stem = stem = stem or ConvStem(config.stem_layers, config.channels)
         self.patch = vit_parts.patch(config, stem)
@@ -79,7 +80,7 @@ class ViT(Model):
         self._check(images, dynamic=bool(self.config.dynamic_size))
         x, grid = self.embed(images)
         # Where the head reads only leading tokens, the last block computes no others: exact.
-        x = self.encode(x, grid, reads={"class": 1, "first": 1, "both": 2}.get(self.config.pool))
+        x = self.encode(x, grid, reads=self.config.reads)
         return self.head(self.pool(x))
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
@@ -88,7 +89,10 @@ class ViT(Model):
         patches = self.grid_stem(self.patch(self.stem(images)))  # (b, gh, gw, d)
         grid = (patches.shape[1], patches.shape[2])
         x = self.prefix(show(self, "tokens", patches.flatten(1, 2)))  # (b, p + n, d)
-        x = self.dropout(self.position(x, self.prefix_length, grid))
+        x = self.dropout(self.position(x, self.config.prefix, grid))
+        if self.config.windows > 1:  # each has class token and registers of its own
+            before, patches = x[:, : self.config.prefix], x[:, self.config.prefix :]
+            x = torch.cat((before.repeat(1, self.config.windows**2, 1), patches), dim=1)
         return self.embed_norm(x), grid
 
     def encode(
@@ -106,6 +110,8 @@ class ViT(Model):
         pre-training encodes the visible ones. With `reads=r`, only the first r tokens leave the
         last block.
         """
+        if self.config.windows > 1:
+            return self._encode_windows(x, grid, first, last)
         position, p = self.position, self.prefix_length
         rotate = position.rotation(p, grid, x.device)
         for i, block in list(enumerate(self.blocks))[first:last]:
@@ -114,6 +120,19 @@ class ViT(Model):
                 return block(x, **options, queries=reads)
             x = position.after(i, block(x, **options), p, grid)
         return x
+
+    def _encode_windows(self, x: Tensor, grid: Grid, first: int, last: int | None) -> Tensor:
+        """The same where attention stays inside windows but for `global_blocks`, which see the
+        windows one behind another: nothing is moved between blocks (LW-DETR, section 3.2)."""
+        side, prefix = self.config.windows, self.config.prefix
+        b, d = x.shape[0], x.shape[2]
+        x = into_windows(x, grid, side, prefix)  # (b·w², p + n / w², d)
+        for i, block in list(enumerate(self.blocks))[first:last]:
+            if i in self.config.global_blocks:
+                x = block(x.reshape(b, -1, d)).reshape(b * side * side, -1, d)
+            else:
+                x = block(x)
+        return out_of_windows(x, grid, side, prefix)
 
     def pool(self, x: Tensor) -> Tensor:
         """Equation 4: y = LN(z_L⁰), or another reading of the tokens."""
@@ -171,15 +190,29 @@ class ViT(Model):
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
         _, grid, pixels = self.levels(size or self.own_size())[-1]
         places = Places(self.prefix_length, grid, pixels)
+        inside = [self._places(i, places) for i in range(self.depth)]
         found = [
-            AttentionLayer(f"blocks.{i}.attention", "encoder", places, places)
-            for i in range(self.depth)
+            AttentionLayer(f"blocks.{i}.attention", "encoder", each, each)
+            for i, each in enumerate(inside)
         ]
         pooling = {"attention": "pooling.attention", "sequence": "pooling"}.get(self.config.pool)
         if pooling is not None:
             probe = Places(1, (0, 0), pixels)
             found.append(AttentionLayer(pooling, "pool", probe, places))
         return found
+
+    def _places(self, block: int, places: Places) -> Places:
+        """Where the tokens of a block are that stand in windows."""
+        side, prefix = self.config.windows, self.config.prefix
+        if side == 1:
+            return places
+        numbers = torch.arange(places.grid[0] * places.grid[1])
+        before = torch.full((side * side * prefix,), -1)
+        tokens = torch.cat((before, numbers))[None, :, None]
+        windows = into_windows(tokens, places.grid, side, prefix)[:, :, 0]
+        if block in self.config.global_blocks:
+            windows = windows.reshape(1, -1)
+        return Places(0, places.grid, places.pixels, windows)
 
     def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
         return vit_state.resample(self.position, self.config, state, mode, source)
@@ -224,3 +257,24 @@ class ViT(Model):
                 "and import the weights with resample='bicubic'"
             )
         self.config.grid_of((height, width))
+
+
+def into_windows(x: Tensor, grid: Grid, side: int, prefix: int) -> Tensor:
+    """(b, side²·prefix + gh·gw, d) -> (b·side², prefix + gh·gw/side², d), row by row of windows."""
+    b, _, d = x.shape
+    before = x[:, : side * side * prefix].reshape(b * side * side, prefix, d)
+    high, wide = grid[0] // side, grid[1] // side
+    patches = x[:, side * side * prefix :].reshape(b, side, high, side, wide, d)
+    patches = patches.transpose(2, 3).reshape(b * side * side, high * wide, d)
+    return torch.cat((before, patches), dim=1) if prefix else patches
+
+
+def out_of_windows(x: Tensor, grid: Grid, side: int, prefix: int) -> Tensor:
+    """The reverse of `into_windows`."""
+    d, high, wide = x.shape[2], grid[0] // side, grid[1] // side
+    patches = x[:, prefix:].reshape(-1, side, side, high, wide, d).transpose(2, 3)
+    patches = patches.reshape(-1, grid[0] * grid[1], d)
+    if not prefix:
+        return patches
+    before = x[:, :prefix].reshape(-1, side * side * prefix, d)
+    return torch.cat((before, patches), dim=1)

@@ -81,6 +81,11 @@ class ViTConfig(ModelConfig):
     """Of sines-1d: all sines before all cosines, or in turn (Vaswani et al. 2017)."""
     sines_prefix: bool = False
     """Of sines-1d: whether the tokens before the patches have the first places."""
+    position_grid: Size | None = None
+    """The grid that learned-1d positions are stored for, if it is not that of image_size: they are
+    resampled at run time (LW-DETR, RF-DETR)."""
+    position_antialias: bool = True
+    """Whether resampling at run time is antialiased."""
     prefix_positions: bool = True
     """Whether class and distillation token have rows in the table of learned-1d positions."""
     rotary_base: float = 10_000.0
@@ -97,6 +102,11 @@ class ViTConfig(ModelConfig):
     """What turns together: neighbouring channels, or those of the two halves of a head."""
     tokens: Literal["class", "class+distillation", "none"] = "class"
     """Tokens before the patches."""
+    windows: int = 1
+    """Attention stays inside windows, so many in height and as many in width, each with tokens
+    before its patches of its own (LW-DETR, RF-DETR),"""
+    global_blocks: tuple[int, ...] = ()
+    """but for these blocks, in which all tokens see each other."""
     registers: int = 0
     """Further learned tokens that nothing reads."""
     pool: Pool = "class"
@@ -205,6 +215,13 @@ class ViTConfig(ModelConfig):
                 raise ConfigError("pool = 'both' needs tokens = 'class+distillation'")
             if self.head not in ("linear", "none"):
                 raise ConfigError(f"pool = 'both' needs head = 'linear', not {self.head!r}")
+        if self.windows > 1:
+            self._check_windows()
+        if self.position_grid is not None and self.position != "learned-1d":
+            raise ConfigError(
+                f"position_grid = {self.position_grid} is for position = 'learned-1d', not "
+                f"{self.position!r}"
+            )
         check_layers("stem_layers", self.stem_layers, self.channels)
         if self.stem_layers and self.stem_layers[0].groups > 1:
             raise ConfigError("stem_layers[0]: groups = 1 is needed where the image is seen first")
@@ -214,6 +231,17 @@ class ViTConfig(ModelConfig):
                 f"one to the other, the last with width = {self.dim}"
             )
         _ = self.grid
+
+    def _check_windows(self) -> None:
+        """Windows are cut once, before the blocks: positions must have been added by then."""
+        if self.position in ("relative", "conditional") or "rotary" in self.position:
+            raise ConfigError(
+                f"windows = {self.windows} with position = {self.position!r}, which acts in or "
+                "behind the blocks: use 'learned-1d' or 'sines-2d'"
+            )
+        wrong = [block for block in self.global_blocks if not 0 <= block < self.depth]
+        if wrong:
+            raise ConfigError(f"global_blocks: there is no block {wrong[0]} of {self.depth}")
 
     def _check_head_layers(self, widths: tuple[int, ...]) -> None:
         if not widths or not all(1 <= width <= LARGEST for width in widths):
@@ -246,9 +274,16 @@ class ViTConfig(ModelConfig):
 
     def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
         """Tokens in height and width of an image of this size; an error where they do not fit."""
-        grid = patch_grid(self.map_of(size), pair("patch", self.patch), self.pad, self.stem_stride)
+        grid = patch_grid(
+            self.map_of(size), pair("patch", self.patch), self.pad, self.stem_stride, self.windows
+        )
         for layer in self.grid_layers:
             grid = layer.map_of(grid)
+        if grid[0] % self.windows or grid[1] % self.windows:
+            raise ConfigError(
+                f"a grid of {grid[0]}x{grid[1]} tokens does not divide into {self.windows}x"
+                f"{self.windows} windows: use another image size, or pad=True"
+            )
         return grid
 
     def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
@@ -308,8 +343,20 @@ class ViTConfig(ModelConfig):
 
     @property
     def prefix(self) -> int:
-        """How many tokens stand before the patches."""
+        """How many tokens stand before the patches, of each window."""
         return self.rows + self.registers
+
+    @property
+    def reads(self) -> int | None:
+        """How many leading tokens the head reads, where it reads no others."""
+        if self.windows > 1:
+            return None
+        return {"class": 1, "first": 1, "both": 2}.get(self.pool)
+
+    @property
+    def stored_grid(self) -> tuple[int, int]:
+        """That of learned-1d positions."""
+        return self.grid if self.position_grid is None else pair("grid", self.position_grid)
 
     def without_pooling(self) -> dict[str, Any]:
         return {"pool": "none"} if self.pool in ("attention", "sequence") else {}

@@ -28,7 +28,9 @@ from vitreous.models.vit_config import ViTConfig
 
 POSITIONS: dict[str, Callable[[ViTConfig], Position]] = {
     "none": lambda config: Position(),
-    "learned-1d": lambda config: Learned1d(config.dim, config.grid, config.table_rows),
+    "learned-1d": lambda config: Learned1d(
+        config.dim, config.stored_grid, config.table_rows, antialias=config.position_antialias
+    ),
     "learned-2d": lambda config: Learned2d(config.dim, config.grid),
     "sines-1d": lambda config: Sines1d(config.sines_layout, prefixed=config.sines_prefix),
     "sines-2d": lambda config: Sines2d(),
@@ -63,6 +65,7 @@ def patch(config: ViTConfig, stem: Stem) -> nn.Module:
         config.patch_width,
         bias=config.patch_bias,
         pad=config.pad,
+        windows=config.windows,
         norm=config.patch_norm,
         norm_eps=config.norm_eps,
     )

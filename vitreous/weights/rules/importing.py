@@ -222,6 +222,8 @@ class _Import:
                     if rule.rows == "first":
                         value, others = _first_rows(value, len(own))
                         self.extras.unused.update({name: others} if len(others) else {})
+                    elif rule.rows == "second":
+                        self.extras.unused[name], value = value[:1].clone(), value[1:]
                     last = rule.rows == "last"
                     self.values[name] = value.roll(self.model.config.rows, 0) if last else value
                     pattern = pattern_of(rule, [tuple(part.shape) for part in parts], self.axes)

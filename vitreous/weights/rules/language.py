@@ -63,7 +63,8 @@ class Rule:
     """Which tokens have a row in a position table that we write: class and distillation token and
     patches (tokens), also registers (all), or only patches (patches). We read all three. Where
     class and distillation token have the last rows: last. Of a table with more rows than tokens
-    the first are used (first), and the others are kept for an export."""
+    the first are used (first), or all but the first, which is for a class token that their model
+    does not have (second); the others are kept for an export."""
     value: float | Literal["identity"] | None = None
     """Instead of theirs: what our parameter is where their models have none. 0 for a bias, 1 for a
     norm's weight, identity for a square matrix."""

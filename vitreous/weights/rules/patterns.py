@@ -97,6 +97,8 @@ def to_theirs(
     value = value if rule.times == 1 else value / rule.times
     if rule.rows == "first" and rest is not None:
         value = torch.cat((value, rest.to(value)))
+    if rule.rows == "second":
+        value = torch.cat((torch.zeros_like(value[:1]) if rest is None else rest.to(value), value))
     if rule.takes:
         ours = iter(value.chunk(sum(rule.takes)))
         empty = rule.takes.count(0)

@@ -27,6 +27,7 @@ from vitreous.weights.rules.language import Alternative, Format, Rule, placehold
 from vitreous.weights.rules.patterns import apart, diagonal
 
 FOLDER = Path(__file__).parent
+ROWS = ("tokens", "all", "patches", "last", "first", "second")
 OWN = "vitreous"
 """Our own names and layouts: safetensors with the model's config inside."""
 
@@ -144,8 +145,8 @@ def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) ->
         raise ConfigError(f"{where}: value = {rule.value!r}: expected a number, or 'identity'")
     if not math.isfinite(rule.times) or rule.times == 0:
         raise ConfigError(f"{where}: times = {rule.times}: expected a finite number other than 0")
-    if rule.rows not in ("tokens", "all", "patches", "last", "first"):
-        raise ConfigError(f"{where}: rows must be tokens, all, patches, last or first")
+    if rule.rows not in ROWS:
+        raise ConfigError(f"{where}: rows must be {', '.join(ROWS[:-1])} or {ROWS[-1]}")
     if rule.rows != "tokens" and not ours.endswith("position.table"):
         raise ConfigError(f"{where}: rows is only for position.table")
     if rule.parts and (rule.pattern is not None or len(rule.parts) != len(rule.theirs)):

@@ -1,0 +1,706 @@
+"""LW-DETR (Chen et al. 2024) and RF-DETR (Robinson et al. 2025): DETR that learns quickly.
+
+What is slow in DETR is replaced, the set prediction stays. A plain ViT whose blocks attend inside
+windows, but for a few, is the encoder. A projector joins the tokens behind several blocks to one
+map, or to maps of several scales. Every position of the maps proposes a box; the best ones are
+where the queries begin (two stages). In the decoder, queries attend to each other and, by
+deformable attention, to a few points around their boxes. While training, several groups of queries
+learn side by side from the same objects (Group DETR); only the first one predicts.
+
+RF-DETR is LW-DETR over DINOv2, with LayerNorm in the projector, and a head for instance masks:
+each query's vector is multiplied with a map of a quarter of the image's size.
+
+Classes are independent (sigmoid): there is no "no object". Boxes are (cx, cy) + Δ · (w, h) and
+(w, h) · exp Δ of the proposals, so that they need no sigmoid; the proposals stay the same for all
+layers of the decoder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitreous.config import Size
+from vitreous.errors import ConfigError, InputError
+from vitreous.layers.attention import CrossAttention
+from vitreous.layers.deformable import DeformableAttention
+from vitreous.layers.mlp import ACTIVATIONS, Activation, Mlp
+from vitreous.layers.resample import Grid
+from vitreous.layers.tap import show
+from vitreous.models.conv_stem import ChannelNorm
+from vitreous.models.model import (
+    AttentionLayer,
+    Composite,
+    CompositeConfig,
+    Features,
+    Level,
+    Model,
+    Places,
+    Shapes,
+    numbered,
+)
+
+Images = Tensor | Sequence[Tensor]
+"""(b, c, h, w), or (c, h, w) each, of any sizes."""
+PRIOR = 0.01
+"""The probability of every class at the start: most queries find nothing (Lin et al. 2017)."""
+PROPOSED = 0.05
+"""Width and height of the boxes that positions start from, as fractions of the image; twice that
+for each further level."""
+
+
+@dataclass(frozen=True)
+class RFDETRConfig(CompositeConfig):
+    """What an RF-DETR is made of. The defaults are RF-DETR Base, but for its windows."""
+
+    part = "backbone"
+
+    image_size: Size = 560
+    """Height and width that it is made for; it takes any size that its backbone takes."""
+    channels: int = 3
+    classes: int = 91
+    """COCO's ids, with gaps, end at 90."""
+    backbone: str = "dinov2-s/14"
+    """The name of any model with feature maps."""
+    backbone_fields: dict[str, Any] = field(default_factory=dict)
+    """Changes to the backbone's config; on the command line `--set backbone.windows=2`."""
+    blocks: tuple[int, ...] | None = None
+    """Blocks or stages of the backbone whose maps are used, from 0; unless given, four that divide
+    a ViT evenly, or all stages of a pyramid."""
+    scales: tuple[float, ...] = (1.0,)
+    """Sizes of the projector's maps, relative to that of the ViT's: 2, 1 or 0.5."""
+    dim: int = 256
+    """Width of projector and decoder."""
+    projector_depth: int = 3
+    """Bottlenecks of each map's projector."""
+    projector_norm: Literal["layer", "batch"] = "layer"
+    """layer (RF-DETR) or batch (LW-DETR)."""
+    heads: int = 8
+    """Of the attention between queries."""
+    cross_heads: int = 16
+    """Of the deformable attention to the maps."""
+    points: int = 2
+    """To which a head of a query looks on each map."""
+    decoder_depth: int = 3
+    mlp_dim: int = 2048
+    """Width inside the MLP of each decoder layer."""
+    activation: Activation = "relu"
+    """Of the decoder."""
+    queries: int = 300
+    """How many objects can be found in an image."""
+    groups: int = 13
+    """Of so many queries each, while training."""
+    masks: bool = False
+    """Whether each object has a mask, too."""
+    mask_pixels: int = 4
+    """Pixels of the image for each of a mask, in height and width."""
+    mask_mlp_dim: int | None = None
+    """Width inside the MLP of the mask head; 4 x dim unless given."""
+    dropout: float = 0.0
+    norm_eps: float = 1e-5
+    """Of the norms behind the backbone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dim % self.heads:
+            raise ConfigError(
+                f"dim = {self.dim} does not divide into {self.heads} heads: change one"
+            )
+        if self.dim % 4:
+            raise ConfigError(f"dim = {self.dim}: use a multiple of 4, for sines and cosines")
+        if not self.scales or not set(self.scales) <= {2.0, 1.0, 0.5}:
+            raise ConfigError(f"scales = {list(self.scales)}: expected some of 2, 1 and 0.5")
+
+
+class RFDETROutput(NamedTuple):
+    """The predictions of each query, by the last decoder layer, or by every one while training,
+    when there are `groups` times as many queries, group by group."""
+
+    logits: Tensor
+    """(layers, b, queries, classes): of independent classes, for a sigmoid."""
+    boxes: Tensor
+    """(layers, b, queries, 4): normalised cxcywh, relative to the image without its padding."""
+    proposed_logits: Tensor
+    """(b, queries, classes) of the first stage,"""
+    proposed_boxes: Tensor
+    """(b, queries, 4)"""
+    masks: Tensor | None = None
+    """(layers, b, queries, h/4, w/4): logits,"""
+    proposed_masks: Tensor | None = None
+    """(b, queries, h/4, w/4) of the first stage, while training."""
+
+
+class Padded(NamedTuple):
+    """What of a batch of images is image, and not padding."""
+
+    inside: Tensor
+    """(b, n) of the positions of all maps, one behind another,"""
+    sizes: Tensor
+    """(b, levels, 2): and how many columns and rows of each map."""
+
+
+class ConvNorm(nn.Module):
+    """Convolution, norm, activation: (b, c, h, w) -> (b, out, h', w')."""
+
+    def __init__(
+        self,
+        channels: int,
+        out: int,
+        kernel: int,
+        *,
+        norm: str,
+        eps: float,
+        stride: int = 1,
+        activation: Activation = "silu",
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, out, kernel, stride, kernel // 2, bias=False)
+        self.norm = ChannelNorm(out, eps=eps) if norm == "layer" else nn.BatchNorm2d(out, eps=eps)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ACTIVATIONS[self.activation](self.norm(self.conv(x)))
+
+
+class Projector(nn.Module):
+    """The backbone's maps as one map of a scale, by a C2f block (LW-DETR, section 3.1; Jocher et
+    al. 2023): half of the channels go through bottlenecks, and everything on the way is joined."""
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        dim: int,
+        scale: float,
+        *,
+        depth: int,
+        norm: str,
+        eps: float,
+    ) -> None:
+        super().__init__()
+        kind: dict[str, Any] = {"norm": norm, "eps": eps}
+        self.resize = nn.ModuleList(_resizing(width, scale, kind) for width in widths)
+        half = dim // 2
+        channels = sum(_resized_width(width, scale) for width in widths)
+        self.enter = ConvNorm(channels, 2 * half, 1, **kind)
+        self.bottlenecks = nn.ModuleList(
+            nn.Sequential(ConvNorm(half, half, 3, **kind), ConvNorm(half, half, 3, **kind))
+            for _ in range(depth)
+        )
+        self.leave = ConvNorm((2 + depth) * half, dim, 1, **kind)
+        self.norm = ChannelNorm(dim, eps=1e-6)
+
+    def forward(self, maps: Sequence[Tensor]) -> Tensor:
+        resized = [resize(each) for resize, each in zip(self.resize, maps, strict=True)]
+        x = torch.cat([on_grid(each, resized[-1]) for each in resized], dim=1)
+        parts = [*self.enter(x).chunk(2, dim=1)]
+        for bottleneck in self.bottlenecks:
+            parts.append(bottleneck(parts[-1]))
+        return self.norm(self.leave(torch.cat(parts, dim=1)))
+
+
+def _resized_width(width: int, scale: float) -> int:
+    return width // (4 if width > 512 else 2) if scale == 2 else width
+
+
+def _resizing(width: int, scale: float, kind: dict[str, Any]) -> nn.Sequential:
+    """A map at another scale; a wide one becomes narrower before it is enlarged."""
+    if scale == 1:
+        return nn.Sequential()
+    if scale < 1:
+        return nn.Sequential(ConvNorm(width, width, 3, stride=2, activation="relu", **kind))
+    if width <= 512:
+        return nn.Sequential(nn.ConvTranspose2d(width, width // 2, 2, 2))
+    narrow = ConvNorm(width, width // 2, 1, activation="relu", **kind)
+    return nn.Sequential(narrow, nn.ConvTranspose2d(width // 2, width // 4, 2, 2))
+
+
+def on_grid(x: Tensor, like: Tensor) -> Tensor:
+    """Maps of a pyramid (Swin, ResNet) on one grid; those of a ViT are."""
+    if x.shape[2:] == like.shape[2:]:
+        return x
+    return F.interpolate(x, like.shape[2:], mode="bilinear", align_corners=False)
+
+
+class BoxHead(nn.Module):
+    """Three layers: (…, d) -> (…, 4), how a box differs from that of its proposal."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(dim, out) for out in (dim, dim, 4))
+        nn.init.zeros_(self.layers[-1].weight)  # at first a box is its proposal
+        nn.init.zeros_(self.layers[-1].bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second, last = self.layers
+        return last(F.relu(second(F.relu(first(x)))))
+
+
+def moved(boxes: Tensor, change: Tensor) -> Tensor:
+    """Normalised cxcywh boxes, each moved and scaled relative to its own size."""
+    boxes, change = boxes.float(), change.float()
+    centre = boxes[..., :2] + change[..., :2] * boxes[..., 2:]
+    return torch.cat((centre, boxes[..., 2:] * change[..., 2:].exp()), dim=-1)
+
+
+class ClassHead(nn.Linear):
+    """Scores of independent classes that all begin as improbable."""
+
+    def __init__(self, dim: int, classes: int) -> None:
+        super().__init__(dim, classes)
+        nn.init.constant_(self.bias, -math.log((1 - PRIOR) / PRIOR))
+
+
+class Proposed(NamedTuple):
+    """The best positions of the first stage, for one group of queries."""
+
+    tokens: Tensor
+    """(b, q, d)"""
+    logits: Tensor
+    """(b, q, classes)"""
+    boxes: Tensor
+    """(b, q, 4)"""
+
+
+class Proposals(nn.Module):
+    """Every position of the maps says what is there and where; the best ones are kept (Deformable
+    DETR, appendix A.4)."""
+
+    def __init__(self, dim: int, classes: int, norm_eps: float) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(dim, dim), nn.LayerNorm(dim, eps=norm_eps)
+        self.class_head, self.box_head = ClassHead(dim, classes), BoxHead(dim)
+
+    def forward(self, memory: Tensor, anchors: Tensor, valid: Tensor, count: int) -> Proposed:
+        """memory (b, n, d); anchors (b or 1, n, 4), where positions start; valid (b or 1, n)."""
+        x = self.norm(self.linear(memory.masked_fill(~valid[..., None], 0.0)))
+        logits = self.class_head(x).masked_fill(~valid[..., None], -torch.inf)
+        best = logits.amax(dim=-1).topk(count, dim=1).indices  # (b, q)
+        tokens = taken(x, best)
+        start = taken(anchors.masked_fill(~valid[..., None], 0.0).expand(len(x), -1, -1), best)
+        return Proposed(tokens, self.class_head(tokens), moved(start, self.box_head(tokens)))
+
+
+def taken(x: Tensor, places: Tensor) -> Tensor:
+    """(b, n, d), (b, q) -> (b, q, d)"""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+
+
+class DecoderLayer(nn.Module):
+    """Queries attend to each other, then to points of the maps, then each by itself."""
+
+    def __init__(self, config: RFDETRConfig) -> None:
+        super().__init__()
+        dim, eps = config.dim, config.norm_eps
+        self.self_attention = CrossAttention(
+            dim, config.heads, dim // config.heads, dropout=config.dropout
+        )
+        self.norm1 = nn.LayerNorm(dim, eps=eps)
+        self.cross_attention = DeformableAttention(
+            dim, config.cross_heads, len(config.scales), config.points
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.norm2 = nn.LayerNorm(dim, eps=eps)
+        self.mlp = Mlp(
+            dim, config.mlp_dim, activation=config.activation, dropout=config.dropout
+        )
+        self.norm3 = nn.LayerNorm(dim, eps=eps)
+
+    def forward(
+        self,
+        x: Tensor,
+        position: Tensor,
+        boxes: Tensor,
+        memory: Tensor,
+        grids: Sequence[Grid],
+        inside: Tensor | None,
+        groups: int,
+    ) -> Tensor:
+        """x and position (b, groups·q, d); boxes (b, groups·q, levels or 1, 4); memory (b, n, d)
+        -> (b, groups·q, d). Groups do not see each other."""
+        of_group, position_of = (
+            each.unflatten(1, (groups, -1)).flatten(0, 1) for each in (x, position)
+        )  # (b·groups, q, d)
+        at = of_group + position_of
+        attended = self.self_attention(at, at, of_group)
+        x = self.norm1(x + attended.reshape(x.shape))
+        found = self.cross_attention(x + position, boxes, memory, grids, inside)
+        x = self.norm2(x + self.dropout(found))
+        return self.norm3(x + self.mlp(x))
+
+
+class MaskBlock(nn.Module):
+    """Neighbours, then channels: (b, d, h, w) -> (b, d, h, w)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(dim, dim, 3, padding=1, groups=dim)
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.pointwise = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        return x + F.gelu(self.pointwise(made)).permute(0, 3, 1, 2)
+
+
+class MaskHead(nn.Module):
+    """Queries (b, q, d) of each decoder layer and the projector's map -> mask logits, one block of
+    the map for each layer (RF-DETR, segmentation head)."""
+
+    def __init__(self, dim: int, mlp_dim: int, depth: int, norm_eps: float) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(MaskBlock(dim) for _ in range(depth))
+        self.map_projection = nn.Conv2d(dim, dim, 1)
+        self.query_norm = nn.LayerNorm(dim, eps=norm_eps)
+        self.query_mlp = Mlp(dim, mlp_dim)
+        self.query_projection = nn.Linear(dim, dim)
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, maps: Tensor, queries: Sequence[Tensor], last: bool) -> Tensor:
+        """maps (b, d, h, w) -> (layers, b, q, h, w); `last`: of the last layer alone."""
+        found = []
+        for i, block in enumerate(self.blocks):
+            maps = block(maps)
+            if not last or i == len(self.blocks) - 1:
+                found.append(self.masks(queries[-1 if last else i], self.map_projection(maps)))
+        return torch.stack(found)
+
+    def masks(self, queries: Tensor, maps: Tensor) -> Tensor:
+        """(b, q, d), (b, d, h, w) -> (b, q, h, w)"""
+        x = self.query_projection(queries + self.query_mlp(self.query_norm(queries)))
+        return (x @ maps.flatten(2)).unflatten(2, maps.shape[2:]) + self.bias
+
+
+class RFDETR(Composite):
+    """(b, c, h, w), or a list of (c, h, w) of any sizes -> `RFDETROutput`. See `RFDETRConfig`."""
+
+    classwise = ("class_head.*", "proposals.*.class_head.*")
+
+    def __init__(self, config: RFDETRConfig, backbone: Model) -> None:
+        blocks = used_blocks(backbone, config.blocks)
+        super().__init__(config, backbone, blocks)
+        dim, eps, size = config.dim, config.norm_eps, self.own_size()
+        widths = [level.channels for level in self.decoded_levels(size)]
+        self.projectors = nn.ModuleList(
+            Projector(
+                widths,
+                dim,
+                scale,
+                depth=config.projector_depth,
+                norm=config.projector_norm,
+                eps=eps,
+            )
+            for scale in config.scales
+        )
+        self.proposals = nn.ModuleList(
+            Proposals(dim, config.classes, eps) for _ in range(config.groups)
+        )
+        self.queries = nn.Embedding(config.queries * config.groups, dim)
+        self.query_boxes = nn.Embedding(config.queries * config.groups, 4)
+        """How the boxes that queries begin with differ from the proposals."""
+        self.box_position = nn.ModuleList((nn.Linear(2 * dim, dim), nn.Linear(dim, dim)))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
+        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.class_head, self.box_head = ClassHead(dim, config.classes), BoxHead(dim)
+        self.mask_head = (
+            MaskHead(dim, config.mask_mlp_dim or 4 * dim, config.decoder_depth, eps)
+            if config.masks
+            else None
+        )
+        nn.init.zeros_(self.query_boxes.weight)
+        # Nothing reads what is behind the last block that is used.
+        unused = [*self.core.layers()[max(blocks) + 2 : -1]]
+        for module in (module for layer in unused for module in layer):
+            module.requires_grad_(False)
+
+    @property
+    def width(self) -> int:
+        return self.config.dim
+
+    def forward(self, images: Images, every_layer: bool = False) -> RFDETROutput:
+        """The output of the last decoder layer; of all while training, or with `every_layer`."""
+        _, maps, padding, size = self._encoded(images)
+        return self.detect(maps, padding, size, every_layer or self.training)
+
+    def features(self, images: Images, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
+        found, maps, padding, size = self._encoded(images, blocks)
+        return found._replace(output=self.detect(maps, padding, size, self.training))
+
+    def detect(
+        self,
+        maps: Sequence[Tensor],
+        padding: Sequence[tuple[int, int]] | None,
+        size: tuple[int, int],
+        every_layer: bool,
+    ) -> RFDETROutput:
+        """Behind the backbone: its maps (b, c, gh, gw) of padded images of `size` pixels, of which
+        `padding` says how much of each is image."""
+        maps = [show(self, f"backbone.{i}", each) for i, each in enumerate(maps)]
+        projected = [projector(maps) for projector in self.projectors]
+        grids = [(each.shape[2], each.shape[3]) for each in projected]
+        memory = torch.cat([each.flatten(2).transpose(1, 2) for each in projected], dim=1)
+        padded = None if padding is None else self._padded(padding, size, grids, memory.device)
+        groups = self.config.groups if self.training else 1
+        count = min(self.config.queries, memory.shape[1])
+        anchors, valid = self._anchors(grids, padded, memory)
+        proposed = [
+            proposal(memory, anchors, valid, count) for proposal in self.proposals[:groups]
+        ]
+        tokens, logits, boxes = (torch.cat(each, dim=1) for each in zip(*proposed, strict=True))
+        start = moved(boxes.detach(), self._of_groups(self.query_boxes.weight, groups, count))
+        hidden = self.decode(memory, start, grids, padded, groups, count)
+        layers = list(hidden) if every_layer else [hidden[-1]]
+        found = torch.stack(layers)  # (layers, b, groups·q, d)
+        output = RFDETROutput(
+            show(self, "class_head", self.class_head(found)),
+            show(self, "box_head", moved(start, self.box_head(found))),
+            logits,
+            boxes,
+        )
+        if self.mask_head is None:
+            return output
+        step = self.config.mask_pixels
+        large = F.interpolate(
+            projected[0], (size[0] // step, size[1] // step), mode="bilinear", align_corners=False
+        )
+        masks = self.mask_head(large, hidden, last=not every_layer)
+        first = self.mask_head.masks(tokens, large) if self.training else None
+        return output._replace(masks=masks, proposed_masks=first)
+
+    def decode(
+        self,
+        memory: Tensor,
+        start: Tensor,
+        grids: Sequence[Grid],
+        padded: Padded | None,
+        groups: int,
+        count: int,
+    ) -> list[Tensor]:
+        """Queries behind each layer, normalised: (b, groups·q, d) each. start (b, groups·q, 4)"""
+        boxes = start[:, :, None]  # (b, groups·q, 1, 4)
+        if padded is not None:
+            whole = torch.tensor([(gw, gh) for gh, gw in grids], device=memory.device)
+            ratio = padded.sizes / whole  # (b, levels, 2)
+            boxes = boxes * torch.cat((ratio, ratio), dim=-1)[:, None]
+        first, second = self.box_position
+        sines = box_sines(boxes[:, :, 0], self.config.dim // 2).to(memory.dtype)
+        position = second(F.relu(first(sines)))
+        boxes = boxes.to(memory.dtype)
+        x = self._of_groups(self.queries.weight, groups, count).to(memory.dtype)
+        x = show(self, "queries", x.expand(len(memory), -1, -1))
+        inside, hidden = None if padded is None else padded.inside, []
+        for layer in self.decoder:
+            x = layer(x, position, boxes, memory, grids, inside, groups)
+            hidden.append(self.norm(x))
+        return hidden
+
+    def _of_groups(self, table: Tensor, groups: int, count: int) -> Tensor:
+        """(groups·queries, d) -> (1, groups·count, d): of each group the first rows."""
+        used = table.unflatten(0, (-1, self.config.queries))[:groups, :count]
+        return used.flatten(0, 1)[None]
+
+    def _anchors(
+        self, grids: Sequence[Grid], padded: Padded | None, like: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Where positions start to look for their box: (b or 1, n, 4), normalised cxcywh around
+        themselves; and (b or 1, n), which of them are inside the image."""
+        found = []
+        for level, (gh, gw) in enumerate(grids):
+            rows = torch.arange(gh, device=like.device, dtype=torch.float32) + 0.5
+            columns = torch.arange(gw, device=like.device, dtype=torch.float32) + 0.5
+            y, x = torch.meshgrid(rows, columns, indexing="ij")
+            places = torch.stack((x, y), dim=-1).flatten(0, 1)[None]  # (1, gh·gw, 2)
+            whole = torch.tensor([[[gw, gh]]], device=like.device, dtype=torch.float32)
+            centre = places / (whole if padded is None else padded.sizes[:, level, None])
+            side = torch.full_like(centre, PROPOSED * 2**level)
+            found.append(torch.cat((centre, side), dim=-1))
+        anchors = torch.cat(found, dim=1)
+        valid = ((anchors > 0.01) & (anchors < 0.99)).all(dim=-1)
+        return anchors, valid if padded is None else valid & padded.inside
+
+    def _padded(
+        self,
+        padding: Sequence[tuple[int, int]],
+        size: tuple[int, int],
+        grids: Sequence[Grid],
+        device: torch.device,
+    ) -> Padded:
+        """A position of a map is image if the pixel nearest to its beginning is (as in DETR)."""
+        inside, sizes = [], []
+        for gh, gw in grids:
+            parts = [
+                (nearest(height, size[0], gh, device), nearest(width, size[1], gw, device))
+                for height, width in padding
+            ]
+            rows, columns = (torch.stack(each) for each in zip(*parts, strict=True))
+            inside.append((rows[:, :, None] & columns[:, None]).flatten(1))
+            sizes.append(torch.stack((columns.sum(dim=1), rows.sum(dim=1)), dim=-1))
+        return Padded(torch.cat(inside, dim=1), torch.stack(sizes, dim=1).float())
+
+    def _encoded(
+        self, images: Images, blocks: Iterable[int] | None = None
+    ) -> tuple[Features, list[Tensor], list[tuple[int, int]] | None, tuple[int, int]]:
+        """The backbone's features behind `blocks`, the maps that are used, how much of each image
+        is no padding (None: all), and the size with it."""
+        if not len(images):
+            raise InputError("an empty list was given; this model takes at least one image")
+        for each in (images,) if isinstance(images, Tensor) else (image[None] for image in images):
+            self.check_images(each)
+        if isinstance(images, Tensor):
+            batch, sizes = images, None
+        else:
+            sizes = [(image.shape[1], image.shape[2]) for image in images]
+            height, width = (max(side) for side in zip(*sizes, strict=True))
+            batch = torch.stack(
+                [F.pad(i, (0, width - i.shape[2], 0, height - i.shape[1])) for i in images]
+            )
+            sizes = None if len(set(sizes)) == 1 else sizes
+        found, maps = self.core_features(batch, blocks)
+        return found, maps, sizes, (batch.shape[2], batch.shape[3])
+
+    def steps(self) -> dict[str, nn.Module]:
+        """Without the heads, which give every layer's output at once: their last is shown."""
+        left_out = ("class_head", "box_head", "proposals", "box_position", "mask_head")
+        return {k: v for k, v in super().steps().items() if k.split(".")[0] not in left_out}
+
+    def undecayed(self) -> list[nn.Parameter]:
+        tables = (self.queries, self.query_boxes)
+        return [*super().undecayed(), *(each.weight for each in tables)]
+
+    def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
+        """Between queries; deformable attention has points instead of weights for positions."""
+        pixels = self.levels(size or self.own_size())[-1].pixels
+        queries = Places(self.config.queries, (0, 0), pixels)
+        return super().attentions(size) + [
+            AttentionLayer(f"decoder.{i}.self_attention", "decoder", queries, queries)
+            for i in range(self.config.decoder_depth)
+        ]
+
+    @classmethod
+    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+        classes, mlp = shapes.get("class_head.weight"), shapes.get("decoder.0.mlp.fc1.weight")
+        queries = shapes.get("queries.weight")
+        if not (classes and mlp and queries and "query_boxes.weight" in shapes):
+            return []
+        groups = numbered(shapes, "proposals")
+        return [
+            {
+                "classes": classes[0],
+                "dim": classes[1],
+                "mlp_dim": mlp[0],
+                "groups": groups,
+                "queries": queries[0] // max(groups, 1),
+                "decoder_depth": numbered(shapes, "decoder"),
+                "masks": any(name.startswith("mask_head.") for name in shapes),
+            }
+        ]
+
+
+def used_blocks(backbone: Model, blocks: tuple[int, ...] | None) -> list[int]:
+    """Of a ViT four that divide it evenly, the last included; of a pyramid all stages."""
+    if blocks is not None:
+        return backbone.block_indices(blocks)
+    depth, levels = backbone.depth, backbone.levels((1 << 10, 1 << 10))
+    if len({level.grid for level in levels}) > 1 or depth < 4:
+        return list(range(depth))
+    return [depth * part // 4 - 1 for part in (1, 2, 3, 4)]
+
+
+def box_sines(boxes: Tensor, width: int, temperature: float = 10_000.0) -> Tensor:
+    """(…, 4), cxcywh -> (…, 4·width): sines and cosines in turn, of y, x, w and h."""
+    steps = torch.arange(width // 2, device=boxes.device) / (width // 2)
+    angles = boxes[..., [1, 0, 2, 3], None] * (2 * math.pi) / temperature**steps
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-3)
+
+
+def nearest(inside: int, whole: int, length: int, device: torch.device) -> Tensor:
+    """(length,): whether the pixel nearest to the beginning of each position is among the first
+    `inside` of `whole`."""
+    pixels = (torch.arange(length, device=device) * (whole / length)).floor()
+    return pixels < inside
+
+
+def _over_dinov2(
+    size: int, patch: int, windows: int, decoder_depth: int, **fields: Any
+) -> RFDETRConfig:
+    """Global attention stands behind the blocks whose maps are used."""
+    backbone = {"patch": patch, "windows": windows, "global_blocks": (3, 6, 9), "layer_scale": 1.0}
+    return RFDETRConfig(
+        image_size=size, backbone_fields=backbone, decoder_depth=decoder_depth, **fields
+    )
+
+
+def _base(name: str, **fields: Any) -> RFDETRConfig:
+    """The first releases: DINOv2's own patches and positions, and a block that nothing reads."""
+    backbone = {"windows": 4, "global_blocks": (2, 5, 8, 11), "layer_scale": 1.0}
+    return RFDETRConfig(
+        backbone=name,
+        backbone_fields={**backbone, "position_grid": 37},
+        blocks=(1, 4, 7, 10),
+        **fields,
+    )
+
+
+VARIANTS = {
+    "rf-detr-n": _over_dinov2(384, 16, 2, 2),
+    "rf-detr-s": _over_dinov2(512, 16, 2, 3),
+    "rf-detr-m": _over_dinov2(576, 16, 2, 4),
+    "rf-detr-b": _base("dinov2-s/14"),
+    "rf-detr-l": _over_dinov2(704, 16, 2, 4),
+    "rf-detr-l-2025": _base(
+        "dinov2-b/14", dim=384, heads=12, cross_heads=24, points=4, scales=(2.0, 0.5)
+    ),
+} | {
+    f"rf-detr-seg-{name}": _over_dinov2(size, 12, windows, depth, queries=queries, masks=True)
+    for name, size, windows, depth, queries in (
+        ("n", 312, 1, 4, 100),
+        ("s", 384, 2, 4, 100),
+        ("m", 432, 2, 5, 200),
+        ("l", 504, 2, 5, 200),
+        ("xl", 624, 2, 6, 300),
+        ("2xl", 768, 2, 6, 300),
+    )
+}
+
+
+@dataclass(frozen=True)
+class LWDETRConfig(RFDETRConfig):
+    """The defaults are LW-DETR-tiny."""
+
+    image_size: Size = 640
+    backbone: str = "vit-ti/16"
+    projector_norm: Literal["layer", "batch"] = "batch"
+    queries: int = 100
+
+
+class LWDETR(RFDETR):
+    """(b, c, h, w), or a list of (c, h, w) of any sizes -> `RFDETROutput`. See `LWDETRConfig`."""
+
+
+def _lightweight(size: str, depth: int, **fields: Any) -> LWDETRConfig:
+    """LW-DETR, table 2: a ViT without class token and last norm, pre-trained at 224 pixels."""
+    within, used = ((0, 2, 4), (1, 3, 5)) if depth == 6 else ((0, 1, 3, 6, 7, 9), (2, 4, 5, 9))
+    backbone = {
+        **{"depth": depth, "heads": 12, "tokens": "none", "pool": "mean", "final_norm": "none"},
+        **{"key_bias": False, "layer_scale": 0.1, "windows": 4},
+        "global_blocks": tuple(block for block in range(depth) if block not in within),
+        **{"position_grid": 14, "position_antialias": False},
+    }
+    return LWDETRConfig(
+        backbone=f"vit-{size}/16", backbone_fields=backbone, blocks=used, **fields
+    )
+
+
+_LARGE = {"dim": 384, "heads": 12, "cross_heads": 24, "points": 4, "scales": (2.0, 0.5)}
+LW_VARIANTS = {
+    "lw-detr-ti": _lightweight("ti", 6),
+    "lw-detr-s": _lightweight("ti", 10, queries=300),
+    "lw-detr-m": _lightweight("s", 10, queries=300),
+    "lw-detr-l": _lightweight("s", 10, queries=300, **_LARGE),
+    "lw-detr-xl": _lightweight("b", 10, queries=300, **_LARGE),
+}
