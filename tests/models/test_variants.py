@@ -158,6 +158,23 @@ PARAMETERS = {
     "detr-r50-dc5": 41_524_768,
     "detr-r101-dc5": 60_464_672,
     "detr-small": 2_020_736,
+    "lw-detr-ti": 12_051_810,
+    "lw-detr-s": 14_557_186,
+    "lw-detr-m": 28_236_994,
+    "lw-detr-l": 46_823_266,
+    "lw-detr-xl": 118_032_610,
+    "rf-detr-n": 30_466_914,
+    "rf-detr-s": 32_110_786,
+    "rf-detr-m": 33_687_074,
+    "rf-detr-b": 32_174_146,
+    "rf-detr-l": 33_932_834,
+    "rf-detr-l-2025": 132_984_802,
+    "rf-detr-seg-n": 33_577_091,
+    "rf-detr-seg-s": 33_710_723,
+    "rf-detr-seg-m": 35_693_875,
+    "rf-detr-seg-l": 35_873_587,
+    "rf-detr-seg-xl": 38_113_251,
+    "rf-detr-seg-2xl": 38_647_779,
 }
 TIMM = [
     name

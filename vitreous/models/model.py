@@ -53,6 +53,7 @@ CHECKS: dict[str, Check] = {
     "pool_padding": COUNT,
     "encoder_depth": COUNT,
     "norm_eps": EPSILON,
+    "projector_eps": EPSILON,
     "stem_norm_eps": EPSILON,
     "qk_scale": (math.isfinite, "a finite number"),
     "rotary_base": (lambda value: 1 <= value < math.inf, "1 or more"),

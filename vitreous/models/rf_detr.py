@@ -81,6 +81,8 @@ class RFDETRConfig(CompositeConfig):
     """Bottlenecks of each map's projector."""
     projector_norm: Literal["layer", "batch"] = "layer"
     """layer (RF-DETR) or batch (LW-DETR)."""
+    projector_eps: float = 1e-6
+    """Of these norms."""
     heads: int = 8
     """Of the attention between queries."""
     cross_heads: int = 16
@@ -104,7 +106,7 @@ class RFDETRConfig(CompositeConfig):
     """Width inside the MLP of the mask head; 4 x dim unless given."""
     dropout: float = 0.0
     norm_eps: float = 1e-5
-    """Of the norms behind the backbone."""
+    """Of the decoder's norms."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,6 +132,7 @@ class RFDETROutput(NamedTuple):
     """(b, queries, classes) of the first stage,"""
     proposed_boxes: Tensor
     """(b, queries, 4)"""
+    groups: int = 1
     masks: Tensor | None = None
     """(layers, b, queries, h/4, w/4): logits,"""
     proposed_masks: Tensor | None = None
@@ -184,9 +187,9 @@ class Projector(nn.Module):
     ) -> None:
         super().__init__()
         kind: dict[str, Any] = {"norm": norm, "eps": eps}
-        self.resize = nn.ModuleList(_resizing(width, scale, kind) for width in widths)
-        half = dim // 2
-        channels = sum(_resized_width(width, scale) for width in widths)
+        resizing = [_resizing(width, scale, kind) for width in widths]
+        self.resize = nn.ModuleList(layers for layers, _ in resizing)
+        half, channels = dim // 2, sum(width for _, width in resizing)
         self.enter = ConvNorm(channels, 2 * half, 1, **kind)
         self.bottlenecks = nn.ModuleList(
             nn.Sequential(ConvNorm(half, half, 3, **kind), ConvNorm(half, half, 3, **kind))
@@ -204,20 +207,19 @@ class Projector(nn.Module):
         return self.norm(self.leave(torch.cat(parts, dim=1)))
 
 
-def _resized_width(width: int, scale: float) -> int:
-    return width // (4 if width > 512 else 2) if scale == 2 else width
-
-
-def _resizing(width: int, scale: float, kind: dict[str, Any]) -> nn.Sequential:
-    """A map at another scale; a wide one becomes narrower before it is enlarged."""
+def _resizing(width: int, scale: float, kind: dict[str, Any]) -> tuple[nn.Sequential, int]:
+    """A map at another scale, and its channels then. LW-DETR, with batch norms, makes a wide map
+    narrower before it is enlarged."""
     if scale == 1:
-        return nn.Sequential()
+        return nn.Sequential(), width
     if scale < 1:
-        return nn.Sequential(ConvNorm(width, width, 3, stride=2, activation="relu", **kind))
-    if width <= 512:
-        return nn.Sequential(nn.ConvTranspose2d(width, width // 2, 2, 2))
+        layer = ConvNorm(width, width, 3, stride=2, activation="relu", **kind)
+        return nn.Sequential(layer), width
+    if width <= 512 or kind["norm"] == "layer":
+        return nn.Sequential(nn.ConvTranspose2d(width, width // 2, 2, 2)), width // 2
     narrow = ConvNorm(width, width // 2, 1, activation="relu", **kind)
-    return nn.Sequential(narrow, nn.ConvTranspose2d(width // 2, width // 4, 2, 2))
+    enlarged = nn.ConvTranspose2d(width // 2, width // 4, 2, 2)
+    return nn.Sequential(narrow, enlarged), width // 4
 
 
 def on_grid(x: Tensor, like: Tensor) -> Tensor:
@@ -361,13 +363,13 @@ class MaskHead(nn.Module):
         self.query_projection = nn.Linear(dim, dim)
         self.bias = nn.Parameter(torch.zeros(1))
 
-    def forward(self, maps: Tensor, queries: Sequence[Tensor], last: bool) -> Tensor:
-        """maps (b, d, h, w) -> (layers, b, q, h, w); `last`: of the last layer alone."""
-        found = []
+    def forward(self, maps: Tensor, queries: Sequence[Tensor]) -> Tensor:
+        """maps (b, d, h, w), queries of the last layers or all -> (layers, b, q, h, w)."""
+        found, first = [], len(self.blocks) - len(queries)
         for i, block in enumerate(self.blocks):
             maps = block(maps)
-            if not last or i == len(self.blocks) - 1:
-                found.append(self.masks(queries[-1 if last else i], self.map_projection(maps)))
+            if i >= first:
+                found.append(self.masks(queries[i - first], self.map_projection(maps)))
         return torch.stack(found)
 
     def masks(self, queries: Tensor, maps: Tensor) -> Tensor:
@@ -393,7 +395,7 @@ class RFDETR(Composite):
                 scale,
                 depth=config.projector_depth,
                 norm=config.projector_norm,
-                eps=eps,
+                eps=config.projector_eps,
             )
             for scale in config.scales
         )
@@ -452,23 +454,23 @@ class RFDETR(Composite):
             proposal(memory, anchors, valid, count) for proposal in self.proposals[:groups]
         ]
         tokens, logits, boxes = (torch.cat(each, dim=1) for each in zip(*proposed, strict=True))
+        show(self, "proposals", tokens)
         start = moved(boxes.detach(), self._of_groups(self.query_boxes.weight, groups, count))
-        hidden = self.decode(memory, start, grids, padded, groups, count)
-        layers = list(hidden) if every_layer else [hidden[-1]]
-        found = torch.stack(layers)  # (layers, b, groups·q, d)
-        output = RFDETROutput(
-            show(self, "class_head", self.class_head(found)),
-            show(self, "box_head", moved(start, self.box_head(found))),
-            logits,
-            boxes,
-        )
+        start = show(self, "query_boxes", start)
+        hidden = self.decode(memory, start, grids, padded, groups, count, every_layer)
+        found = torch.stack(hidden)  # (layers, b, groups·q, d)
+        classes, found_boxes = self.class_head(found), moved(start, self.box_head(found))
+        show(self, "class_head", classes[-1])
+        show(self, "box_head", found_boxes[-1])
+        output = RFDETROutput(classes, found_boxes, logits, boxes, groups)
         if self.mask_head is None:
             return output
         step = self.config.mask_pixels
         large = F.interpolate(
             projected[0], (size[0] // step, size[1] // step), mode="bilinear", align_corners=False
         )
-        masks = self.mask_head(large, hidden, last=not every_layer)
+        masks = self.mask_head(large, hidden)
+        show(self, "mask_head", masks[-1])
         first = self.mask_head.masks(tokens, large) if self.training else None
         return output._replace(masks=masks, proposed_masks=first)
 
@@ -480,8 +482,10 @@ class RFDETR(Composite):
         padded: Padded | None,
         groups: int,
         count: int,
+        every_layer: bool,
     ) -> list[Tensor]:
-        """Queries behind each layer, normalised: (b, groups·q, d) each. start (b, groups·q, 4)"""
+        """Queries behind the last layer, or each one, normalised: (b, groups·q, d) each. start
+        (b, groups·q, 4)"""
         boxes = start[:, :, None]  # (b, groups·q, 1, 4)
         if padded is not None:
             whole = torch.tensor([(gw, gh) for gh, gw in grids], device=memory.device)
@@ -489,14 +493,15 @@ class RFDETR(Composite):
             boxes = boxes * torch.cat((ratio, ratio), dim=-1)[:, None]
         first, second = self.box_position
         sines = box_sines(boxes[:, :, 0], self.config.dim // 2).to(memory.dtype)
-        position = second(F.relu(first(sines)))
+        position = show(self, "box_position", second(F.relu(first(sines))))
         boxes = boxes.to(memory.dtype)
         x = self._of_groups(self.queries.weight, groups, count).to(memory.dtype)
-        x = show(self, "queries", x.expand(len(memory), -1, -1))
+        x = show(self, "queries", x.repeat(len(memory), 1, 1))
         inside, hidden = None if padded is None else padded.inside, []
-        for layer in self.decoder:
+        for i, layer in enumerate(self.decoder):
             x = layer(x, position, boxes, memory, grids, inside, groups)
-            hidden.append(self.norm(x))
+            if every_layer or i == len(self.decoder) - 1:
+                hidden.append(self.norm(x))
         return hidden
 
     def _of_groups(self, table: Tensor, groups: int, count: int) -> Tensor:
@@ -675,6 +680,7 @@ class LWDETRConfig(RFDETRConfig):
     image_size: Size = 640
     backbone: str = "vit-ti/16"
     projector_norm: Literal["layer", "batch"] = "batch"
+    projector_eps: float = 1e-5
     queries: int = 100
 
 

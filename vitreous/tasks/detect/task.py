@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
+from vitreous.models.detr import DETROutput
 from vitreous.models.model import Model
+from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import Detection, check_threshold
-from vitreous.tasks.detect.boxes import clipped, cxcywh_to_xyxy, giou
+from vitreous.tasks.detect.boxes import clipped
 from vitreous.tasks.detect.check import BoxCheck
 from vitreous.tasks.detect.coco_results import image_ids, log_missing, measure_results, writing
-from vitreous.tasks.detect.matching import Matches, Target, match
+from vitreous.tasks.detect.losses import quality_loss, set_loss
+from vitreous.tasks.detect.matching import Target
 from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.detect.truth import BoxesTruth
 from vitreous.tasks.detect.verdict import ConstantBoxes, DetectSigns
@@ -30,7 +32,7 @@ from vitreous.tasks.verdict import Baseline
 
 
 class Detect(Task):
-    """Matching, then cross-entropy for the classes, L1 and GIoU for the boxes of what matches.
+    """Matching, then a loss for the classes, L1 and GIoU for the boxes of what matches.
 
     A target is {"labels": (n,), "boxes": (n, 4), normalised cxcywh}. It may have "crowd" (n,), True
     for a region of objects that were not told apart: nothing is learned from it, and no metric
@@ -41,7 +43,7 @@ class Detect(Task):
     purpose = "a box and a class for each object"
     primary, primary_name = "ap", "AP"
     truth = BoxesTruth()
-    families = ("detr",)
+    families = ("rf-detr", "lw-detr", "detr")
     example = "one like 'detr-small', or 'detr' with --set backbone=…"
     options = frozenset(("longest", "zoom"))
     crops = ("resized", "window", "none")
@@ -60,14 +62,10 @@ class Detect(Task):
         self,
         labels: LabelMap,
         *,
-        box_weight: float = 5.0,
-        giou_weight: float = 2.0,
-        no_object: float = 0.1,
         threshold: float = USUAL,
     ) -> None:
         super().__init__(labels)
-        self.box_weight, self.giou_weight = box_weight, giou_weight
-        self.no_object, self.threshold = no_object, threshold
+        self.threshold = threshold
 
     @classmethod
     def restored(cls, labels: LabelMap, decoding: dict[str, Any]) -> Self:
@@ -132,52 +130,15 @@ class Detect(Task):
         teacher: Tensor | None = None,
         count: float | None = None,
     ) -> dict[str, Tensor]:
-        """output `DETROutput`, targets a list of b; the terms of the last decoder layer by name,
-        and the sums of the others' as aux_….
+        """output `DETROutput` or `RFDETROutput`, targets a list of b; the terms by name.
 
         `count` is the mean number of objects per process and part of the batch; with it, the loss
         does not depend on how samples are divided. Without it, the objects given are all there are.
         """
-        logits, boxes = output.logits.float(), output.boxes.float()
         targets = [learnt(target) for target in targets]
-        found = match(logits, boxes, targets, box_cost=self.box_weight, giou_cost=self.giou_weight)
-        truth = torch.cat([target["boxes"] for target in targets]).float()[found.target]
-        predicted = boxes[found.layer, found.image, found.query]
-        objects = max(self.count_of(targets) if count is None else count, 1.0)
-
-        def by_layer(each: Tensor) -> Tensor:
-            return each.unflatten(0, (len(logits), -1)).sum(dim=1) / objects
-
-        apart = (predicted - truth).abs().sum(dim=1)
-        missed = 1 - giou(cxcywh_to_xyxy(predicted), cxcywh_to_xyxy(truth))
-        terms = {
-            "class": self._class_loss(logits, targets, found, count),
-            "box": self.box_weight * by_layer(apart),
-            "giou": self.giou_weight * by_layer(missed),
-        }  # (layers,) each
-        last = {name: term[-1] for name, term in terms.items()}
-        others = {f"aux_{name}": term[:-1].sum() for name, term in terms.items()}
-        return last | (others if len(logits) > 1 else {})
-
-    def _class_loss(
-        self, logits: Tensor, targets: Sequence[Target], found: Matches, count: float | None
-    ) -> Tensor:
-        """(layers,): cross-entropy in the mean over queries, those without an object counting less,
-        because most are (section 4, "down-weight by a factor of 10")."""
-        labels = torch.cat([target["labels"] for target in targets])
-        nothing = logits.shape[-1] - 1
-        classes = torch.full(logits.shape[:3], nothing, device=logits.device)
-        classes[found.layer, found.image, found.query] = labels[found.target]
-        weights = torch.ones(nothing + 1, device=logits.device)
-        weights[-1] = self.no_object
-        each = F.cross_entropy(
-            logits.flatten(0, 2), classes.flatten(), weights, reduction="none"
-        ).view_as(classes)
-        if count is None:
-            whole = weights[classes[0]].sum()  # every layer has as many of both
-            return each.sum(dim=(1, 2)) / whole
-        queries = classes[0].numel()
-        return each.sum(dim=(1, 2)) / (count + self.no_object * (queries - count))
+        if isinstance(output, RFDETROutput):
+            return quality_loss(output, targets, count)
+        return set_loss(output, targets, count)
 
     def not_finite(self, output: Any, targets: Any) -> tuple[int, str] | None:
         parts = {
@@ -204,13 +165,11 @@ class Detect(Task):
             pairs = zip(images, sizes, strict=True)
             return [self.infer(engine, image[None], [size])[0] for image, size in pairs]
         output = engine(images)
-        chances, labels = output.logits[-1].float().softmax(dim=-1)[..., :-1].max(dim=-1)
-        scores, order = chances.sort(dim=1, descending=True, stable=True)
+        queries, labels, scores = (each.cpu() for each in ranked(output))
         boxes = output.boxes[-1].float().cpu()
-        labels, scores, order = labels.cpu(), scores.cpu(), order.cpu()
         return [
-            BoxPrediction(clipped(boxes[i][each], size), labels[i][each], scores[i], each, size)
-            for i, (each, size) in enumerate(zip(order, sizes, strict=True))
+            BoxPrediction(clipped(boxes[i][each], size), labels[i], scores[i], each, size)
+            for i, (each, size) in enumerate(zip(queries, sizes, strict=True))
         ]
 
     def renamed(self, targets: Any, here: Sequence[int]) -> Any:
@@ -269,6 +228,24 @@ class Detect(Task):
             )
             for answer, image in zip(output, images, strict=True)
         ]
+
+
+def ranked(output: DETROutput | RFDETROutput) -> tuple[Tensor, Tensor, Tensor]:
+    """(b, k) each, the most confident first: which query, its class, its score.
+
+    DETR's classes exclude each other: every query has one. With independent ones, a query may have
+    several, or another query's second class may be the likelier one: as many as there are queries
+    are kept.
+    """
+    logits = output.logits[-1].float()
+    if isinstance(output, DETROutput):
+        chances, labels = logits.softmax(dim=-1)[..., :-1].max(dim=-1)
+        scores, queries = chances.sort(dim=1, descending=True, stable=True)
+        return queries, labels.gather(1, queries), scores
+    chances = logits.sigmoid().flatten(1)
+    scores, places = chances.sort(dim=1, descending=True, stable=True)
+    scores, places = scores[:, : logits.shape[1]], places[:, : logits.shape[1]]
+    return places // logits.shape[2], places % logits.shape[2], scores
 
 
 def learnt(target: Target) -> Target:
