@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -385,6 +385,7 @@ class RFDETR(Composite):
 
     def __init__(self, config: RFDETRConfig, backbone: Model) -> None:
         blocks = used_blocks(backbone, config.blocks)
+        config = replace(config, blocks=tuple(blocks))  # a run keeps what was chosen
         super().__init__(config, backbone, blocks)
         dim, eps, size = config.dim, config.norm_eps, self.own_size()
         widths = [level.channels for level in self.decoded_levels(size)]

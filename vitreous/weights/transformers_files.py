@@ -13,8 +13,8 @@ from vitreous.config import from_dict, pair, read_toml
 from vitreous.errors import CheckpointError
 from vitreous.models import FAMILIES
 from vitreous.models.model import Model
-from vitreous.models.names import translate
 from vitreous.weights.rules.keys import family_of
+from vitreous.weights.transformers_backbones import BACKBONES
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
 PREPROCESSOR_FILES = (PREPROCESSOR_FILE, "processor_config.json")
@@ -46,7 +46,7 @@ class ConfigMap:
         """
         if architecture in self.architectures:
             return self.architectures[architecture]
-        if self.family == "detr" and architecture:
+        if self.family in BACKBONES and architecture:
             raise CheckpointError(
                 f"{path}: {architecture} is not supported, only {', '.join(self.architectures)}"
             )
@@ -134,13 +134,13 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
         # DINOv3 gates by its own activation; the others by SiLU, whatever they state.
         if "use_gated_mlp" in data and data.get("hidden_act", "gelu") != "silu":
             raise CheckpointError(f"{path}: only hidden_act = 'silu' is supported with a gated MLP")
-    for name in ("hidden_act", "activation_function"):
-        if name in data and "activation" in fields and not gated:
+    for name in (theirs for theirs, ours in mapped.fields.items() if ours == "activation"):
+        if name in data and not gated:
             if str(data[name]) not in ACTIVATIONS:
                 raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
             fields["activation"] = ACTIVATIONS[str(data[name])]
-    if mapped.family == "detr":
-        fields |= _read_backbone(data, path)
+    if mapped.family in BACKBONES:
+        fields |= BACKBONES[mapped.family].read(data, path)
     if fields.get("head") == "none":
         fields.pop("classes", None)
     return mapped.family, fields
@@ -183,7 +183,7 @@ def make_config(model: Model, names: Sequence[str] = ()) -> dict[str, Any]:
         **mapped.required,
         **({mapped.gated: config.activation == "silu-gated"} if mapped.gated else {}),
         **{theirs: ours in model.extras.unused for theirs, ours in mapped.kept.items()},
-        **(_make_backbone(config) if model_type == "detr" else {}),
+        **(BACKBONES[mapped.family].make(config) if mapped.family in BACKBONES else {}),
     }
     return {
         "model_type": model_type,
@@ -210,6 +210,8 @@ def _their_value(config: Any, ours: str) -> Any:
     match ours:
         case "mlp_dim":
             return getattr(config, "mlp_width", value)
+        case "mask_mlp_dim":
+            return value or 4 * config.dim
         case "key_bias":
             return config.qkv_bias and value
         case "activation" if value == "silu-gated":
@@ -238,44 +240,6 @@ def _mlp_ratio(config: Any) -> int:
     raise CheckpointError(
         f"mlp_dim = {width}: transformers has it as a whole multiple of dim = {dim}"
     )
-
-
-def _read_backbone(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The backbone of a DETR: a top-level field in older files, a table in newer ones."""
-    table = data.get("backbone_config") or {}
-    name = str(table.get("backbone") or data.get("backbone") or table.get("model_type"))
-    known = translate(name)
-    if known is None or not known[0].startswith("resnet-"):
-        raise CheckpointError(
-            f"{path}: backbone = {name!r} is not supported: only timm's resnet18, 34, 50 and 101"
-        )
-    dilated = bool(data.get("dilation")) or table.get("output_stride") == 16
-    fields = {"norm": "frozen", **({"dilated": True} if dilated else {})}
-    return {"backbone": known[0], "backbone_fields": fields}
-
-
-def _make_backbone(config: Any) -> dict[str, Any]:
-    """The entries that `_read_backbone` reads."""
-    fields = {**config.backbone_fields}
-    dilated = fields.pop("dilated", False)
-    layers = config.backbone.removeprefix("resnet-")
-    if not layers.isdigit() or fields != {"norm": "frozen"}:
-        raise CheckpointError(
-            f"backbone = {config.backbone!r} with {config.backbone_fields}: transformers' DETR has "
-            "a resnet-18, 34, 50 or 101 with norm = 'frozen'"
-        )
-    return {
-        "dilation": dilated,
-        "backbone_config": {
-            "model_type": "timm_backbone",
-            "backbone": f"resnet{layers}",
-            "num_channels": config.channels,
-            "features_only": True,
-            "use_pretrained_backbone": False,
-            "out_indices": [1, 2, 3, 4],
-            **({"output_stride": 16} if dilated else {}),
-        },
-    }
 
 
 def takes_any_size(config: Mapping[str, Any]) -> bool:
