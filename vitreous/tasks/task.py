@@ -280,6 +280,11 @@ class Task:
         return classifier_for(glance)
 
     @classmethod
+    def choose_around(cls, source: Source, glance: Glance, family: str | None) -> dict[str, Any]:
+        """Fields of the recipe for a model of this family (None: the usual one) around weights."""
+        return {}
+
+    @classmethod
     def choose_preprocess(
         cls,
         image_size: Size,
@@ -369,11 +374,14 @@ class Task:
         return family in cls.families if cls.families else is_classifier(model)
 
     @classmethod
-    def around(cls, model: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """A model for this task with a classifier and its fields inside it: family and fields."""
+    def around(
+        cls, model: str, fields: dict[str, Any], family: str | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """A model for this task, of a family that it has or its usual one, with a classifier and
+        its fields inside it: family and fields."""
         if not cls.families or not is_classifier(model):
             raise ConfigError(f"weights of {model!r} cannot become a model to {cls.name}")
-        family = cls.families[0]
+        family = family or cls.families[0]
         part = FAMILIES[family].part
         own = {"image_size", "channels", "classes", "head"}
         given = {name: value for name, value in fields.items() if name not in own}

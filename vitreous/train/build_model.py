@@ -164,7 +164,7 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
         if task.takes(start.model):
             name, changes = name or start.model, dict(start.fields)
         elif name in (None, *task.families):  # a classifier, for another task
-            name, changes = task.around(start.model, start.fields)
+            name, changes = task.around(start.model, start.fields, name)
     assert name is not None
     if not task.takes(name):
         raise ConfigError(

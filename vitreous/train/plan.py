@@ -45,6 +45,16 @@ def fill_in(
         changes["channels"] = glance.channels
         log(f"channels: {glance.channels}, as most images have")
     channels = recipe.channels or glance.channels
+    if start is not None and not task.takes(start.model):
+        chosen_around = task.choose_around(source, glance, recipe.model)
+        for name, value in chosen_around.items():
+            if name == "fields":
+                changes[name] = (*value, *recipe.fields)
+            elif getattr(recipe, name) in (None, ()):
+                changes[name] = value
+        if "image_size" in changes:
+            height, width = pair("image_size", size_of("image_size", changes["image_size"]))
+            log(f"image size: {height}x{width}, for images of {glance.height}x{glance.width}")
     if recipe.model is None and recipe.weights is None:
         chosen = task.choose_model(source, glance)
         size = recipe.image_size or chosen.image_size
@@ -90,7 +100,7 @@ def fill_in(
         muon = changes.get("optimizer", recipe.optimizer) == "muon"
         changes["lr"] = task.scratch_lr(glance.small) * (MUON_LR if muon else 1)
         log(f"lr: {changes['lr']:g}, from scratch")
-    if recipe.crop is None:
+    if recipe.crop is None and "crop" not in changes:
         size = changes.get("image_size", recipe.image_size)
         fits = (
             glance.same_size

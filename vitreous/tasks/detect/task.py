@@ -100,6 +100,27 @@ class Detect(Task):
         return ModelChoice("detr-small", size, (f"queries={queries}", *stages), reason)
 
     @classmethod
+    def choose_around(cls, source: Source, glance: Glance, family: str | None) -> dict[str, Any]:
+        """Around weights: on a CPU a narrow decoder, and images of a few hundred pixels. Both sides
+        are resized to one length, as RF-DETR does, so that every batch is one tensor."""
+        if family == "detr":
+            return {}
+        most = most_objects(source)
+        fields = [f"queries={min(max(2 * most, 40), 300)}"]
+        side = 320 if glance.on_cpu else 560
+        if glance.on_cpu:
+            fields += ["dim=128", "cross_heads=8", "points=4", "decoder_depth=2", "mlp_dim=512"]
+            fields += ["groups=6", "projector_depth=2"]
+        size = max(glance.height, glance.width)
+        side = min(side, -(-size // 32) * 32)
+        return {
+            "fields": tuple(fields),
+            "image_size": (side, side),
+            "resize": "square",
+            "crop": "resized",
+        }
+
+    @classmethod
     def overfit_batch(cls, images: int) -> int:
         """A detector learns images by heart in many steps, not in large ones: after 50 passes over
         eight, AP is 0.040 in batches of two, 0.0015 in batches of eight."""

@@ -91,8 +91,10 @@ class Segment(Task):
         return "shift" if small and fits else "window"
 
     @classmethod
-    def around(cls, model: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        family, found = super().around(model, fields)
+    def around(
+        cls, model: str, fields: dict[str, Any], family: str | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        family, found = super().around(model, fields, family)
         pyramid = configure(model)[0] in ("swin", "resnet")
         return family, found | ({"decoder": "pyramid"} if pyramid else {})
 
