@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from vitreous.predict import Bad, Predictor
 
 
-def predict(run: Folder, images: Any, batch: int | None = None, **limits: Any) -> Any:
+def predict(run: Folder, images: Any, batch: int | None = None, **options: Any) -> Any:
     """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors.
 
-    `limits` are those of `load`: max_pixels.
+    `options` are those of `load`: max_pixels, tile, overlap, nms.
     """
     from vitreous.predict import load
 
-    return load(Path(run), **limits)(images, batch)
+    return load(Path(run), **options)(images, batch)
 
 
 def predict_files(

@@ -10,7 +10,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.image_paths import IMAGES, Complaints
-from vitreous.cli.options import MaxPixels
+from vitreous.cli.options import MaxPixels, Nms, Overlap, Tile
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.config import positive
@@ -31,7 +31,14 @@ class PredictArguments:
     threshold: Annotated[float | None, option("T", "0.5, or chosen in training")] = None
     """Smallest score, from 0 to 1, at which an object or a label counts as found."""
     batch: Annotated[int | None, option("N", "32, or fewer if images are not cropped")] = None
-    """Images per forward pass."""
+    """Images (or tiles) per forward pass."""
+    tile: Tile = None
+    """Look for objects in overlapping tiles of this size, and in the whole image: small objects in
+    large images are found that way."""
+    overlap: Overlap = None
+    """Part of a tile that it shares with the next one."""
+    nms: Nms = None
+    """Largest IoU of two boxes of a class: of those that overlap more, only the best is kept."""
     out: Annotated[Path | None, option("FOLDER", "none")] = None
     """Folder for masks, overlays or drawn boxes, with a JSON file per image."""
     max_pixels: MaxPixels = 50_000_000
@@ -58,7 +65,13 @@ def run(arguments: PredictArguments) -> None:
     positive(arguments, "top", *(["batch"] if arguments.batch is not None else []))
     bad = Complaints()
     paths = list(paths_of(arguments.images, bad))
-    predictor = api.load(arguments.run, max_pixels=arguments.max_pixels)
+    predictor = api.load(
+        arguments.run,
+        max_pixels=arguments.max_pixels,
+        tile=arguments.tile,
+        overlap=arguments.overlap,
+        nms=arguments.nms,
+    )
     show: Show = show_of(predictor.task.name)
     table = TextTable("image", *show.headings)
     for result in api.predict_files(

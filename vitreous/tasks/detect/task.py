@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,11 +22,13 @@ from vitreous.tasks.detect.boxes import clipped, cxcywh_to_xyxy, giou
 from vitreous.tasks.detect.check import BoxCheck
 from vitreous.tasks.detect.coco_results import image_ids, log_missing, measure_results, writing
 from vitreous.tasks.detect.matching import Matches, Target, match
+from vitreous.tasks.detect.merge import SAME, merge
 from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.detect.truth import BoxesTruth
 from vitreous.tasks.detect.verdict import ConstantBoxes, DetectSigns
 from vitreous.tasks.task import Engine, Glance, Log, ModelChoice, See, Task
 from vitreous.tasks.threshold import USUAL
+from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline
 
 
@@ -46,6 +49,7 @@ class Detect(Task):
     options = frozenset(("longest", "zoom"))
     crops = ("resized", "window", "none")
     dense = True
+    tiles = True
     least_classes = 1
     overfit_epochs = 12
     fine_tuning_gain = (
@@ -63,10 +67,11 @@ class Detect(Task):
         giou_weight: float = 2.0,
         no_object: float = 0.1,
         threshold: float = USUAL,
+        nms: float | None = None,
     ) -> None:
         super().__init__(labels)
         self.box_weight, self.giou_weight = box_weight, giou_weight
-        self.no_object, self.threshold = no_object, threshold
+        self.no_object, self.threshold, self.nms = no_object, threshold, nms
 
     @classmethod
     def restored(cls, labels: LabelMap, decoding: dict[str, Any]) -> Self:
@@ -207,10 +212,21 @@ class Detect(Task):
         scores, order = chances.sort(dim=1, descending=True, stable=True)
         boxes = output.boxes[-1].float().cpu()
         labels, scores, order = labels.cpu(), scores.cpu(), order.cpu()
-        return [
+        found = [
             BoxPrediction(clipped(boxes[i][each], size), labels[i][each], scores[i], each, size)
             for i, (each, size) in enumerate(zip(order, sizes, strict=True))
         ]
+        return found if self.nms is None else [each.suppressed(self.nms) for each in found]
+
+    def with_nms(self, iou: float) -> Self:
+        if isinstance(iou, bool) or not isinstance(iou, int | float) or not 0 <= iou <= 1:
+            raise ConfigError(f"nms = {iou!r}: expected an IoU from 0 to 1")
+        found = copy(self)
+        found.nms = float(iou)
+        return found
+
+    def merge(self, outputs: Sequence[BoxPrediction], tiles: Sequence[Tile]) -> BoxPrediction:
+        return merge(outputs, tiles, SAME if self.nms is None else min(self.nms, SAME))
 
     def renamed(self, targets: Any, here: Sequence[int]) -> Any:
         classes = torch.tensor(here)
