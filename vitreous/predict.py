@@ -7,6 +7,7 @@ the same `measure`.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
@@ -29,6 +30,7 @@ from vitreous.data.loader import EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
+from vitreous.data.video import Frame, Video, as_video
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
 from vitreous.import_run import open_run
@@ -55,6 +57,8 @@ else:
 PIXELS, PIXELS_SIDE = "pixels", 32
 POOLS = (*MODEL_POOLS, PIXELS)
 """What a vector may be made of: see `Predictor.embed`."""
+FRAMES_AT_ONCE = 4
+"""Of a video: three times as many are in memory, and they may be large."""
 Bad = Callable[[VitreousError], None]
 """Is called for an image that cannot be used, with an error that names it."""
 Read = Callable[[Any], tuple[Tensor, str]]
@@ -176,6 +180,32 @@ class Predictor(Generic[R]):
         fit, infer, batch = self._way(min(self.preprocess.at_once, 32) if batch is None else batch)
         batches = self._batches(images, batch, threads, bad, read, fit)
         return (result for prepared in batches for result in self.answer(prepared, infer))
+
+    def video(
+        self, source: str | Path | Video, every: int = 1, batch: int | None = None
+    ) -> Iterator[tuple[Frame, R]]:
+        """The frames of a video file, a camera ("0") or a stream ("rtsp://…") with their results,
+        as they are made; `every` leaves out all but each so many-th frame.
+
+        A video that cannot be read to its end is an error when what could be read is done. A batch
+        is of 4 frames unless given, and of one where the source is live.
+        """
+        with as_video(source, every, self.max_pixels) as video:
+            if batch is None:
+                batch = 1 if video.live else FRAMES_AT_ONCE
+            waiting: deque[Frame] = deque()
+
+            def frames() -> Iterator[Frame]:
+                for frame in video:
+                    waiting.append(frame)
+                    yield frame
+
+            for result in self.stream(
+                frames(), batch, read=lambda frame: (frame.image, frame.name)
+            ):
+                yield waiting.popleft(), result
+            if video.problem is not None:
+                raise video.problem
 
     def embed(
         self, images: Any, batch: int | None = None, *, pool: str = "head"

@@ -220,6 +220,13 @@ class Task:
         """Results, one per image."""
         raise NotImplementedError
 
+    def tracker(self) -> Callable[[Any], Any]:
+        """A function that is given the results of a video's frames in their order, and gives them
+        back with a number for each object, the same in all frames."""
+        raise ConfigError(
+            f"track: a model for the task {self.name} finds no objects to follow: leave track out"
+        )
+
     def metrics(self) -> Metrics:
         raise NotImplementedError
 

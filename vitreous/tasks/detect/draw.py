@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from vitreous.pages.colours import Colour, class_colours, ink_on
+from vitreous.pages.colours import Colour, class_colours, colours_of, ink_on
 from vitreous.pages.maps import Corners, Mark
 from vitreous.pages.pictures import DATA, JPEG_SIDE, fitting, font, in_bands, save, save_data
 from vitreous.results import DetectedObject, Detection
@@ -31,12 +31,20 @@ LONG, SHORT = 512, 64
 made smaller than they can be read."""
 TINTS = (0.0, 0.45, -0.4, 0.7)
 """Of a class's colour, for boxes that overlap: towards white, or black."""
+TRACK_COLOURS = 16
 SMALLEST = 11
 """Height of letters that can still be read."""
 
 
 def marks_of(result: Detection) -> list[Mark]:
-    """The detected objects, the most confident first."""
+    """The detected objects, the most confident first; of a tracked object the number instead of the
+    score, which would flicker, and always in its own colour."""
+    if result.tracks:
+        palette = colours_of(tuple(range(TRACK_COLOURS)))
+        return [
+            Mark(found.box, f"{found.label} #{number}", palette[number % TRACK_COLOURS])
+            for found, number in zip(result.objects, result.tracks, strict=True)
+        ]
     colours = class_colours(result.names, result.ids)
     return told_apart([mark_of(found, colours) for found in result.objects])
 

@@ -24,6 +24,7 @@ from vitreous.tasks.detect.coco_results import image_ids, log_missing, measure_r
 from vitreous.tasks.detect.matching import Matches, Target, match
 from vitreous.tasks.detect.merge import SAME, merge
 from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
+from vitreous.tasks.detect.track import Tracker
 from vitreous.tasks.detect.truth import BoxesTruth
 from vitreous.tasks.detect.verdict import ConstantBoxes, DetectSigns
 from vitreous.tasks.task import Engine, Glance, Log, ModelChoice, See, Task
@@ -224,6 +225,9 @@ class Detect(Task):
         found = copy(self)
         found.nms = float(iou)
         return found
+
+    def tracker(self) -> Tracker:
+        return Tracker()
 
     def merge(self, outputs: Sequence[BoxPrediction], tiles: Sequence[Tile]) -> BoxPrediction:
         return merge(outputs, tiles, SAME if self.nms is None else min(self.nms, SAME))
