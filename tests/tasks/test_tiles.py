@@ -197,6 +197,70 @@ def test_merging_suppresses_whatever_nms_would():
         assert not (pairs & crossing & plain[:, None] & plain).any()
 
 
+def noisy_views(objects, tiles, random):
+    """What an imperfect detector would say of objects (n, 4) in each tile; the first is the image
+    at a third of its resolution. Boxes are off by some pixels, the less is seen of an object the
+    lower is its score, some are nearly missed, and there is noise with low scores."""
+    found = []
+    for number, tile in enumerate(tiles):
+        corner, far = np.array([tile.left, tile.top]), np.array([tile.width, tile.height])
+        pixel = 1 if number else 3
+        begin, end = (np.clip(part - corner, 0, far) for part in (objects[:, :2], objects[:, 2:]))
+        sides = end - begin
+        share = sides.prod(1) / (objects[:, 2:] - objects[:, :2]).prod(1)
+        seen = (sides.min(1) >= 8 * pixel) & (share > 0.15)
+        places = np.concatenate((begin, end), 1)[seen]
+        off = random.normal(0, 2 * pixel, places.shape) + random.normal(0, 0.03, places.shape) * (
+            np.tile(sides[seen], 2)
+        )
+        on_border = (places == 0) | (places == np.tile(far, 2))
+        places = np.clip(np.where(on_border, places, places + off), 0, np.tile(far, 2))
+        scores = np.clip(random.normal(0.55 + 0.35 * share[seen], 0.12), 0.02, 0.99)
+        scores *= np.where(random.random(len(scores)) < 0.1, 0.3, 1)
+        noise = random.uniform(0, 0.7, (20, 2)) * far
+        noise = np.concatenate((noise, noise + random.uniform(2, 0.3 * far, (20, 2))), 1)
+        places = np.concatenate((places, noise))
+        scores = np.concatenate((scores, random.uniform(0, 0.08, 20)))
+        order = np.argsort(-scores)
+        columns = (places[order], np.zeros(len(order), int), scores[order], np.arange(len(order)))
+        found.append(BoxPrediction(*map(torch.from_numpy, columns), tile.size))
+    return found
+
+
+def count_right(places, scores, objects):
+    """How many boxes above 0.4 are an object at an IoU of 0.5, and how many are wrong."""
+    overlap = iou(places[scores >= 0.4][:, None], torch.from_numpy(objects))
+    best = overlap.argmax(1)[overlap.max(1).values >= 0.5]
+    return np.array([len(set(best.tolist())), len(overlap) - len(set(best.tolist()))])
+
+
+def test_of_noisy_views_few_are_wrong_and_few_are_missed():
+    """Objects of 16 to 1,200 pixels in images of 2,000, tiles of 640: NMS would keep the parts."""
+    random, total = np.random.default_rng(0), 0
+    merged, by_nms, plain = np.zeros(2, int), np.zeros(2, int), np.zeros(2, int)
+    tiles = [Tile(0, 0, 2000, 2000), *tiles_of((2000, 2000), 640, 0.2)]
+    for _ in range(12):
+        sides = np.exp(random.uniform(np.log(16), np.log(1200), (40, 1))) * random.uniform(
+            1, 1.5, 2
+        )
+        corners = random.uniform(0, 1, (40, 2)) * (2000 - sides)
+        objects = np.concatenate((corners, corners + sides), 1)
+        apart = iou(torch.from_numpy(objects)[:, None], torch.from_numpy(objects)).triu(1) < 0.4
+        objects = objects[apart.all(0).numpy()]
+        total += len(objects)
+        found = noisy_views(objects, tiles, random)
+        merged += count_right((one := merge(found, tiles)).boxes, one.scores, objects)
+        plain += count_right(found[0].boxes, found[0].scores, objects)
+        shifts = [torch.tensor([tile.left, tile.top] * 2) for tile in tiles]
+        places = torch.cat([each.boxes + s for each, s in zip(found, shifts, strict=True)])
+        scores, order = torch.cat([each.scores for each in found]).sort(descending=True)
+        kept = nms(places[order], torch.zeros(len(order)), 0.5)
+        by_nms += count_right(places[order][kept], scores[kept], objects)
+    told = {"objects": total, "merged": merged, "nms": by_nms, "plain": plain}
+    assert merged[0] > 0.95 * total > 0.88 * total > plain[0], told
+    assert merged[1] < 0.02 * total < 0.5 * total < by_nms[1], told
+
+
 @pytest.mark.parametrize("most", [0.0, 0.3, 0.7, 1.0])
 def test_nms_is_torchvision_s(most):
     from torchvision.ops import batched_nms

@@ -8,7 +8,7 @@ from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
 from vitreous.results import Detection
 from vitreous.tasks import TASKS, task_class
-from vitreous.tasks.detect.draw import marks_of
+from vitreous.tasks.detect.draw import frame_marks
 from vitreous.tasks.detect.track import PATIENCE, Tracker
 
 
@@ -74,10 +74,12 @@ def test_only_what_is_above_the_threshold_is_tracked():
 def test_a_number_has_one_colour_and_its_box_says_it():
     track = Tracker()
     drawn = [
-        marks_of(track(frame))
+        frame_marks(track(frame))
         for frame in (result((0, 10, 10, 20), (0, 20, 10, 20)), result((0, 19, 11, 20)))
     ]
     assert [mark.words for mark in drawn[0]] == ["cat #1", "cat #2"]
+    small, large = result((0, 50, 50, 9, 0.6)), result((0, 40, 40, 30), (0, 50, 50, 9, 0.6))
+    assert frame_marks(large)[0] == frame_marks(small)[0], "neither order nor colour flickers"
     assert drawn[1][0].words == "cat #2"
     assert drawn[1][0].colour == drawn[0][1].colour != drawn[0][0].colour
 

@@ -37,16 +37,28 @@ SMALLEST = 11
 
 
 def marks_of(result: Detection) -> list[Mark]:
-    """The detected objects, the most confident first; of a tracked object the number instead of the
-    score, which would flicker, and always in its own colour."""
-    if result.tracks:
-        palette = colours_of(tuple(range(TRACK_COLOURS)))
-        return [
-            Mark(found.box, f"{found.label} #{number}", palette[number % TRACK_COLOURS])
-            for found, number in zip(result.objects, result.tracks, strict=True)
-        ]
+    """The detected objects, the most confident first."""
     colours = class_colours(result.names, result.ids)
     return told_apart([mark_of(found, colours) for found in result.objects])
+
+
+def frame_marks(result: Detection) -> list[Mark]:
+    """The same for a frame of a video, in which nothing must flicker: the smallest on top, whatever
+    the scores are, in the colour of its class. A tracked object has its number and a colour of its
+    own, and no score."""
+    colours = class_colours(result.names, result.ids)
+    palette = colours_of(tuple(range(TRACK_COLOURS)))
+    marks = [
+        mark_of(found, colours)
+        if found.track is None
+        else Mark(found.box, f"{found.label} #{found.track}", palette[found.track % TRACK_COLOURS])
+        for found in result.objects
+    ]
+    return sorted(marks, key=lambda mark: _extent(mark.box))
+
+
+def _extent(box: Corners) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
 
 
 def mark_of(found: DetectedObject, colours: Mapping[str, Colour]) -> Mark:

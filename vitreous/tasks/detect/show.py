@@ -73,7 +73,7 @@ class DetectShow(Show):
     has_picture = True
 
     def picture(self, result: Detection, image: Tensor) -> Image:
-        return draw.boxed(image, draw.marks_of(result))
+        return draw.boxed(image, draw.frame_marks(result))
 
     @contextmanager
     def collecting(
