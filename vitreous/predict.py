@@ -185,7 +185,8 @@ class Predictor(Generic[R]):
         self, source: str | Path | Video, every: int = 1, batch: int | None = None
     ) -> Iterator[tuple[Frame, R]]:
         """The frames of a video file, a camera ("0") or a stream ("rtsp://…") with their results,
-        as they are made; `every` leaves out all but each so many-th frame.
+        as they are made; `every` leaves out all but each so many-th frame. A `Video` that is given
+        in place of a name has steps of its own.
 
         A video that cannot be read to its end is an error when what could be read is done. A batch
         is of 4 frames unless given, and of one where the source is live.

@@ -13,7 +13,7 @@ from video_files import moving, rotated, serve_stream, write_video
 
 from vitreous.data import video as video_module
 from vitreous.data.image_paths import paths_of
-from vitreous.data.video import EXTENSIONS, Video, is_video, video_name
+from vitreous.data.video import IN_FOLDERS, Video, is_video, video_name
 from vitreous.data.video_writer import ENCODERS, VideoWriter
 from vitreous.errors import ConfigError, DataError
 
@@ -281,11 +281,11 @@ def test_what_is_a_video(tmp_path, monkeypatch):
 
 
 def test_names_stand_for_videos_where_they_are_wanted(tmp_path):
-    for name in ("b.mp4", "a.png", "c.txt"):
+    for name in ("b.mp4", "a.png", "c.txt", "typescript.ts"):
         (tmp_path / name).touch()
     told = []
     found = [str(tmp_path / "a.png"), str(tmp_path / "b.mp4")]
-    assert list(paths_of([str(tmp_path)], told.append, EXTENSIONS)) == found
+    assert list(paths_of([str(tmp_path)], told.append, IN_FOLDERS)) == found
     assert list(paths_of([str(tmp_path)], told.append)) == found[:1]
     address = "rtsp://host/x?a=[1]"
-    assert list(paths_of([address, "0"], told.append, EXTENSIONS)) == [address, "0"]
+    assert list(paths_of([address, "0"], told.append, IN_FOLDERS)) == [address, "0"]

@@ -73,12 +73,12 @@ REFUSED = {
 
 def run(arguments: PredictArguments) -> None:
     from vitreous.data.image_paths import paths_of
-    from vitreous.data.video import EXTENSIONS, is_video, video_name
+    from vitreous.data.video import IN_FOLDERS, is_video, video_name
     from vitreous.pages.prediction_files import video_file_names
 
     positive(arguments, "top", "every", *(["batch"] if arguments.batch is not None else []))
     bad = Complaints()
-    paths = list(paths_of(arguments.images, bad, EXTENSIONS))
+    paths = list(paths_of(arguments.images, bad, IN_FOLDERS))
     videos = [path for path in paths if is_video(path)]
     images = [path for path in paths if not is_video(path)]
     _check_options(arguments, videos)
@@ -89,9 +89,9 @@ def run(arguments: PredictArguments) -> None:
         overlap=arguments.overlap,
         nms=arguments.nms,
     )
+    names = {} if arguments.out is None else video_file_names(videos, arguments.out)
     if images:
         _predict_images(arguments, predictor, images, bad)
-    names = {} if arguments.out is None else video_file_names(videos, arguments.out)
     for video in videos:
         try:
             _predict_video(arguments, predictor, video, names.get(video_name(video)))

@@ -30,6 +30,8 @@ EXTENSIONS = (
     *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts"),
     *(".wmv", ".flv", ".3gp", ".3g2", ".ogv", ".mxf"),
 )
+IN_FOLDERS = tuple(ending for ending in EXTENSIONS if ending not in (".ts", ".mts"))
+"""Those of which files in a folder are videos; files of TypeScript are called like the others."""
 FORMATS = "mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,asf,ogg,mxf"
 """What FFmpeg calls those formats."""
 FILES = ("http", "https")
