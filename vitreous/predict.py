@@ -7,6 +7,7 @@ the same `measure`.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
@@ -29,6 +30,7 @@ from vitreous.data.loader import EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
+from vitreous.data.video import Frame, Video, as_video
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
 from vitreous.import_run import open_run
@@ -37,6 +39,7 @@ from vitreous.models.model import Model
 from vitreous.run_folder import RunConfig
 from vitreous.tasks import show_of, task_class
 from vitreous.tasks.task import Engine, Log, Metrics, See, Task
+from vitreous.tasks.tiles import TiledInference
 from vitreous.weights.rules.importing import import_weights
 
 if TYPE_CHECKING:
@@ -54,8 +57,16 @@ else:
 PIXELS, PIXELS_SIDE = "pixels", 32
 POOLS = (*MODEL_POOLS, PIXELS)
 """What a vector may be made of: see `Predictor.embed`."""
+FRAMES_AT_ONCE = 4
+"""Of a video: three times as many are in memory, and they may be large."""
 Bad = Callable[[VitreousError], None]
 """Is called for an image that cannot be used, with an error that names it."""
+Read = Callable[[Any], tuple[Tensor, str]]
+"""Gives an image as it is stored, (c, h, w), and its name."""
+Fit = Callable[[Tensor, int], Tensor]
+"""Gives what `Read` gives as it is computed with; an image with more pixels is an error."""
+Infer = Callable[[Engine, Any, Sequence[tuple[int, int]]], Any]
+"""See `Task.infer`."""
 
 
 class Prepared(NamedTuple):
@@ -105,13 +116,24 @@ class Predictor(Generic[R]):
         task: Task,
         device: str | torch.device = "cpu",
         max_pixels: int = MAX_PIXELS,
+        *,
+        tile: int | None = None,
+        overlap: float | None = None,
+        nms: float | None = None,
     ) -> None:
         self.device = find_device(device)
         self.model = model.to(self.device).eval()
         self.engine: Engine = TorchEngine(self.model)
-        self.preprocess, self.task = preprocess, task
+        self.preprocess = preprocess
+        self.task = task if nms is None else task.with_nms(nms)
         self.max_pixels = max_pixels
         """An image with more pixels is an error and is not decoded; nor is one enlarged beyond."""
+        self.tiled = None
+        """How images are predicted in tiles, if they are."""
+        if tile is not None:
+            self.tiled = TiledInference(self.task, preprocess, tile, overlap, max_pixels)
+        elif overlap is not None:
+            raise ConfigError(f"overlap = {overlap!r} is that of tiles: pass tile=PIXELS, too")
 
     def __repr__(self) -> str:
         height, width = pair("image_size", self.preprocess.image_size)
@@ -134,12 +156,12 @@ class Predictor(Generic[R]):
     def __call__(self, images: Any, batch: int | None = None) -> Any:
         """The result for an image, or a list of results for a list or tuple of them.
 
-        `batch` is how many images are computed at once, as in `stream`, which takes any iterable.
+        `batch` is how many images (or tiles) are computed at once, as in `stream`, which takes any
+        iterable.
         """
         if isinstance(images, list | tuple):
             return list(self.stream(images, batch))
-        _at_least("batch", 1 if batch is None else batch, 1)
-        return next(self.stream([images], 1))
+        return next(self.stream([images], batch))
 
     def stream(
         self,
@@ -147,14 +169,44 @@ class Predictor(Generic[R]):
         batch: int | None = None,
         threads: int = 2,
         bad: Bad | None = None,
+        read: Read | None = None,
     ) -> Iterator[R]:
         """Results in the order of the images; the next batch is decoded while one computes.
 
-        A batch is of 32 images unless given, or of fewer where images are not cut to one size.
-        An image that cannot be used is an error, unless `bad` takes it; it has no result then.
+        A batch is of 32 images unless given, or of fewer where images are not cut to one size; it
+        is one of tiles where images are cut into tiles. `read` is `self.read` unless given. An
+        image that cannot be used is an error, unless `bad` takes it; it has no result then.
         """
-        batches = self._batches(images, batch, threads, bad)
-        return (result for prepared in batches for result in self.answer(prepared))
+        fit, infer, batch = self._way(min(self.preprocess.at_once, 32) if batch is None else batch)
+        batches = self._batches(images, batch, threads, bad, read, fit)
+        return (result for prepared in batches for result in self.answer(prepared, infer))
+
+    def video(
+        self, source: str | Path | Video, every: int = 1, batch: int | None = None
+    ) -> Iterator[tuple[Frame, R]]:
+        """The frames of a video file, a camera ("0") or a stream ("rtsp://…") with their results,
+        as they are made; `every` leaves out all but each so many-th frame. A `Video` that is given
+        in place of a name has steps of its own.
+
+        A video that cannot be read to its end is an error when what could be read is done. A batch
+        is of 4 frames unless given, and of one where the source is live.
+        """
+        with as_video(source, every, self.max_pixels) as video:
+            if batch is None:
+                batch = 1 if video.live else FRAMES_AT_ONCE
+            waiting: deque[Frame] = deque()
+
+            def frames() -> Iterator[Frame]:
+                for frame in video:
+                    waiting.append(frame)
+                    yield frame
+
+            for result in self.stream(
+                frames(), batch, read=lambda frame: (frame.image, frame.name)
+            ):
+                yield waiting.popleft(), result
+            if video.problem is not None:
+                raise video.problem
 
     def embed(
         self, images: Any, batch: int | None = None, *, pool: str = "head"
@@ -182,7 +234,7 @@ class Predictor(Generic[R]):
     def embed_each(
         self,
         things: Iterable[Any],
-        read: Callable[[Any], tuple[Tensor, str]] | None = None,
+        read: Read | None = None,
         *,
         batch: int | None = None,
         pool: str = "head",
@@ -221,14 +273,15 @@ class Predictor(Generic[R]):
         batch: int | None = None,
         threads: int = 2,
         bad: Bad | None = None,
-        read: Callable[[Any], tuple[Tensor, str]] | None = None,
+        read: Read | None = None,
+        fit: Fit | None = None,
     ) -> Iterator[list[Prepared]]:
         """Prepared images, so many at a time; see `stream` and `embed_each`."""
         if batch is None:
             batch = min(self.preprocess.at_once, 32)
         _at_least("batch", batch, 1)
         _at_least("threads", threads, 1)
-        prepare = partial(self._prepare, read or self.read)
+        prepare = partial(self._prepare, read or self.read, fit or self.preprocess)
         return self._read_ahead(iter(images), prepare, batch, threads, bad)
 
     def _read_ahead(
@@ -248,10 +301,18 @@ class Predictor(Generic[R]):
                 if prepared:
                     yield prepared
 
-    def answer(self, prepared: Sequence[Prepared]) -> list[R]:
-        """The results for a batch of prepared images."""
+    def _way(self, batch: int) -> tuple[Fit, Infer, int]:
+        """What prepares images for prediction, what predicts, and how many images go at a time.
+        Of images in tiles that is one, and `batch` is how many tiles do."""
+        _at_least("batch", batch, 1)
+        if self.tiled is None:
+            return self.preprocess, self.task.infer, batch
+        return self.tiled.keep, partial(self.tiled.infer, batch=batch), 1
+
+    def answer(self, prepared: Sequence[Prepared], infer: Infer | None = None) -> list[R]:
+        """The results for a batch of prepared images; `infer` is the task's unless given."""
         values, names, sizes = zip(*prepared, strict=True)
-        output = self.task.infer(self.engine, joined(values), sizes)
+        output = (infer or self.task.infer)(self.engine, joined(values), sizes)
         check_finite(output, names)
         return self.task.decode(output, list(names))
 
@@ -271,17 +332,14 @@ class Predictor(Generic[R]):
         left out and logged. `see` is shown each batch with the model's output and the targets, as
         `measure` does it.
         """
-        batch = self.preprocess.at_once if batch is None else batch
-        _at_least("batch", batch, 1)
+        fit, infer, batch = self._way(self.preprocess.at_once if batch is None else batch)
         _at_least("workers", workers, 0)
         check_split(source, split)
         unused = self._unused_classes(source, split, log)
         here = self.task.labels.indices_of(source.labels, what=source.name, unused=unused)
         samples = source.splits[split]
-        batches = eval_batches(
-            EvalSet(source, samples, self.preprocess, self.task.truth), batch, workers
-        )
-        metrics = measure(self.model, self.task, batches, here, see)
+        batches = eval_batches(EvalSet(source, samples, fit, self.task.truth), batch, workers)
+        metrics = measure(self.model, self.task, batches, here, see, infer)
         return metrics.compute(metrics.counts()) | {"intervals": metrics.intervals()}
 
     def _unused_classes(self, source: Source, split: str, log: Log) -> set[int]:
@@ -356,9 +414,11 @@ class Predictor(Generic[R]):
         region = (top / tall, left / wide, window[0] / tall, window[1] / wide)
         return View(F.pad(self.preprocess.normalise(cut), missing), region, inside)
 
-    def _prepare(self, read: Callable[[Any], tuple[Tensor, str]], thing: Any) -> Prepared:
+    def _prepare(self, read: Read, fit: Fit, thing: Any) -> Prepared:
         image, name = read(thing)
-        return Prepared(self.prepare(image, name), name, (image.shape[1], image.shape[2]))
+        with naming(name):
+            values = fit(image, self.max_pixels)
+        return Prepared(values, name, (image.shape[1], image.shape[2]))
 
     def _as_files_are(self, image: Tensor, name: str) -> Tensor:
         """An image from Python in the range of a file's; without the transparency of one."""
@@ -397,18 +457,20 @@ def measure(
     batches: Iterable[Any],
     here: Sequence[int] | None = None,
     see: See | None = None,
+    infer: Infer | None = None,
 ) -> Metrics:
     """The metrics of a model over batches; `here` gives our class for each class of the data.
 
-    `see` is shown each batch with the model's output and our targets.
+    `see` is shown each batch with the model's output and our targets. `infer` is the task's unless
+    given.
     """
     training = model.training
     model.eval()
-    engine, metrics = TorchEngine(model), task.metrics()
+    engine, metrics, infer = TorchEngine(model), task.metrics(), infer or task.infer
     try:
         for batch in batches:
             targets = batch.targets if here is None else task.renamed(batch.targets, here)
-            output = task.infer(engine, batch.images, batch.sizes)
+            output = infer(engine, batch.images, batch.sizes)
             check_finite(output, batch.ids)
             metrics.update(output, targets)
             if see is not None:
@@ -473,12 +535,17 @@ def load(
     device: str | torch.device | None = None,
     *,
     max_pixels: int = MAX_PIXELS,
+    tile: int | None = None,
+    overlap: float | None = None,
+    nms: float | None = None,
 ) -> Predictor:
     """The predictor of a run folder; or of hf:OWNER/NAME[@REVISION], a name from the catalog, or a
     folder of transformers or timm, which is imported into the cache first.
 
     It refuses images of more than `max_pixels` pixels, and those that would be enlarged to more,
-    before it spends memory on them.
+    before it spends memory on them. `tile` cuts images into tiles of so many pixels that share a
+    part, `overlap` (0.2), with the next one: small objects in large images are found that way.
+    `nms` is the largest IoU of two boxes of a class; without it a detector predicts them all.
     """
     _at_least("max_pixels", max_pixels, 1)
     if not isinstance(run, str | os.PathLike):
@@ -492,4 +559,6 @@ def load(
     if task.teacher:  # loaded when it is asked
         teacher = cache(lambda: vectors_for(load(task.teacher, found), config.preprocess))
         task.ask = lambda images: teacher()(images)
-    return Predictor(model, config.preprocess, task, found, max_pixels)
+    return Predictor(
+        model, config.preprocess, task, found, max_pixels, tile=tile, overlap=overlap, nms=nms
+    )

@@ -153,19 +153,23 @@ class DetectedObject:
     box: tuple[float, float, float, float]
     """Left, top, right, bottom in pixels of the input image, inside of it."""
     query: int
-    """Index of the query that predicted it."""
+    """Index of the query that predicted it; of its tile, in an image that was cut into tiles."""
+    track: int | None = None
+    """The same number for the same object in all frames of a video, if it is tracked."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {"label": self.label, "id": self.id, "score": self.score, "box": list(self.box)}
+        track = {} if self.track is None else {"track": self.track}
+        found = {"label": self.label, "id": self.id, "score": self.score, "box": list(self.box)}
+        return track | found
 
 
 @dataclass(frozen=True)
 class Detection:
     """The objects in one image.
 
-    The arrays have a row for each query of the model, the highest score first; `objects` lists
-    those with a score of at least `threshold`.
+    The arrays have a row for each query of the model, or less with NMS or tiles, the highest score
+    first; `objects` lists those with a score of at least `threshold`.
     """
 
     boxes: NDArray[np.float32]
@@ -183,17 +187,23 @@ class Detection:
     threshold: float = 0.5
     image: str = ""
     """The image's file, if it has one."""
+    tracks: tuple[int, ...] = ()
+    """Of each row above the threshold, the number of its object in all frames of a video, if they
+    are tracked."""
 
     @cached_property
     def objects(self) -> list[DetectedObject]:
         """The objects above the threshold, the highest score first."""
         rows = zip(self.classes, self.scores, self.boxes.tolist(), self.queries, strict=True)
+        found = [row for row in rows if row[1] >= self.threshold]
         return [
             DetectedObject(
-                self.names[number], self.ids[number], float(score), tuple(box), int(query)
+                *(self.names[number], self.ids[number], float(score), tuple(box), int(query)),
+                track=track,
             )
-            for number, score, box, query in rows
-            if score >= self.threshold
+            for (number, score, box, query), track in zip(
+                found, self.tracks or [None] * len(found), strict=True
+            )
         ]
 
     @property
@@ -203,9 +213,9 @@ class Detection:
         return {name: labels.count(name) for name in self.names if name in labels}
 
     def above(self, threshold: float) -> Detection:
-        """The same result with another threshold, from 0 to 1."""
+        """The same result with another threshold, from 0 to 1; objects are not tracked any more."""
         check_threshold(threshold)
-        return replace(self, threshold=threshold)
+        return replace(self, threshold=threshold, tracks=())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -190,7 +190,7 @@ def test_what_cannot_be_written(run, photos, tmp_path, capsys):
     shutil.copy(photos / "a/x.png", photos / "a/x-mask.png")
     assert main(["predict", str(run.path), str(photos / "a"), f"--out={photos / 'a'}"]) == 2
     out, err = capsys.readouterr()
-    assert "x-mask.png would be written over, which is one of the images" in err
+    assert "x-mask.png would be written over, which is one of the inputs" in err
     assert out == ""
     assert main(["predict", str(run.path), str(photos), f"--out={photos / 'a/x.png'}"]) == 2
     assert "cannot be written" in capsys.readouterr().err

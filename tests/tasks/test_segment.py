@@ -16,7 +16,8 @@ import vitreous
 from vitreous.engines.torch import TorchEngine
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.tasks.segment.task import MaskPrediction, Segment, at_size, dice_loss
-from vitreous.tasks.segment.windows import bands, enlarged_rows, ramp, starts, sums
+from vitreous.tasks.segment.windows import OVERLAP, bands, enlarged_rows, ramp, sums
+from vitreous.tasks.tiles import starts
 
 LABELS = LabelMap.of_names(["road", "sky", "tree"])
 CLASSES = len(LABELS)
@@ -213,7 +214,7 @@ def test_seams_do_not_show():
 
     image = torch.zeros(1, 32, 56)
     whole = torch.cat(list(bands(stubborn, image, (32, 32))), dim=1)
-    assert len(starts(56, 32)) == 2
+    assert len(starts(56, 32, OVERLAP)) == 2
     assert whole.min() == 0
     assert whole.max() == 1
     assert whole[0].diff(dim=1).max() <= 1 / 8 + 1e-6  # eight shared pixels
@@ -221,7 +222,7 @@ def test_seams_do_not_show():
 
 @given(length=st.integers(1, 300), window=st.integers(1, 64))
 def test_starts(length, window):
-    found = starts(length, window)
+    found = starts(length, window, OVERLAP)
     assert found[0] == 0
     assert found[-1] == max(length - window, 0)
     assert all(b - a <= window for a, b in itertools.pairwise(found))

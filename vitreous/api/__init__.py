@@ -17,6 +17,7 @@ from vitreous.api.prediction import (
     explanation_folder,
     predict,
     predict_files,
+    predict_video,
     write_explanations,
 )
 from vitreous.api.training import (
@@ -58,6 +59,7 @@ __all__ = [
     "models",
     "predict",
     "predict_files",
+    "predict_video",
     "pretrain",
     "public_weights",
     "recipe_for",

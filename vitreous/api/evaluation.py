@@ -33,6 +33,9 @@ def evaluate(
     results: Folder | None = None,
     from_results: Folder | None = None,
     max_pixels: int | None = None,
+    tile: int | None = None,
+    overlap: float | None = None,
+    nms: float | None = None,
     log: Log | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data; with 95 % confidence
@@ -43,7 +46,8 @@ def evaluate(
     The columns are those of a table, if they are called otherwise than in the run's own data.
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
-    `max_pixels` is the limit of an image, the run's own unless given.
+    `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap` and `nms`
+    are those of `load`.
     """
     from vitreous.import_run import open_run
     from vitreous.pages.figure import save
@@ -54,6 +58,11 @@ def evaluate(
     log = log or to_stderr
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
+    ways: dict[str, Any] = {"tile": tile, "overlap": overlap, "nms": nms}
+    if from_results is not None and (given := [f"--{k}" for k, v in ways.items() if v is not None]):
+        raise ConfigError(
+            f"--from: boxes of a file are evaluated as they are: leave {given[0]} out"
+        )
     columns = (path_column, label_column, split_column)
     source = labelled_source(run, data, columns, max_pixels, log, names)
     split = split or next(name for name in ("test", "val", "train") if name in source.splits)
@@ -62,7 +71,7 @@ def evaluate(
     if from_results is not None:
         metrics = task.measure_results(Path(from_results), source, split)
     else:
-        predictor = load(Path(run))
+        predictor = load(Path(run), **ways)
         writing: Any = nullcontext()
         if results is not None:
             writing = predictor.task.writing_results(Path(results), source, split, log)

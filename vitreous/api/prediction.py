@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,17 +13,18 @@ from vitreous.api.arguments import Folder, Log, to_stderr
 from vitreous.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from vitreous.data.video import Frame, Video
     from vitreous.predict import Bad, Predictor
 
 
-def predict(run: Folder, images: Any, batch: int | None = None, **limits: Any) -> Any:
+def predict(run: Folder, images: Any, batch: int | None = None, **options: Any) -> Any:
     """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors.
 
-    `limits` are those of `load`: max_pixels.
+    `options` are those of `load`: max_pixels, tile, overlap, nms.
     """
     from vitreous.predict import load
 
-    return load(Path(run), **limits)(images, batch)
+    return load(Path(run), **options)(images, batch)
 
 
 def predict_files(
@@ -47,13 +48,8 @@ def predict_files(
     """
     from vitreous.data.decode.images import shown, unread_pages
     from vitreous.pages.prediction_files import labelling, writing
-    from vitreous.tasks import show_of
 
-    if threshold is not None and not show_of(predictor.task.name).has_threshold:
-        raise ConfigError(
-            f"--threshold {threshold:g}: a model for the task {predictor.task.name} has no "
-            "threshold: leave it out"
-        )
+    _check_threshold(predictor, threshold)
     log = log or to_stderr
     if out is None and (save_labels or data):
         needs = "--save-labels" if save_labels else "--data"
@@ -75,6 +71,52 @@ def predict_files(
         more = len(several) - 1
         others = f" and {more:,} other{'s' * (more > 1)} have" if more else " has"
         log(f"{shown(several[0])}{others} several pages or frames: only the first is read")
+
+
+def predict_video(
+    predictor: Predictor,
+    video: Video,
+    batch: int | None = None,
+    *,
+    threshold: float | None = None,
+    track: bool = False,
+    out: Folder | None = None,
+    name: str | None = None,
+    log: Log | None = None,
+) -> Generator[tuple[Frame, Any], None, None]:
+    """The frames of a video with their predictions, as they are made.
+
+    `track` gives each object of a detector a number, the same in all frames. `out` is a folder for
+    the video with what the task draws into it, and a JSON line about each frame; `name` is what
+    these files are called, by default like the video. See `Predictor.video` and `predict_files`.
+    """
+    from vitreous.pages.prediction_files import video_file_names, writing_video
+
+    _check_threshold(predictor, threshold)
+    tracked = predictor.task.tracker() if track else None
+    files: Any = nullcontext()
+    if out is not None:
+        name = name or video_file_names([os.fspath(video.source)], Path(out))[video.name]
+        files = writing_video(predictor, video, Path(out), name, log or to_stderr)
+    with files as write:
+        for frame, result in predictor.video(video, batch=batch):
+            if threshold is not None:
+                result = result.above(threshold)
+            if tracked is not None:
+                result = tracked(result)
+            if write is not None:
+                write(frame, result)
+            yield frame, result
+
+
+def _check_threshold(predictor: Predictor, threshold: float | None) -> None:
+    from vitreous.tasks import show_of
+
+    if threshold is not None and not show_of(predictor.task.name).has_threshold:
+        raise ConfigError(
+            f"--threshold {threshold:g}: a model for the task {predictor.task.name} has no "
+            "threshold: leave it out"
+        )
 
 
 def explain(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import options_besides
+from vitreous.cli.options import Nms, Overlap, Tile, options_besides
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.cli.verdicts import number_text, print_verdicts
@@ -43,9 +43,15 @@ class EvaluateArguments:
     split_column: Annotated[str | None, option("NAME", "as in training")] = None
     """Column of a table with the images' splits."""
     batch: Annotated[int | None, option("N", "64, or fewer if images are not cropped")] = None
-    """Images per forward pass."""
+    """Images (or tiles) per forward pass."""
     workers: Annotated[int, option("N")] = 0
     """Processes that read images."""
+    tile: Tile = None
+    """Look for objects in overlapping tiles of this size, and in the whole image."""
+    overlap: Overlap = None
+    """Part of a tile that it shares with the next one."""
+    nms: Nms = None
+    """Largest IoU of two boxes of a class: of those that overlap more, only the best is kept."""
     figures: Annotated[Path | None, option("FOLDER", "none")] = None
     """Folder for figures: scores per class, confusion matrix, calibration, precision-recall."""
     results: Annotated[Path | None, option("FILE.json", "none")] = None

@@ -22,6 +22,6 @@ class Complaints:
         self.count += 1
         print(f"vitreous: {what}", file=sys.stderr, flush=True)
 
-    def raise_if_any(self, images: int) -> None:
+    def raise_if_any(self, given: int, what: str = "images") -> None:
         if self.count:
-            raise DataError(f"{self.count} of {images} images could not be used: see above")
+            raise DataError(f"{self.count} of {given} {what} could not be used: see above")

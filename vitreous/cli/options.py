@@ -10,6 +10,10 @@ from vitreous.train.recipe import Flag, Repeated, option
 
 MaxPixels = Annotated[int, option("N")]
 """The limit of an image, in every command that reads images."""
+Tile = Annotated[int | None, option("PIXELS", "none")]
+Overlap = Annotated[float | None, option("PART", "0.2")]
+Nms = Annotated[float | None, option("IOU", "none")]
+"""How objects are looked for, in every command that does."""
 
 
 def options_besides(arguments: Any, *names: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Predict what images show, with the model of a run folder."""
+"""Predict what images and videos show, with the model of a run folder."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,14 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from vitreous import api
+from vitreous.api.arguments import to_stderr
 from vitreous.cli.image_paths import IMAGES, Complaints
-from vitreous.cli.options import MaxPixels
+from vitreous.cli.options import MaxPixels, Nms, Overlap, Tile
 from vitreous.cli.print_json import print_json
-from vitreous.cli.text_table import TextTable
+from vitreous.cli.text_table import TextLines, TextTable
 from vitreous.config import positive
+from vitreous.errors import ConfigError, DataError
+from vitreous.progress import CountProgress
+from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
+    from vitreous.predict import Predictor
     from vitreous.tasks.show import Show
 
 
@@ -25,15 +31,29 @@ class PredictArguments:
     run: tyro.conf.Positional[Path]
     """Run folder of a trained or imported model, hf:OWNER/NAME, or a name from the catalog."""
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
-    """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input."""
+    """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input; and
+    videos: files like clip.mp4, 0 for the first camera, addresses like rtsp://HOST/STREAM."""
     top: Annotated[int, option("N")] = 5
     """Number of classes or objects to show per image."""
     threshold: Annotated[float | None, option("T", "0.5, or chosen in training")] = None
     """Smallest score, from 0 to 1, at which an object or a label counts as found."""
     batch: Annotated[int | None, option("N", "32, or fewer if images are not cropped")] = None
-    """Images per forward pass."""
+    """Images (or tiles) per forward pass."""
+    tile: Tile = None
+    """Look for objects in overlapping tiles of this size, and in the whole image: small objects in
+    large images are found that way."""
+    overlap: Overlap = None
+    """Part of a tile that it shares with the next one."""
+    nms: Nms = None
+    """Largest IoU of two boxes of a class: of those that overlap more, only the best is kept."""
     out: Annotated[Path | None, option("FOLDER", "none")] = None
-    """Folder for masks, overlays or drawn boxes, with a JSON file per image."""
+    """Folder for masks, overlays or drawn boxes, with a JSON file per image; of a video for one
+    with boxes or masks drawn into it, with a JSON line per frame."""
+    every: Annotated[int, option("N")] = 1
+    """Of a video, look at every N-th frame."""
+    track: Flag = False
+    """Of a video, number the objects, each with the same number in all frames: simple tracking, by
+    the overlap of boxes alone."""
     max_pixels: MaxPixels = 50_000_000
     """Refuse images with more pixels than this, or that would be enlarged to more."""
     save_labels: Annotated[str | None, option("FORMAT", "none")] = None
@@ -41,7 +61,7 @@ class PredictArguments:
     data: Annotated[Path | None, option("FILE", "images are numbered")] = None
     """Take the ids of images and categories in what is written from this COCO file."""
     json: Flag = False
-    """Print one line of JSON per image."""
+    """Print one line of JSON per image or frame."""
 
 
 REFUSED = {
@@ -53,17 +73,53 @@ REFUSED = {
 
 def run(arguments: PredictArguments) -> None:
     from vitreous.data.image_paths import paths_of
+    from vitreous.data.video import IN_FOLDERS, is_video, video_name
+    from vitreous.pages.prediction_files import video_file_names
+
+    positive(arguments, "top", "every", *(["batch"] if arguments.batch is not None else []))
+    bad = Complaints()
+    paths = list(paths_of(arguments.images, bad, IN_FOLDERS))
+    videos = [path for path in paths if is_video(path)]
+    images = [path for path in paths if not is_video(path)]
+    _check_options(arguments, videos)
+    predictor = api.load(
+        arguments.run,
+        max_pixels=arguments.max_pixels,
+        tile=arguments.tile,
+        overlap=arguments.overlap,
+        nms=arguments.nms,
+    )
+    names = {} if arguments.out is None else video_file_names(videos, arguments.out)
+    if images:
+        _predict_images(arguments, predictor, images, bad)
+    for video in videos:
+        try:
+            _predict_video(arguments, predictor, video, names.get(video_name(video)))
+        except DataError as error:
+            bad(error)
+    kinds = {"images": images, "videos": videos}
+    bad.raise_if_any(len(paths), " and ".join(name for name, some in kinds.items() if some))
+
+
+def _check_options(arguments: PredictArguments, videos: list[str]) -> None:
+    if not videos and (arguments.track or arguments.every > 1):
+        what = "--track" if arguments.track else f"--every {arguments.every}"
+        raise ConfigError(f"{what} is about the frames of a video, and no video is given")
+    if videos and (arguments.save_labels or arguments.data):
+        what = "--save-labels" if arguments.save_labels else "--data"
+        raise ConfigError(f"{what} is about image files, and {videos[0]} is a video: leave it out")
+
+
+def _predict_images(
+    arguments: PredictArguments, predictor: Predictor, images: list[str], bad: Complaints
+) -> None:
     from vitreous.tasks import show_of
 
-    positive(arguments, "top", *(["batch"] if arguments.batch is not None else []))
-    bad = Complaints()
-    paths = list(paths_of(arguments.images, bad))
-    predictor = api.load(arguments.run, max_pixels=arguments.max_pixels)
     show: Show = show_of(predictor.task.name)
     table = TextTable("image", *show.headings)
     for result in api.predict_files(
         predictor,
-        paths,
+        images,
         arguments.batch,
         threshold=arguments.threshold,
         out=arguments.out,
@@ -77,4 +133,33 @@ def run(arguments: PredictArguments) -> None:
             table.row(result.image, *show.row(result, arguments.top))
     if table.rows:
         table.print()
-    bad.raise_if_any(len(paths))
+
+
+def _predict_video(
+    arguments: PredictArguments, predictor: Predictor, source: str, name: str | None
+) -> None:
+    from vitreous.data.video import Video
+    from vitreous.pages.prediction_files import frame_record
+    from vitreous.tasks import show_of
+
+    show: Show = show_of(predictor.task.name)
+    options = {key: getattr(arguments, key) for key in ("threshold", "track", "out")}
+    with (
+        Video(source, arguments.every, max_pixels=arguments.max_pixels) as video,
+        CountProgress(video.total, to_stderr, "frames", visible=True) as progress,
+        closing(
+            api.predict_video(predictor, video, arguments.batch, name=name, **options)
+        ) as results,
+    ):
+        lines = None
+        for frame, result in results:
+            progress.add(1)
+            if arguments.json:
+                print_json(frame_record(show, video, frame, result, arguments.top))
+                continue
+            if lines is None:
+                print(video.name)
+                lines = TextLines("frame>", "seconds>", *show.headings)
+            cells = show.row(result, arguments.top)
+            lines.row(str(frame.number), f"{frame.seconds:.3f}", *cells)
+        to_stderr(f"{video.name}: {progress.done:,} frames, {progress.rate:.1f} frames/s")

@@ -1,4 +1,4 @@
-"""The image files that names, folders and patterns stand for."""
+"""The files that names, folders and patterns stand for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from vitreous.data.decode.images import shown
+from vitreous.data.decode.images import EXTENSIONS, shown
 from vitreous.data.formats.files import Scan
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import natural
@@ -15,10 +15,11 @@ from vitreous.labels import natural
 Complain = Callable[[object], None]
 
 
-def paths_of(named: Sequence[str], complain: Complain) -> Iterator[str]:
-    """The files that names, folders, patterns and - (standard input) stand for.
+def paths_of(named: Sequence[str], complain: Complain, more: tuple[str, ...] = ()) -> Iterator[str]:
+    """The files that names, folders, patterns and - (standard input) stand for; and addresses.
 
-    A name without any file is an error; `complain` is called for folders that cannot be read.
+    Of a folder these are the images, and files with one of `more` endings. A name without any file
+    is an error; `complain` is called for folders that cannot be read.
     """
     if not named:
         raise ConfigError(
@@ -30,8 +31,9 @@ def paths_of(named: Sequence[str], complain: Complain) -> Iterator[str]:
             found = [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
             nothing = "there are no names on standard input"
         elif os.path.isdir(name):
-            found, nothing = _inside(name, complain), "there are no images in this folder"
-        elif os.path.lexists(name) or not glob.has_magic(name):
+            found = _inside(name, complain, (*EXTENSIONS, *more))
+            nothing = "there are no images in this folder"
+        elif os.path.lexists(name) or "://" in name or not glob.has_magic(name):
             found, nothing = [name], ""
         else:
             matching = glob.glob(name, recursive=True)
@@ -42,9 +44,9 @@ def paths_of(named: Sequence[str], complain: Complain) -> Iterator[str]:
         yield from found
 
 
-def _inside(folder: str, complain: Complain) -> list[str]:
+def _inside(folder: str, complain: Complain, extensions: tuple[str, ...]) -> list[str]:
     """The images that training would find there."""
-    scan = Scan()
+    scan = Scan(extensions=extensions)
     found = _ordered(scan.images(folder))
     for problem in scan.problems:
         if problem.fatal:

@@ -131,7 +131,8 @@ class EvalSet(Dataset[Item]):
 
     source: Source
     samples: Sequence[Sample]
-    preprocess: Preprocess
+    preprocess: Any
+    """A `Preprocess`, or what is called like one."""
     moves: Truth
 
     def __getitem__(self, number: int) -> Item:

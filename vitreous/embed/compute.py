@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,10 +21,9 @@ from vitreous.embed.images import Images
 from vitreous.embed.vector_files import About, Parts, Stored, check_writable, read, write
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.predict import POOLS, Predictor
+from vitreous.progress import CountProgress
 
 Log = Callable[[str], None]
-LOG_SECONDS = 30.0
-"""Between two lines about progress, where there is no terminal."""
 
 
 def embed(
@@ -76,7 +72,7 @@ def embed(
         log(f"left out: {error}")
 
     missing = [entry for entry, there in zip(images.entries, done, strict=True) if not there]
-    with _keeping(parts), _Progress(len(missing), log, progress) as shown:
+    with _keeping(parts), CountProgress(len(missing), log, visible=progress) as shown:
         for names, found in predictor.embed_each(
             missing, images.read, batch=batch, pool=pool, threads=threads, bad=complain
         ):
@@ -191,42 +187,3 @@ def _keeping(parts: Parts | None) -> Iterator[None]:
     finally:
         if parts is not None:
             parts.flush()
-
-
-class _Progress:
-    """How many images are done, how fast, and how long the rest takes: a bar on a terminal, a line
-    now and then elsewhere."""
-
-    def __init__(self, total: int, log: Log, visible: bool) -> None:
-        self.total, self.log, self.done = total, log, 0
-        self.began = self.told = time.monotonic()
-        self.visible = visible
-        self.bar: Any = None
-
-    def __enter__(self) -> _Progress:
-        if self.visible and self.total and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self.task = self.bar.add_task("", total=self.total)
-            self.bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def add(self, count: int) -> None:
-        self.done += count
-        now = time.monotonic()
-        rate = self.done / max(now - self.began, 1e-6)
-        left = (self.total - self.done) / rate
-        remaining = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
-        text = f"{rate:.1f} images/s, {remaining} to go"
-        if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, description=text)
-        elif self.visible and now - self.told > LOG_SECONDS:
-            self.told = now
-            self.log(f"{self.done:,} of {self.total:,} images, {text}")

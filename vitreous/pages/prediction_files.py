@@ -1,8 +1,10 @@
-"""What `vitreous predict --out` writes: the files of each image, and one about them all."""
+"""What `vitreous predict --out` writes: the files of each image, and one about them all; of each
+video, one that is drawn into, and a line about each frame."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,11 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vitreous.data.decode.images import shown
+from vitreous.data.video import Frame, Video, video_name
+from vitreous.data.video_writer import VideoWriter
 from vitreous.errors import ConfigError
 from vitreous.predict import Predictor
 from vitreous.tasks import show_of
 from vitreous.tasks.task import Log
+
+VIDEO_ENDINGS = ("-annotated.mp4", ".jsonl")
 
 
 @contextmanager
@@ -52,6 +60,52 @@ def writing(
             collect(result, path)
 
         yield write
+
+
+def video_file_names(sources: Sequence[str], out: Path) -> dict[str, str]:
+    """A name for the files of each video in `out`, by the video's; none is written over."""
+    names = file_names([video_name(source) for source in sources])
+    _check_free(sources, names.values(), VIDEO_ENDINGS, out)
+    return names
+
+
+@contextmanager
+def writing_video(
+    predictor: Predictor, video: Video, out: Path, name: str, log: Log = lambda text: None
+) -> Iterator[Callable[[Frame, Any], None]]:
+    """Inside, a function that adds a frame and its result to the video `name` in `out`, and a line
+    to a file beside it. However this ends, both are there."""
+    show = show_of(predictor.task.name)
+    if not show.has_picture:
+        raise ConfigError(
+            f"--out {out}: nothing is drawn into videos for the task {predictor.task.name}: use "
+            "--json > FILE to keep the predictions"
+        )
+    drawn, data = (out / f"{name}{ending}" for ending in VIDEO_ENDINGS)
+    pictures = VideoWriter(drawn)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with pictures, data.open("w", encoding="utf-8") as lines:
+
+            def write(frame: Frame, result: Any) -> None:
+                pictures.add(np.asarray(show.picture(result, frame.image)), frame.seconds)
+                lines.write(json.dumps(frame_record(show, video, frame, result)) + "\n")
+
+            yield write
+    except OSError as error:
+        raise ConfigError(f"--out {out}: cannot be written: {error}") from error
+    finally:
+        if pictures.frames:
+            log(f"written: {drawn} and {data.name}, {pictures.frames:,} frames")
+
+
+def frame_record(
+    show: Any, video: Video, frame: Frame, result: Any, top: int = 5
+) -> dict[str, Any]:
+    """What JSON says about a frame: which one it is, and what would be said about an image."""
+    found = show.record(result, top)
+    found.pop("image", None)
+    return {"video": video.name, "frame": frame.number, "time": round(frame.seconds, 6), **found}
 
 
 @contextmanager
@@ -95,7 +149,7 @@ def _check_free(
         lost = given.get(os.path.realpath(out / f"{name}{ending}"))
         if lost is not None:
             raise ConfigError(
-                f"--out {out}: {lost} would be written over, which is one of the images: give "
+                f"--out {out}: {lost} would be written over, which is one of the inputs: give "
                 "another folder"
             )
 

@@ -157,6 +157,14 @@ class Show:
         """What `predict --out` writes for one image, (c, h, w) as it is stored."""
         raise NotImplementedError
 
+    has_picture = False
+    """Whether it has `picture`; without it, no videos are drawn."""
+
+    def picture(self, result: Any, image: Tensor) -> Image:
+        """An image (c, h, w) as it is stored with what was predicted drawn into it, for a frame of
+        a video: its size depends on that of the image alone."""
+        raise NotImplementedError
+
     has_ids = False
     """Whether that file calls images and classes by ids, which can be those of a COCO file."""
 

@@ -25,6 +25,7 @@ from vitreous.labels import IGNORED, LabelMap
 from vitreous.models import FAMILIES, configure
 from vitreous.models.model import Model
 from vitreous.tasks.bootstrap import Intervals
+from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline, Finding, Signs
 
 Log = Callable[[str], None]
@@ -139,6 +140,8 @@ class Task:
     """Whether it predicts positions in the image, so that nothing may be cropped away."""
     windows: ClassVar[bool] = False
     """Whether the model goes over large images in windows of its own size."""
+    tiles: ClassVar[bool] = False
+    """Whether predictions for tiles of an image can be merged into those for the image."""
     least_classes: ClassVar[int] = 2
 
     def __init__(self, labels: LabelMap) -> None:
@@ -201,9 +204,28 @@ class Task:
         """
         raise NotImplementedError
 
+    def merge(self, outputs: Sequence[Any], tiles: Sequence[Tile]) -> Any:
+        """The prediction for an image from those for its tiles, if the task has `tiles`; the first
+        tile is all of the image. Outputs are in pixels of their tile."""
+        raise NotImplementedError
+
+    def with_nms(self, iou: float) -> Self:
+        """The same with non-maximum suppression: of boxes of a class whose IoU is larger, only the
+        most confident one is predicted."""
+        raise ConfigError(
+            f"nms = {iou!r}: a model for the task {self.name} predicts no boxes: leave nms out"
+        )
+
     def decode(self, output: Any, images: list[str]) -> list[Any]:
         """Results, one per image."""
         raise NotImplementedError
+
+    def tracker(self) -> Callable[[Any], Any]:
+        """A function that is given the results of a video's frames in their order, and gives them
+        back with a number for each object, the same in all frames."""
+        raise ConfigError(
+            f"track: a model for the task {self.name} finds no objects to follow: leave track out"
+        )
 
     def metrics(self) -> Metrics:
         raise NotImplementedError

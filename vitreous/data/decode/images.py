@@ -63,6 +63,10 @@ _PNG_EXIF = (b"eXIf", b"type exif", b"adobe.xmp")
 MAX_VALUE = 1e9
 """Of a floating-point image: a model's sums of squares must stay far below float32's largest."""
 _HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+_VIDEO = (
+    "is a video file: vitreous predict (predictor.video in Python) reads it if it is called .mp4 "
+    "or the like; for all else, save its frames as images"
+)
 _CUT_SHORT = "is damaged or cut short: its header cannot be read"
 _DAMAGED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"II*\0", b"MM\0*", b"RIFF", b"BM")
 
@@ -356,7 +360,7 @@ def _not_an_image(head: bytes) -> str:
             return what
     if brand := _brand(head):
         known = brand in _HEIC or b"avif" in head
-        return _CUT_SHORT if known else "is a video file: save its frames as images"
+        return _CUT_SHORT if known else _VIDEO
     if head.startswith(_DAMAGED):
         return _CUT_SHORT
     return "is not an image that can be read (JPEG, PNG, WEBP, BMP, TIFF, GIF, AVIF, HEIC, PNM)"

@@ -1,4 +1,4 @@
-"""Boxes in their two forms, and how much two of them overlap.
+"""Boxes in their two forms, how much two of them overlap, and which of several say the same.
 
 Files and results have left, top, right, bottom in pixels of the image as it is stored (xyxy).
 Models learn and predict normalised cxcywh: x and y of the centre, width and height, divided by the
@@ -6,6 +6,8 @@ image's width or height. One becomes the other where data comes in and results g
 """
 
 from __future__ import annotations
+
+from collections import defaultdict
 
 import torch
 from torch import Tensor
@@ -71,6 +73,32 @@ def giou(a: Tensor, b: Tensor) -> Tensor:
     union = area(a) + area(b) - common
     around = _area(torch.minimum(a[..., :2], b[..., :2]), torch.maximum(a[..., 2:], b[..., 2:]))
     return common / union.clamp(min=SMALLEST) - (around - union) / around.clamp(min=SMALLEST)
+
+
+def nms(boxes: Tensor, labels: Tensor, most: float) -> Tensor:
+    """Non-maximum suppression: which boxes (n, 4), the most confident first, are kept, (n,): those
+    whose IoU with no kept box of their class (n,) before them is larger than `most`."""
+    same = (iou(boxes[:, None], boxes) > most) & (labels[:, None] == labels)
+    kept_for = suppressed_by(len(boxes), same.triu(1).nonzero())
+    return kept_for == torch.arange(len(boxes))
+
+
+def suppressed_by(count: int, pairs: Tensor) -> Tensor:
+    """(count,): for each of several things, the best first, the one that is kept in its place.
+
+    pairs (m, 2): those of which not both may be kept, the better one first. The best is kept and
+    suppresses its partners, then the best of the others, and so on.
+    """
+    partners: dict[int, list[int]] = defaultdict(list)
+    for better, other in pairs.tolist():
+        partners[better].append(other)
+    kept_for = list(range(count))
+    for better in range(count):
+        if kept_for[better] == better:
+            for other in partners.get(better, ()):
+                if kept_for[other] == other:
+                    kept_for[other] = better
+    return torch.tensor(kept_for, dtype=torch.int64)
 
 
 def _area(first: Tensor, last: Tensor) -> Tensor:

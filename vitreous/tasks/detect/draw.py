@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from vitreous.pages.colours import Colour, class_colours, ink_on
+from vitreous.pages.colours import Colour, class_colours, colours_of, ink_on
 from vitreous.pages.maps import Corners, Mark
 from vitreous.pages.pictures import DATA, JPEG_SIDE, fitting, font, in_bands, save, save_data
 from vitreous.results import DetectedObject, Detection
@@ -31,6 +31,7 @@ LONG, SHORT = 512, 64
 made smaller than they can be read."""
 TINTS = (0.0, 0.45, -0.4, 0.7)
 """Of a class's colour, for boxes that overlap: towards white, or black."""
+TRACK_COLOURS = 16
 SMALLEST = 11
 """Height of letters that can still be read."""
 
@@ -39,6 +40,25 @@ def marks_of(result: Detection) -> list[Mark]:
     """The detected objects, the most confident first."""
     colours = class_colours(result.names, result.ids)
     return told_apart([mark_of(found, colours) for found in result.objects])
+
+
+def frame_marks(result: Detection) -> list[Mark]:
+    """The same for a frame of a video, in which nothing must flicker: the smallest on top, whatever
+    the scores are, in the colour of its class. A tracked object has its number and a colour of its
+    own, and no score."""
+    colours = class_colours(result.names, result.ids)
+    palette = colours_of(tuple(range(TRACK_COLOURS)))
+    marks = [
+        mark_of(found, colours)
+        if found.track is None
+        else Mark(found.box, f"{found.label} #{found.track}", palette[found.track % TRACK_COLOURS])
+        for found in result.objects
+    ]
+    return sorted(marks, key=lambda mark: _extent(mark.box))
+
+
+def _extent(box: Corners) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
 
 
 def mark_of(found: DetectedObject, colours: Mapping[str, Colour]) -> Mark:

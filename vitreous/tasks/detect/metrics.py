@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitreous.labels import LabelMap
 from vitreous.tasks.bootstrap import Intervals, draws, intervals
-from vitreous.tasks.detect.boxes import to_pixels
+from vitreous.tasks.detect.boxes import nms, to_pixels
 from vitreous.tasks.detect.judge import judge
 from vitreous.tasks.task import Metrics
 from vitreous.tasks.threshold import USUAL, best_threshold
@@ -49,6 +49,12 @@ class BoxPrediction(NamedTuple):
     """(queries,): which query each one is"""
     size: tuple[int, int]
     """height and width of the image as it is stored"""
+
+    def suppressed(self, most: float) -> BoxPrediction:
+        """Without boxes whose IoU with a more confident one of their class is larger than this."""
+        kept = nms(self.boxes, self.labels, most)
+        boxes, labels, scores, queries = (column[kept] for column in self[:4])
+        return BoxPrediction(boxes, labels, scores, queries, self.size)
 
 
 IMAGE, OBJECT, FOUND = range(3)

@@ -35,6 +35,7 @@ from vitreous.tasks.task import Log
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image
 
 RESULTS = "results"
 """The COCO file of results for all images is called so, with .json."""
@@ -52,7 +53,10 @@ class DetectShow(Show):
 
     def row(self, result: Detection, top: int) -> tuple[str, ...]:
         """Of an image without detections, what is nearest: the threshold may be too high."""
-        shown = [f"{found.label} {found.score:.2f}" for found in result.objects[:top]]
+        shown = [
+            f"{found.label} {'' if found.track is None else f'#{found.track} '}{found.score:.2f}"
+            for found in result.objects[:top]
+        ]
         if len(result.objects) > top:
             shown.append("…")
         if not shown:
@@ -65,6 +69,11 @@ class DetectShow(Show):
         self, result: Detection, image: Tensor, folder: Path, name: str, predictor: Predictor
     ) -> None:
         draw.write(result, image, folder, name)
+
+    has_picture = True
+
+    def picture(self, result: Detection, image: Tensor) -> Image:
+        return draw.boxed(image, draw.frame_marks(result))
 
     @contextmanager
     def collecting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,11 +24,14 @@ from vitreous.tasks.detect.check import BoxCheck
 from vitreous.tasks.detect.coco_results import image_ids, log_missing, measure_results, writing
 from vitreous.tasks.detect.losses import quality_loss, set_loss
 from vitreous.tasks.detect.matching import Target
+from vitreous.tasks.detect.merge import SAME, merge
 from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
+from vitreous.tasks.detect.track import Tracker
 from vitreous.tasks.detect.truth import BoxesTruth
 from vitreous.tasks.detect.verdict import ConstantBoxes, DetectSigns
 from vitreous.tasks.task import Engine, Glance, Log, ModelChoice, See, Task
 from vitreous.tasks.threshold import USUAL
+from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline
 
 
@@ -49,6 +53,7 @@ class Detect(Task):
     crops = ("resized", "window", "none")
     dense = True
     scratch_optimizer = "adamw"  # a DETR was not measured with another
+    tiles = True
     least_classes = 1
     overfit_epochs = 12
     fine_tuning_gain = (
@@ -63,9 +68,10 @@ class Detect(Task):
         labels: LabelMap,
         *,
         threshold: float = USUAL,
+        nms: float | None = None,
     ) -> None:
         super().__init__(labels)
-        self.threshold = threshold
+        self.threshold, self.nms = threshold, nms
 
     @classmethod
     def restored(cls, labels: LabelMap, decoding: dict[str, Any]) -> Self:
@@ -188,10 +194,24 @@ class Detect(Task):
         output = engine(images)
         queries, labels, scores = (each.cpu() for each in ranked(output))
         boxes = output.boxes[-1].float().cpu()
-        return [
+        found = [
             BoxPrediction(clipped(boxes[i][each], size), labels[i], scores[i], each, size)
             for i, (each, size) in enumerate(zip(queries, sizes, strict=True))
         ]
+        return found if self.nms is None else [each.suppressed(self.nms) for each in found]
+
+    def with_nms(self, iou: float) -> Self:
+        if isinstance(iou, bool) or not isinstance(iou, int | float) or not 0 <= iou <= 1:
+            raise ConfigError(f"nms = {iou!r}: expected an IoU from 0 to 1")
+        found = copy(self)
+        found.nms = float(iou)
+        return found
+
+    def tracker(self) -> Tracker:
+        return Tracker()
+
+    def merge(self, outputs: Sequence[BoxPrediction], tiles: Sequence[Tile]) -> BoxPrediction:
+        return merge(outputs, tiles, SAME if self.nms is None else min(self.nms, SAME))
 
     def renamed(self, targets: Any, here: Sequence[int]) -> Any:
         classes = torch.tensor(here)

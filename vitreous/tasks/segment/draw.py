@@ -76,13 +76,23 @@ def coloured(mask: NDArray[Any], colours: Sequence[Colour]) -> Pixels:
 
 def overlay(image: Tensor, result: Segmentation) -> Image:
     """An image (c, h, w) as it is stored, its mask laid over it, and a legend below it."""
-    from PIL import Image
-
     colours = colours_of(result.ids)
     entries = {
         f"{name}  {100 * share:.1f} %": colours[result.names.index(name)]
         for name, share in result.areas.items()
     }
+    return _over_legend(image, result, entries)
+
+
+def frame(image: Tensor, result: Segmentation) -> Image:
+    """The same for a frame of a video, whose size must not change: the legend has all classes."""
+    return _over_legend(image, result, dict(zip(result.names, colours_of(result.ids), strict=True)))
+
+
+def _over_legend(image: Tensor, result: Segmentation, entries: Mapping[str, Colour]) -> Image:
+    from PIL import Image
+
+    colours = colours_of(result.ids)
     height, width = result.mask.shape
     key = legend(entries, width, max(11, min(min(height, width) // 32, 64)))
     canvas = np.full((height + key.height, max(width, key.width), 3), 255, np.uint8)

@@ -39,6 +39,7 @@ from vitreous.tasks.task import ratio
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image
 
 WORST = 12
 """Images in the report."""
@@ -135,6 +136,11 @@ class SegmentShow(Show):
         self, result: Segmentation, image: Tensor, folder: Path, name: str, predictor: Predictor
     ) -> None:
         draw.write(result, image, folder, name)
+
+    has_picture = True
+
+    def picture(self, result: Segmentation, image: Tensor) -> Image:
+        return draw.frame(image, result)
 
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
         return Panel(overlaid(image, target, labels.external))

@@ -12,21 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.tasks.tiles import starts
+
 Grid = tuple[int, int]
 Run = Callable[[Tensor], Tensor]
 """(b, c, *window) -> (b, k, *window)"""
 
 OVERLAP = 0.25
 """Part of a window that it shares with the next one."""
-
-
-def starts(length: int, window: int, overlap: float = OVERLAP) -> list[int]:
-    """Where windows begin, evenly, the last one ending at the end."""
-    if length <= window:
-        return [0]
-    step = max(round(window * (1 - overlap)), 1)
-    count = -(-(length - window) // step) + 1
-    return [round(i * (length - window) / (count - 1)) for i in range(count)]
 
 
 def ramp(window: int, overlap: float = OVERLAP) -> Tensor:
@@ -40,7 +33,7 @@ def ramp(window: int, overlap: float = OVERLAP) -> Tensor:
 def sums(length: int, window: int, weights: Tensor) -> Tensor:
     """(length,): the weights of all windows over each place."""
     total = torch.zeros(max(length, window))
-    for start in starts(length, window):
+    for start in starts(length, window, OVERLAP):
         total[start : start + window] += weights
     return total
 
@@ -55,7 +48,7 @@ def bands(run: Run, image: Tensor, window: Grid, batch: int = 8) -> Iterator[Ten
     (height, width), (wh, ww) = image.shape[1:], window
     missing = (0, max(ww - width, 0), 0, max(wh - height, 0))
     image = F.pad(image, missing) if any(missing) else image
-    tops, lefts = starts(height, wh), starts(width, ww)
+    tops, lefts = starts(height, wh, OVERLAP), starts(width, ww, OVERLAP)
     if len(tops) == len(lefts) == 1:
         yield run(image[None])[0, :, :height, :width]
         return
