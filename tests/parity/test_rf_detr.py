@@ -199,7 +199,7 @@ def test_matching_is_theirs():
     """Group by group, in every layer and in the first stage."""
     from transformers.loss.loss_lw_detr import LwDetrHungarianMatcher
 
-    theirs, ours = rf_detr()
+    _, ours = rf_detr()
     ours.train()
     output, objects = ours(torch.randn(2, 3, SIZE, SIZE)), targets(4, 2)
     found = match(

@@ -93,8 +93,7 @@ def sampled(value: Tensor, grids: Sequence[Grid], places: Tensor, weights: Tenso
 def gathered(value: Tensor, grids: Sequence[Grid], places: Tensor, weights: Tensor) -> Tensor:
     """The same as `sampled` by looking up the four neighbours of each point: for engines without
     grid_sample."""
-    b, q, heads = places.shape[:3]
-    width = value.shape[3]
+    q, width = places.shape[1], value.shape[3]
     total: Tensor | None = None
     first = 0
     for level, (gh, gw) in enumerate(grids):

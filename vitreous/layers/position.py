@@ -19,6 +19,7 @@ from vitreous.layers.attention import Rotate
 from vitreous.layers.resample import PLAIN, Grid, ResampledCache, resample_grid
 from vitreous.layers.tap import show
 
+
 class Position(nn.Module):
     """No positional encoding: tokens are a set. The base of the others."""
 

@@ -39,7 +39,6 @@ from vitreous.models.model import (
     Composite,
     CompositeConfig,
     Features,
-    Level,
     Model,
     Places,
     Shapes,
@@ -308,9 +307,7 @@ class DecoderLayer(nn.Module):
         )
         self.dropout = nn.Dropout(config.dropout)
         self.norm2 = nn.LayerNorm(dim, eps=eps)
-        self.mlp = Mlp(
-            dim, config.mlp_dim, activation=config.activation, dropout=config.dropout
-        )
+        self.mlp = Mlp(dim, config.mlp_dim, activation=config.activation, dropout=config.dropout)
         self.norm3 = nn.LayerNorm(dim, eps=eps)
 
     def forward(
@@ -451,9 +448,7 @@ class RFDETR(Composite):
         groups = self.config.groups if self.training else 1
         count = min(self.config.queries, memory.shape[1])
         anchors, valid = self._anchors(grids, padded, memory)
-        proposed = [
-            proposal(memory, anchors, valid, count) for proposal in self.proposals[:groups]
-        ]
+        proposed = [proposal(memory, anchors, valid, count) for proposal in self.proposals[:groups]]
         tokens, logits, boxes = (torch.cat(each, dim=1) for each in zip(*proposed, strict=True))
         show(self, "proposals", tokens)
         start = moved(boxes.detach(), self._of_groups(self.query_boxes.weight, groups, count))
@@ -698,9 +693,7 @@ def _lightweight(size: str, depth: int, **fields: Any) -> LWDETRConfig:
         "global_blocks": tuple(block for block in range(depth) if block not in within),
         **{"position_grid": 14, "position_antialias": False},
     }
-    return LWDETRConfig(
-        backbone=f"vit-{size}/16", backbone_fields=backbone, blocks=used, **fields
-    )
+    return LWDETRConfig(backbone=f"vit-{size}/16", backbone_fields=backbone, blocks=used, **fields)
 
 
 _LARGE = {"dim": 384, "heads": 12, "cross_heads": 24, "points": 4, "scales": (2.0, 0.5)}
