@@ -115,7 +115,7 @@ def test_any_model_as_backbone(backbone, fields, blocks, scales):
 
 
 def test_every_parameter_learns():
-    """Also of blocks behind the last map that is used: they have none, because nothing reads them."""
+    """What is behind the last map that is used has none that do: nothing reads it."""
     model = tiny(masks=True, blocks=(0, 2)).train()
     output = model(torch.randn(2, 3, 64, 64))
     targets = [{"labels": torch.tensor([0]), "boxes": torch.tensor([[0.5, 0.5, 0.2, 0.2]])}] * 2
