@@ -37,12 +37,12 @@ from vitreous.pages.prediction_files import file_names
 from vitreous.pages.report import loss_terms, write_report
 from vitreous.predict import Predictor
 from vitreous.results import Detection
-from vitreous.tasks.detect import draw as boxes
-from vitreous.tasks.detect.draw import boxed, enlargement, told_apart
-from vitreous.tasks.detect.report import judge
 from vitreous.tasks.detect.show import SHOW, file_ids, object_rows
 from vitreous.tasks.detect.task import Detect
 from vitreous.tasks.detect.walk import objects_table, walk_through
+from vitreous.tasks.objects import draw as boxes
+from vitreous.tasks.objects.draw import boxed, enlargement, told_apart
+from vitreous.tasks.objects.report import judge
 
 RED = (230, 25, 75)
 
@@ -286,7 +286,7 @@ def told_by(capsys, *options):
 
 
 def test_results_written_and_read_give_the_same_numbers(run, coco, tmp_path, capsys):
-    from vitreous.tasks.detect.metrics import NUMBERS
+    from vitreous.tasks.objects.metrics import NUMBERS
 
     path = tmp_path / "new" / "results.json"
     direct = told_by(capsys, run.path, coco)
@@ -449,7 +449,7 @@ def test_what_is_not_a_number_is_not_written(run, coco, tmp_path, capsys, monkey
 
 
 def test_evaluation_is_printed_and_drawn(run, coco, tmp_path, capsys):
-    from vitreous.tasks.detect.metrics import NUMBERS
+    from vitreous.tasks.objects.metrics import NUMBERS
 
     folder = tmp_path / "figures"
     assert main(["evaluate", str(run.path), str(coco), f"--figures={folder}"]) == 0

@@ -7,7 +7,7 @@ import vitreous
 from vitreous.errors import ConfigError
 from vitreous.models.rf_detr import moved, used_blocks
 from vitreous.models.vit import into_windows, out_of_windows
-from vitreous.tasks.detect.losses import quality_loss
+from vitreous.tasks.objects.losses import quality_loss
 
 SMALL = {
     "classes": 3,

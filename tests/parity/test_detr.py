@@ -14,8 +14,8 @@ from vitreous.engines.torch import TorchEngine
 from vitreous.errors import CheckpointError
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
-from vitreous.tasks.detect.matching import match
 from vitreous.tasks.detect.task import Detect
+from vitreous.tasks.objects.matching import match
 from vitreous.weights.convert import convert
 from vitreous.weights.io.files import read_tensors, write_tensors
 

@@ -16,8 +16,8 @@ from transformers import (
 )
 
 import vitreous
-from vitreous.tasks.detect.losses import by_group, quality_loss
-from vitreous.tasks.detect.matching import by_focal_loss, match
+from vitreous.tasks.objects.losses import by_group, quality_loss
+from vitreous.tasks.objects.matching import by_focal_loss, match
 from vitreous.weights.transformers_files import make_config, read_config
 
 SIZE, CLASSES, QUERIES, GROUPS = 96, 7, 20, 3

@@ -18,16 +18,16 @@ import vitreous
 from vitreous.engines.torch import TorchEngine
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
-from vitreous.tasks.detect.boxes import (
+from vitreous.tasks.detect.task import Detect
+from vitreous.tasks.objects.boxes import (
     cxcywh_to_xyxy,
     giou,
     normalised,
     to_pixels,
     xyxy_to_cxcywh,
 )
-from vitreous.tasks.detect.matching import by_probability, costs, match
-from vitreous.tasks.detect.metrics import NUMBERS, BoxPrediction
-from vitreous.tasks.detect.task import Detect
+from vitreous.tasks.objects.matching import by_probability, costs, match
+from vitreous.tasks.objects.metrics import NUMBERS, BoxPrediction
 
 LABELS = LabelMap.of_names(["cat", "dog", "owl"])
 CLASSES = len(LABELS)

@@ -13,7 +13,7 @@ from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.labels import LabelMap
 from vitreous.tasks import task_class
-from vitreous.tasks.detect.boxes import clipped, normalised
+from vitreous.tasks.objects.boxes import clipped, normalised
 
 THRESHOLD = 0.4
 EXACT = {"yolo": 1e-3, "coco": 1e-3, "voc": 1.0}

@@ -16,9 +16,9 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.data.source import Sample, Source
 from vitreous.errors import ConfigError, DataError
-from vitreous.tasks.detect.boxes import iou, nms
 from vitreous.tasks.detect.merge import merge
-from vitreous.tasks.detect.metrics import BoxPrediction
+from vitreous.tasks.objects.boxes import iou, nms
+from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.tiles import Tile, TiledInference, tiles_of
 
 

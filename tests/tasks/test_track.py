@@ -8,8 +8,8 @@ from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
 from vitreous.results import Detection
 from vitreous.tasks import TASKS, task_class
-from vitreous.tasks.detect.draw import frame_marks
-from vitreous.tasks.detect.track import PATIENCE, Tracker
+from vitreous.tasks.objects.draw import frame_marks
+from vitreous.tasks.objects.track import PATIENCE, Tracker
 
 
 def result(*objects, threshold=0.5):

@@ -14,10 +14,10 @@ from vitreous.data.loader import Batch
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.tasks import bootstrap, task_class
 from vitreous.tasks.classify.verdict import MostFrequentClass, NearestImages, variation
-from vitreous.tasks.detect import metrics as detect_metrics
-from vitreous.tasks.detect.boxes import cxcywh_to_xyxy, iou, to_pixels
-from vitreous.tasks.detect.judge import judge
-from vitreous.tasks.detect.verdict import ConstantBoxes, covering_boxes, repeated
+from vitreous.tasks.objects import metrics as detect_metrics
+from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, iou, to_pixels
+from vitreous.tasks.objects.judge import judge
+from vitreous.tasks.objects.verdict import ConstantBoxes, covering_boxes, repeated
 from vitreous.tasks.segment.metrics import MaskPrediction
 from vitreous.tasks.segment.verdict import GRID, ClassPerPosition
 from vitreous.tasks.tag.task import weighted_ap

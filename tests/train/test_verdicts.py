@@ -22,8 +22,8 @@ from vitreous.labels import IGNORED
 from vitreous.predict import Predictor
 from vitreous.run_folder import Run
 from vitreous.tasks import task_for
-from vitreous.tasks.detect.boxes import clipped
-from vitreous.tasks.detect.metrics import BoxPrediction
+from vitreous.tasks.objects.boxes import clipped
+from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.segment.metrics import MaskPrediction
 from vitreous.train.recipe import Recipe, write_recipe
 from vitreous.train.verdicts import Remedies, evaluate

@@ -31,8 +31,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from vitreous.tasks.detect.boxes import SMALLEST, area, intersection, iou, suppressed_by
-from vitreous.tasks.detect.metrics import BoxPrediction
+from vitreous.tasks.objects.boxes import SMALLEST, area, intersection, iou, suppressed_by
+from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.tiles import Tile
 
 SAME = 0.5

@@ -24,12 +24,13 @@ from vitreous.pages.maps import Mark, Panel
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
 from vitreous.results import Detection
-from vitreous.tasks.detect import draw, label_files, walk
-from vitreous.tasks.detect.boxes import to_pixels
-from vitreous.tasks.detect.coco_results import coco_ids, writing
-from vitreous.tasks.detect.draw import mark_of, moved, told_apart
+from vitreous.tasks.detect import walk
 from vitreous.tasks.detect.explanation import DetectionExplanation, explain_objects
-from vitreous.tasks.detect.report import CURVES, DetectReport
+from vitreous.tasks.objects import draw, label_files
+from vitreous.tasks.objects.boxes import to_pixels
+from vitreous.tasks.objects.coco_results import coco_ids, writing
+from vitreous.tasks.objects.draw import mark_of, moved, told_apart
+from vitreous.tasks.objects.report import CURVES, DetectReport
 from vitreous.tasks.show import Show
 from vitreous.tasks.task import Log
 

@@ -25,8 +25,8 @@ from vitreous.data.formats.files import read_json
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
-from vitreous.tasks.detect.boxes import normalised
-from vitreous.tasks.detect.metrics import BoxPrediction, DetectMetrics
+from vitreous.tasks.objects.boxes import normalised
+from vitreous.tasks.objects.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.task import Log
 
 ImageId = int | str

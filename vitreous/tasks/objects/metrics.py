@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vitreous.labels import LabelMap
 from vitreous.tasks.bootstrap import Intervals, draws, intervals
-from vitreous.tasks.detect.boxes import nms, to_pixels
-from vitreous.tasks.detect.judge import judge
+from vitreous.tasks.objects.boxes import nms, to_pixels
+from vitreous.tasks.objects.judge import judge
 from vitreous.tasks.task import Metrics
 from vitreous.tasks.threshold import USUAL, best_threshold
 

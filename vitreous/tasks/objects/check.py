@@ -24,7 +24,7 @@ from vitreous.data.check.truth_check import (
 )
 from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.source import Problem, Sample, Source
-from vitreous.tasks.detect.boxes import iou
+from vitreous.tasks.objects.boxes import iou
 
 QUERIES = 100
 """Objects that a DETR can find in one image, unless it is made for more."""

@@ -21,7 +21,7 @@ from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from vitreous.data.decode.images import displayed_size
 from vitreous.results import Detection
-from vitreous.tasks.detect.coco_results import CocoIds
+from vitreous.tasks.objects.coco_results import CocoIds
 
 Add = Callable[[Detection, str], None]
 """Is given a result and the path of its image."""

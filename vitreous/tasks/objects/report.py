@@ -1,4 +1,4 @@
-"""The part of the training report that is about detection."""
+"""The part of the training report that is about objects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vitreous.pages import charts
 from vitreous.pages.content import Example, Number, Section, class_table, measured, percent, picture
 from vitreous.pages.maps import Mark
 from vitreous.predict import Predictor
-from vitreous.tasks.detect.boxes import to_pixels
-from vitreous.tasks.detect.draw import boxed, moved
-from vitreous.tasks.detect.judge import OVERLAP, judge
-from vitreous.tasks.detect.metrics import BoxPrediction
-from vitreous.tasks.detect.task import Detect
+from vitreous.tasks.objects.boxes import to_pixels
+from vitreous.tasks.objects.draw import boxed, moved
+from vitreous.tasks.objects.judge import OVERLAP, judge
+from vitreous.tasks.objects.metrics import BoxPrediction
+from vitreous.tasks.objects.object_task import ObjectTask
 from vitreous.tasks.show import TaskReport, Worst
 
 WORST = 12
@@ -45,7 +45,7 @@ class DetectReport(TaskReport):
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor)
-        assert isinstance(predictor.task, Detect)
+        assert isinstance(predictor.task, ObjectTask)
         self.threshold = predictor.task.threshold
         self.worst = Worst[Example](WORST)
 

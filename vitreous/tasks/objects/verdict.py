@@ -10,9 +10,9 @@ from torch import Tensor
 
 from vitreous.data.loader import Batch
 from vitreous.labels import LabelMap
-from vitreous.tasks.detect.boxes import clipped, cxcywh_to_xyxy, iou, normalised
-from vitreous.tasks.detect.matching import Target
-from vitreous.tasks.detect.metrics import BoxPrediction
+from vitreous.tasks.objects.boxes import clipped, cxcywh_to_xyxy, iou, normalised
+from vitreous.tasks.objects.matching import Target
+from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.verdict import Baseline, Finding, Signs, never_predicted
 
 MOST_OBJECTS = 2000

@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from vitreous.results import Detection
-from vitreous.tasks.detect.boxes import iou
+from vitreous.tasks.objects.boxes import iou
 
 LEAST = 0.3
 """IoU of two boxes that may be one object in two frames."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vitreous.data.truth import Size, Truth
-from vitreous.tasks.detect.boxes import normalised
+from vitreous.tasks.objects.boxes import normalised
 
 Objects = dict[str, Tensor]
 """boxes (n, 4), labels (n,) and crowd (n,); it may have area (n,) too."""

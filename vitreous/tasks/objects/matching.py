@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.tasks.detect.boxes import cxcywh_to_xyxy, giou
+from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, giou
 
 Target = Mapping[str, Tensor]
 """labels (n,) int64, and boxes (n, 4), normalised cxcywh."""

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from vitreous.models.detr import DETROutput
 from vitreous.models.rf_detr import RFDETROutput
-from vitreous.tasks.detect.boxes import cxcywh_to_xyxy, giou, iou
-from vitreous.tasks.detect.matching import Matches, Target, by_focal_loss, match
+from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, giou, iou
+from vitreous.tasks.objects.matching import Matches, Target, by_focal_loss, match
 
 BOX_WEIGHT, GIOU_WEIGHT = 5.0, 2.0
 """Of both papers, in the loss and in matching."""

@@ -1,0 +1,1 @@
+"""What the tasks that find objects share: boxes, matching, losses, metrics, drawing."""

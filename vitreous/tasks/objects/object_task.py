@@ -1,0 +1,225 @@
+"""What detection and instance segmentation share: a model with queries, each of which finds an
+object with its box and class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from vitreous.data.loader import Batch
+from vitreous.data.source import Source
+from vitreous.errors import ConfigError
+from vitreous.labels import LabelMap
+from vitreous.models.detr import DETROutput
+from vitreous.models.model import Model
+from vitreous.models.rf_detr import RFDETROutput
+from vitreous.results import check_threshold
+from vitreous.tasks.objects.boxes import clipped
+from vitreous.tasks.objects.coco_results import image_ids, log_missing, writing
+from vitreous.tasks.objects.matching import Target
+from vitreous.tasks.objects.metrics import BoxPrediction
+from vitreous.tasks.objects.track import Tracker
+from vitreous.tasks.objects.verdict import DetectSigns
+from vitreous.tasks.task import Engine, Glance, Log, See, Task
+from vitreous.tasks.threshold import USUAL
+
+
+class ObjectTask(Task):
+    """A target has "labels" (n,) and "boxes" (n, 4), normalised cxcywh. It may have "crowd" (n,),
+    True for a region of objects that were not told apart: nothing is learned from it, and no metric
+    counts it; and "area" (n,) in pixels, where an object's area is not its box's."""
+
+    options = frozenset(("longest", "zoom"))
+    crops = ("resized", "window", "none")
+    dense = True
+    scratch_optimizer = "adamw"  # a DETR was not measured with another
+    least_classes = 1
+    overfit_epochs = 12
+
+    def __init__(
+        self,
+        labels: LabelMap,
+        *,
+        threshold: float = USUAL,
+        nms: float | None = None,
+    ) -> None:
+        super().__init__(labels)
+        self.threshold, self.nms = threshold, nms
+
+    @classmethod
+    def restored(cls, labels: LabelMap, decoding: dict[str, Any]) -> Self:
+        if decoding.keys() - {"threshold"}:
+            raise ConfigError(f"decoding: expected threshold, not {', '.join(decoding)}")
+        threshold = decoding.get("threshold", USUAL)
+        check_threshold(threshold)
+        return cls(labels, threshold=threshold)
+
+    @classmethod
+    def check_model(cls, source: Source, model: Model, log: Log) -> None:
+        most, queries = most_objects(source), model.config.queries
+        if not most:
+            log("there is no object in the images to train on: nothing can be learned from them")
+        if most > queries:
+            log(
+                f"there are images with {most} objects, and the model has {queries} queries: it "
+                f"cannot find them all; give --set queries={2 * most}"
+            )
+
+    @classmethod
+    def choose_around(cls, source: Source, glance: Glance, family: str | None) -> dict[str, Any]:
+        """Around weights: on a CPU a narrow decoder, and images of a few hundred pixels. Both sides
+        are resized to one length, as RF-DETR does, so that every batch is one tensor."""
+        if family == "detr":
+            return {}
+        most = most_objects(source)
+        fields = [f"queries={min(max(2 * most, 40), 300)}"]
+        side = 320 if glance.on_cpu else 560
+        if glance.on_cpu:
+            fields += ["dim=128", "cross_heads=8", "points=4", "decoder_depth=2", "mlp_dim=512"]
+            fields += ["groups=6", "projector_depth=2"]
+        size = max(glance.height, glance.width)
+        side = min(side, -(-size // 32) * 32)
+        return {
+            "fields": tuple(fields),
+            "image_size": (side, side),
+            "resize": "square",
+            "crop": "resized",
+        }
+
+    @classmethod
+    def overfit_batch(cls, images: int) -> int:
+        """A detector learns images by heart in many steps, not in large ones: after 50 passes over
+        eight, AP is 0.040 in batches of two, 0.0015 in batches of eight."""
+        return max(1, images // 4)
+
+    @classmethod
+    def effort(cls, glance: Glance, *, fine_tunes: bool) -> tuple[int, int, int]:
+        """A DETR learns slowly from weights, too: what is behind its backbone begins anew."""
+        least, most, images = super().effort(glance, fine_tunes=False)
+        return least, most, images // 2 if fine_tunes else images
+
+    @classmethod
+    def scratch_lr(cls, small: bool) -> float:
+        """Beyond that, a DETR never learns to look at one object with each query."""
+        return 5e-4
+
+    @classmethod
+    def crop_for(cls, small: bool, fits: bool) -> str:
+        return "none" if small else "window"
+
+    def count_of(self, targets: Any) -> int:
+        return sum(len(target["labels"]) for target in map(learnt, targets))
+
+    def not_finite(self, output: Any, targets: Any) -> tuple[int, str] | None:
+        parts = {
+            "boxes in the data": [target["boxes"] for target in targets],
+            "predicted class scores": output.logits.unbind(1),
+            "predicted boxes": output.boxes.unbind(1),
+        }
+        for what, images in parts.items():
+            for number, values in enumerate(images):
+                if not bool(values.isfinite().all()):
+                    return number, what
+        return None
+
+    @torch.inference_mode()
+    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> list[Any]:
+        """images (b, c, h, w), or a list of (c, h, w) of different sizes.
+
+        Those go one by one: padding would change the predictions, as far as the backbone's norms
+        and convolutions see it.
+        """
+        if not isinstance(images, Tensor):
+            pairs = zip(images, sizes, strict=True)
+            return [self.infer(engine, image[None], [size])[0] for image, size in pairs]
+        found = self.predictions(engine(images), sizes)
+        return found if self.nms is None else [each.suppressed(self.nms) for each in found]
+
+    def predictions(self, output: Any, sizes: Sequence[tuple[int, int]]) -> list[Any]:
+        """Those of each image, from the model's output."""
+        queries, labels, scores = (each.cpu() for each in ranked(output))
+        boxes = output.boxes[-1].float().cpu()
+        return [
+            BoxPrediction(clipped(boxes[i][each], size), labels[i], scores[i], each, size)
+            for i, (each, size) in enumerate(zip(queries, sizes, strict=True))
+        ]
+
+    def with_nms(self, iou: float) -> Self:
+        if isinstance(iou, bool) or not isinstance(iou, int | float) or not 0 <= iou <= 1:
+            raise ConfigError(f"nms = {iou!r}: expected an IoU from 0 to 1")
+        found = copy(self)
+        found.nms = float(iou)
+        return found
+
+    def tracker(self) -> Tracker:
+        return Tracker()
+
+    def renamed(self, targets: Any, here: Sequence[int]) -> Any:
+        classes = torch.tensor(here)
+        return [{**target, "labels": classes[target["labels"]]} for target in targets]
+
+    @contextmanager
+    def writing_results(self, path: Path, source: Source, split: str, log: Log) -> Iterator[See]:
+        ids = image_ids(source, split)
+        places = {sample: place for place, sample in enumerate(ids, 1)}
+        theirs = dict(zip(source.labels.names, source.labels.numbers, strict=True))
+        categories = [theirs.get(name) for name in self.labels.names]
+
+        def see(batch: Batch, output: Any, targets: Any) -> None:
+            for result in self.decode(output, batch.ids):
+                id = ids[result.image]
+                if isinstance(id, int):
+                    file.add(result.to_coco(id, categories))
+                else:  # COCO's tools want a number; what it is of stands beside it
+                    rows = result.to_coco(places[id], categories)
+                    file.add({**row, "file_name": id} for row in rows)
+
+        with writing(path, f"--results {path}") as file:
+            yield see
+        log_missing(self.labels, theirs, source.name, log)
+        log(f"written: {path}, {file.rows:,} boxes")
+
+    def signs(self) -> DetectSigns:
+        return DetectSigns(self.labels, self.threshold)
+
+    def decoding(self, result: dict[str, Any]) -> dict[str, Any]:
+        return {"threshold": result["best_threshold"]}
+
+
+def ranked(output: DETROutput | RFDETROutput) -> tuple[Tensor, Tensor, Tensor]:
+    """(b, k) each, the most confident first: which query, its class, its score.
+
+    DETR's classes exclude each other: every query has one. With independent ones, a query may have
+    several, or another query's second class may be the likelier one: as many as there are queries
+    are kept.
+    """
+    logits = output.logits[-1].float()
+    if isinstance(output, DETROutput):
+        chances, labels = logits.softmax(dim=-1)[..., :-1].max(dim=-1)
+        scores, queries = chances.sort(dim=1, descending=True, stable=True)
+        return queries, labels.gather(1, queries), scores
+    chances = logits.sigmoid().flatten(1)
+    scores, places = chances.sort(dim=1, descending=True, stable=True)
+    scores, places = scores[:, : logits.shape[1]], places[:, : logits.shape[1]]
+    return places // logits.shape[2], places % logits.shape[2], scores
+
+
+def learnt(target: Target) -> Target:
+    """What of a target is learnt: its objects, without crowds."""
+    if "crowd" not in target:
+        return target
+    single = ~target["crowd"].bool()
+    return {name: target[name][single] for name in ("labels", "boxes")}
+
+
+def most_objects(source: Source, count: int = 2000) -> int:
+    """In one training image, of some that are evenly picked."""
+    samples = source.splits["train"]
+    step = -(-len(samples) // count)
+    return max(int((~source.truth(sample)["crowd"]).sum()) for sample in samples[::step])
