@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -237,3 +237,93 @@ class Detection:
             for number, score, box in zip(self.classes, self.scores, boxes.tolist(), strict=True)
             if ids[number] is not None
         ]
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentedObject(DetectedObject):
+    """One object in an image, with its box, score and mask."""
+
+    logits: NDArray[np.float16] = field(kw_only=True, repr=False)
+    """(h', w'): of the mask, as the model gives it; above 0 inside."""
+    size: tuple[int, int] = field(kw_only=True, repr=False)
+    """Height and width of the input image."""
+
+    @cached_property
+    def mask(self) -> NDArray[np.bool_]:
+        """(h, w): its pixels in the input image."""
+        return enlarged_mask(self.logits, self.size)
+
+    @property
+    def area(self) -> int:
+        """Number of its pixels."""
+        return int(self.mask.sum())
+
+    @property
+    def rle(self) -> dict[str, Any]:
+        """The mask as COCO's run-length encoding: {"size": [h, w], "counts": text}."""
+        return encoded_mask(self.mask)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return super().to_dict() | {"area": self.area, "segmentation": self.rle}
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceSegmentation(Detection):
+    """The objects in one image, each with its mask. Masks are made when they are asked for."""
+
+    logits: NDArray[np.float16] = field(kw_only=True, repr=False)
+    """(queries, h', w'): of their masks, as the model gives them."""
+
+    @cached_property
+    def objects(self) -> list[SegmentedObject]:  # type: ignore[override]
+        """The objects above the threshold, the highest score first."""
+        rows = self.logits[self.scores >= self.threshold]
+        return [
+            SegmentedObject(
+                *(found.label, found.id, found.score, found.box, found.query),
+                track=found.track,
+                logits=logits,
+                size=self.size,
+            )
+            for found, logits in zip(super().objects, rows, strict=True)
+        ]
+
+    @property
+    def ids_mask(self) -> NDArray[np.uint16]:
+        """(h, w): 0 where no object is, else 1 for the first of `objects`, 2 for the second …; where
+        masks overlap, the object with the higher score."""
+        found = np.zeros(self.size, np.uint16)
+        for number, each in reversed(list(enumerate(self.objects, 1))):
+            found[each.mask] = number
+        return found
+
+    def to_coco(
+        self, image_id: int | str, ids: Sequence[int | str | None] | None = None
+    ) -> list[dict[str, Any]]:
+        """As `Detection.to_coco`, with a `segmentation` in each entry."""
+        masks = zip(self.classes, self.logits, strict=True)
+        known = self.ids if ids is None else ids
+        used = [logits for number, logits in masks if known[number] is not None]
+        return [
+            {**row, "segmentation": encoded_mask(enlarged_mask(logits, self.size))}
+            for row, logits in zip(super().to_coco(image_id, ids), used, strict=True)
+        ]
+
+
+def enlarged_mask(logits: NDArray[np.float16], size: tuple[int, int]) -> NDArray[np.bool_]:
+    """(h', w') -> (h, w): enlarged bilinearly, by the centres of pixels, and cut at 0."""
+    import torch
+    import torch.nn.functional as F
+
+    values = torch.from_numpy(np.ascontiguousarray(logits, np.float32))[None, None]
+    large = F.interpolate(values, size, mode="bilinear", align_corners=False)[0, 0]
+    return (large > 0).numpy()
+
+
+def encoded_mask(mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """(h, w) as COCO's run-length encoding, in text."""
+    from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
+
+    found = runs.encode(np.asfortranarray(mask, np.uint8))
+    return {"size": list(mask.shape), "counts": found["counts"].decode("ascii")}

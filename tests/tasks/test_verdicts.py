@@ -121,9 +121,8 @@ def test_a_draw_of_images_is_measured_as_if_they_were_the_data(monkeypatch):
     pairs = scenes()
     draws = [np.arange(12), np.array([3, 3, 4, 9, 9, 9, 1, 2, 11, 8, 8, 7])]
     monkeypatch.setattr(detect_metrics, "draws", lambda images, count: iter(draws))
-    counts = detected(pairs).counts()
-    parts = (counts[counts[:, 0] == kind] for kind in range(3))
-    found = list(detect_metrics.drawn_precisions(len(LABELS), *parts, 2))
+    rows = detect_metrics.Rows.of(detected(pairs).counts())
+    found = list(detect_metrics.drawn_precisions(len(LABELS), rows, 2))
     for drawn, precision in zip(draws, found, strict=True):
         whole = detected([pairs[i] for i in drawn]).compute()
         assert precision[precision > -1].mean() == pytest.approx(whole["ap"])

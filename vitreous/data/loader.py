@@ -142,7 +142,7 @@ class EvalSet(Dataset[Item]):
             with self.source.naming(sample):
                 values = self.preprocess(image, self.source.max_pixels)
             size = (image.shape[1], image.shape[2])
-            target = self.moves.target(self.moves.read(self.source, sample), size)
+            target = self.moves.reference(self.moves.read(self.source, sample), size)
             return values, target, sample.id, size
         except DataError as error:
             return error

@@ -59,7 +59,8 @@ class Source:
     splits: dict[str, Sequence[Sample]]
     """train, val and test, as far as the data has them."""
     truth_kind: str = "class"
-    """What is known of each image: class, labels (a set of classes), mask, boxes or none."""
+    """What is known of each image: class, labels (a set of classes), mask, boxes, instances or
+    none."""
     notes: list[str] = field(default_factory=list)
     """What was understood and is worth saying."""
     problems: list[Problem] = field(default_factory=list)
@@ -95,7 +96,8 @@ class Source:
 
         class: the class, from 0. labels: (classes,) of 0 and 1. mask: (h, w) of int16, as large as
         the image, the class of each pixel or IGNORED. boxes: a dict with boxes (n, 4), left, top,
-        right, bottom in pixels, labels (n,) and crowd (n,).
+        right, bottom in pixels, labels (n,) and crowd (n,). instances: the same with area (n,) and
+        masks, `InstanceMasks`.
         """
         if self.truth_kind == "labels":
             return multi_hot(sample.target, len(self.labels))

@@ -43,8 +43,12 @@ class Truth:
         return truth
 
     def target(self, truth: Any, size: Size) -> Any:
-        """As the loss and the metrics take it, of an image of `size`."""
+        """As the loss takes it, of an image of `size`; the metrics too, unless `reference` differs."""
         return truth
+
+    def reference(self, truth: Any, size: Size) -> Any:
+        """The target of an image of `size` that was not changed, as the metrics take it."""
+        return self.target(truth, size)
 
     def classes(self, truth: Any) -> Iterable[int]:
         """That it has; each at least once."""

@@ -21,6 +21,7 @@ TASKS = {
     "segment": "mask",
     "detect": "boxes",
     "tag": "labels",
+    "instance": "instances",
 }
 """The kind of ground truth that each task learns from."""
 HEADLESS = "features"

@@ -19,6 +19,7 @@ from torch import Tensor
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.names import with_names
 from vitreous.data.formats.scenes import SHAPES, draw_scene
+from vitreous.data.instance_masks import InstanceMasks
 from vitreous.data.source import SPLITS, Sample, Source, multi_hot
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
@@ -80,11 +81,15 @@ class ShapesSource(Source):
         if self.truth_kind == "mask":
             classes = np.array([0, *(1 + kind for kind in drawn.kinds)], np.int16)
             return torch.from_numpy(classes[drawn.places])
-        return {
+        truth = {
             "boxes": torch.tensor(drawn.boxes, dtype=torch.float32).reshape(-1, 4),
             "labels": torch.tensor(drawn.kinds, dtype=torch.int64),
             "crowd": torch.zeros(len(drawn.kinds), dtype=torch.bool),
         }
+        if self.truth_kind == "boxes":
+            return truth
+        masks = InstanceMasks.of(drawn.places == np.arange(1, len(drawn.kinds) + 1)[:, None, None])
+        return {**truth, "area": masks.areas(), "masks": masks}
 
 
 class Scene(NamedTuple):
@@ -125,6 +130,7 @@ _LABELS = {
     "labels": LabelMap.of_names(SHAPES),
     "mask": LabelMap(("background", *SHAPES), _NUMBERED),
     "boxes": LabelMap(SHAPES, _NUMBERED[1:]),
+    "instances": LabelMap(SHAPES, _NUMBERED[1:]),
 }
 """By the kind of ground truth."""
 

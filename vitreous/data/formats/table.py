@@ -52,7 +52,9 @@ FORMATS = {
     ),
     "images": DataFormat("image_folder", ("none",)),
     "digits": DataFormat("digits", ("class",), on_disk=False),
-    "shapes": DataFormat("shapes", ("class", "labels", "mask", "boxes"), on_disk=False),
+    "shapes": DataFormat(
+        "shapes", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
+    ),
     "torchvision": DataFormat("torchvision", ("class",), on_disk=False),
 }
 """By the name that may stand before a path, as in `folder:PATH`. A folder that looks like several
@@ -64,6 +66,8 @@ TRUTHS = {
     "labels": "a table of paths with several labels for each",
     "mask": "folders of images and of masks, as train/images and train/masks",
     "boxes": "COCO's .json, or a folder as Pascal VOC's or YOLO's",
+    "instances": "COCO's .json or YOLO's folder with outlines, or folders as train/images and "
+    "train/instances",
     "none": "any folder of images",
 }
 """The kinds of ground truth, and what is read as each."""

@@ -48,11 +48,17 @@ def judge(boxes: Tensor, labels: Tensor, truth: Tensor, classes: Tensor, crowd: 
     Each object is found by the most confident box of its class that covers it, and by no other.
     """
     alike = labels[:, None] == classes
-    covers = iou(boxes[:, None], truth).masked_fill(~alike | crowd, 0.0)
-    own = area(boxes)[:, None].clamp(min=SMALLEST)
-    inside = (intersection(boxes[:, None], truth) / own).masked_fill(~(alike & crowd), 0.0)
-    found = torch.zeros(len(truth), dtype=torch.bool)
-    right = torch.zeros(len(boxes), dtype=torch.bool)
+    common, own = intersection(boxes[:, None], truth), area(boxes)[:, None].clamp(min=SMALLEST)
+    overlap = torch.where(crowd, common / own, iou(boxes[:, None], truth))
+    return judge_overlaps(overlap.masked_fill(~alike, 0.0), crowd)
+
+
+def judge_overlaps(overlap: Tensor, crowd: Tensor) -> Judged:
+    """overlap (n, m): of what is predicted, the most confident first, with objects of its class the
+    IoU, and with crowds (m,) the part that is inside of them; 0 where classes differ."""
+    covers, inside = overlap.masked_fill(crowd, 0.0), overlap.masked_fill(~crowd, 0.0)
+    found = torch.zeros(len(crowd), dtype=torch.bool)
+    right = torch.zeros(len(overlap), dtype=torch.bool)
     for number in (covers >= OVERLAP).any(dim=1).nonzero().flatten().tolist():
         row = covers[number].masked_fill(found, 0.0)
         if row.max() >= OVERLAP:

@@ -35,15 +35,16 @@ def set_loss(
     those of the targets."""
     logits, boxes = output.logits.float(), output.boxes.float()
     found = match(logits, boxes, targets, box_cost=BOX_WEIGHT, giou_cost=GIOU_WEIGHT)
-    objects = _number(targets) if count is None else count
+    objects = number_of(targets) if count is None else count
     terms = {
         "class": _cross_entropy(logits, targets, found, count),
-        **_box_terms(boxes, targets, found, objects),
+        **box_terms(boxes, targets, found, objects),
     }  # (layers,) each
-    return _of_layers(terms)
+    return of_layers(terms)
 
 
-def _number(targets: Sequence[Target]) -> int:
+def number_of(targets: Sequence[Target]) -> int:
+    """Of objects."""
     return sum(len(target["labels"]) for target in targets)
 
 
@@ -84,12 +85,12 @@ def quality_loss(
         box_cost=BOX_WEIGHT,
         giou_cost=GIOU_WEIGHT,
     )
-    objects = max((_number(targets) if count is None else count) * groups, 1.0)
+    objects = max((number_of(targets) if count is None else count) * groups, 1.0)
     terms = {
-        "class": _quality_terms(logits, boxes, targets, found, objects),
-        **_box_terms(boxes, targets, found, objects),
+        "class": quality_terms(logits, boxes, targets, found, objects),
+        **box_terms(boxes, targets, found, objects),
     }  # (layers·groups,) each
-    return _of_layers(
+    return of_layers(
         {name: term.unflatten(0, (-1, groups)).sum(dim=1) for name, term in terms.items()},
         proposed=True,
     )
@@ -102,7 +103,7 @@ def by_group(decoded: Tensor, proposed: Tensor, groups: int) -> Tensor:
     return both.unflatten(2, (groups, -1)).transpose(1, 2).flatten(0, 1)
 
 
-def _quality_terms(
+def quality_terms(
     logits: Tensor, boxes: Tensor, targets: Sequence[Target], found: Matches, objects: float
 ) -> Tensor:
     """(layers,): BCE whose target for the class of an object is score^α · IoU^(1-α); all other
@@ -121,7 +122,7 @@ def _quality_terms(
     return total / objects
 
 
-def _box_terms(
+def box_terms(
     boxes: Tensor, targets: Sequence[Target], found: Matches, objects: float
 ) -> dict[str, Tensor]:
     """(layers,) each: L1 distance and GIoU, in the mean over objects."""
@@ -137,7 +138,7 @@ def _box_terms(
     return {"box": BOX_WEIGHT * by_layer(apart), "giou": GIOU_WEIGHT * by_layer(missed)}
 
 
-def _of_layers(terms: Mapping[str, Tensor], *, proposed: bool = False) -> dict[str, Tensor]:
+def of_layers(terms: Mapping[str, Tensor], *, proposed: bool = False) -> dict[str, Tensor]:
     """Terms (layers,) by name: of the last decoder layer, of the others, and of proposals, which
     stand behind them."""
     layers = len(next(iter(terms.values()))) - proposed

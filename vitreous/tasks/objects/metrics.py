@@ -13,7 +13,7 @@ from torch import Tensor
 from vitreous.labels import LabelMap
 from vitreous.tasks.bootstrap import Intervals, draws, intervals
 from vitreous.tasks.objects.boxes import nms, to_pixels
-from vitreous.tasks.objects.judge import judge
+from vitreous.tasks.objects.judge import judge, judge_overlaps
 from vitreous.tasks.task import Metrics
 from vitreous.tasks.threshold import USUAL, best_threshold
 
@@ -57,7 +57,7 @@ class BoxPrediction(NamedTuple):
         return BoxPrediction(boxes, labels, scores, queries, self.size)
 
 
-IMAGE, OBJECT, FOUND = range(3)
+IMAGE, OBJECT, FOUND, OVERLAPPING = range(4)
 COLUMNS = ("kind", "image", "class", "score", "left", "top", "width", "height", "area")
 
 
@@ -75,12 +75,16 @@ class DetectMetrics(Metrics):
 
     def update(self, output: list[BoxPrediction], targets: Any) -> None:
         for answer, target in zip(output, targets, strict=True):
-            boxes = to_pixels(target["boxes"].double().cpu(), answer.size)
-            crowd = target.get("crowd", torch.zeros(len(boxes)))
-            self._add(IMAGE, torch.zeros(1, 4), torch.zeros(1), torch.zeros(1))
-            self._add(OBJECT, boxes, target["labels"], crowd, target.get("area"))
-            self._add(FOUND, answer.boxes, answer.labels, answer.scores)
-            self.images += 1
+            self.add(answer, target)
+
+    def add(self, answer: Any, target: Any, areas: Tensor | None = None) -> None:
+        """Of one image; `areas` of the answers, if not those of their boxes."""
+        boxes = to_pixels(target["boxes"].double().cpu(), answer.size)
+        crowd = target.get("crowd", torch.zeros(len(boxes)))
+        self._add(IMAGE, torch.zeros(1, 4), torch.zeros(1), torch.zeros(1))
+        self._add(OBJECT, boxes, target["labels"], crowd, target.get("area"))
+        self._add(FOUND, answer.boxes, answer.labels, answer.scores, areas)
+        self.images += 1
 
     def _add(
         self, kind: int, boxes: Tensor, labels: Tensor, scores: Tensor, area: Tensor | None = None
@@ -110,54 +114,89 @@ class DetectMetrics(Metrics):
 
     def compute(self, counts: Tensor | None = None) -> dict[str, Any]:
         counts = self.counts() if counts is None else counts
-        images, objects, found = (counts[counts[:, 0] == kind] for kind in range(3))
-        stats, precision, recall, steps = coco_numbers(len(self.names), images, objects, found)
-        numbers = {name: _known(value) for name, value in zip(NUMBERS, stats, strict=True)}
-        single = objects[objects[:, 3] == 0]  # no crowd
-        boxes = judged_boxes(len(images), objects, found)
-        best = best_threshold(boxes.scores, boxes.right, len(single))
-        per_class = torch.bincount(single[:, 2].long(), minlength=len(self.names)).tolist()
-        return {
-            **numbers,
-            "ap": numbers["ap"] or 0.0,
-            **at_threshold(boxes, len(single), self.threshold),
-            "best_threshold": best,
-            "best_f1": at_threshold(boxes, len(single), best)["f1"],
-            "samples": len(images),
-            "objects": len(single),
-            "classes": {
-                name: {
-                    "ap": _known(precision[:, :, i].mean()),
-                    "ap50": _known(precision[0, :, i].mean()),
-                    "ap75": _known(precision[5, :, i].mean()),
-                    "ar100": _known(recall[:, i].mean()),
-                    "objects": per_class[i],
-                }
-                for i, name in enumerate(self.names)
-            },
-            "curves": {
-                "recall": steps.tolist(),
-                "precision": {
-                    name: None if precision[0, 0, i] < 0 else precision[0, :, i].tolist()
-                    for i, name in enumerate(self.names)
-                },
-            },
-        }
+        return measured(self.names, self.threshold, Rows.of(counts))
 
     def intervals(self) -> Intervals:
-        """By the evaluator's own accumulation over the images of each draw; there are fewer draws
-        where there are many boxes, since it takes 10 ms for 16,000."""
-        counts = self.counts()
-        images, objects, found = (counts[counts[:, 0] == kind] for kind in range(3))
-        if not len(objects) or not len(found):
-            return {}
-        count = max(min(MOST_DRAWS, MOST_DRAWN // len(found)), 100)
-        precisions = drawn_precisions(len(self.names), images, objects, found, count)
-        drawn = [
-            {"ap": _mean(precision), "ap50": _mean(precision[0]), "ap75": _mean(precision[5])}
-            for precision in precisions
-        ]
-        return intervals({k: torch.tensor([v]) for k, v in each.items()} for each in drawn)
+        return precision_intervals(len(self.names), Rows.of(self.counts()))
+
+
+class Rows(NamedTuple):
+    """The rows of a table, by their kind. The images of all of them follow each other."""
+
+    images: Tensor
+    objects: Tensor
+    found: Tensor
+    overlaps: Tensor | None = None
+    """Rows of image, number of an answer and of an object in it, and how much they overlap, where
+    that is not by their boxes: for crowds the part of the answer that is inside."""
+
+    @classmethod
+    def of(cls, counts: Tensor, *, by_boxes: bool = True) -> Rows:
+        images, objects, found = (counts[counts[:, 0] == kind] for kind in range(OVERLAPPING))
+        pairs = counts[counts[:, 0] == OVERLAPPING, 1:5]
+        return cls(images, objects, found, None if by_boxes else pairs)
+
+    def by_image(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Of each image the objects, the answers, and how they overlap (answers, objects)."""
+        count = len(self.images)
+        pairs = None if self.overlaps is None else _by_image(self.overlaps, count, 0)
+        both = zip(_by_image(self.objects, count), _by_image(self.found, count), strict=True)
+        for number, (objects, found) in enumerate(both):
+            matrix = None
+            if pairs is not None:
+                matrix = found.new_zeros(len(found), len(objects))
+                _, answer, object_, overlap = pairs[number].unbind(1)
+                matrix[answer.long(), object_.long()] = overlap
+            yield objects, found, matrix
+
+
+def measured(names: Sequence[str], threshold: float, rows: Rows) -> dict[str, Any]:
+    """Every number, by name."""
+    stats, precision, recall, steps = coco_numbers(len(names), rows)
+    numbers = {name: _known(value) for name, value in zip(NUMBERS, stats, strict=True)}
+    single = rows.objects[rows.objects[:, 3] == 0]  # no crowd
+    boxes = judged_boxes(rows)
+    best = best_threshold(boxes.scores, boxes.right, len(single))
+    per_class = torch.bincount(single[:, 2].long(), minlength=len(names)).tolist()
+    return {
+        **numbers,
+        "ap": numbers["ap"] or 0.0,
+        **at_threshold(boxes, len(single), threshold),
+        "best_threshold": best,
+        "best_f1": at_threshold(boxes, len(single), best)["f1"],
+        "samples": len(rows.images),
+        "objects": len(single),
+        "classes": {
+            name: {
+                "ap": _known(precision[:, :, i].mean()),
+                "ap50": _known(precision[0, :, i].mean()),
+                "ap75": _known(precision[5, :, i].mean()),
+                "ar100": _known(recall[:, i].mean()),
+                "objects": per_class[i],
+            }
+            for i, name in enumerate(names)
+        },
+        "curves": {
+            "recall": steps.tolist(),
+            "precision": {
+                name: None if precision[0, 0, i] < 0 else precision[0, :, i].tolist()
+                for i, name in enumerate(names)
+            },
+        },
+    }
+
+
+def precision_intervals(classes: int, rows: Rows) -> Intervals:
+    """By the evaluator's own accumulation over the images of each draw; there are fewer draws where
+    there are many boxes, since it takes 10 ms for 16,000."""
+    if not len(rows.objects) or not len(rows.found):
+        return {}
+    count = max(min(MOST_DRAWS, MOST_DRAWN // len(rows.found)), 100)
+    drawn = [
+        {"ap": _mean(precision), "ap50": _mean(precision[0]), "ap75": _mean(precision[5])}
+        for precision in drawn_precisions(classes, rows, count)
+    ]
+    return intervals({k: torch.tensor([v]) for k, v in each.items()} for each in drawn)
 
 
 class JudgedBoxes(NamedTuple):
@@ -167,21 +206,24 @@ class JudgedBoxes(NamedTuple):
     right: Tensor
 
 
-def judged_boxes(images: int, objects: Tensor, found: Tensor) -> JudgedBoxes:
-    """Rows as `DetectMetrics.counts` has them."""
-    scores, right = [found.new_zeros(0)], [torch.zeros(0, dtype=torch.bool)]
-    truth, answers = (_by_image(rows, images) for rows in (objects, found))
-    for real, given in zip(truth, answers, strict=True):
-        boxes, true = (torch.cat((r[:, 4:6], r[:, 4:6] + r[:, 6:8]), dim=1) for r in (given, real))
-        judged = judge(boxes, given[:, 2], true, real[:, 2], real[:, 3].bool())
+def judged_boxes(rows: Rows) -> JudgedBoxes:
+    scores, right = [rows.found.new_zeros(0)], [torch.zeros(0, dtype=torch.bool)]
+    for real, given, overlap in rows.by_image():
+        if overlap is not None:
+            judged = judge_overlaps(overlap, real[:, 3].bool())
+        else:
+            boxes, true = (
+                torch.cat((r[:, 4:6], r[:, 4:6] + r[:, 6:8]), dim=1) for r in (given, real)
+            )
+            judged = judge(boxes, given[:, 2], true, real[:, 2], real[:, 3].bool())
         scores.append(given[judged.counted, 3])
         right.append(judged.right[judged.counted])
     return JudgedBoxes(torch.cat(scores), torch.cat(right))
 
 
-def _by_image(rows: Tensor, images: int) -> tuple[Tensor, ...]:
-    rows = rows[rows[:, 1].argsort(stable=True)]
-    return rows.split(torch.bincount(rows[:, 1].long(), minlength=images).tolist())
+def _by_image(rows: Tensor, images: int, column: int = 1) -> tuple[Tensor, ...]:
+    rows = rows[rows[:, column].argsort(stable=True)]
+    return rows.split(torch.bincount(rows[:, column].long(), minlength=images).tolist())
 
 
 def at_threshold(boxes: JudgedBoxes, objects: int, threshold: float) -> dict[str, float]:
@@ -207,44 +249,41 @@ def _known(value: float) -> float | None:
     return None if value < 0 else float(value)
 
 
-def coco_numbers(
-    classes: int, images: Tensor, objects: Tensor, found: Tensor
-) -> tuple[Any, Any, Any, Any]:
+def coco_numbers(classes: int, rows: Rows) -> tuple[Any, Any, Any, Any]:
     """The twelve numbers; precision (thresholds of IoU, steps of recall, classes) and recall
     (thresholds, classes) for all sizes and up to a hundred answers; and the steps of recall."""
-    measured = _evaluator(classes, images, objects, found)
-    measured.run()
-    precision, recall = measured.eval["precision"], measured.eval["recall"]
+    evaluated = _evaluator(classes, rows)
+    evaluated.run()
+    precision, recall = evaluated.eval["precision"], evaluated.eval["recall"]
     return (
-        measured.stats[: len(NUMBERS)],
+        evaluated.stats[: len(NUMBERS)],
         precision[..., 0, -1],
         recall[..., 0, -1],
-        measured.params.recThrs,
+        evaluated.params.recThrs,
     )
 
 
-def drawn_precisions(
-    classes: int, images: Tensor, objects: Tensor, found: Tensor, count: int
-) -> Iterator[Any]:
+def drawn_precisions(classes: int, rows: Rows, count: int) -> Iterator[Any]:
     """`precision` of `coco_numbers` for each of `count` draws of the images."""
     from faster_coco_eval.faster_eval_api_cpp import (  # type: ignore[import-untyped,unused-ignore]
         COCOevalAccumulate,
     )
 
-    measured = _evaluator(classes, images, objects, found, separate_eval=True)
-    wanted = measured.params
+    evaluated = _evaluator(classes, rows, separate_eval=True)
+    wanted = evaluated.params
     wanted.areaRng, wanted.areaRngLbl = wanted.areaRng[:1], wanted.areaRngLbl[:1]
     wanted.maxDets = wanted.maxDets[-1:]
-    measured.evaluate()
+    evaluated.evaluate()
     # of each class and image, class by class: what was matched at each threshold
-    matched, total = measured._evalImgs_cpp, len(images)
+    matched, total = evaluated._evalImgs_cpp, len(rows.images)
     for drawn in draws(total, count):
-        rows = [matched[first + i] for first in range(0, len(matched), total) for i in drawn]
-        precision = np.asarray(COCOevalAccumulate(measured._paramsEval, rows)["precision"])
+        chosen = [matched[first + i] for first in range(0, len(matched), total) for i in drawn]
+        precision = np.asarray(COCOevalAccumulate(evaluated._paramsEval, chosen)["precision"])
         yield precision[..., 0, -1]
 
 
-def _evaluator(classes: int, images: Tensor, objects: Tensor, found: Tensor, **options: Any) -> Any:
+def _evaluator(classes: int, rows: Rows, **options: Any) -> Any:
+    """COCO's, for boxes; or for what overlaps as the rows say."""
     from faster_coco_eval import COCO, COCOeval_faster  # type: ignore[import-untyped,unused-ignore]
 
     truth = [
@@ -256,17 +295,53 @@ def _evaluator(classes: int, images: Tensor, objects: Tensor, found: Tensor, **o
             "area": area,
             "iscrowd": int(crowd),
         }
-        for number, (_, image, label, crowd, *box, area) in enumerate(objects.tolist(), start=1)
+        for number, (_, image, label, crowd, *box, area) in enumerate(
+            rows.objects.tolist(), start=1
+        )
     ]
     answers = [
         {"image_id": int(image), "category_id": int(label), "bbox": box, "score": score}
-        for _, image, label, score, *box, _ in found.tolist()
+        for _, image, label, score, *box, _ in rows.found.tolist()
     ]
     everything = COCO(
         {
-            "images": [{"id": int(image)} for image in images[:, 1].tolist()],
+            "images": [{"id": int(image)} for image in rows.images[:, 1].tolist()],
             "categories": [{"id": number} for number in range(classes)],
             "annotations": truth,
         }
     )
-    return COCOeval_faster(everything, everything.loadRes(answers), "bbox", **options)
+    found = everything.loadRes(answers)
+    if rows.overlaps is None:
+        return COCOeval_faster(everything, found, "bbox", **options)
+    for answer, area in zip(found.dataset["annotations"], rows.found[:, 8].tolist(), strict=True):
+        answer["area"] = area
+    overlaps = _by_ids(rows)
+
+    class ByOverlaps(COCOeval_faster):  # type: ignore[misc,unused-ignore]
+        """With the overlaps that are known, instead of those of boxes."""
+
+        def computeIoU(self, image: int, label: int) -> Any:
+            real, given = (
+                data.get_instances([image], [label], True)[0][0]
+                for data in (self.gt_dataset, self.dt_dataset)
+            )
+            given = sorted(given, key=lambda answer: -answer["score"])[: self.params.maxDets[-1]]
+            if not real or not given:
+                return []
+            return np.array([[overlaps.get((a["id"], r["id"]), 0.0) for r in real] for a in given])
+
+    return ByOverlaps(everything, found, "bbox", **options)
+
+
+def _by_ids(rows: Rows) -> dict[tuple[int, int], float]:
+    """How answers and objects overlap, by their numbers in all images, counted from 1."""
+    assert rows.overlaps is not None
+    firsts = [
+        torch.bincount(each[:, 1].long(), minlength=len(rows.images)).cumsum(0).tolist()
+        for each in (rows.found, rows.objects)
+    ]
+    found = {}
+    for image, answer, object_, overlap in rows.overlaps.tolist():
+        before = [first[int(image) - 1] if image else 0 for first in firsts]
+        found[before[0] + int(answer) + 1, before[1] + int(object_) + 1] = overlap
+    return found

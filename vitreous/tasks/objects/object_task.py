@@ -210,12 +210,12 @@ def ranked(output: DETROutput | RFDETROutput) -> tuple[Tensor, Tensor, Tensor]:
     return places // logits.shape[2], places % logits.shape[2], scores
 
 
-def learnt(target: Target) -> Target:
+def learnt(target: Target, parts: Sequence[str] = ("labels", "boxes")) -> Target:
     """What of a target is learnt: its objects, without crowds."""
     if "crowd" not in target:
         return target
     single = ~target["crowd"].bool()
-    return {name: target[name][single] for name in ("labels", "boxes")}
+    return {name: target[name][single] for name in parts}
 
 
 def most_objects(source: Source, count: int = 2000) -> int:

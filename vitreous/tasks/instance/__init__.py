@@ -1,0 +1,1 @@
+"""Instance segmentation: a box, a class and a mask for each object."""

@@ -1,0 +1,2 @@
+def measure_results(path, source, split):
+    raise NotImplementedError

@@ -1,0 +1,6 @@
+from vitreous.tasks.show import Show
+
+class InstanceShow(Show):
+    headings = ("size", "objects>", "detections")
+
+SHOW = InstanceShow()

@@ -1,0 +1,120 @@
+"""Instance segmentation: a box, a class and a mask for each object (RF-DETR)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vitreous.data.source import Source
+from vitreous.errors import ConfigError
+from vitreous.models.model import Model
+from vitreous.results import InstanceSegmentation
+from vitreous.tasks.instance.check import InstanceCheck
+from vitreous.tasks.instance.losses import instance_loss
+from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
+from vitreous.tasks.instance.results_file import measure_results
+from vitreous.tasks.instance.truth import InstancesTruth
+from vitreous.tasks.instance.verdict import ConstantEllipses
+from vitreous.tasks.objects.object_task import ObjectTask, learnt, most_objects
+from vitreous.tasks.task import Glance, Log, ModelChoice
+from vitreous.tasks.verdict import Baseline
+
+
+class Instance(ObjectTask):
+    """Matching by class, box and mask, then a loss for each of them.
+
+    A target also has "masks": (n, h, w) of bool for the loss, `InstanceMasks` for the metrics.
+    """
+
+    name = "instance"
+    purpose = "a box, a class and a mask for each object"
+    primary, primary_name = "ap", "mask AP"
+    watched = ("box_ap",)
+    truth = InstancesTruth()
+    families = ("rf-detr", "lw-detr")
+    example = "one like 'rf-detr-seg-n', or 'rf-detr' with --set masks=true --set backbone=…"
+    fine_tuning_gain = (
+        "a detector with masks needs hundreds of epochs from random weights (docs/instances.md)"
+    )
+    checker = InstanceCheck
+
+    @classmethod
+    def check_model(cls, source: Source, model: Model, log: Log) -> None:
+        if not model.config.masks:
+            raise ConfigError(
+                f"the model {model.name!r} finds boxes without masks: give --set masks=true, or "
+                "choose one like 'rf-detr-seg-n'"
+            )
+        super().check_model(source, model, log)
+
+    @classmethod
+    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
+        """As for boxes, a small hybrid of convolutions and attention learns from few images."""
+        side = 192 if glance.on_cpu else 384
+        size = glance.whole_patches(8) if glance.small else (side, side)
+        most = most_objects(source)
+        queries = max(2 * most, 10)
+        fields = (f"queries={queries}",)
+        fields += ("backbone.stages=[1,1]", "mask_pixels=2") if glance.small else ()
+        reason = f"rf-detr-seg-mini, {queries} queries for up to {most} objects"
+        return ModelChoice("rf-detr-seg-mini", size, fields, reason)
+
+    @classmethod
+    def choose_around(cls, source: Source, glance: Glance, family: str | None) -> dict[str, Any]:
+        found = super().choose_around(source, glance, family)
+        return found | {"fields": ("masks=true", *found["fields"])}
+
+    def loss(
+        self,
+        output: Any,
+        targets: Any,
+        teacher: Tensor | None = None,
+        count: float | None = None,
+    ) -> dict[str, Tensor]:
+        """output `RFDETROutput` with masks, targets a list of b; the terms by name. `count` as for
+        boxes."""
+        targets = [learnt(target, ("labels", "boxes", "masks")) for target in targets]
+        return instance_loss(output, targets, count)
+
+    def predictions(self, output: Any, sizes: Sequence[tuple[int, int]]) -> list[Any]:
+        found = super().predictions(output, sizes)
+        masks = output.masks[-1]
+        return [
+            InstancePrediction(*each, masks[i][each.queries.to(masks.device)].half().cpu())
+            for i, each in enumerate(found)
+        ]
+
+    @classmethod
+    def measure_results(cls, path: Path, source: Source, split: str) -> dict[str, Any]:
+        return measure_results(path, source, split)
+
+    def metrics(self) -> InstanceMetrics:
+        return InstanceMetrics(self.labels, self.threshold)
+
+    def baselines(self) -> list[Baseline]:
+        return [ConstantEllipses()]
+
+    def decode(
+        self, output: list[InstancePrediction], images: list[str]
+    ) -> list[InstanceSegmentation]:
+        return [
+            InstanceSegmentation(
+                answer.boxes.numpy(),
+                answer.labels.numpy(),
+                answer.scores.numpy(),
+                answer.queries.numpy(),
+                self.labels.names,
+                self.labels.numbers,
+                answer.size,
+                self.threshold,
+                image,
+                logits=answer.logits.numpy(),
+            )
+            for answer, image in zip(output, images, strict=True)
+        ]
+
+
+TASK = Instance
