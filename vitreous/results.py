@@ -291,8 +291,8 @@ class InstanceSegmentation(Detection):
 
     @property
     def ids_mask(self) -> NDArray[np.uint16]:
-        """(h, w): 0 where no object is, else 1 for the first of `objects`, 2 for the second …; where
-        masks overlap, the object with the higher score."""
+        """(h, w): 1 for the first of `objects`, 2 for the second …, 0 where none is; where masks
+        overlap, the object with the higher score."""
         found = np.zeros(self.size, np.uint16)
         for number, each in reversed(list(enumerate(self.objects, 1))):
             found[each.mask] = number

@@ -43,7 +43,7 @@ class Truth:
         return truth
 
     def target(self, truth: Any, size: Size) -> Any:
-        """As the loss takes it, of an image of `size`; the metrics too, unless `reference` differs."""
+        """As the loss takes it, of an image of `size`."""
         return truth
 
     def reference(self, truth: Any, size: Size) -> Any:

@@ -651,18 +651,21 @@ _HYBRID = {
     **{"stages": (1, 1, 1), "width": 32, "dim": 128, "depth": 3, "heads": 4},
     **{"mlp_dim": 256, "position": "conditional", "tokens": "none", "pool": "mean"},
 }
-_MINI = {"dim": 128, "cross_heads": 8, "points": 4, "mlp_dim": 512, "projector_depth": 1}
 VARIANTS = {
     # ours, to learn from few images without weights
     "rf-detr-seg-mini": RFDETRConfig(
         image_size=192,
         backbone="hybrid",
         backbone_fields=_HYBRID,
+        dim=128,
+        projector_depth=1,
+        cross_heads=8,
+        points=4,
         decoder_depth=2,
+        mlp_dim=512,
         queries=25,
         groups=4,
         masks=True,
-        **_MINI,
     ),
     "rf-detr-n": _over_dinov2(384, 16, 2, 2),
     "rf-detr-s": _over_dinov2(512, 16, 2, 3),

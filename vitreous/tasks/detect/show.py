@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from vitreous.data.decode.images import shown
-from vitreous.errors import ConfigError
 from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Pixel
-from vitreous.labels import LabelMap
 from vitreous.models.model import Places
-from vitreous.pages import charts, maps, viewer
-from vitreous.pages.colours import class_colours, colours_of
+from vitreous.pages import maps, viewer
+from vitreous.pages.colours import class_colours
 from vitreous.pages.content import Table
 from vitreous.pages.maps import Mark, Panel
 from vitreous.pages.walk import Stop
@@ -26,45 +21,19 @@ from vitreous.predict import Predictor, View
 from vitreous.results import Detection
 from vitreous.tasks.detect import walk
 from vitreous.tasks.detect.explanation import DetectionExplanation, explain_objects
-from vitreous.tasks.objects import draw, label_files
-from vitreous.tasks.objects.boxes import to_pixels
-from vitreous.tasks.objects.coco_results import coco_ids, writing
+from vitreous.tasks.objects import draw
 from vitreous.tasks.objects.draw import mark_of, moved, told_apart
-from vitreous.tasks.objects.report import CURVES, DetectReport
-from vitreous.tasks.show import Show
-from vitreous.tasks.task import Log
+from vitreous.tasks.objects.show import ObjectShow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
-RESULTS = "results"
-"""The COCO file of results for all images is called so, with .json."""
 
-
-class DetectShow(Show):
-    headings = ("size", "objects>", "detections")
-    has_threshold = True
+class DetectShow(ObjectShow):
     endings = draw.ENDINGS
-    reserved = (RESULTS,)
-    has_ids = True
-    batch_columns = 4  # names must leave room to see what they name
     question = "where the queries look"
     takes_pixel = True
-
-    def row(self, result: Detection, top: int) -> tuple[str, ...]:
-        """Of an image without detections, what is nearest: the threshold may be too high."""
-        shown = [
-            f"{found.label} {'' if found.track is None else f'#{found.track} '}{found.score:.2f}"
-            for found in result.objects[:top]
-        ]
-        if len(result.objects) > top:
-            shown.append("…")
-        if not shown:
-            best = result.names[result.classes[0]]
-            shown = [f"none of {result.threshold:g} or more; {best} {result.scores[0]:.2f} is next"]
-        height, width = result.size
-        return f"{height}x{width}", str(len(result.objects)), ", ".join(shown)
 
     def write(
         self, result: Detection, image: Tensor, folder: Path, name: str, predictor: Predictor
@@ -75,64 +44,6 @@ class DetectShow(Show):
 
     def picture(self, result: Detection, image: Tensor) -> Image:
         return draw.boxed(image, draw.frame_marks(result))
-
-    @contextmanager
-    def collecting(
-        self,
-        out: Path,
-        paths: Sequence[str],
-        labels: LabelMap,
-        data: Path | None = None,
-        log: Log = lambda text: None,
-    ) -> Iterator[Callable[[Detection, str], None]]:
-        """Every box, whatever its score, as a COCO file of results. Ids of images are those of a
-        COCO file, `data`; else their places in the list, and rows have the file's name too."""
-        ids, files = coco_ids(paths, labels, data, log), file_ids(paths)
-        with writing(out / f"{RESULTS}.json", f"--out {out}") as file:
-
-            def add(result: Detection, path: str) -> None:
-                if path not in ids.images:  # an image may be named twice
-                    return
-                rows = result.to_coco(ids.images.pop(path), ids.categories)
-                name = {"file_name": files[path]} if data is None else {}
-                file.add({**row, **name} for row in rows)
-
-            yield add
-
-    label_formats = tuple(label_files.FORMATS)
-
-    def labelling(
-        self,
-        format: str,
-        out: Path,
-        names: Mapping[str, str],
-        labels: LabelMap,
-        data: Path | None = None,
-        log: Log = lambda text: None,
-    ) -> AbstractContextManager[Callable[[Detection, str], None]]:
-        if data is not None and format != "coco":
-            raise ConfigError(f"--data {data}: {format} files have no ids: leave it out")
-        ids = coco_ids(list(names), labels, data, log)
-        return label_files.FORMATS[format](label_files.Place(out, names), labels.names, ids)
-
-    def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
-        """Normalised cxcywh boxes with their names."""
-        colours = colours_of(labels.external)
-        boxes = to_pixels(target["boxes"], (image.shape[1], image.shape[2]))
-        marks = [
-            Mark(tuple(box), labels.names[label], colours[label])
-            for box, label in zip(boxes.tolist(), target["labels"].tolist(), strict=True)
-        ]
-        return Panel(image, marks=marks)
-
-    def report(self, predictor: Predictor) -> DetectReport:
-        return DetectReport(predictor)
-
-    def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
-        return {
-            "classes": charts.class_scores(result["classes"], "ap", "average precision"),
-            "precision": charts.precision_recall(result["curves"], title=CURVES),
-        }
 
     def explained(
         self, predictor: Predictor, image: Any, classes: Any, pixel: Pixel | None, layers: bool
@@ -232,13 +143,6 @@ def object_rows(found: DetectionExplanation, column: str, each: Sequence[Tensor]
         for line, (mark, of_object) in enumerate(zip(marks_in(found), each, strict=True))
     ]
     return maps.grid(rows or [[Panel(found.image, "no detections")]], 1.4)
-
-
-def file_ids(paths: Sequence[str]) -> dict[str, str]:
-    """What a file of results calls each image: its file's name, or all of its path where another
-    image has that name."""
-    files = Counter(Path(path).name for path in set(paths))
-    return {path: shown(path if files[Path(path).name] > 1 else Path(path).name) for path in paths}
 
 
 SHOW = DetectShow()

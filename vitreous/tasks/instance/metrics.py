@@ -65,7 +65,7 @@ class InstanceMetrics(DetectMetrics):
     does, with image, number of the answer, number of the object, and their IoU.
     """
 
-    def update(self, output: list[InstancePrediction], targets: Any) -> None:
+    def update(self, output: Sequence[Any], targets: Any) -> None:
         for answer, target in zip(output, targets, strict=True):
             runs = answer.runs()
             pairs = mask_overlaps(answer, target, runs)

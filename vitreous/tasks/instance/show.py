@@ -1,6 +1,55 @@
-from vitreous.tasks.show import Show
+"""How objects with masks are printed, drawn, reported and explained."""
 
-class InstanceShow(Show):
-    headings = ("size", "objects>", "detections")
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from vitreous.labels import LabelMap
+from vitreous.pages.maps import Panel
+from vitreous.pages.pictures import as_picture, as_tensor
+from vitreous.predict import Predictor
+from vitreous.results import InstanceSegmentation
+from vitreous.tasks.instance import draw
+from vitreous.tasks.instance.report import InstanceReport
+from vitreous.tasks.objects.draw import paint
+from vitreous.tasks.objects.show import ObjectShow
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+class InstanceShow(ObjectShow):
+    endings = draw.ENDINGS
+    has_picture = True
+    label_formats = ("coco",)
+
+    def write(
+        self,
+        result: InstanceSegmentation,
+        image: Tensor,
+        folder: Path,
+        name: str,
+        predictor: Predictor,
+    ) -> None:
+        draw.write(result, image, folder, name)
+
+    def picture(self, result: InstanceSegmentation, image: Tensor) -> Image:
+        return draw.frame(image, result)
+
+    def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
+        """Boxes with their names, and masks."""
+        panel = super().target_panel(image, target, labels)
+        pixels = np.array(as_picture(image).convert("RGB"))
+        for mark, mask in zip(panel.marks, target["masks"].numpy(), strict=True):
+            paint(pixels[: mask.shape[0], : mask.shape[1]], mask, mark.colour, 1, 1)
+        return panel._replace(image=as_tensor(pixels))
+
+    def report(self, predictor: Predictor) -> InstanceReport:
+        return InstanceReport(predictor)
+
 
 SHOW = InstanceShow()

@@ -57,8 +57,8 @@ class Instance(ObjectTask):
         size = glance.whole_patches(8) if glance.small else (side, side)
         most = most_objects(source)
         queries = max(2 * most, 10)
-        fields = (f"queries={queries}",)
-        fields += ("backbone.stages=[1,1]", "mask_pixels=2") if glance.small else ()
+        small = ("backbone.stages=[1,1]", "mask_pixels=2") if glance.small else ()
+        fields = (f"queries={queries}", *small)
         reason = f"rf-detr-seg-mini, {queries} queries for up to {most} objects"
         return ModelChoice("rf-detr-seg-mini", size, fields, reason)
 
@@ -83,7 +83,7 @@ class Instance(ObjectTask):
         found = super().predictions(output, sizes)
         masks = output.masks[-1]
         return [
-            InstancePrediction(*each, masks[i][each.queries.to(masks.device)].half().cpu())
+            InstancePrediction(*each[:5], masks[i][each.queries.to(masks.device)].half().cpu())
             for i, each in enumerate(found)
         ]
 

@@ -70,7 +70,7 @@ def masks_of(truth: Instances) -> InstanceMasks:
 
 
 def around(masks: Tensor) -> Tensor:
-    """(n, h, w) -> (n, 4): left, top, right, bottom of the pixels inside; zeros if there are none."""
+    """(n, h, w) -> (n, 4): left, top, right, bottom of the pixels inside; zeros without any."""
     edges = []
     for inside in (masks.any(dim=1), masks.any(dim=2)):  # columns, rows
         length = inside.shape[1]

@@ -5,14 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.pages.colours import Colour, class_colours, colours_of, ink_on
 from vitreous.pages.maps import Corners, Mark
-from vitreous.pages.pictures import DATA, JPEG_SIDE, fitting, font, in_bands, save, save_data
+from vitreous.pages.pictures import (
+    DATA,
+    JPEG_SIDE,
+    Pixels,
+    fitting,
+    font,
+    in_bands,
+    save,
+    save_data,
+)
 from vitreous.results import DetectedObject, Detection
 
 if TYPE_CHECKING:
@@ -23,12 +33,19 @@ if TYPE_CHECKING:
 Place = tuple[int, int, int, int]
 """Corners in pixels of a picture, but right and bottom are the last ones inside."""
 
+Masks = Sequence[NDArray[np.bool_]] | None
+"""(h, w) for each object, in pixels of the image."""
+
 PICTURES = ("-boxes.jpg", "-boxes.png")
 ENDINGS = (*PICTURES, DATA)
 """How the names of the files that `write` makes end."""
 LONG, SHORT = 512, 64
 """Pixels that the sides of a picture have at least: a smaller image is enlarged, as words cannot be
 made smaller than they can be read."""
+SHADE = 0.45
+"""How much of a pixel under a mask is its colour."""
+DARK = (16, 16, 16)
+"""The colour of the thin lines beside those of objects: they are seen on every ground."""
 TINTS = (0.0, 0.45, -0.4, 0.7)
 """Of a class's colour, for boxes that overlap: towards white, or black."""
 TRACK_COLOURS = 16
@@ -48,17 +65,22 @@ def frame_marks(result: Detection) -> list[Mark]:
     own, and no score."""
     colours = class_colours(result.names, result.ids)
     palette = colours_of(tuple(range(TRACK_COLOURS)))
-    marks = [
+    return [
         mark_of(found, colours)
         if found.track is None
         else Mark(found.box, f"{found.label} #{found.track}", palette[found.track % TRACK_COLOURS])
-        for found in result.objects
+        for found in smallest_first(result)
     ]
-    return sorted(marks, key=lambda mark: _extent(mark.box))
 
 
-def _extent(box: Corners) -> float:
-    return (box[2] - box[0]) * (box[3] - box[1])
+def smallest_first(result: Detection) -> list[Any]:
+    """The detected objects, in the order of `frame_marks`."""
+
+    def extent(found: DetectedObject) -> float:
+        left, top, right, bottom = found.box
+        return (right - left) * (bottom - top)
+
+    return sorted(result.objects, key=extent)
 
 
 def mark_of(found: DetectedObject, colours: Mapping[str, Colour]) -> Mark:
@@ -96,10 +118,11 @@ def moved(marks: Iterable[Mark], size: Sequence[int], new: Sequence[int]) -> lis
     ]
 
 
-def boxed(image: Tensor, marks: Sequence[Mark], letters: float = 1.0) -> Image:
+def boxed(image: Tensor, marks: Sequence[Mark], letters: float = 1.0, masks: Masks = None) -> Image:
     """An image (c, h, w) as it is stored with boxes, the first on top; enlarged if it is small.
 
-    `letters`: how many times as large as usual, for pictures that are shown small.
+    `letters`: how many times as large as usual, for pictures that are shown small. `masks`: of each
+    object the pixels, which are drawn instead of its box; a dashed box is drawn, too.
     """
     from PIL import Image, ImageDraw
 
@@ -109,18 +132,42 @@ def boxed(image: Tensor, marks: Sequence[Mark], letters: float = 1.0) -> Image:
     for rows, pixels in in_bands(image):
         large = pixels.repeat(times, axis=0).repeat(times, axis=1)
         canvas[rows.start * times : rows.stop * times] = large
-    picture = Image.fromarray(canvas)
-    size = round(letters * letter_size(picture.height, picture.width))
+    size = round(letters * letter_size(*canvas.shape[:2]))
     line = max(round(size / 5.5), 2)
+    if masks is not None:
+        for mark, mask in reversed(list(zip(marks, masks, strict=True))):
+            paint(canvas, mask, mark.colour, times, line)
+    picture = Image.fromarray(canvas)
     drawing = ImageDraw.Draw(picture)
     places = [_edges(mark.box, times, picture) for mark in marks]
     for mark, place in reversed(list(zip(marks, places, strict=True))):
-        _outline(drawing, place, mark, line)
+        if masks is None or mark.dashed:
+            _outline(drawing, place, mark, line)
     taken: list[Corners] = []
     for mark, place in zip(marks, places, strict=True):
         if mark.words:
             taken.append(_label(drawing, place, mark, font(size), line, taken))
     return picture
+
+
+def paint(canvas: Pixels, mask: NDArray[np.bool_], colour: Colour, times: int, line: int) -> None:
+    """Lays a mask (h, w) over a picture that is so many times as large: its pixels tinted, and
+    inside of its edge a line of the colour behind a thin dark one."""
+    from scipy.ndimage import binary_erosion
+
+    rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return
+    part = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    large = part.repeat(times, axis=0).repeat(times, axis=1)
+    begin = rows[0] * times, columns[0] * times
+    here = canvas[begin[0] : begin[0] + large.shape[0], begin[1] : begin[1] + large.shape[1]]
+    inner = binary_erosion(large)
+    core = binary_erosion(inner, iterations=line)
+    tint = np.array(colour, np.float32) * SHADE
+    here[core] = (here[core] * (1 - SHADE) + tint).round().astype(np.uint8)
+    here[inner & ~core] = colour
+    here[large & ~inner] = DARK
 
 
 def enlargement(height: int, width: int) -> int:
@@ -147,7 +194,7 @@ def _outline(drawing: ImageDraw, place: Place, mark: Mark, line: int) -> None:
     """Inside of the box's edge, between two thin dark lines: it is seen on every ground."""
     parts = list(_dashes(place, line + 2)) if mark.dashed else list(_sides(place, line + 2))
     for part in parts:
-        drawing.rectangle(part, fill="#101010")
+        drawing.rectangle(part, fill=DARK)
     for left, top, right, bottom in parts:
         inner = (left + 1, top + 1, max(right - 1, left + 1), max(bottom - 1, top + 1))
         drawing.rectangle(inner, fill=mark.colour)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from vitreous.data.decode.images import displayed_size
-from vitreous.results import Detection
+from vitreous.results import Detection, SegmentedObject
 from vitreous.tasks.objects.coco_results import CocoIds
 
 Add = Callable[[Detection, str], None]
@@ -104,7 +104,7 @@ def voc(place: Place, classes: tuple[str, ...], ids: CocoIds) -> Iterator[Add]:
 
 @contextmanager
 def coco(place: Place, classes: tuple[str, ...], ids: CocoIds) -> Iterator[Add]:
-    """One file for all images; objects also have their `score`."""
+    """One file for all images; objects also have their `score`, and their mask if it is known."""
     images: list[dict[str, Any]] = []
     objects: list[dict[str, Any]] = []
 
@@ -119,6 +119,8 @@ def coco(place: Place, classes: tuple[str, ...], ids: CocoIds) -> Iterator[Add]:
             if category is not None:
                 kind = {"image_id": ids.images[path], "category_id": category, "iscrowd": 0}
                 measures = {"bbox": box, "area": box[2] * box[3], "score": found.score}
+                if isinstance(found, SegmentedObject):
+                    measures |= {"area": found.area, "segmentation": found.rle}
                 objects.append({"id": len(objects) + 1, **kind, **measures})
 
     yield add

@@ -52,8 +52,11 @@ class BoxPrediction(NamedTuple):
 
     def suppressed(self, most: float) -> BoxPrediction:
         """Without boxes whose IoU with a more confident one of their class is larger than this."""
-        kept = nms(self.boxes, self.labels, most)
-        boxes, labels, scores, queries = (column[kept] for column in self[:4])
+        return self.take(nms(self.boxes, self.labels, most))
+
+    def take(self, which: Tensor) -> BoxPrediction:
+        """Some of them, (queries,) of bool."""
+        boxes, labels, scores, queries = (column[which] for column in self[:4])
         return BoxPrediction(boxes, labels, scores, queries, self.size)
 
 
@@ -73,7 +76,7 @@ class DetectMetrics(Metrics):
         self.rows: list[Tensor] = []
         self.images = 0
 
-    def update(self, output: list[BoxPrediction], targets: Any) -> None:
+    def update(self, output: Sequence[BoxPrediction], targets: Any) -> None:
         for answer, target in zip(output, targets, strict=True):
             self.add(answer, target)
 
@@ -320,7 +323,7 @@ def _evaluator(classes: int, rows: Rows, **options: Any) -> Any:
     class ByOverlaps(COCOeval_faster):  # type: ignore[misc,unused-ignore]
         """With the overlaps that are known, instead of those of boxes."""
 
-        def computeIoU(self, image: int, label: int) -> Any:
+        def computeIoU(self, image: int, label: int) -> Any:  # noqa: N802
             real, given = (
                 data.get_instances([image], [label], True)[0][0]
                 for data in (self.gt_dataset, self.dt_dataset)

@@ -15,8 +15,8 @@ from vitreous.pages.content import Example, Number, Section, class_table, measur
 from vitreous.pages.maps import Mark
 from vitreous.predict import Predictor
 from vitreous.tasks.objects.boxes import to_pixels
-from vitreous.tasks.objects.draw import boxed, moved
-from vitreous.tasks.objects.judge import OVERLAP, judge
+from vitreous.tasks.objects.draw import Masks, boxed, moved
+from vitreous.tasks.objects.judge import OVERLAP, Judged, judge
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.objects.object_task import ObjectTask
 from vitreous.tasks.show import TaskReport, Worst
@@ -37,11 +37,12 @@ average precision at an IoU of 0.5; AP75: at 0.75; AP: mean from 0.5 to 0.95. AR
 CURVES = "IoU 0.5; in brackets: AP50"
 
 
-class DetectReport(TaskReport):
+class ObjectReport(TaskReport):
     """Precision over recall, and the images with the smallest F1 of their own, at the threshold
     that `predict` has."""
 
     curves = {"ap": "AP", "ap50": "AP50", "ap75": "AP75"}  # noqa: RUF012
+    note = NOTE
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor)
@@ -52,11 +53,10 @@ class DetectReport(TaskReport):
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output `BoxPrediction`s in pixels, targets with normalised cxcywh boxes."""
         for i, (answer, target) in enumerate(zip(output, targets, strict=True)):
-            above = answer.scores >= self.threshold
-            boxes, labels, scores = (each[above] for each in answer[:3])
+            shown = answer.take(answer.scores >= self.threshold)
             true = to_pixels(target["boxes"], answer.size)
             crowd = target.get("crowd", torch.zeros(len(true))).bool()
-            judged = judge(boxes, labels, true, target["labels"], crowd)
+            judged = self.judged(shown, target, true, crowd)
             if judged.f1 is None or judged.f1 == 1:
                 continue
             badness = (judged.f1, -judged.missed - judged.false)
@@ -67,18 +67,29 @@ class DetectReport(TaskReport):
                 mark._replace(words=f"{mark.words}, not counted", colour=GRAY) if is_crowd else mark
                 for mark, is_crowd in zip(objects, crowd.tolist(), strict=True)
             ]
-            predicted = self._marks(boxes, labels, judged.right, scores)
+            predicted = self._marks(shown.boxes, shown.labels, judged.right, shown.scores)
             image = self.picture(batch, i, SIDE)
             size = (image.height, image.width)
             drawn = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+            masks = self.masks(shown, target, size)
             pictures = [
-                picture(boxed(drawn, moved(marks, answer.size, size), LETTERS), name)
-                for name, marks in (("ground truth", truth), ("prediction", predicted))
+                picture(boxed(drawn, moved(marks, answer.size, size), LETTERS, of), name)
+                for name, marks, of in zip(
+                    ("ground truth", "prediction"), (truth, predicted), masks, strict=True
+                )
             ]
             note = f"{int(judged.found.sum())} of {judged.objects} found"
             note += f", {judged.false} false" if judged.false else ""
-            note += "" if len(scores) else f"; {self._next(answer)}"
+            note += "" if len(shown.scores) else f"; {self._next(answer)}"
             self.worst.add(badness, Example(pictures, batch.ids[i], f"F1 {judged.f1:.2f}", note))
+
+    def judged(self, shown: Any, target: Any, true: Tensor, crowd: Tensor) -> Judged:
+        """Predictions above the threshold; `true` (n, 4) are the boxes of objects in pixels."""
+        return judge(shown.boxes, shown.labels, true, target["labels"], crowd)
+
+    def masks(self, shown: Any, target: Any, size: tuple[int, int]) -> tuple[Masks, Masks]:
+        """Of objects and predictions, in a picture of this size; None: they have none."""
+        return None, None
 
     def _marks(
         self, boxes: Tensor, labels: Tensor, right: Tensor, scores: Tensor | None = None
@@ -105,9 +116,7 @@ class DetectReport(TaskReport):
             *(f"{n}: {percent(o['best_f1'])}" for n, o in result.get("baselines", {}).items()),
         ]
         return {
-            "AP": measured(result, "ap"),
-            "AP50": measured(result, "ap50"),
-            "AP75": measured(result, "ap75"),
+            **{name: measured(result, key) for key, name in self.curves.items()},
             f"F1 at {self.threshold:g}, as predict shows": Number(
                 percent(result["f1"]), "\n".join(notes)
             ),
@@ -121,7 +130,7 @@ class DetectReport(TaskReport):
             Section("Precision and recall", figures=[(drawn, "")], half=True),
             Section(
                 "Classes, the hardest first",
-                f"{NOTE} By size: {_sizes(result)}.",
+                f"{self.note} By size: {_sizes(result)}.",
                 table=table,
                 half=True,
             ),

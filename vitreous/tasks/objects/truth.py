@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor
 
 from vitreous.data.truth import Size, Truth
 from vitreous.tasks.objects.boxes import normalised
 
-Objects = dict[str, Tensor]
+Objects = dict[str, Any]
 """boxes (n, 4), labels (n,) and crowd (n,); it may have area (n,) too."""
 
 
