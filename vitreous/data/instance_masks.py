@@ -42,6 +42,25 @@ class InstanceMasks:
         values = masks.cpu().numpy() if isinstance(masks, Tensor) else np.asarray(masks)
         return cls(tuple(encode(mask)["counts"] for mask in values), values.shape[1:])
 
+    @classmethod
+    def of_numbers(cls, values: NDArray[Any], numbers: Sequence[int]) -> InstanceMasks:
+        """Of (h, w) with a number in each pixel, the masks of these numbers. There may be
+        thousands, so all runs are found at once."""
+        height, width = values.shape
+        flat = values.ravel(order="F")
+        starts = np.concatenate(([0], np.flatnonzero(flat[1:] != flat[:-1]) + 1))
+        stops, owners = np.append(starts[1:], len(flat)), flat[starts]
+        order = np.argsort(owners, kind="stable")
+        edges = np.searchsorted(owners[order], [*numbers, *(number + 1 for number in numbers)])
+        runs = []
+        for first, last in edges.reshape(2, -1).T.tolist():
+            own = order[first:last]
+            bounds = np.stack((starts[own], stops[own]), axis=1).ravel()
+            counts = np.diff(bounds, prepend=0, append=len(flat)).tolist()
+            plain = {"size": [height, width], "counts": counts}
+            runs.append(_tools().frPyObjects(plain, height, width)["counts"])
+        return cls(tuple(runs), (height, width))
+
     def __len__(self) -> int:
         return len(self.runs)
 

@@ -54,6 +54,11 @@ def read_classes(
     path: str, image: str, labels: LabelMap, *, max_pixels: int = MAX_PIXELS
 ) -> Tensor:
     """(h, w) of int16: the class of every pixel of the file `image`, or IGNORED."""
+    return to_classes(read_values(path, image, max_pixels=max_pixels), labels, shown(path))
+
+
+def read_values(path: str, image: str, *, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
+    """The values of a mask, which must be as large as the file `image`."""
     mask = read_mask(path, max_pixels=max_pixels)
     height, width, orientation = displayed_size(image, max_pixels=max_pixels)
     mismatch = size_mismatch(
@@ -65,7 +70,7 @@ def read_classes(
     )
     if mismatch:
         raise DataError(f"{shown(path)}: {mismatch}")
-    return to_classes(mask.values, labels, shown(path))
+    return mask.values
 
 
 def read_mask(path: str, *, max_pixels: int = MAX_PIXELS) -> Mask:

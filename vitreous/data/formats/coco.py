@@ -1,7 +1,8 @@
 """COCO: a JSON file of objects for each split, `instances_train2017.json`, and its images.
 
-The ground truth is their boxes or, drawn from their outlines, masks. The classes are all categories
-of the file, in the order of their ids, also those without an object.
+The ground truth is their boxes or, drawn from their outlines, masks: one for the image, or one for
+each object. The classes are all categories of the file, in the order of their ids, also those
+without an object.
 
 In masks the smaller object lies on the larger where objects overlap: a cup on a table is a cup.
 Pixels of no object are the class `background`, unless the names file has `{"background": null}`.
@@ -20,6 +21,7 @@ from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.coco_json import Coco, read_coco
 from vitreous.data.formats.files import SPLIT_FOLDERS, below, claim, is_below
+from vitreous.data.formats.instance_source import InstanceSource
 from vitreous.data.formats.instances import Instance
 from vitreous.data.formats.names import with_names
 from vitreous.data.formats.outline_source import BACKGROUND, OutlineSource
@@ -83,13 +85,13 @@ def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
             f"{builder.name}: no COCO files: looked for annotations/instances_train.json (…val, "
             f"…test; digits behind them), instances_train.json and train/{_BESIDE}"
         )
-    masks = builder.truth_kind == "mask"
-    parts = {split: read_coco(file, outlines=masks) for split, file in files.items()}
+    masks, instances = (builder.truth_kind == kind for kind in ("mask", "instances"))
+    parts = {split: read_coco(file, outlines=masks or instances) for split, file in files.items()}
     folders = {split: _image_folder(part) for split, part in parts.items()}
     for split, part in parts.items():
         _check_inside(part, folders[split], builder.root if is_folder else None)
     first = next(iter(parts.values()))
-    _check_objects(first, masks)
+    _check_objects(first, masks or instances)
     ids = _category_ids(first, masks)
     labels = with_names(LabelMap(tuple(ids), tuple(ids.values())), builder.names, partial=True)
     by_id = labels.by_external()
@@ -110,6 +112,8 @@ def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
     if masks:
         background = classes[BACKGROUND]
         return builder.build(OutlineSource, labels, **known, background=background).add_notes()
+    if instances:
+        return builder.build(InstanceSource, labels, **known).check_outlines()
     return builder.build(BoxSource, labels, **known).check_boxes()
 
 

@@ -306,6 +306,37 @@ def draw(thing: Instance, height: int, width: int) -> NDArray[np.bool_]:
     """(h, w): the pixels of an object. An error names the object."""
     from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
 
+    return np.asarray(runs.decode(runs_of(thing, height, width)), dtype=bool)
+
+
+def in_pixels(thing: Instance, height: int, width: int, normalised: bool) -> Instance:
+    """With its polygons in pixels of its image, if they are normalised."""
+    if not normalised or thing.outline is None:
+        return thing
+    size = np.array([width, height])
+    polygons = [(polygon.reshape(-1, 2) * size).ravel() for polygon in thing.outline]
+    return thing._replace(outline=tuple(polygons))
+
+
+def outline_corners(thing: Instance) -> Corners:
+    """left, top, right, bottom around an outline, which is not None and not empty."""
+    from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
+
+    if not isinstance(thing.outline, dict):
+        points = np.concatenate(thing.outline).reshape(-1, 2)
+        (left, top), (right, bottom) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
+        return left, top, right, bottom
+    size = thing.outline["size"]
+    if not (isinstance(size, list) and len(size) == 2 and all(type(side) is int for side in size)):
+        raise DataError(f"{thing.name}: the size of its RLE is {str(size)[:40]}")
+    left, top, wide, tall = map(float, runs.toBbox(runs_of(thing, *size)))
+    return left, top, left + wide, top + tall
+
+
+def runs_of(thing: Instance, height: int, width: int) -> Runs:
+    """The pixels of an object, as compressed RLE. An error names the object."""
+    from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
+
     outline: Outline | None = thing.outline
     if outline is None:
         raise DataError(f"{thing.name} has no outline (segmentation) that can be drawn")
@@ -317,14 +348,18 @@ def draw(thing: Instance, height: int, width: int) -> NDArray[np.bool_]:
             counted = isinstance(outline["counts"], list)
             encoded = runs.frPyObjects(outline, height, width) if counted else outline
         elif not outline:
-            return np.zeros((height, width), bool)
+            empty = {"size": [height, width], "counts": [height * width]}
+            encoded = runs.frPyObjects(empty, height, width)
         else:
             far = FARTHEST * max(height, width)
             if any(np.abs(polygon).max() > far for polygon in outline):
                 raise DataError(f"{thing.name}: its outline lies far outside the image")
             polygons = [polygon.tolist() for polygon in outline]
             encoded = runs.merge(runs.frPyObjects(polygons, height, width))
-        return np.asarray(runs.decode(encoded), dtype=bool)
+        if isinstance(encoded["counts"], str):
+            encoded = {**encoded, "counts": encoded["counts"].encode()}
+        runs.decode(encoded)  # what cannot be decoded is an error here
+        return encoded
     except (ValueError, RuntimeError, TypeError, OverflowError) as error:
         what = str(error).splitlines()[0]
         raise DataError(f"{thing.name}: its RLE cannot be decoded: {what}") from None

@@ -35,6 +35,7 @@ NEVER_CLASSES = (
 READINGS = {
     "folder": "each folder is a class",
     "masks": "each image has a mask, as images/1.jpg and masks/1.png, or 1.jpg and 1_mask.png",
+    "instances": "each pixel has the number of its object, as images/1.jpg and instances/1.png",
     "yolo": "each image has a text file, as images/1.jpg and labels/1.txt",
     "voc": "each image has an XML file, as JPEGImages/1.jpg and Annotations/1.xml",
     "coco": "a JSON file has all objects, as annotations/instances_train.json",

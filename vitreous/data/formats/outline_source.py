@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from vitreous.data.formats.box_source import AnnotatedSource
-from vitreous.data.formats.coco_json import draw
-from vitreous.data.formats.instances import Instance
+from vitreous.data.formats.coco_json import draw, in_pixels
 from vitreous.data.source import IGNORED, Sample
 
 BACKGROUND = "background"
@@ -31,19 +30,14 @@ class OutlineSource(AnnotatedSource):
         size = self.size(sample)
         with self.naming(sample):
             things = self.annotations[sample.id].instances
-            drawn = [(draw(self._in_pixels(thing, *size), *size), thing) for thing in things]
+            drawn = [
+                (draw(in_pixels(thing, *size, self.normalised), *size), thing) for thing in things
+            ]
         drawn.sort(key=lambda each: -int(each[0].sum()))
         mask = np.full(size, self.background, np.int16)
         for where, thing in drawn:
             mask[where] = IGNORED if thing.crowd else self.classes[thing.category]
         return torch.from_numpy(mask)
-
-    def _in_pixels(self, thing: Instance, height: int, width: int) -> Instance:
-        if not self.normalised or thing.outline is None:
-            return thing
-        size = np.array([width, height])
-        polygons = [(polygon.reshape(-1, 2) * size).ravel() for polygon in thing.outline]
-        return thing._replace(outline=tuple(polygons))
 
     def add_notes(self) -> OutlineSource:
         if self.background == IGNORED:

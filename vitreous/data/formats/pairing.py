@@ -30,6 +30,7 @@ MASK_FOLDERS = (
     *("segmentations", "segmentation", "segs", "seg", "groundtruth", "ground_truth", "gt"),
     *("segmentationclass", "gtfine"),
 )
+INSTANCE_FOLDERS = ("instances", "instance", "instance_ids", "instanceids", "instance_masks")
 """What folders are called, in small letters; with the name of a split before or behind it too."""
 
 IMAGE_ENDS = ("_leftimg8bit", "_image", "_img", "_rgb", "_sat")
@@ -65,12 +66,22 @@ class LabelFiles:
     """An image without one is an error."""
     others: tuple[str, ...] = ()
     """Names of files that only look like one."""
+    role: str = "masks"
+    """What the folders that have them are called: masks or instances."""
 
     def scan(self) -> Scan:
         return Scan(extensions=self.extensions)
 
 
 MASKS = LabelFiles("mask", EXTENSIONS, ".png", MASK_ENDS, IMAGE_ENDS)
+INSTANCES = LabelFiles(
+    "picture of instance number",
+    EXTENSIONS,
+    ".png",
+    ("_gtfine_instanceids", "_instanceids", "_instances", "_instance", *MASK_ENDS),
+    IMAGE_ENDS,
+    role="instances",
+)
 
 
 # ---- folders
@@ -85,8 +96,8 @@ def find_pairs(root: str, kind: LabelFiles, notes: list[str]) -> dict[str, tuple
     pairs: dict[str, tuple[str, str]] = {}
     for split in ("", *SPLITS):
         images = places[split, "images"]
-        masks = [folder for folder in places[split, "masks"] if kind.scan().images(folder)]
-        if not masks:
+        masks = [folder for folder in places[split, kind.role] if kind.scan().images(folder)]
+        if not masks and kind is not INSTANCES:
             images = masks = [folder for folder in images if _lie_beside(folder, kind)]
         if images and masks:
             for role, folders in (("images", images), (f"{kind.word}s", masks)):
@@ -98,6 +109,8 @@ def find_pairs(root: str, kind: LabelFiles, notes: list[str]) -> dict[str, tuple
     if "" in pairs and len(pairs) > 1:
         both = f"{below(pairs[''][0], root)} and {below(pairs[max(pairs)][0], root)}"
         raise DataError(f"{shown(root)}: {both} both have images with {kind.word}s: keep one")
+    if kind is INSTANCES:
+        return pairs
     if not pairs and (not any(places.values()) if kind is MASKS else Scan().look(root)[0]):
         pairs = {"": (root, root)} if _lie_beside(root, kind) else {}
     for split in SPLITS if pairs else ():
@@ -146,7 +159,7 @@ def has_pairs(root: str, kind: LabelFiles, looks_right: Callable[[str], bool]) -
 
 
 def _places(root: str) -> dict[tuple[str, str], list[str]]:
-    """(split or "", images or masks) -> folders that may be it."""
+    """(split or "", images, masks or instances) -> folders that may be it."""
     places: dict[tuple[str, str], list[str]] = defaultdict(list)
     for folder in sorted(Scan().look(root)[1]):
         split, role = meaning(folder)
@@ -162,7 +175,8 @@ def _places(root: str) -> dict[tuple[str, str], list[str]]:
 
 
 def meaning(folder: str) -> tuple[str, str]:
-    """The split that a folder is named after and what it has, images or masks; "" if neither."""
+    """The split that a folder is named after and what it has, images, masks or instances; "" if
+    neither."""
     if split := split_of(folder):
         return split, ""
     name = _YEAR.sub("", os.path.basename(folder).lower())
@@ -180,6 +194,8 @@ def _role(word: str) -> str:
     word = word.strip("_-. ")
     if word in IMAGE_FOLDERS:
         return "images"
+    if word in INSTANCE_FOLDERS:
+        return "instances"
     return "masks" if word in MASK_FOLDERS else ""
 
 

@@ -6,6 +6,7 @@ An image is a path, an array, a PIL image or a tensor. What stands beside it tel
     {"cat", "dog"}, [] or (0, 2)            labels, any number of them
     (h, w) of whole numbers                 mask: array, tensor or PIL image; -1 is ignored
     {"boxes": (n, 4), "labels": [...]}      boxes: left, top, right, bottom in pixels
+    {"masks": (n, h, w), "labels": [...]}   instances: each object's pixels; boxes are those around
     None, or no pair but the image alone    nothing, where no labels are needed
 """
 
@@ -26,6 +27,7 @@ from torch import Tensor
 from vitreous.data.decode.images import displayed_size, from_any
 from vitreous.data.formats.instances import Instance, check_corners, joined, place
 from vitreous.data.formats.names import Names, with_names
+from vitreous.data.instance_masks import InstanceMasks
 from vitreous.data.source import IGNORED, SPLITS, Sample, Source
 from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.errors import DataError, naming
@@ -51,13 +53,15 @@ class PythonSource(Source):
             return from_any(self.pair(sample)[0], max_pixels=self.max_pixels)[0]
 
     def truth(self, sample: Sample) -> Any:
-        if self.truth_kind not in ("mask", "boxes"):
+        if self.truth_kind not in ("mask", "boxes", "instances"):
             return super().truth(sample)
         image, target = self.pair(sample)
         with naming(self.where(sample)):
             size = self._size(image)
             if self.truth_kind == "boxes":
                 return _boxes(target, size, self.labels)
+            if self.truth_kind == "instances":
+                return _instances(target, size, self.labels)
             return _mask(target, size, self.labels)
 
     def _size(self, image: Any) -> tuple[int, int]:
@@ -118,14 +122,14 @@ def from_python(
     first = next((target for each in targets.values() for target in each), IGNORED)
     if not any(targets.values()):
         raise DataError("data: has no images")
-    kind = "none" if truth == "none" and first is None else _kind(first)
+    kind = "none" if truth == "none" and first is None else _kind(first, truth)
     if truth not in (None, "none", kind):
         raise DataError(f"data: its targets are {kind}, where {truth} is asked for")
     ids = {split: [_ids(kind, target) for target in each] for split, each in targets.items()}
     labels = _labels({id for each in ids.values() for found in each for id in found}, kind)
     if names is None and own is not None and labels.external == tuple(range(len(own))):
         names = [str(name) for name in own]
-    labels = with_names(labels, names, partial=kind in ("mask", "boxes"))
+    labels = with_names(labels, names, partial=kind in ("mask", "boxes", "instances"))
     classes = labels.by_external()
     splits = {
         split: [
@@ -152,19 +156,21 @@ def _pair(items: Any, number: int, where: str) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
-def _kind(target: Any) -> str:
-    """Of ground truth."""
+def _kind(target: Any, asked: str | None = None) -> str:
+    """Of ground truth; of what has boxes and masks the one that is asked for, or boxes."""
     if isinstance(target, str | Integral) or (_is_array(target) and np.ndim(_array(target)) == 0):
         return "class"
-    if isinstance(target, Mapping) and "boxes" in target and "labels" in target:
-        return "boxes"
+    if isinstance(target, Mapping) and "labels" in target:
+        has = {"boxes": "boxes" in target, "instances": "masks" in target}
+        if any(has.values()):
+            return asked if asked and has.get(asked) else "boxes" if has["boxes"] else "instances"
     if _is_array(target) and np.ndim(_array(target)) == 2:
         return "mask"
     if isinstance(target, set | frozenset | list | tuple):
         return "labels"
     raise DataError(
         f"data: a target is {type(target).__name__}: expected a class (text or a number), a set of "
-        "them, a mask (h, w), or a dict with boxes and labels"
+        "them, a mask (h, w), or a dict with boxes or masks, and labels"
     )
 
 
@@ -180,8 +186,8 @@ def _ids(kind: str, target: Any) -> list[External]:
     """The classes of a target, as the program calls them."""
     if kind == "none":
         return []
-    if _kind(target) != kind and not (kind == "labels" and isinstance(target, list | tuple)):
-        raise DataError(f"data: some targets are {kind}, and some are {_kind(target)}")
+    if _kind(target, kind) != kind and not (kind == "labels" and isinstance(target, list | tuple)):
+        raise DataError(f"data: some targets are {kind}, and some are {_kind(target, kind)}")
     if kind == "mask":
         values = np.unique(_array(target))
         if values.dtype.kind not in "iub":
@@ -189,7 +195,7 @@ def _ids(kind: str, target: Any) -> list[External]:
         return [int(value) for value in values if value != IGNORED]
     found: Iterable[Any] = [target]
     if kind != "class":
-        found = target["labels"] if kind == "boxes" else target
+        found = target["labels"] if kind in ("boxes", "instances") else target
     return [id if isinstance(id, str) else int(id) for id in found]
 
 
@@ -238,3 +244,30 @@ def _boxes(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Te
     if checked.errors:
         raise DataError(joined(checked.errors))
     return place(checked.kept, classes, *size).truth
+
+
+def _instances(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Any]:
+    """Objects without a pixel are left out."""
+    masks = _array(target["masks"])
+    ids = [id if isinstance(id, str) else int(id) for id in target["labels"]]
+    crowd = [bool(each) for each in target.get("crowd", [False] * len(ids))]
+    if masks.ndim != 3 or (len(masks) and masks.shape[1:] != size):
+        raise DataError(
+            f"the masks are {masks.shape}, but the image is {size}: expected (objects, height, "
+            "width)"
+        )
+    if not len(masks) == len(ids) == len(crowd):
+        raise DataError(f"{len(masks)} masks, {len(ids)} labels and {len(crowd)} crowd")
+    if masks.dtype.kind == "f" and not np.isin(masks, (0, 1)).all():
+        raise DataError("the masks have fractions: expected True or 1 inside of an object, else 0")
+    classes = labels.by_external()
+    found = InstanceMasks.of(masks.reshape(-1, *size))
+    truth: dict[str, Any] = {
+        "boxes": found.boxes(),
+        "labels": torch.tensor([classes[id] for id in ids], dtype=torch.int64),
+        "crowd": torch.tensor(crowd, dtype=torch.bool),
+        "area": found.areas(),
+        "masks": found,
+    }
+    used = (found.areas() > 0) & (truth["labels"] != IGNORED)
+    return {name: values[used] for name, values in truth.items()}

@@ -38,10 +38,11 @@ class DataFormat(NamedTuple):
 
 FORMATS = {
     "idx": DataFormat("idx", ("class",)),
-    "coco": DataFormat("coco", ("boxes", "mask"), extensions=(".json",)),
-    "yolo": DataFormat("yolo", ("boxes", "mask"), extensions=(".yaml", ".yml")),
+    "coco": DataFormat("coco", ("boxes", "mask", "instances"), extensions=(".json",)),
+    "yolo": DataFormat("yolo", ("boxes", "mask", "instances"), extensions=(".yaml", ".yml")),
     "voc": DataFormat("voc", ("boxes",)),
     "masks": DataFormat("mask_folders", ("mask",)),
+    "instances": DataFormat("instance_folders", ("instances",)),
     "folder": DataFormat("class_folders", ("class",)),
     "csv": DataFormat(
         "csv_table",

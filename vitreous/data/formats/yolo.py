@@ -10,7 +10,7 @@ image without a text file has no objects. A line is
 
 or `class x y x y x y …`, a polygon. The class is a number from 0; the box, and each point, is
 normalised by the image's width and height. The ground truth is boxes, also those around polygons,
-or masks that are drawn from polygons.
+or masks that are drawn from polygons, one for the image or one for each object.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from vitreous.data.decode.images import shown
 from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import below, read_text
+from vitreous.data.formats.instance_source import InstanceSource
 from vitreous.data.formats.instances import Annotation, Instance, finite
 from vitreous.data.formats.names import numbered_labels, with_names
 from vitreous.data.formats.outline_source import BACKGROUND, OutlineSource
@@ -70,21 +71,26 @@ def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
     if len(without) == len(builder.samples()):
         looked = ", ".join(dict.fromkeys(shown(folder) for folder in pairing.folders))
         raise DataError(f"{builder.name}: no image has a label file: looked in {looked}")
-    masks = builder.truth_kind == "mask"
+    masks, instances = (builder.truth_kind == kind for kind in ("mask", "instances"))
     found = pairing.read_label_files(read_labels, "reading label files")
     labels = _named(builder, pairing, declared, found)
     polygons = sum(thing.outline is not None for each in found.values() for thing in each.instances)
     if count := sum(sample.id not in pairing.unpaired for sample in without):
         builder.notes.append(f"{count} images have no label file, which means no objects")
+    if (masks or instances) and not polygons:
+        what = "no label file has a polygon (class x y x y x y …) to draw a mask from"
+        raise DataError(f"{builder.name}: {what}")
     if masks:
-        if not polygons:
-            what = "no label file has a polygon (class x y x y x y …) to draw a mask from"
-            raise DataError(f"{builder.name}: {what}")
         return _outlines(builder, labels, found)
+    if instances:
+        by_id = labels.by_external()
+        return builder.build(
+            InstanceSource, labels, annotations=found, classes=by_id, normalised=True
+        ).check_outlines()
     if polygons:
         builder.notes.append(
             f"{polygons} objects are polygons: the boxes around them are used; as masks with "
-            "--task segment"
+            "--task instance or --task segment"
         )
         for each in found.values():  # which take much memory
             each.instances = [thing._replace(outline=None) for thing in each.instances]

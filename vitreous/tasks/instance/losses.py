@@ -115,7 +115,7 @@ def mask_costs(masks: Tensor, truth: Tensor) -> Tensor:
     if not len(truth):
         return masks.new_zeros(*masks.shape[:3], 0)
     predicted = at_points(masks.flatten(0, 2)[None], points)[0]  # (groups·b·q, points)
-    real = at_points(truth[None].float(), points, mode="nearest")[0]  # (n, points)
+    real = pixels_at(truth, torch.arange(len(truth), device=truth.device), points)
     inside, outside = F.softplus(-predicted), F.softplus(predicted)
     entropy = (inside @ real.T + outside @ (1 - real).T) / points.shape[1]
     chance = predicted.sigmoid()
@@ -130,10 +130,9 @@ def mask_terms(masks: Tensor, truth: Tensor, found: Matches, objects: float) -> 
     predicted = masks[found.layer[order], found.image[order], found.query[order]]  # (m, h, w)
     if not len(predicted):
         return {"mask": predicted.sum(), "dice": predicted.sum()}
-    real = truth[found.target[order]].float()
     points = uncertain_points(predicted.detach())
     logits = at_points(predicted[:, None], points)[:, 0]  # (m, points)
-    labels = at_points(real[:, None], points, mode="nearest")[:, 0]
+    labels = pixels_at(truth, found.target[order], points)
     entropy = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(dim=1)
     chance = logits.sigmoid()
     common, both = (chance * labels).sum(dim=1), chance.sum(dim=1) + labels.sum(dim=1)
@@ -157,7 +156,16 @@ def uncertain_points(masks: Tensor) -> Tensor:
     return torch.cat((chosen, others), dim=1)
 
 
-def at_points(maps: Tensor, points: Tensor, mode: str = "bilinear") -> Tensor:
-    """(m, c, h, w), (m, points, 2), x and y in 0..1 -> (m, c, points)"""
+def at_points(maps: Tensor, points: Tensor) -> Tensor:
+    """(m, c, h, w), (m, points, 2), x and y in 0..1 -> (m, c, points), bilinear."""
     grid = 2 * points[:, :, None] - 1
-    return F.grid_sample(maps, grid, mode=mode, align_corners=False)[..., 0]
+    return F.grid_sample(maps, grid, mode="bilinear", align_corners=False)[..., 0]
+
+
+def pixels_at(masks: Tensor, which: Tensor, points: Tensor) -> Tensor:
+    """(n, h, w), (m,), (m or 1, points, 2) -> (m, points), 0 or 1: the nearest pixels of mask
+    which[i] for row i. As grid_sample does it, but masks are not copied for each row."""
+    size = torch.tensor([masks.shape[2], masks.shape[1]], device=points.device)
+    places = ((2 * points - 1 + 1) * size - 1) / 2
+    x, y = places.round().long().clamp(min=0).minimum(size - 1).unbind(-1)
+    return masks[which[:, None], y, x].float()

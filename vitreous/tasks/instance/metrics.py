@@ -16,6 +16,7 @@ from vitreous.tasks.objects.metrics import (
     COLUMNS,
     NUMBERS,
     OVERLAPPING,
+    BoxPrediction,
     DetectMetrics,
     Rows,
     measured,
@@ -37,6 +38,11 @@ class InstancePrediction(NamedTuple):
     logits: Tensor
     """(queries, h', w') in half precision: of the masks, as the model gives them"""
 
+    @classmethod
+    def of(cls, found: BoxPrediction, logits: Tensor) -> InstancePrediction:
+        boxes, labels, scores, queries, size = found
+        return cls(boxes, labels, scores, queries, size, logits)
+
     def suppressed(self, most: float) -> InstancePrediction:
         """Without what has a box whose IoU with a more confident one of its class is larger."""
         return self.take(nms(self.boxes, self.labels, most))
@@ -51,7 +57,7 @@ class InstancePrediction(NamedTuple):
         return [encode(enlarged_mask(each.numpy(), self.size)) for each in self.logits]
 
 
-def mask_overlaps(answer: InstancePrediction, target: Any, runs: Sequence[Runs]) -> Tensor:
+def mask_overlaps(answer: Any, target: Any, runs: Sequence[Runs]) -> Tensor:
     """(n, m): of masks `runs` with the objects of a target, 0 where classes differ; see
     `judge_overlaps`."""
     found = overlaps(runs, target["masks"].encoded(), target["crowd"].tolist())
@@ -67,16 +73,19 @@ class InstanceMetrics(DetectMetrics):
 
     def update(self, output: Sequence[Any], targets: Any) -> None:
         for answer, target in zip(output, targets, strict=True):
-            runs = answer.runs()
-            pairs = mask_overlaps(answer, target, runs)
-            places = pairs.nonzero()
-            rows = torch.zeros(len(places), len(COLUMNS), dtype=torch.float64)
-            rows[:, 0], rows[:, 1] = OVERLAPPING, self.images
-            rows[:, 2:4] = places
-            rows[:, 4] = pairs[places[:, 0], places[:, 1]]
-            self.rows.append(rows)
-            areas = torch.tensor([area(each) for each in runs], dtype=torch.float64)
-            self.add(answer, target, areas)
+            self.add_masks(answer, target, answer.runs())
+
+    def add_masks(self, answer: Any, target: Any, runs: Sequence[Runs]) -> None:
+        """Of one image, with the masks of the answers."""
+        pairs = mask_overlaps(answer, target, runs)
+        places = pairs.nonzero()
+        rows = torch.zeros(len(places), len(COLUMNS), dtype=torch.float64)
+        rows[:, 0], rows[:, 1] = OVERLAPPING, self.images
+        rows[:, 2:4] = places
+        rows[:, 4] = pairs[places[:, 0], places[:, 1]]
+        self.rows.append(rows)
+        areas = torch.tensor([area(each) for each in runs], dtype=torch.float64)
+        self.add(answer, target, areas)
 
     def compute(self, counts: Tensor | None = None) -> dict[str, Any]:
         counts = self.counts() if counts is None else counts

@@ -80,11 +80,10 @@ class Instance(ObjectTask):
         return instance_loss(output, targets, count)
 
     def predictions(self, output: Any, sizes: Sequence[tuple[int, int]]) -> list[Any]:
-        found = super().predictions(output, sizes)
         masks = output.masks[-1]
         return [
-            InstancePrediction(*each[:5], masks[i][each.queries.to(masks.device)].half().cpu())
-            for i, each in enumerate(found)
+            InstancePrediction.of(each, masks[i][each.queries.to(masks.device)].half().cpu())
+            for i, each in enumerate(super().predictions(output, sizes))
         ]
 
     @classmethod

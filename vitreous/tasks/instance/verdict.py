@@ -23,7 +23,7 @@ class ConstantEllipses(ConstantBoxes):
 
     def answer(self, batch: Batch) -> list[Any]:
         return [
-            InstancePrediction(*each[:5], ellipses(normalised(each.boxes, each.size)))
+            InstancePrediction.of(each, ellipses(normalised(each.boxes, each.size)))
             for each in super().answer(batch)
         ]
 

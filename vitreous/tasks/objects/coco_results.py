@@ -20,10 +20,13 @@ from typing import Any, NamedTuple, TextIO
 import torch
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.coco_json import read_coco
+from vitreous.data.formats.coco_json import read_coco, runs_of
 from vitreous.data.formats.files import read_json
+from vitreous.data.formats.instances import Instance
+from vitreous.data.instance_masks import Runs
+from vitreous.data.instance_masks import box as box_around
 from vitreous.data.source import Source
-from vitreous.errors import ConfigError, DataError
+from vitreous.errors import ConfigError, DataError, naming
 from vitreous.labels import LabelMap
 from vitreous.tasks.objects.boxes import normalised
 from vitreous.tasks.objects.metrics import BoxPrediction, DetectMetrics
@@ -42,6 +45,8 @@ class ResultBox(NamedTuple):
     label: int
     """The class's place in the data's label map."""
     score: float
+    runs: Runs | None = None
+    """The mask, where masks are read."""
 
 
 def image_ids(source: Source, split: str) -> dict[str, ImageId]:
@@ -159,8 +164,11 @@ def _named(option: str) -> Iterator[None]:
         raise ConfigError(f"{option}: cannot be written: {error}") from error
 
 
-def read_results(path: str | Path, source: Source, split: str) -> dict[str, list[ResultBox]]:
-    """By the sample's id the boxes of a file, the highest score first.
+def read_results(
+    path: str | Path, source: Source, split: str, *, masks: bool = False
+) -> dict[str, list[ResultBox]]:
+    """By the sample's id the boxes of a file, the highest score first; with `masks`, rows must have
+    those too, and need no box.
 
     An image or a category that the data has not, and a row that is not one, are errors that name
     them.
@@ -172,7 +180,12 @@ def read_results(path: str | Path, source: Source, split: str) -> dict[str, list
     found: dict[str, list[ResultBox]] = defaultdict(list)
     strange: dict[str, Counter[Any]] = {"image_id": Counter(), "category_id": Counter()}
     for number, row in enumerate(rows):
-        image, category, box, score = _checked(row, f"{shown(path)}, row {number}")
+        where = f"{shown(path)}, row {number}"
+        runs = checked_runs(row, where) if masks else None
+        if runs is not None and "bbox" not in row:
+            left, top, right, bottom = box_around(runs)
+            row["bbox"] = [left, top, right - left, bottom - top]
+        image, category, box, score = _checked(row, where)
         if category in source.labels.ignored:
             continue  # the data has such objects, and they count for nothing
         # ours have the image's file too, where its number is only its place in the list
@@ -183,7 +196,7 @@ def read_results(path: str | Path, source: Source, split: str) -> dict[str, list
             strange["image_id"][image] += sample is None
             strange["category_id"][category] += label is None
             continue
-        found[sample].append(ResultBox(box, label, score))
+        found[sample].append(ResultBox(box, label, score, runs))
     _refuse(strange["image_id"], path, "image_id", f"{split} of {source.name}", list(images))
     _refuse(strange["category_id"], path, "category_id", source.name, list(classes))
     for boxes in found.values():
@@ -197,14 +210,36 @@ def measure_results(path: str | Path, source: Source, split: str) -> dict[str, A
     metrics = DetectMetrics(source.labels)
     for sample in source.splits[split]:
         found, truth = results.get(sample.id, []), source.truth(sample)
-        # of an image of 1x1, pixels are normalised
-        target = {**truth, "boxes": normalised(truth["boxes"].double(), (1, 1))}
-        boxes = torch.tensor([box.corners for box in found], dtype=torch.float64).reshape(-1, 4)
-        labels = torch.tensor([box.label for box in found], dtype=torch.int64)
-        scores = torch.tensor([box.score for box in found], dtype=torch.float64)
-        rows = torch.arange(len(found))
-        metrics.update([BoxPrediction(boxes, labels, scores, rows, (1, 1))], [target])
+        metrics.update([as_prediction(found)], [in_unit(truth)])
     return metrics.compute(metrics.counts()) | {"intervals": metrics.intervals()}
+
+
+def as_prediction(found: Sequence[ResultBox]) -> BoxPrediction:
+    """Of an image of 1x1: pixels are normalised."""
+    boxes = torch.tensor([box.corners for box in found], dtype=torch.float64).reshape(-1, 4)
+    labels = torch.tensor([box.label for box in found], dtype=torch.int64)
+    scores = torch.tensor([box.score for box in found], dtype=torch.float64)
+    return BoxPrediction(boxes, labels, scores, torch.arange(len(found)), (1, 1))
+
+
+def in_unit(truth: Mapping[str, Any]) -> dict[str, Any]:
+    """The target for it."""
+    return {**truth, "boxes": normalised(truth["boxes"].double(), (1, 1))}
+
+
+def checked_runs(row: Any, where: str) -> Runs:
+    """The mask of a row, as compressed RLE."""
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: is {_quoted(row)}, where an object with {KEYS[0]} … is expected")
+    given = row.get("segmentation")
+    size = given.get("size") if isinstance(given, dict) else None
+    if not (isinstance(size, list) and len(size) == 2 and all(type(side) is int for side in size)):
+        raise DataError(
+            f"{where}: segmentation is {_quoted(given)}: expected a mask as RLE, with size and "
+            "counts"
+        )
+    with naming(where):
+        return runs_of(Instance("its mask", 0, None, outline=given), *size)
 
 
 def _load(path: str | Path) -> list[Any]:
