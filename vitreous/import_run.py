@@ -95,7 +95,7 @@ def import_into(
     with torch.device("meta"):
         blank = create(found.model, **found.fields)
     headless = not names_classes(blank)
-    kind = _task(family_of(blank), headless, task, found)
+    kind = _task(blank, headless, task, found)
     # First of all: what does not fit is not worth further questions.
     model, report = found.load(
         reinit=reinit,
@@ -137,14 +137,17 @@ def import_into(
 # ---- what the run folder needs
 
 
-def _task(family: str, headless: bool, asked: str | None, found: Found) -> type[Task]:
-    kind = "labels" if found.stated.several else None
-    usual = task_of_model(family, headless=headless, truth_kind=kind)
+def _task(model: Model, headless: bool, asked: str | None, found: Found) -> type[Task]:
+    family, kind = family_of(model), "labels" if found.stated.several else None
+    usual = task_of_model(family, model.config, headless=headless, truth_kind=kind)
     if asked is None:
         return task_class(usual)
     wanted = task_class(asked)
     if headless or not wanted.takes(family):
         why = "it has no head" if headless else f"a {family} is for the task {usual}"
+        raise ConfigError(f"task = {asked!r}: {found.source} cannot {asked}: {why}")
+    if wanted.needs and not getattr(model.config, wanted.needs):
+        why = f"it is a {family} without {wanted.needs}"
         raise ConfigError(f"task = {asked!r}: {found.source} cannot {asked}: {why}")
     return wanted
 

@@ -205,8 +205,8 @@ def test_every_term_of_the_loss_with_masks_is_theirs(counts):
     points, the sides of its list of boxes, where the rf-detr package takes h·w / 16 of the masks'
     map, as we do. With 24 queries in 3 groups, and 2 images of 96x96, both are 36.
 
-    Of an image with 30 objects, 24 are matched. Where there is nothing in any image, transformers
-    fails in sampling: there our terms are those of the loss without masks.
+    Of an image with 30 objects, 24 are matched. Where there is nothing in any image, transformers'
+    loss is an empty tensor; our terms are then those of the loss without masks.
     """
     theirs, ours = rf_detr(masks=True, queries=24)
     theirs.train()

@@ -38,6 +38,15 @@ DETECT = [
     *(f"--set={field}" for field in ("encoder_depth=1", "decoder_depth=2", "queries=4")),
     *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
 ]
+INSTANCE = [
+    *("--task=instance", "--model=rf-detr", "--set=masks=true", "--set=dropout=0.1"),
+    *("--set=backbone=resnet", "--set=decoder_depth=2", "--set=projector_depth=1"),
+    *(f"--set=backbone.{field}" for field in ("block=basic", "stages=[1]", "width=8")),
+    *("--set=backbone.norm=group", "--set=groups=2"),
+    *(f"--set={field}" for field in ("dim=16", "heads=2", "cross_heads=2", "mlp_dim=16")),
+    *(f"--set={field}" for field in ("points=1", "queries=4", "mask_mlp_dim=16")),
+    *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
+]
 PRETRAIN = [
     *("--model=vit", "--set=encoder.dropout=0.1"),
     *(f"--set=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
@@ -139,8 +148,8 @@ def mask_folder():
 
 @functools.cache
 def box_folder():
-    """Eighty pictures in COCO's form; every eighth one says that nothing is there, and has no box
-    in it; ids that neither begin at 0 nor follow each other."""
+    """Eighty pictures in COCO's form, with boxes and outlines; every eighth one says that nothing
+    is there, and has no box in it; ids that neither begin at 0 nor follow each other."""
     root = keep() / "boxes"
     for split, count in SPLITS.items():
         (root / split).mkdir(parents=True)
@@ -154,7 +163,10 @@ def box_folder():
                 entry["height"], entry["width"] = image.shape[:2]
             else:
                 here = {"id": number, "image_id": entry["id"], "category_id": 31, "iscrowd": 0}
-                objects.append({**here, "bbox": [left, top, WIDE, TALL], "area": WIDE * TALL})
+                right, bottom = left + WIDE, top + TALL
+                outline = [[left, top, right, top, right, bottom, left, bottom]]
+                box = {"bbox": [left, top, WIDE, TALL], "area": WIDE * TALL}
+                objects.append({**here, **box, "segmentation": outline})
             Image.fromarray(image).save(root / split / name)
         kinds = [{"id": 31, "name": "box"}, {"id": 77, "name": "never seen"}]
         whole = {"images": images, "annotations": objects, "categories": kinds}
@@ -178,7 +190,8 @@ def arguments(task="classify"):
     if task in PRETRAINING:
         own = [f"--method={task}", *PRETRAIN_OF[task]()]
         return [str(class_folder()), *PRETRAIN, *own, *COMMON]
-    return [str(box_folder()), *DETECT, *COMMON]
+    own = INSTANCE if task == "instance" else DETECT
+    return [str(box_folder()), *own, *COMMON]
 
 
 def command(out, *more, task="classify"):

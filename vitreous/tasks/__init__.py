@@ -63,13 +63,18 @@ def task_for(truth_kind: str) -> type[Task]:
     return task_class(next(name for name, kind in TASKS.items() if kind == truth_kind))
 
 
-def task_of_model(family: str, *, headless: bool = False, truth_kind: str | None = None) -> str:
-    """The name of the task that a model of this family is made for; of several the usual one, or
-    the one with this kind of ground truth."""
+def task_of_model(
+    family: str, config: Any = None, *, headless: bool = False, truth_kind: str | None = None
+) -> str:
+    """The name of the task that a model of this family is made for; of several the one that needs
+    what is on in its config, the one with this kind of ground truth, or the usual one."""
     for name in PRETRAINING:
         if family in task_class(name).families:
             return name
     if headless:
         return HEADLESS
     able = [name for name in TASKS if task_class(name).takes(family)]
+    for name in able:
+        if (needed := task_class(name).needs) and getattr(config, needed, False):
+            return name
     return next((name for name in able if TASKS[name] == truth_kind), able[0])

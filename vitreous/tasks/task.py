@@ -127,6 +127,8 @@ class Task:
     truth: ClassVar[Truth] = Truth()
     families: ClassVar[tuple[str, ...]] = ()
     """The model families that are made for it; none: every family that classifies."""
+    needs: ClassVar[str] = ""
+    """A field that must be on in their config, where other tasks have the same families."""
     example: ClassVar[str] = "one like 'vit-s/16'"
     """A model to choose, for error messages."""
     options: ClassVar[frozenset[str]] = frozenset()

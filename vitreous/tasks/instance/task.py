@@ -35,6 +35,7 @@ class Instance(ObjectTask):
     watched = ("box_ap",)
     truth = InstancesTruth()
     families = ("rf-detr", "lw-detr")
+    needs = "masks"
     example = "one like 'rf-detr-seg-n', or 'rf-detr' with --set masks=true --set backbone=…"
     fine_tuning_gain = (
         "a detector with masks needs hundreds of epochs from random weights (docs/instances.md)"
@@ -63,9 +64,11 @@ class Instance(ObjectTask):
         return ModelChoice("rf-detr-seg-mini", size, fields, reason)
 
     @classmethod
-    def choose_around(cls, source: Source, glance: Glance, family: str | None) -> dict[str, Any]:
-        found = super().choose_around(source, glance, family)
-        return found | {"fields": ("masks=true", *found["fields"])}
+    def around(
+        cls, model: str, fields: dict[str, Any], family: str | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        family, found = super().around(model, fields, family)
+        return family, found | {"masks": True}
 
     def loss(
         self,

@@ -1,0 +1,613 @@
+"""Instance segmentation: masks in every format, how they move, COCO's numbers, and the way from
+data to results. That the loss is the published one is in parity/test_rf_detr.py."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from pycocotools import mask as cocomask
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+from train.tiny import box_folder, train, vitreous_command
+
+import vitreous
+from vitreous.data.formats import open_source
+from vitreous.data.formats.python_data import from_python
+from vitreous.data.instance_masks import InstanceMasks
+from vitreous.errors import ConfigError, DataError
+from vitreous.labels import LabelMap
+from vitreous.models.rf_detr import RFDETROutput
+from vitreous.results import InstanceSegmentation
+from vitreous.tasks.data_check import check
+from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
+from vitreous.tasks.instance.task import Instance
+from vitreous.tasks.instance.truth import InstancesTruth, around
+from vitreous.tasks.instance.verdict import ellipses
+from vitreous.tasks.objects.boxes import normalised, to_pixels
+from vitreous.tasks.objects.metrics import NUMBERS
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__")  # pycocotools' decode
+LABELS = LabelMap.of_names(["cat", "dog", "owl"])
+MOVES = InstancesTruth()
+
+
+def blobs(count, size, seed):
+    """(n, h, w) of bool, none empty, many overlapping."""
+    random = torch.rand(count, 1, 5, 5, generator=torch.Generator().manual_seed(seed))
+    return F.interpolate(random, size, mode="bilinear")[:, 0] > 0.6
+
+
+def objects(count, size=(23, 31), seed=0):
+    """As a source gives them."""
+    dense = blobs(count, size, seed)
+    dense = dense[dense.flatten(1).any(dim=1)]
+    masks = InstanceMasks.of(dense)
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "boxes": masks.boxes(),
+        "labels": torch.randint(0, 3, (len(masks),), generator=generator),
+        "crowd": torch.rand(len(masks), generator=generator) < 0.2,
+        "area": masks.areas(),
+        "masks": masks,
+    }
+
+
+def answers(truth, size, seed):
+    """Near the objects, and some that are wrong; the most confident first."""
+    generator = torch.Generator().manual_seed(seed)
+    dense = truth["masks"].dense().float()
+    logits = F.interpolate(dense[:, None], (9, 11), mode="bilinear")[:, 0] - 0.5
+    logits = torch.cat((logits + 0.3 * torch.randn(logits.shape, generator=generator), -logits))
+    boxes = around(F.interpolate(logits[:, None], size, mode="bilinear")[:, 0] > 0)
+    labels = torch.cat((truth["labels"], truth["labels"].flip(0)))
+    scores = torch.rand(len(logits), generator=generator).sort(descending=True).values
+    return InstancePrediction(boxes, labels, scores, torch.arange(len(boxes)), size, logits.half())
+
+
+def scenes(count=8):
+    sizes = [(23, 31), (40, 17), (64, 64)]
+    pairs = []
+    for i in range(count):
+        size = sizes[i % 3]
+        truth = objects(i % 5, size, i)
+        pairs.append((answers(truth, size, 50 + i), MOVES.reference(truth, size)))
+    return pairs
+
+
+def measured(pairs):
+    metrics = InstanceMetrics(LABELS)
+    for answer, target in pairs:
+        metrics.update([answer], [target])
+    return metrics
+
+
+# ---- numbers
+
+
+def theirs(pairs, kind):
+    """pycocotools' twelve numbers."""
+    images, real, found = [], [], []
+    for number, (answer, target) in enumerate(pairs):
+        images.append({"id": number, "height": answer.size[0], "width": answer.size[1]})
+        boxes = to_pixels(target["boxes"].double(), answer.size).tolist()
+        for i, runs in enumerate(target["masks"].encoded()):
+            left, top, right, bottom = boxes[i]
+            row = {"id": len(real) + 1, "image_id": number, "segmentation": runs}
+            row |= {"category_id": int(target["labels"][i]), "iscrowd": int(target["crowd"][i])}
+            row |= {"bbox": [left, top, right - left, bottom - top]}
+            real.append({**row, "area": float(target["area"][i])})
+        result = Instance(LABELS).decode([answer], ["x"])[0]
+        found += result.to_coco(number, range(3))
+    coco = COCO()
+    coco.dataset = {
+        "images": images,
+        "categories": [{"id": i} for i in range(3)],
+        "annotations": real,
+    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco.createIndex()
+        if kind == "segm":  # whose area pycocotools takes from boxes, if there are some
+            found = [{k: v for k, v in row.items() if k != "bbox"} for row in found]
+        evaluated = COCOeval(coco, coco.loadRes(found), kind)
+        evaluated.evaluate()
+        evaluated.accumulate()
+        evaluated.summarize()
+    return evaluated.stats.tolist()
+
+
+def test_numbers_are_pycocotools():
+    pairs = scenes()
+    result = measured(pairs).compute()
+    for prefix, kind in (("", "segm"), ("box_", "bbox")):
+        ours = [-1.0 if (v := result[prefix + name]) is None else v for name in NUMBERS]
+        assert ours == pytest.approx(theirs(pairs, kind), abs=1e-12)
+    assert 0 < result["ap"] < 1
+    assert result["ap"] != result["box_ap"]
+
+
+def test_order_and_processes_do_not_matter():
+    pairs = scenes()
+    whole = measured(pairs).compute()
+    parts = [measured(part).counts() for part in (pairs[:3], pairs[3:3], pairs[3:])]
+    metrics = InstanceMetrics(LABELS)
+    assert metrics.compute(metrics.merge(parts)) == whole
+    back = measured(pairs[::-1]).compute()
+    assert [back[name] for name in NUMBERS] == [whole[name] for name in NUMBERS]
+    limits = measured(pairs).intervals()
+    assert limits["ap"][0] <= whole["ap"] <= limits["ap"][1]
+    assert "box_ap50" in limits
+
+
+def test_nothing_found_and_nothing_there():
+    nothing = objects(0)
+    answer = answers(nothing, (23, 31), 0)
+    target = MOVES.reference(nothing, (23, 31))
+    assert measured([(answer, target)]).compute()["ap"] == 0
+    full = MOVES.reference(objects(3), (23, 31))
+    result = measured([(answer, full), (answers(objects(2), (23, 31), 1), target)]).compute()
+    assert result["ap"] == result["f1"] == 0
+
+
+def test_constant_ellipses_fill_their_boxes():
+    boxes = torch.tensor([[0.5, 0.5, 0.5, 0.25], [0.2, 0.3, 0.4, 0.4]])
+    for box, logits in zip(boxes, ellipses(boxes), strict=True):
+        inside = logits > 0
+        assert float(inside.float().mean()) == pytest.approx(
+            np.pi / 4 * float(box[2:].prod()), rel=0.05
+        )
+        edges = normalised(around(inside[None])[0], (64, 64))
+        assert torch.allclose(edges, box, atol=0.03)
+
+
+# ---- masks, and how they move
+
+
+def test_numbers_in_pixels_are_masks():
+    values = np.random.default_rng(0).integers(0, 6, (13, 9)) * 1000
+    numbers = [1000, 3000, 5000]
+    masks = InstanceMasks.of_numbers(values.astype(np.uint16), numbers)
+    assert np.array_equal(masks.dense().numpy(), [values == number for number in numbers])
+    assert masks.areas().tolist() == [(values == number).sum() for number in numbers]
+
+
+def test_masks_move_as_their_image_does():
+    """As dense masks of the same rows and columns; an image that has the masks as its channels says
+    the same."""
+    truth, size = objects(4), (23, 31)
+    dense = truth["masks"].dense()
+    moved = MOVES.crop(MOVES.hflip(truth, size), size, 3, 5, 15, 99)
+    moved = MOVES.resize(moved, (15, 26), (30, 52))
+    target = MOVES.target(moved, (30, 52))
+    expected = dense.flip(2)[:, 3:18, 5:31]
+    left = expected.flatten(1).any(dim=1)
+    large = expected[left].repeat_interleave(2, 1).repeat_interleave(2, 2)
+    assert torch.equal(target["masks"], large)
+    assert torch.equal(target["labels"], truth["labels"][left])
+    assert torch.allclose(to_pixels(target["boxes"], (30, 52)), around(large), atol=1e-3)
+
+
+def test_of_what_is_cut_the_box_is_that_of_the_remaining_mask():
+    """An L: of its box, the crop has half, but of its mask only the foot."""
+    dense = torch.zeros(3, 10, 10, dtype=torch.bool)
+    dense[0, 0:10, 0:2] = dense[0, 8:10, 0:10] = True
+    dense[1, 0:2, 0:10] = True  # outside of the crop
+    dense[1, 0:10, 0:2] = True  # and here, too: but its box is not
+    dense[2, 6:8, 6:8] = True
+    masks = InstanceMasks.of(dense)
+    truth = {"boxes": masks.boxes(), "labels": torch.arange(3), "crowd": torch.zeros(3).bool()}
+    truth["boxes"][2] = torch.tensor([5.5, 6, 8, 8])  # as annotated, a little larger
+    cut = MOVES.crop({**truth, "masks": masks}, (10, 10), 4, 4, 6, 6)
+    target = MOVES.target(cut, (6, 6))
+    assert target["labels"].tolist() == [0, 2]
+    boxes = to_pixels(target["boxes"], (6, 6))
+    assert torch.allclose(boxes, torch.tensor([[0, 4.0, 6, 6], [1.5, 2, 4, 4]]))
+
+
+def test_a_programs_own_augmentation_may_give_dense_masks():
+    truth = objects(3)
+    plain = {**truth, "masks": truth["masks"].dense()}
+    a, b = (MOVES.target(MOVES.hflip(each, (23, 31)), (23, 31)) for each in (truth, plain))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+# ---- loss
+
+
+def output(masks, groups=1, seed=0):
+    """As a model gives it whose first queries have these masks (b, q, h, w), as logits."""
+    generator = torch.Generator().manual_seed(seed)
+    count = (len(masks), masks.shape[1])
+    logits = torch.randn(2, *count, 3, generator=generator)
+    boxes = torch.rand(2, *count, 4, generator=generator) * 0.4 + 0.2
+    both = masks[None].expand(2, *masks.shape)
+    return RFDETROutput(logits, boxes, logits[0], boxes[0], groups, both, masks)
+
+
+def targets(*counts):
+    found = [
+        MOVES.target(objects(count, (24, 32), i + 1), (24, 32)) for i, count in enumerate(counts)
+    ]
+    return [{**each, "crowd": torch.zeros(len(each["labels"])).bool()} for each in found]
+
+
+def test_right_masks_cost_nothing_and_crowds_are_not_learned():
+    (target,) = targets(3)
+    right = torch.where(target["masks"], 30.0, -30.0)[None]
+    wrong = -right
+    task = Instance(LABELS)
+    good, bad = (task.loss(output(each), [target]) for each in (right, wrong))
+    # edges are between pixels, where points are interpolated
+    assert good["mask"] < 0.2 * bad["mask"]
+    assert good["dice"] < 0.2 * bad["dice"]
+    assert {name.split("_")[-1] for name in good} == {"class", "box", "giou", "mask", "dice"}
+    crowded = {**target, "crowd": torch.ones(len(target["labels"])).bool()}
+    assert task.loss(output(wrong), [crowded])["mask"] == 0
+    assert task.count_of([crowded, target]) == len(target["labels"])
+
+
+def test_masks_are_padded_as_their_images_are():
+    """In a batch of different sizes, the mask of a small image is in its corner of the map."""
+    (small,), (large,) = targets(2), targets(2)
+    small = {**small, "masks": small["masks"][:, :12, :16]}
+    masks = torch.full((2, 4, 24, 32), -30.0)
+    masks[0, : len(small["masks"]), :12, :16][small["masks"]] = 30.0
+    masks[1, : len(large["masks"])][large["masks"]] = 30.0
+    good = Instance(LABELS).loss(output(masks), [small, large])
+    bad = Instance(LABELS).loss(output(-masks), [small, large])
+    assert good["mask"] < 0.2 * bad["mask"]
+
+
+def test_groups_and_a_given_count():
+    found = targets(2, 0, 3)
+    masks = torch.randn(3, 8, 6, 8, requires_grad=True)
+    task, count = Instance(LABELS), task_count(found)
+    torch.manual_seed(0)
+    whole = task.loss(output(masks, groups=2), found)
+    torch.manual_seed(0)
+    same = task.loss(output(masks, groups=2), found, count=count)
+    assert all(torch.allclose(whole[name], same[name]) for name in whole)
+    sum(whole.values()).backward()
+    assert masks.grad.abs().sum() > 0
+
+
+def task_count(found):
+    return Instance(LABELS).count_of(found)
+
+
+# ---- results
+
+
+def test_masks_of_results():
+    truth = objects(3, (40, 17), 4)
+    answer = answers(truth, (40, 17), 5)
+    (result,) = Instance(LABELS, threshold=0.3).decode([answer], ["a.png"])
+    assert isinstance(result, InstanceSegmentation)
+    assert len(result.objects) == int((answer.scores >= 0.3).sum())
+    large = F.interpolate(answer.logits.float()[:, None], (40, 17), mode="bilinear")[:, 0] > 0
+    for found, mask in zip(result.objects, large.numpy(), strict=False):
+        assert np.array_equal(found.mask, mask)
+        assert np.array_equal(cocomask.decode(found.rle), mask)
+        assert found.area == mask.sum()
+    record = json.loads(json.dumps(result.to_dict()))
+    assert record["objects"][0]["segmentation"]["size"] == [40, 17]
+    first = result.ids_mask == 1
+    assert np.array_equal(first, result.objects[0].mask)
+    assert len(result.above(0.0).objects) == len(answer.scores)
+    kept = answer.suppressed(0.0)
+    assert len(kept.logits) == len(kept.boxes) < len(answer.boxes)
+
+
+# ---- data
+
+
+@pytest.fixture(scope="module")
+def scene():
+    """Two images with objects that do not overlap: what every format can say."""
+    random, found = np.random.default_rng(3), []
+    for height, width in ((30, 40), (24, 20)):
+        numbers = np.zeros((height, width), np.uint16)
+        numbers[2:10, 3:12], numbers[12:20, 6:18] = 1, 2
+        numbers[4:8, 6:9] = 0  # a hole, which polygons cannot have
+        found.append((random.integers(0, 255, (height, width, 3), np.uint8), numbers))
+    return found
+
+
+def write_coco(root, scene, *, outline, boxes=True):
+    (root / "images").mkdir(parents=True)
+    images, rows = [], []
+    for i, (image, numbers) in enumerate(scene):
+        Image.fromarray(image).save(root / "images" / f"{i}.png")
+        entry = {"id": i + 1, "file_name": f"{i}.png"}
+        images.append(entry | {"height": image.shape[0], "width": image.shape[1]})
+        for number in (1, 2):
+            row = {"id": len(rows) + 1, "image_id": i + 1, "category_id": 10 * number, "iscrowd": 0}
+            mask = numbers == number
+            rows.append(row | {"segmentation": outline(mask)})
+            if boxes:
+                left, top, right, bottom = around(torch.from_numpy(mask)[None])[0].tolist()
+                rows[-1] |= {"bbox": [left, top, right - left, bottom - top]}
+                rows[-1] |= {"area": float(mask.sum())}
+    kinds = [{"id": 10, "name": "cup"}, {"id": 20, "name": "plate"}]
+    values = {"images": images, "annotations": rows, "categories": kinds}
+    (root / "instances_train.json").write_text(json.dumps(values))
+    return root
+
+
+def compressed(mask):
+    runs = cocomask.encode(np.asfortranarray(mask, np.uint8))
+    return {"size": runs["size"], "counts": runs["counts"].decode()}
+
+
+def uncompressed(mask):
+    flat = mask.ravel(order="F").astype(int)
+    edges = np.flatnonzero(np.diff(flat, prepend=0))
+    return {
+        "size": list(mask.shape),
+        "counts": np.diff(edges, prepend=0, append=flat.size).tolist(),
+    }
+
+
+def polygon(mask):
+    left, top, right, bottom = around(torch.from_numpy(mask)[None])[0].tolist()
+    return [[left, top, right, top, right, bottom, left, bottom]]
+
+
+def without_hole(numbers):
+    filled = numbers.copy()
+    filled[2:10, 3:12] = 1
+    return filled
+
+
+@pytest.mark.parametrize("outline", [compressed, uncompressed, polygon])
+@pytest.mark.parametrize("boxes", [True, False])
+def test_coco(scene, tmp_path, outline, boxes):
+    source = open_source(
+        write_coco(tmp_path / "d", scene, outline=outline, boxes=boxes), truth="instances"
+    )
+    assert source.labels.names == ("cup", "plate")
+    for sample in [*source.splits["train"], *source.splits["val"]]:
+        numbers = scene[int(sample.id.split("/")[-1][0])][1]
+        numbers = without_hole(numbers) if outline is polygon else numbers
+        truth = source.truth(sample)
+        assert np.array_equal(truth["masks"].dense().numpy(), [numbers == 1, numbers == 2])
+        assert truth["labels"].tolist() == [0, 1]
+        assert truth["boxes"].tolist() == [[3, 2, 12, 10], [6, 12, 18, 20]]
+    if boxes:
+        assert open_source(tmp_path / "d").truth_kind == "boxes"  # as before
+
+
+def test_coco_as_train_opens_it(tmp_path):
+    found = vitreous_command("data", "check", str(box_folder()), "--task", "instance", check=False)
+    assert found.returncode == 0, found.stderr
+    assert "instance" in found.stdout
+
+
+def test_yolo(scene, tmp_path):
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+    for i, (image, _) in enumerate(scene):
+        height, width = image.shape[:2]
+        Image.fromarray(image).save(tmp_path / "images" / f"{i}.png")
+        points = np.array([[3, 2], [12, 2], [12, 10], [3, 10]]) / [width, height]
+        line = " ".join(map(str, [1, *points.ravel().tolist()]))
+        (tmp_path / "labels" / f"{i}.txt").write_text(line)
+    (tmp_path / "classes.txt").write_text("cup\nplate")
+    source = open_source(tmp_path, truth="instances")
+    for sample in [*source.splits["train"], *source.splits["val"]]:
+        truth = source.truth(sample)
+        assert truth["masks"].dense()[0, 2:10, 3:12].all()
+        assert truth["area"].tolist() == [72]
+        assert truth["labels"].tolist() == [1]
+    (tmp_path / "labels" / "0.txt").write_text("1 0.5 0.5 0.2 0.2")
+    bad = open_source(tmp_path, truth="instances")
+    with pytest.raises(DataError, match="line 1 has no outline"):
+        [bad.truth(sample) for sample in [*bad.splits["train"], *bad.splits["val"]]]
+
+
+def write_numbers(root, scene, change=lambda numbers: numbers):
+    for folder in ("images", "instances"):
+        (root / folder).mkdir(parents=True)
+    for i, (image, numbers) in enumerate(scene):
+        Image.fromarray(image).save(root / "images" / f"{i}.jpg")
+        Image.fromarray(change(numbers)).save(root / "instances" / f"{i}.png")
+    return root
+
+
+def test_folders_of_numbers(scene, tmp_path):
+    source = open_source(write_numbers(tmp_path / "d", scene, lambda n: n.astype(np.uint8)))
+    assert source.truth_kind == "instances"
+    assert source.labels.names == ("object",)
+    truth = source.truth(source.splits["train"][0])
+    numbers = scene[int(source.splits["train"][0].id[-5])][1]
+    assert np.array_equal(truth["masks"].dense().numpy(), [numbers == 1, numbers == 2])
+    assert truth["labels"].tolist() == [0, 0]
+    assert check(source).truth.objects["object"]["train"] == 2
+
+
+def test_numbers_that_have_the_class(scene, tmp_path):
+    """26003 is an object of class 26, 24 a crowd of class 24, and 7 nothing to find."""
+
+    def change(numbers):
+        found = np.where(numbers == 1, 26003, 0) + np.where(numbers == 2, 24, 0)
+        found[0] = 7
+        return found.astype(np.uint16)
+
+    root = write_numbers(tmp_path / "d", scene, change)
+    (root / "classes.json").write_text(json.dumps({"24": "person", "26": "car"}))
+    source = open_source(root)
+    truth = source.truth(source.splits["train"][0])
+    assert truth["labels"].tolist() == [0, 1]
+    assert truth["crowd"].tolist() == [True, False]
+    (root / "classes.json").write_text(json.dumps({"24": "person", "25": "rider"}))
+    source = open_source(root)
+    with pytest.raises(DataError, match="26003 is object 3 of class 26"):
+        source.truth(source.splits["train"][0])
+    (root / "classes.json").write_text(json.dumps({"24": "person", "26": None}))
+    source = open_source(root)
+    assert source.truth(source.splits["train"][0])["labels"].tolist() == [0]
+
+
+def test_from_python(scene):
+    pairs = [
+        (image, {"masks": np.stack([n == 1, n == 2, n == 9]), "labels": ["cup", "plate", "cup"]})
+        for image, n in scene
+    ] * 4
+    source = from_python(pairs)
+    assert source.truth_kind == "instances"
+    truth = source.truth(source.splits["train"][0])
+    assert truth["labels"].tolist() == [0, 1]  # the third has no pixel
+    assert truth["boxes"].tolist() == [[3, 2, 12, 10], [6, 12, 18, 20]]
+    both = [(image, {**target, "boxes": [[0, 0, 1, 1]] * 3}) for image, target in pairs]
+    assert from_python(both).truth_kind == "boxes"
+    assert from_python(both, truth="instances").truth_kind == "instances"
+
+
+@pytest.mark.parametrize(
+    ("masks", "labels", "says"),
+    [
+        (np.ones((1, 5, 5), bool), ["cup"], "the masks are"),
+        (np.ones((30, 40), bool), ["cup"], "the masks are"),
+        (np.ones((2, 30, 40), bool), ["cup"], "2 masks, 1 labels"),
+        (np.full((1, 30, 40), 0.5), ["cup"], "fractions"),
+    ],
+)
+def test_bad_data_from_python(scene, masks, labels, says):
+    source = from_python([(scene[0][0], {"masks": masks, "labels": labels})] * 5)
+    with pytest.raises(DataError, match=says):
+        source.truth(source.splits["train"][0])
+
+
+@pytest.mark.parametrize(
+    ("outline", "says"),
+    [
+        (lambda mask: None, "no outline"),
+        (lambda mask: {"size": [3, 3], "counts": [9]}, "its RLE is for"),
+        (lambda mask: {"size": list(mask.shape), "counts": "~~~"}, "RLE"),
+        (lambda mask: [[1e6, 0, 1e6, 9, 0, 9]], "far outside"),
+    ],
+)
+def test_bad_outlines_are_errors_that_name_them(scene, tmp_path, outline, says):
+    """Of the second object; the first one is good."""
+    seen = []
+
+    def each(mask):
+        seen.append(mask)
+        return outline(mask) if len(seen) == 2 else compressed(mask)
+
+    source = open_source(write_coco(tmp_path / "d", scene, outline=each), truth="instances")
+    with pytest.raises(DataError, match=f"annotation 2.*{says}|{says}"):
+        [source.truth(s) for s in [*source.splits["train"], *source.splits["val"]]]
+    assert any(says.split()[-1] in problem.what for problem in check(source).problems)
+
+
+def test_the_data_check_sees_empty_masks_and_boxes_elsewhere(scene, tmp_path):
+    """A polygon of two points encloses nothing, another has its pixels far from its box."""
+    shapes = iter([[[1, 1, 5, 5]], polygon, compressed, [[30, 22, 39, 22, 39, 29, 30, 29]]])
+
+    def outline(mask):
+        shape = next(shapes)
+        return shape(mask) if callable(shape) else shape
+
+    source = open_source(
+        write_coco(tmp_path / "d", [scene[0], scene[0]], outline=outline), truth="instances"
+    )
+    found = "\n".join(f"{problem.file}: {problem.what}" for problem in check(source).problems)
+    assert "annotation 1: its outline encloses nothing: left out" in found
+    assert "annotation 4: its box and the box around its mask have an IoU of only" in found
+
+
+def test_shapes_have_exact_masks():
+    source = open_source("shapes:20", truth="instances")
+    boxes = open_source("shapes:20", truth="boxes")
+    for sample in source.splits["val"]:
+        truth = source.truth(sample)
+        assert torch.equal(truth["boxes"], boxes.truth(sample)["boxes"])
+        assert torch.equal(truth["masks"].boxes(), truth["boxes"])
+
+
+# ---- models and commands
+
+
+def test_a_model_without_masks_is_refused_with_a_remedy(tmp_path):
+    found = vitreous_command(
+        *("train", box_folder(), "--task=instance", "--model=rf-detr-n", "--dry-run"),
+        f"--out={tmp_path / 'run'}",
+        check=False,
+    )
+    assert found.returncode == 2
+    assert "finds boxes without masks: give --set masks=true" in found.stderr
+
+
+def test_imported_models_with_masks_are_for_this_task():
+    from vitreous.tasks import task_of_model
+
+    model = vitreous.create("rf-detr-seg-mini", image_size=64)
+    assert task_of_model("rf-detr", model.config) == "instance"
+    assert task_of_model("rf-detr", vitreous.create("rf-detr-n", image_size=64).config) == "detect"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "instance"
+    train(out, "--epochs=2", task="instance", drawn=True)
+    return out
+
+
+def test_from_data_to_results(run, tmp_path):
+    assert "mask AP" in (run / "report.html").read_text()
+    images = box_folder() / "test"
+    paths = sorted(map(str, images.glob("*.png")))[:3]
+    lines = vitreous_command("predict", run, *paths, "--json", "--threshold=0").stdout.splitlines()
+    record = json.loads(lines[0])
+    height, width = record["size"]
+    first = record["objects"][0]["segmentation"]
+    assert cocomask.decode(first).shape == (height, width)
+    out = tmp_path / "out"
+    vitreous_command("predict", run, *paths, "--out", out, "--threshold=0")
+    assert {path.name for path in out.glob("0*")} == {"0-objects.jpg", "0-instances.png", "0.json"}
+    with Image.open(out / "0-instances.png") as picture:
+        numbers = np.asarray(picture)
+    with Image.open(paths[0]) as image:
+        assert numbers.shape == image.size[::-1]
+    rows = json.loads((out / "results.json").read_text())
+    assert {"segmentation", "bbox", "score", "file_name"} <= rows[0].keys()
+    labels = tmp_path / "labels"
+    vitreous_command("predict", run, *paths, "--save-labels=coco", "--out", labels, "--threshold=0")
+    again = open_source(labels, truth="instances")
+    assert {len(again.truth(s)["labels"]) for s in again.splits["train"]} <= set(range(1, 9))
+
+
+def test_numbers_of_a_results_file_are_those_of_the_model(run, tmp_path):
+    results, figures = tmp_path / "results.json", tmp_path / "figures"
+    more = ("--results", results, "--figures", figures, "--json")
+    own = json.loads(vitreous_command("evaluate", run, box_folder(), *more).stdout)
+    read = vitreous_command("evaluate", run, box_folder(), "--from", results, "--json").stdout
+    read = json.loads(read)
+    assert {k: read[k] for k in NUMBERS} == pytest.approx({k: own[k] for k in NUMBERS})
+    assert any(figures.iterdir())
+    rows = json.loads(results.read_text())
+    rows[0]["segmentation"] = [[1, 2, 3]]
+    results.write_text(json.dumps(rows))
+    found = vitreous_command("evaluate", run, box_folder(), "--from", results, check=False)
+    assert found.returncode == 2
+    assert "expected a mask as RLE" in found.stderr
+
+
+def test_what_has_no_meaning_is_refused(run):
+    path = next((box_folder() / "test").glob("*.png"))
+    found = vitreous_command("predict", run, path, "--tile=16", check=False)
+    assert found.returncode == 2
+    assert "leave tile out" in found.stderr
+    with pytest.raises(ConfigError, match="threshold"):
+        vitreous.load(run)(path).above(2)
+
+
+def test_the_first_batch_is_drawn(tmp_path):
+    train(tmp_path / "run", "--dry-run", task="instance", drawn=True)
+    with Image.open(tmp_path / "run-first-batch.png") as drawn:
+        assert drawn.width > 500
