@@ -25,7 +25,7 @@ from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import InstanceSegmentation
 from vitreous.tasks.data_check import check
 from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
-from vitreous.tasks.instance.task import Instance
+from vitreous.tasks.instance.task import SegmentInstances
 from vitreous.tasks.instance.truth import InstancesTruth, around
 from vitreous.tasks.instance.verdict import ellipses
 from vitreous.tasks.objects.boxes import normalised, to_pixels
@@ -101,7 +101,7 @@ def theirs(pairs, kind):
             row |= {"category_id": int(target["labels"][i]), "iscrowd": int(target["crowd"][i])}
             row |= {"bbox": [left, top, right - left, bottom - top]}
             real.append({**row, "area": float(target["area"][i])})
-        result = Instance(LABELS).decode([answer], ["x"])[0]
+        result = SegmentInstances(LABELS).decode([answer], ["x"])[0]
         found += result.to_coco(number, range(3))
     coco = COCO()
     coco.dataset = {
@@ -239,7 +239,7 @@ def test_right_masks_cost_nothing_and_crowds_are_not_learned():
     (target,) = targets(3)
     right = torch.where(target["masks"], 30.0, -30.0)[None]
     wrong = -right
-    task = Instance(LABELS)
+    task = SegmentInstances(LABELS)
     good, bad = (task.loss(output(each), [target]) for each in (right, wrong))
     # edges are between pixels, where points are interpolated
     assert good["mask"] < 0.2 * bad["mask"]
@@ -257,15 +257,15 @@ def test_masks_are_padded_as_their_images_are():
     masks = torch.full((2, 4, 24, 32), -30.0)
     masks[0, : len(small["masks"]), :12, :16][small["masks"]] = 30.0
     masks[1, : len(large["masks"])][large["masks"]] = 30.0
-    good = Instance(LABELS).loss(output(masks), [small, large])
-    bad = Instance(LABELS).loss(output(-masks), [small, large])
+    good = SegmentInstances(LABELS).loss(output(masks), [small, large])
+    bad = SegmentInstances(LABELS).loss(output(-masks), [small, large])
     assert good["mask"] < 0.2 * bad["mask"]
 
 
 def test_groups_and_a_given_count():
     found = targets(2, 0, 3)
     masks = torch.randn(3, 8, 6, 8, requires_grad=True)
-    task, count = Instance(LABELS), task_count(found)
+    task, count = SegmentInstances(LABELS), task_count(found)
     torch.manual_seed(0)
     whole = task.loss(output(masks, groups=2), found)
     torch.manual_seed(0)
@@ -276,7 +276,7 @@ def test_groups_and_a_given_count():
 
 
 def task_count(found):
-    return Instance(LABELS).count_of(found)
+    return SegmentInstances(LABELS).count_of(found)
 
 
 # ---- results
@@ -285,7 +285,7 @@ def task_count(found):
 def test_masks_of_results():
     truth = objects(3, (40, 17), 4)
     answer = answers(truth, (40, 17), 5)
-    (result,) = Instance(LABELS, threshold=0.3).decode([answer], ["a.png"])
+    (result,) = SegmentInstances(LABELS, threshold=0.3).decode([answer], ["a.png"])
     assert isinstance(result, InstanceSegmentation)
     assert len(result.objects) == int((answer.scores >= 0.3).sum())
     large = F.interpolate(answer.logits.float()[:, None], (40, 17), mode="bilinear")[:, 0] > 0

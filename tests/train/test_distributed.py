@@ -21,7 +21,10 @@ from vitreous.train.recipe import Recipe
 from vitreous.train.run import prepare
 
 CALM = ["--set=dropout=0.0", "--clip=0"]  # no randomness per process
-CALM_OF = {"classify": [*CALM, "--set=drop_path=0.0"], "segment": CALM, "detect": CALM}
+CALM_OF = {
+    "classify": [*CALM, "--set=drop_path=0.0"],
+    **dict.fromkeys(("segment", "detect", "instance"), CALM),
+}
 
 
 def words(out, *more, task="classify"):
@@ -97,6 +100,21 @@ def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):
         # later, rounding may decide which of two like queries is matched with an object
         assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=2e-3)
         assert together[metric] == pytest.approx(alone[metric], abs=1e-3)
+        assert together[counted] == alone[counted]
+
+
+def test_instances_on_two_processes(tmp_path):
+    """Each process draws its own points of masks: losses are alike, not the same. Metrics of both
+    are put together."""
+    train(tmp_path / "one", *CALM_OF["instance"], "--epochs=1", "--log-every=1", task="instance")
+    run_two(tmp_path / "two", "--epochs=1", "--log-every=1", task="instance")
+    both = [Run(tmp_path / name).metrics()[:1] for name in ("one", "two")]
+    for alone, together in zip(*both, strict=True):
+        assert together["loss"] == pytest.approx(alone["loss"], rel=0.05)
+    alone, together = (evaluations(tmp_path / name)[-1] for name in ("one", "two"))
+    assert together.keys() == alone.keys()
+    assert together["train_loss"] == pytest.approx(alone["train_loss"], rel=0.05)
+    for counted in ("samples", "objects"):
         assert together[counted] == alone[counted]
 
 

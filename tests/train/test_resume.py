@@ -64,6 +64,7 @@ def test_same_seed_twice_gives_the_same_run(whole, tmp_path):
     ("task", "workers", "kills"),
     [
         *(("classify", 0, 8), ("classify", 2, 4), ("segment", 2, 2), ("detect", 2, 2)),
+        ("instance", 2, 1),
         *(("mae", 0, 2), ("lejepa", 2, 1), ("distil", 0, 1)),
     ],
 )

@@ -30,7 +30,7 @@ MASK_FOLDERS = (
     *("segmentations", "segmentation", "segs", "seg", "groundtruth", "ground_truth", "gt"),
     *("segmentationclass", "gtfine"),
 )
-INSTANCE_FOLDERS = ("instances", "instance", "instance_ids", "instanceids", "instance_masks")
+INSTANCE_FOLDERS = ("instances", "instance_ids", "instanceids", "instance_masks")
 """What folders are called, in small letters; with the name of a split before or behind it too."""
 
 IMAGE_ENDS = ("_leftimg8bit", "_image", "_img", "_rgb", "_sat")

@@ -15,11 +15,14 @@ from vitreous.predict import Predictor
 from vitreous.results import InstanceSegmentation
 from vitreous.tasks.instance import draw
 from vitreous.tasks.instance.report import InstanceReport
-from vitreous.tasks.objects.draw import paint
+from vitreous.tasks.objects.draw import enlargement, moved, paint
 from vitreous.tasks.objects.show import ObjectShow
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+LINE = 3
+"""Pixels of outlines in the first batch, whose images are shown small."""
 
 
 class InstanceShow(ObjectShow):
@@ -41,12 +44,15 @@ class InstanceShow(ObjectShow):
         return draw.frame(image, result)
 
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
-        """Boxes with their names, and masks."""
+        """Boxes with their names, and masks; a small image is enlarged, for their outlines."""
         panel = super().target_panel(image, target, labels)
-        pixels = np.array(as_picture(image).convert("RGB"))
+        small = np.array(as_picture(image).convert("RGB"))
+        times = enlargement(*small.shape[:2])
+        pixels = small.repeat(times, axis=0).repeat(times, axis=1)
         for mark, mask in zip(panel.marks, target["masks"].numpy(), strict=True):
-            paint(pixels[: mask.shape[0], : mask.shape[1]], mask, mark.colour, 1, 1)
-        return panel._replace(image=as_tensor(pixels))
+            paint(pixels, mask, mark.colour, times, LINE)
+        marks = moved(panel.marks, small.shape[:2], pixels.shape[:2])
+        return panel._replace(image=as_tensor(pixels), marks=marks)
 
     def report(self, predictor: Predictor) -> InstanceReport:
         return InstanceReport(predictor)

@@ -23,7 +23,7 @@ from vitreous.tasks.task import Glance, Log, ModelChoice
 from vitreous.tasks.verdict import Baseline
 
 
-class Instance(ObjectTask):
+class SegmentInstances(ObjectTask):
     """Matching by class, box and mask, then a loss for each of them.
 
     A target also has "masks": (n, h, w) of bool for the loss, `InstanceMasks` for the metrics.
@@ -119,4 +119,4 @@ class Instance(ObjectTask):
         ]
 
 
-TASK = Instance
+TASK = SegmentInstances
