@@ -233,9 +233,10 @@ class BoxHead(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(dim, out) for out in (dim, dim, 4))
-        nn.init.zeros_(self.layers[-1].weight)  # at first a box is its proposal
-        nn.init.zeros_(self.layers[-1].bias)
+        last = nn.Linear(dim, 4)
+        nn.init.zeros_(last.weight)  # at first a box is its proposal
+        nn.init.zeros_(last.bias)
+        self.layers = nn.ModuleList((nn.Linear(dim, dim), nn.Linear(dim, dim), last))
 
     def forward(self, x: Tensor) -> Tensor:
         first, second, last = self.layers
@@ -570,8 +571,8 @@ class RFDETR(Composite):
         return {k: v for k, v in super().steps().items() if k.split(".")[0] not in left_out}
 
     def undecayed(self) -> list[nn.Parameter]:
-        tables = (self.queries, self.query_boxes)
-        return [*super().undecayed(), *(each.weight for each in tables)]
+        tables = (*self.queries.parameters(), *self.query_boxes.parameters())
+        return [*super().undecayed(), *tables]
 
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
         """Between queries; deformable attention has points instead of weights for positions."""
