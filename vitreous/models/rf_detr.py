@@ -365,13 +365,20 @@ class RFDETR(Composite):
         return [*super().undecayed(), *tables]
 
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
-        """Between queries; deformable attention has points instead of weights for positions."""
-        pixels = self.levels(size or self.own_size())[-1].pixels
-        queries = Places(self.config.queries, (0, 0), pixels)
-        return super().attentions(size) + [
-            AttentionLayer(f"decoder.{i}.self_attention", "decoder", queries, queries)
-            for i in range(self.config.decoder_depth)
-        ]
+        """The backbone is the encoder. Deformable attention has points; it shows what they count
+        on the first of the projector's maps."""
+        _, (gh, gw), (ph, pw) = self.levels(size or self.own_size())[-1]
+        scale = self.config.scales[0]
+        grid = (round(gh * scale), round(gw * scale))
+        pixels = (round(ph / scale), round(pw / scale))
+        queries, on_map = Places(self.config.queries, (0, 0), pixels), Places(0, grid, pixels)
+        found = [each._replace(part="encoder") for each in super().attentions(size)]
+        for i in range(self.config.decoder_depth):
+            found += [
+                AttentionLayer(f"decoder.{i}.self_attention", "decoder", queries, queries),
+                AttentionLayer(f"decoder.{i}.cross_attention", "cross", queries, on_map),
+            ]
+        return found
 
     @classmethod
     def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
