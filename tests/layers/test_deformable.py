@@ -67,7 +67,8 @@ def test_at_first_every_head_looks_into_its_own_direction():
     box = torch.tensor([0.5, 0.5, 0.2, 0.4]).expand(1, 3, 1, 4)
     with tap({"": attention}, lambda name, value: seen.update({name: value})):
         attention(torch.randn(1, 3, 32), box, torch.randn(1, 16, 32), [(4, 4)])
-    assert torch.allclose(seen["weights"], torch.full((1, 3, 8, 1, 2), 0.5))
+    assert torch.allclose(seen["shares"], torch.full((1, 3, 8, 1, 2), 0.5))
+    assert torch.allclose(seen["weights"].sum(dim=-1), torch.ones(1, 8, 3))
     away = (seen["places"] - 0.5)[0, 0, :, 0]  # (heads, points, 2)
     assert torch.allclose(away[:, 1], 2 * away[:, 0], atol=1e-6)
     assert torch.allclose(away[0, 0], torch.tensor([0.2 / 4, 0.0]), atol=1e-6)

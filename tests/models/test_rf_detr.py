@@ -5,7 +5,8 @@ import torch
 
 import vitreous
 from vitreous.errors import ConfigError
-from vitreous.models.rf_detr import moved, used_blocks
+from vitreous.models.rf_detr import used_blocks
+from vitreous.models.rf_detr_parts import moved
 from vitreous.models.vit import into_windows, out_of_windows
 from vitreous.tasks.objects.losses import quality_loss
 

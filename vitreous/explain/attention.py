@@ -104,6 +104,25 @@ def showing(model: Model, images: Tensor, see: See, part: str = "encoder") -> It
         yield
 
 
+@contextmanager
+def showing_points(model: Model, see: Callable[[Tensor, Tensor], None]) -> Iterator[None]:
+    """Inside, while `model` is given images, `see` is shown the points of its deformable attention,
+    layer by layer: places (b, q, heads, levels, points, 2), xy as fractions of the image, and what
+    each counts, (b, q, heads, levels, points)."""
+    last: dict[str, Tensor] = {}
+
+    def tapped(name: str, tensor: Tensor) -> None:
+        what = name.rpartition(".")[2]
+        if what == "places":
+            last[what] = tensor
+        elif what == "shares":
+            see(last["places"], tensor)
+
+    crossing = [layer.name for layer in model.attentions() if layer.part == "cross"]
+    with tap({name: model.get_submodule(name) for name in crossing}, tapped):
+        yield
+
+
 def has_attention(model: Model) -> bool:
     """Whether there is attention to the image: in its encoder, or from queries."""
     return any(layer.part in ("encoder", "cross") for layer in model.attentions())

@@ -7,7 +7,7 @@ points around its box, and how much each counts: linear in the size of the maps,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitreous.errors import ConfigError
 from vitreous.layers.resample import Grid
-from vitreous.layers.tap import show
+from vitreous.layers.tap import is_tapped, show
 
 
 class DeformableAttention(nn.Module):
@@ -69,9 +69,36 @@ class DeformableAttention(nn.Module):
         weights = weights.unflatten(3, shape[1:])  # (b, q, heads, levels, points)
         centre, size = boxes[:, :, None, :, None, :2], boxes[:, :, None, :, None, 2:]
         places = centre + offsets * (size * (0.5 / self.points))  # (b, q, heads, levels, points, 2)
-        show(self, "places", places)
-        show(self, "weights", weights)
+        if is_tapped(self):
+            show(self, "places", places)
+            show(self, "shares", weights)
+            show(self, "weights", on_positions(places, weights, grids[0]))
         return self.projection(sampled(value, grids, places, weights))
+
+
+def neighbours(places: Tensor, grid: Grid) -> Iterator[tuple[Tensor, Tensor]]:
+    """places (…, 2), xy as fractions of a map -> of each of the four positions around a point its
+    number in the map, and its bilinear share, which is 0 beyond the map's edge: (…) each."""
+    gh, gw = grid
+    x, y = places[..., 0] * gw - 0.5, places[..., 1] * gh - 0.5
+    left, top = x.floor(), y.floor()
+    for dy in (0, 1):
+        for dx in (0, 1):
+            column, row = left + dx, top + dy
+            share = (1 - (x - column).abs()) * (1 - (y - row).abs())
+            inside = (column >= 0) & (column < gw) & (row >= 0) & (row < gh)
+            number = row.clamp(0, gh - 1) * gw + column.clamp(0, gw - 1)
+            yield number.long(), share * inside
+
+
+def on_positions(places: Tensor, weights: Tensor, grid: Grid) -> Tensor:
+    """What points count, as attention to the positions of a map: (b, heads, q, gh·gw), for points
+    of all levels; rows sum to one where no point lies beyond the edge. See `sampled`."""
+    places, weights = (each.transpose(1, 2).flatten(3, 4) for each in (places, weights))
+    found = weights.new_zeros(*weights.shape[:3], grid[0] * grid[1])
+    for number, share in neighbours(places, grid):
+        found = found.scatter_add(3, number, share * weights)
+    return found
 
 
 def sampled(value: Tensor, grids: Sequence[Grid], places: Tensor, weights: Tensor) -> Tensor:
@@ -99,19 +126,12 @@ def gathered(value: Tensor, grids: Sequence[Grid], places: Tensor, weights: Tens
     for level, (gh, gw) in enumerate(grids):
         part = value[:, first : first + gh * gw].transpose(1, 2)  # (b, heads, gh·gw, e)
         first += gh * gw
-        at = places[:, :, :, level].permute(0, 2, 1, 3, 4)  # (b, heads, q, points, 2)
-        x, y = at[..., 0] * gw - 0.5, at[..., 1] * gh - 0.5
-        left, top = x.floor(), y.floor()
+        at = places[:, :, :, level].transpose(1, 2)  # (b, heads, q, points, 2)
         own = weights[:, :, :, level].transpose(1, 2)  # (b, heads, q, points)
-        for dy in (0, 1):
-            for dx in (0, 1):
-                column, row = left + dx, top + dy
-                share = (1 - (x - column).abs()) * (1 - (y - row).abs()) * own
-                inside = (column >= 0) & (column < gw) & (row >= 0) & (row < gh)
-                number = row.clamp(0, gh - 1) * gw + column.clamp(0, gw - 1)
-                index = number.long().flatten(2)[..., None].expand(-1, -1, -1, width)
-                taken = part.gather(2, index).unflatten(2, (q, -1))  # (b, heads, q, points, e)
-                added = (taken * (share * inside)[..., None]).sum(dim=3)
-                total = added if total is None else total + added
+        for number, share in neighbours(at, (gh, gw)):
+            index = number.flatten(2)[..., None].expand(-1, -1, -1, width)
+            taken = part.gather(2, index).unflatten(2, (q, -1))  # (b, heads, q, points, e)
+            added = (taken * (share * own)[..., None]).sum(dim=3)
+            total = added if total is None else total + added
     assert total is not None
     return total.transpose(1, 2).flatten(2)

@@ -27,6 +27,8 @@ ENTRIES = 12
 """Of a legend at most; they stand in two columns."""
 LIGHTER = 0.25
 """What becomes of black under a map."""
+DOT = 16
+"""Area of the largest dot, in square points."""
 FAINTEST, STRONGEST = 0.25, 0.85
 """How much of a pixel is the map's colour where its value is least, and where it is largest."""
 
@@ -57,6 +59,8 @@ class Panel(NamedTuple):
     marks: Sequence[Mark] = ()
     ring: tuple[int, int] | None = None
     """A pixel that is marked, y and x."""
+    dots: Tensor | None = None
+    """(n, 3): x, y and how much each counts, which is its area."""
     legend: Mapping[str, Colour] | None = None
     beside: str = ""
     """What stands on the left, at the beginning of a row."""
@@ -117,6 +121,10 @@ def _show(axes: Axes, panel: Panel) -> None:
         y, x = panel.ring
         for ink, line in (("black", 3.5), ("white", 1.5)):
             axes.plot(x, y, "o", markersize=9, fillstyle="none", color=ink, mew=line)
+    if panel.dots is not None:
+        x, y, much = panel.dots.numpy().T
+        sizes = DOT * much / max(much.max(), 1e-12)
+        axes.scatter(x, y, sizes, color="#ffd000", edgecolors="#101010", linewidths=0.4, alpha=0.9)
     if panel.legend:
         _show_legend(axes, panel.legend)
 

@@ -82,7 +82,10 @@ def walk(
         if query is not None and layers[name].part == "cross":
             asking.append(torch.eye(askers, device=weights.device)[query, None])
         mean = weights.mean(dim=1)
-        block = max((step for step in steps if step and f"{name}.".startswith(f"{step}.")), key=len)
+        around = [step for step in steps if step and f"{name}.".startswith(f"{step}.")]
+        if not around:  # of a model inside, whose stages are not shown
+            return
+        block = max(around, key=len)
         attended[block] = [layer.on_grid(layer.attended(mean, each))[0].cpu() for each in asking]
 
     def see(full: str, tensor: Tensor) -> None:
@@ -125,7 +128,7 @@ def cut_up(predictor: Predictor, values: Tensor, places: Places) -> Tensor:
     times = max(1, -(-400 // max(image.shape[1:])))
     cut = image.repeat_interleave(times, dim=1).repeat_interleave(times, dim=2)
     for axis, (count, pixels) in enumerate(zip(places.grid, places.pixels, strict=True), 1):
-        for line in range(1, count):
+        for line in range(1, min(count, -(-image.shape[axis] // pixels))):  # beyond it is padding
             first = line * pixels * times - 2
             cut.narrow(axis, first, min(4, cut.shape[axis] - first)).fill_(1.0)
     return cut

@@ -14,7 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.explain.attention import Layer, map_places, pixel_reader, showing
+from vitreous.explain.attention import (
+    Layer,
+    map_places,
+    pixel_reader,
+    showing,
+    showing_points,
+)
 from vitreous.explain.explanation import Explanation, Pixel
 from vitreous.explain.query import attended, check_inside, mark_pixel
 from vitreous.predict import Predictor, Prepared
@@ -34,7 +40,11 @@ class Look:
 
     found: DetectedObject
     heads: Tensor
-    """(layers, heads, gh, gw), for each layer of the decoder; each map sums to one."""
+    """(layers, heads, gh, gw), for each layer of the decoder; each map sums to one, or to less
+    where points of deformable attention lie beyond the map's edge."""
+    points: Tensor | None = None
+    """(layers, n, 3), of deformable attention: x and y of each point as fractions of the image,
+    and how much it counts; all points of a layer count as many heads as there are."""
 
     @property
     def layers(self) -> Tensor:
@@ -47,10 +57,12 @@ class Look:
         return self.layers[-1]
 
     def to_dict(self) -> dict[str, Any]:
+        points = {} if self.points is None else {"points": self.points.tolist()}
         return {
             **self.found.to_dict(),
             "query": self.found.query,
             "attention": self.layers.tolist(),
+            **points,
         }
 
 
@@ -114,13 +126,21 @@ def explain_objects(
     def see_decoder(layer: Layer) -> None:
         looks.append(layer.on_grid(layer.weights[0, :, queries]).cpu())
 
+    points: list[Tensor] = []
+
+    def see_points(places: Tensor, shares: Tensor) -> None:
+        rows = torch.cat((places, shares[..., None]), dim=-1)[0, queries]
+        points.append(rows.flatten(1, -2).cpu())  # (objects, points, 3)
+
     batch, model = view.values[None].to(predictor.device), predictor.model
     with (
         torch.no_grad(),
         showing(model, batch, see_encoder),
         showing(model, batch, see_decoder, "cross"),
+        showing_points(model, see_points),
     ):
         model(batch)
+    of_points = [None] * len(found) if not points else torch.stack(points, dim=1).unbind(0)
     of_queries = torch.stack(looks).permute(2, 0, 1, 3, 4)  # (objects, layers, heads, gh, gw)
     places = map_places(model, batch)
     return DetectionExplanation(
@@ -129,7 +149,7 @@ def explain_objects(
         grid=places.grid,
         pixels=places.pixels,
         region=view.region,
-        looks=[Look(each, heads) for each, heads in zip(found, of_queries, strict=True)],
+        looks=[Look(*each) for each in zip(found, of_queries, of_points, strict=True)],
         below=below,
         pixel=where,
         at=at,

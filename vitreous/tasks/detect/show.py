@@ -70,6 +70,8 @@ class DetectShow(ObjectShow):
             "layers": object_rows(found, "layer", [look.layers for look in found.looks]),
             "heads": object_rows(found, "head", [look.heads[-1] for look in found.looks]),
         }
+        if any(look.points is not None for look in found.looks):
+            drawn["points"] = point_rows(found)
         if found.attention:
             panels = [
                 Panel(found.image, f"layer {i}", each.mean(0), patch=found.pixels, ring=found.at)
@@ -143,6 +145,28 @@ def object_rows(found: DetectionExplanation, column: str, each: Sequence[Tensor]
         for line, (mark, of_object) in enumerate(zip(marks_in(found), each, strict=True))
     ]
     return maps.grid(rows or [[Panel(found.image, "no detections")]], 1.4)
+
+
+def point_rows(found: DetectionExplanation) -> Figure:
+    """A row for each object: the points that its query looks at, in each layer of the decoder."""
+    height, width = found.image.shape[1:]
+    pixels = torch.tensor([width, height, 1.0])
+    rows = []
+    for line, (mark, look) in enumerate(zip(marks_in(found), found.looks, strict=True)):
+        assert look.points is not None
+        boxed = [mark._replace(words="")]
+        first = Panel(found.image, marks=boxed, beside=mark.words)
+        layers = [
+            Panel(
+                found.image,
+                "" if line else f"layer {number}",
+                marks=boxed,
+                dots=points * pixels - torch.tensor([0.5, 0.5, 0.0]),
+            )
+            for number, points in enumerate(look.points, 1)
+        ]
+        rows.append([first, *layers])
+    return maps.grid(rows)
 
 
 SHOW = DetectShow()

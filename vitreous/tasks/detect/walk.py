@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vitreous.config import read_toml
+from vitreous.models.rf_detr import RFDETR
 from vitreous.pages import walk
 from vitreous.pages.colours import class_colours
 from vitreous.pages.content import Cell, Table, percent
@@ -34,13 +35,20 @@ def walk_through(predictor: Predictor, view: View) -> tuple[list[Stop], Detectio
     def nothing(values: Tensor) -> list[Tensor]:
         return []
 
+    independent = isinstance(predictor.model, RFDETR)  # classes, that is
+    hidden = ("queries", "decoder", "norm", "proposals", "query_boxes", "box_position")
     draw: dict[str, Draw] = {
-        **dict.fromkeys(("queries", "decoder", "norm"), nothing),
-        "class_head": lambda values: [values.softmax(dim=-1).T[None]],
+        **dict.fromkeys(hidden, nothing),
+        "class_head": lambda values: [
+            (values.sigmoid() if independent else values.softmax(dim=-1)).T[None]
+        ],
         "box_head": lambda values: [as_tensor(np.asarray(found))],
+        "mask_head": lambda values: [values[int(result.queries[0])].sigmoid()[None]],
     }
-    placed = {"tokens": WORDS["placed"]} if predictor.model.config.placed else {}
-    words, query = {**WORDS, **placed}, int(result.queries[0])
+    placed = getattr(predictor.model.config, "placed", False)
+    others = {"tokens": WORDS["placed"]} if placed else {}
+    others |= WORDS["rf_detr"] if independent else {}
+    words, query = {**WORDS, **others}, int(result.queries[0])
     stops, _ = walk.walk(predictor, view.values, words, draw, inside=False, query=query)
     return stops, result
 
