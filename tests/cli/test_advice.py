@@ -18,7 +18,7 @@ READERS = {
     "vitreous/data": ("data", "train"),
     "vitreous/train": ("train",),
     "vitreous/tasks": ("train",),
-    "vitreous/tasks/detect/show.py": ("predict",),
+    "vitreous/tasks/objects/show.py": ("predict",),
     "vitreous/pages": ("predict",),
     "vitreous/pages/vector_map.py": ("embed",),
     "vitreous/weights/convert.py": ("convert",),

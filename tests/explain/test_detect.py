@@ -37,13 +37,13 @@ from vitreous.pages.prediction_files import file_names
 from vitreous.pages.report import loss_terms, write_report
 from vitreous.predict import Predictor
 from vitreous.results import Detection
-from vitreous.tasks.detect.show import SHOW, object_rows
+from vitreous.tasks.detect.show import SHOW
 from vitreous.tasks.detect.task import Detect
-from vitreous.tasks.detect.walk import objects_table, walk_through
 from vitreous.tasks.objects import draw as boxes
 from vitreous.tasks.objects.draw import boxed, enlargement, told_apart
 from vitreous.tasks.objects.report import judge
-from vitreous.tasks.objects.show import file_ids
+from vitreous.tasks.objects.show import file_ids, object_rows
+from vitreous.tasks.objects.walk import objects_table, walk_through
 
 RED = (230, 25, 75)
 

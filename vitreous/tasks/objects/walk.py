@@ -17,8 +17,8 @@ from vitreous.pages.pictures import as_tensor
 from vitreous.pages.walk import Draw, Stop
 from vitreous.predict import Predictor, Prepared, View
 from vitreous.results import Detection
-from vitreous.tasks.detect.explanation import NEXT_BEST
 from vitreous.tasks.objects.draw import boxed, marks_of, moved
+from vitreous.tasks.objects.explanation import NEXT_BEST
 
 WORDS = read_toml(Path(__file__).with_name("walk.toml"), "words for each stage")
 """What is written beside each stage."""
