@@ -18,6 +18,7 @@ GROUPS = {
     "README": ["README.md"],
     "formats": ["docs/formats.md", "docs/importing.md", "docs/vit.md"],
     "tagging": ["docs/tagging.md"],
+    "instances": ["docs/instances.md"],
     "pretraining": ["docs/pretraining.md"],
     "guide": [
         f"docs/{name}.md" for name in ("training", "segmentation", "detection", "explain", "embed")

@@ -298,6 +298,8 @@ def test_masks_of_results():
     first = result.ids_mask == 1
     assert np.array_equal(first, result.objects[0].mask)
     assert len(result.above(0.0).objects) == len(answer.scores)
+    tracked = SegmentInstances(LABELS).tracker()(result)
+    assert [found.track for found in tracked.objects] == [*range(1, len(result.objects) + 1)]
     kept = answer.suppressed(0.0)
     assert len(kept.logits) == len(kept.boxes) < len(answer.boxes)
 
@@ -596,6 +598,12 @@ def test_numbers_of_a_results_file_are_those_of_the_model(run, tmp_path):
     found = vitreous_command("evaluate", run, box_folder(), "--from", results, check=False)
     assert found.returncode == 2
     assert "expected a mask as RLE" in found.stderr
+
+
+def test_explained(run, tmp_path):
+    path = next((box_folder() / "test").glob("*.png"))
+    vitreous_command("explain", run, path, "--out", tmp_path / "found")
+    assert {"objects.png", "walk.html"} <= {each.name for each in (tmp_path / "found").rglob("*")}
 
 
 def test_what_has_no_meaning_is_refused(run):
