@@ -13,7 +13,9 @@ from PIL import Image
 from pycocotools import mask as cocomask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-from train.tiny import box_folder, train, vitreous_command
+from train.tiny import box_folder, teacher, train, vitreous_command
+from train.undrawn import undrawn
+from video_files import moving, write_video
 
 import vitreous
 from vitreous.data.formats import open_source
@@ -507,6 +509,17 @@ def test_bad_outlines_are_errors_that_name_them(scene, tmp_path, outline, says):
     assert any(says.split()[-1] in problem.what for problem in check(source).problems)
 
 
+def test_an_rle_that_claims_to_be_huge_is_refused_undecoded(scene, tmp_path):
+    def huge(mask):
+        return {"size": [10**6, 10**6], "counts": [10**12]}
+
+    source = open_source(
+        write_coco(tmp_path / "d", scene, outline=huge, boxes=False), truth="instances"
+    )
+    with pytest.raises(DataError, match=r"annotation \d: its mask is .* at most"):
+        source.truth(source.splits["train"][0])
+
+
 def test_the_data_check_sees_empty_masks_and_boxes_elsewhere(scene, tmp_path):
     """A polygon of two points encloses nothing, another has its pixels far from its box."""
     shapes = iter([[[1, 1, 5, 5]], polygon, compressed, [[30, 22, 39, 22, 39, 29, 30, 29]]])
@@ -556,7 +569,7 @@ def test_imported_models_with_masks_are_for_this_task():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "instance"
-    train(out, "--epochs=2", task="instance", drawn=True)
+    train(out, "--epochs=1", task="instance", drawn=True)
     return out
 
 
@@ -597,7 +610,28 @@ def test_numbers_of_a_results_file_are_those_of_the_model(run, tmp_path):
     results.write_text(json.dumps(rows))
     found = vitreous_command("evaluate", run, box_folder(), "--from", results, check=False)
     assert found.returncode == 2
-    assert "expected a mask as RLE" in found.stderr
+    assert "row 0: its mask is" in found.stderr
+
+
+def test_videos_are_drawn_and_tracked(run, tmp_path):
+    clip = write_video(tmp_path / "clip.mp4", [moving(number) for number in range(3)])
+    options = ("--threshold=0", "--track", "--out", tmp_path / "drawn", "--json")
+    lines = vitreous_command("predict", run, clip, *options).stdout.splitlines()
+    records = [json.loads(line) for line in lines]
+    assert len(records) == 3
+    assert {"track", "segmentation"} <= records[-1]["objects"][0].keys()
+    assert list((tmp_path / "drawn").glob("clip*.mp4"))
+
+
+def test_around_a_classifier(tmp_path):
+    """The mask head comes by itself."""
+    words = ("train", box_folder(), "--task=instance", f"--weights={teacher()}", "--epochs=1")
+    with undrawn():
+        vitreous_command(
+            *words, "--image-size", "32", "32", "--set=groups=2", f"--out={tmp_path / 'run'}"
+        )
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["task"], config["config"]["masks"]) == ("instance", True)
 
 
 def test_explained(run, tmp_path):

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.decode.images import shown
+from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.formats.instance_table import InstanceTable
 from vitreous.data.formats.instances import Annotation, Corners, Instance
 from vitreous.data.formats.json_lists import JsonLists
@@ -326,11 +327,21 @@ def outline_corners(thing: Instance) -> Corners:
         points = np.concatenate(thing.outline).reshape(-1, 2)
         (left, top), (right, bottom) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
         return left, top, right, bottom
-    size = thing.outline["size"]
-    if not (isinstance(size, list) and len(size) == 2 and all(type(side) is int for side in size)):
-        raise DataError(f"{thing.name}: the size of its RLE is {str(size)[:40]}")
-    left, top, wide, tall = map(float, runs.toBbox(runs_of(thing, *size)))
+    left, top, wide, tall = map(float, runs.toBbox(runs_of(thing, *size_of_runs(thing.outline))))
     return left, top, left + wide, top + tall
+
+
+def size_of_runs(outline: Any) -> tuple[int, int]:
+    """Height and width that an RLE states for itself. A size that no image has is an error: so many
+    pixels would be decoded."""
+    size = outline.get("size") if isinstance(outline, dict) else None
+    whole = isinstance(size, list) and len(size) == 2 and all(type(side) is int for side in size)
+    if size is None or not whole or min(size) < 1 or size[0] * size[1] > MAX_PIXELS:
+        raise DataError(
+            f"its mask is {str(outline)[:60]!r}: expected an RLE with size (height and width, at "
+            f"most {MAX_PIXELS:,} pixels) and counts"
+        )
+    return size[0], size[1]
 
 
 def runs_of(thing: Instance, height: int, width: int) -> Runs:
@@ -358,7 +369,8 @@ def runs_of(thing: Instance, height: int, width: int) -> Runs:
             encoded = runs.merge(runs.frPyObjects(polygons, height, width))
         if isinstance(encoded["counts"], str):
             encoded = {**encoded, "counts": encoded["counts"].encode()}
-        runs.decode(encoded)  # what cannot be decoded is an error here
+        if isinstance(outline, dict):
+            runs.decode(encoded)  # what cannot be decoded is an error here
         return encoded
     except (ValueError, RuntimeError, TypeError, OverflowError) as error:
         what = str(error).splitlines()[0]

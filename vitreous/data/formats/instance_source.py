@@ -78,7 +78,7 @@ class InstanceSource(BoxSource):
         try:
             return thing._replace(corners=outline_corners(thing))
         except DataError as error:
-            errors.append(str(error))
+            errors.append(f"{thing.name}: {error}")
             return thing._replace(corners=(0, 0, 1, 1))
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TextIO
 import torch
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.coco_json import read_coco, runs_of
+from vitreous.data.formats.coco_json import read_coco, runs_of, size_of_runs
 from vitreous.data.formats.files import read_json
 from vitreous.data.formats.instances import Instance
 from vitreous.data.instance_masks import Runs
@@ -232,14 +232,9 @@ def checked_runs(row: Any, where: str) -> Runs:
     if not isinstance(row, dict):
         raise DataError(f"{where}: is {_quoted(row)}, where an object with {KEYS[0]} … is expected")
     given = row.get("segmentation")
-    size = given.get("size") if isinstance(given, dict) else None
-    if not (isinstance(size, list) and len(size) == 2 and all(type(side) is int for side in size)):
-        raise DataError(
-            f"{where}: segmentation is {_quoted(given)}: expected a mask as RLE, with size and "
-            "counts"
-        )
     with naming(where):
-        return runs_of(Instance("its mask", 0, None, outline=given), *size)
+        size = size_of_runs(given)
+        return runs_of(Instance("segmentation", 0, None, outline=given), *size)
 
 
 def _load(path: str | Path) -> list[Any]:
