@@ -23,8 +23,6 @@ from vitreous.train.recipe import Recipe
 Log = Callable[[str], None]
 FINE_TUNING_BATCH = 32
 """At most: few epochs are many steps then."""
-MUON_LR = 3
-"""Times AdamW's learning rate: on CIFAR-10 better than 1 and 6 (docs/training.md)."""
 
 
 def fill_in(
@@ -88,7 +86,7 @@ def fill_in(
         log(f"optimizer: {changes['optimizer']}, {why}")
     if recipe.lr is None and recipe.weights is None:
         muon = changes.get("optimizer", recipe.optimizer) == "muon"
-        changes["lr"] = task.scratch_lr(glance.small) * (MUON_LR if muon else 1)
+        changes["lr"] = task.scratch_lr(glance.small) * (task.muon_lr if muon else 1)
         log(f"lr: {changes['lr']:g}, from scratch")
     if recipe.crop is None:
         size = changes.get("image_size", recipe.image_size)
