@@ -80,7 +80,8 @@ def fill_in(
         log(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
     if recipe.optimizer is None:
         # Weights that AdamW has trained are best fine-tuned by it, too.
-        by_muon = recipe.weights is None and not recipe.shard and task.scratch_optimizer == "muon"
+        scratch = recipe.weights is None and not recipe.shard
+        by_muon = scratch and task.scratch_optimizer(glance) == "muon"
         changes["optimizer"] = "muon" if by_muon else "adamw"
         why = "which learns faster from scratch" if by_muon else "as usual"
         log(f"optimizer: {changes['optimizer']}, {why}")
