@@ -3,15 +3,14 @@
 RUN is a folder of `vitreous pretrain` on the same images, with none of their labels. For each seed,
 a few images of each class are drawn. Four models learn from them, one after the other:
 
-- RUN, fine-tuned by `vitreous train --weights RUN`;
+- RUN, fine-tuned by `vitreous train --weights RUN`, with the options in OPTIONS;
 - the same model with random weights in the same fine-tuning: RUN with its weights drawn anew;
 - the same model from scratch, with what `vitreous train --model` chooses for that;
 - what `vitreous train` chooses by itself.
 
 All are measured on the test images.
 
-    vitreous pretrain /usr/share/datasets/fashion-mnist --method lejepa --model vit-c-mini/8 \
-        --image-size 28 --epochs 4 --batch 128 --flip True --out runs/pre
+    vitreous pretrain /usr/share/datasets/fashion-mnist --epochs 2 --out runs/pre
     python examples/few_labels.py /usr/share/datasets/fashion-mnist runs/pre --seeds 0 1 2
 """
 
@@ -36,6 +35,9 @@ from safetensors.torch import save_file
 from vitreous.data.formats import open_source
 from vitreous.data.source import Source
 from vitreous.run_folder import Run
+
+OPTIONS = ["--optimizer", "muon", "--lr", "2e-3", "--layer-decay", "1", "--crop", "shift"]
+"""Of fine-tuning: a small ViT that was pre-trained for minutes is to change in all of its layers."""
 
 
 def write(source: Source, numbers: list[int], split: str, folder: Path) -> None:
@@ -84,7 +86,7 @@ def main(
     run: tyro.conf.Positional[Path],
     seeds: tuple[int, ...] = (0,),
     count: int = 60,
-    epochs: int = 60,
+    epochs: int = 40,
     arms: tuple[str, ...] = ("pre-trained", "random", "from scratch", "default"),
 ) -> None:
     """Args:
@@ -107,14 +109,14 @@ def main(
             write(source, drawn(source, count, seed), "train", few)
             random = with_random_weights(run, seed, Path(kept, f"untrained-{seed}"))
             options = {
-                "pre-trained": ["--weights", str(run)],
-                "random": ["--weights", str(random)],
+                "pre-trained": ["--weights", str(run), *OPTIONS],
+                "random": ["--weights", str(random), *OPTIONS],
                 "from scratch": ["--model", inside["encoder"], *fields],
                 "default": [],
             }
             for arm in arms:
                 out = Path(kept, f"{arm}-{seed}")
-                more = [*options[arm], "--epochs", str(epochs)]
+                more = [*options[arm], "--epochs", str(epochs), "--flip", "True"]
                 found[arm].append(accuracy(few, out, seed, more))
                 print(f"seed {seed}, {arm}: {found[arm][-1]:.4f} on test", flush=True)
     for arm, values in found.items():
