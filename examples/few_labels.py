@@ -37,7 +37,7 @@ from vitreous.data.source import Source
 from vitreous.run_folder import Run
 
 OPTIONS = ["--optimizer", "muon", "--lr", "2e-3", "--layer-decay", "1", "--crop", "shift"]
-"""Of fine-tuning: a small ViT that was pre-trained for minutes is to change in all of its layers."""
+"""Of fine-tuning: a small ViT, pre-trained for minutes, is to change in all of its layers."""
 
 
 def write(source: Source, numbers: list[int], split: str, folder: Path) -> None:
