@@ -52,7 +52,6 @@ class Detect(Task):
     options = frozenset(("longest", "zoom"))
     crops = ("resized", "window", "none")
     dense = True
-    scratch_optimizer = "adamw"  # a DETR was not measured with another
     tiles = True
     least_classes = 1
     overfit_epochs = 12
