@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from train.tiny import garment_folder
+from train.undrawn import undrawn
+
+from vitreous.cli.main import main
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = {
@@ -14,6 +17,7 @@ SMALL = {
     "class_maps.py": ["--images=60", "--tested=4", "--epochs=1"],
     "detr_speed.py": ["--rounds=1", "--size=64"],
     "few_images.py": ["--options=--epochs=1", "--options=--batch=40", "--seconds=1"],
+    "few_labels.py": ["--count=2", "--epochs=1", "--arms", "random"],
     "parity.py": ["resnet50"],
     "swin_speed.py": ["--rounds=1", "--batch=1"],
     "training_speed.py": ["--rounds=1", "--batch=2"],
@@ -23,6 +27,7 @@ PRINTED = {
     "class_maps.py": "class map: 0.",
     "detr_speed.py": "transformers",
     "few_images.py": "mean of 1: vitreous 0.",
+    "few_labels.py": "random         0.",
     "parity.py": "resnet50",
     "swin_speed.py": "torchvision",
     "training_speed.py": "ratio",
@@ -38,8 +43,17 @@ def cifar_package():
     return ["package", "folder"]
 
 
+def pretrained():
+    """Images with labels, and a run that was pre-trained on them."""
+    words = [f"--set=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")]
+    words += ["--model=vit", "--epochs=1", "--out=pre", "--image-size", "28"]
+    with undrawn():
+        assert main(["pretrain", str(garment_folder()), *words]) == 0
+    return [str(garment_folder()), "pre"]
+
+
 GARMENTS = {name: lambda: [str(garment_folder())] for name in ("class_maps.py", "few_images.py")}
-FOLDERS = {**GARMENTS, "cifar10.py": cifar_package}
+FOLDERS = {**GARMENTS, "cifar10.py": cifar_package, "few_labels.py": pretrained}
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.py")))

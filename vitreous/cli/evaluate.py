@@ -56,9 +56,7 @@ class EvaluateArguments:
     """Folder for figures: scores per class, confusion matrix, calibration, precision-recall."""
     results: Annotated[Path | None, option("FILE.json", "none")] = None
     """Write all detected objects to a COCO results file, with the data's image and category ids."""
-    from_results: Annotated[Path | None, option("FILE.json", "the model's own", name="from")] = (
-        None
-    )
+    from_results: Annotated[Path | None, option("FILE.json", "the model's own", name="from")] = None
     """Evaluate the boxes or masks of a COCO results file, written by any program."""
     max_pixels: Annotated[int | None, option("N", "the run's own, 50000000")] = None
     """Refuse images with more pixels than this, or that would be enlarged to more."""

@@ -23,8 +23,6 @@ from vitreous.train.recipe import Recipe
 Log = Callable[[str], None]
 FINE_TUNING_BATCH = 32
 """At most: few epochs are many steps then."""
-MUON_LR = 3
-"""Times AdamW's learning rate: on CIFAR-10 better than 1 and 6 (docs/training.md)."""
 
 
 def fill_in(
@@ -92,13 +90,14 @@ def fill_in(
         log(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
     if recipe.optimizer is None:
         # Weights that AdamW has trained are best fine-tuned by it, too.
-        by_muon = recipe.weights is None and not recipe.shard and task.scratch_optimizer == "muon"
+        scratch = recipe.weights is None and not recipe.shard
+        by_muon = scratch and task.scratch_optimizer(glance) == "muon"
         changes["optimizer"] = "muon" if by_muon else "adamw"
         why = "which learns faster from scratch" if by_muon else "as usual"
         log(f"optimizer: {changes['optimizer']}, {why}")
     if recipe.lr is None and recipe.weights is None:
         muon = changes.get("optimizer", recipe.optimizer) == "muon"
-        changes["lr"] = task.scratch_lr(glance.small) * (MUON_LR if muon else 1)
+        changes["lr"] = task.scratch_lr(glance.small) * (task.muon_lr if muon else 1)
         log(f"lr: {changes['lr']:g}, from scratch")
     if recipe.crop is None and "crop" not in changes:
         size = changes.get("image_size", recipe.image_size)

@@ -38,7 +38,6 @@ class ObjectTask(Task):
     options = frozenset(("longest", "zoom"))
     crops = ("resized", "window", "none")
     dense = True
-    scratch_optimizer = "adamw"  # a DETR was not measured with another
     least_classes = 1
     overfit_epochs = 12
 

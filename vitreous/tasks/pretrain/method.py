@@ -68,6 +68,7 @@ class Pretraining(Task):
     primary = primary_name = "loss"
     lower_is_better = True
     learns_classes = False
+    muon_lr = 1  # as it was measured with MAE
     truth = NoTruth()
     watched = ("knn_accuracy", "effective_rank")
     refused = frozenset(("overfit", "keep_head", "unfreeze_after", "lora", "task"))
