@@ -169,7 +169,7 @@ PARAMETERS = {
     "rf-detr-m": 33_687_074,
     "rf-detr-b": 32_174_146,
     "rf-detr-l": 33_932_834,
-    "rf-detr-l-2025": 132_984_802,
+    "rf-detr-l-2025": 135_636_706,
     "rf-detr-seg-n": 33_577_091,
     "rf-detr-seg-s": 33_710_723,
     "rf-detr-seg-m": 35_693_875,
