@@ -113,7 +113,7 @@ def test_a_run_folder_inside_a_detector_takes_images_of_any_size(file, tmp_path)
     source = open_usable(recipe, lambda text: None)
     lines: list[str] = []
     model = build(recipe, task_for("boxes"), source, find_start(recipe), lines.append).eval()
-    assert "model: detr with backbone vit, images" in "\n".join(lines)
+    assert "model: rf-detr with backbone vit, images" in "\n".join(lines)
     assert torch.equal(model.core.patch.weight, file[1].patch.weight)
     with torch.no_grad():
         assert model([torch.rand(1, 24, 21)]).logits.isfinite().all()

@@ -386,7 +386,10 @@ class RFDETR(Composite):
         queries = shapes.get("queries.weight")
         if not (classes and mlp and queries and "query_boxes.weight" in shapes):
             return []
-        groups = numbered(shapes, "proposals")
+        groups, levels = numbered(shapes, "proposals"), numbered(shapes, "projectors")
+        points = shapes.get("decoder.0.cross_attention.weights.weight", (0,))[0]
+        inside = shapes.get("mask_head.query_mlp.fc1.weight")
+        cross_heads = max(classes[1] // 16, 1)  # as in all that are published
         return [
             {
                 "classes": classes[0],
@@ -395,9 +398,26 @@ class RFDETR(Composite):
                 "groups": groups,
                 "queries": queries[0] // max(groups, 1),
                 "decoder_depth": numbered(shapes, "decoder"),
-                "masks": any(name.startswith("mask_head.") for name in shapes),
+                "projector_depth": numbered(shapes, "projectors.0.bottlenecks"),
+                "scales": tuple(
+                    _scale_of(shapes, f"projectors.{s}.resize.0.") for s in range(levels)
+                ),
+                "cross_heads": cross_heads,
+                "points": max(points // max(cross_heads * levels, 1), 1),
+                "masks": inside is not None,
+                **({} if inside is None else {"mask_mlp_dim": inside[0]}),
+                "guessed": ["cross_heads", "points"],
             }
         ]
+
+
+def _scale_of(shapes: Shapes, resize: str) -> float:
+    """Of the projector with these layers: none, a transposed convolution (behind one of 1x1 or
+    not), or a convolution of 3x3 in steps of two."""
+    convolution = shapes.get(f"{resize}0.conv.weight")
+    if f"{resize}0.weight" in shapes or (convolution and convolution[-1] == 1):
+        return 2.0
+    return 0.5 if convolution else 1.0
 
 
 def used_blocks(backbone: Model, blocks: tuple[int, ...] | None) -> list[int]:

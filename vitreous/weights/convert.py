@@ -205,7 +205,8 @@ def _outputs(model: Model, image: torch.Tensor) -> torch.Tensor:
     features = model.features(image)
     output = features.output
     outputs = output if isinstance(output, tuple) else (output,)
-    return torch.cat([part.flatten() for part in (features.tokens[-1], *outputs)])
+    tensors = [part for part in outputs if isinstance(part, torch.Tensor)]
+    return torch.cat([part.flatten() for part in (features.tokens[-1], *tensors)])
 
 
 def _other_defaults(
