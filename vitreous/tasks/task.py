@@ -397,8 +397,6 @@ class Task:
         "random ones 70 % (docs/training.md)"
     )
     """What pre-trained weights have brought, as measured, in the words of a log."""
-    fine_tuning: ClassVar[tuple[str, ...]] = ()
-    """Options of training with which such weights are fine-tuned best."""
 
     # Models
 

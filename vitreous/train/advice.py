@@ -12,7 +12,7 @@ from vitreous.config import read_toml
 from vitreous.data.formats import BUILT_IN
 from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.source import Source
-from vitreous.models import create
+from vitreous.models import configure, create
 from vitreous.models.counts import PATH as COUNTS
 from vitreous.tasks.task import Glance, Task, glance_at, is_classifier
 from vitreous.train.recipe import Recipe
@@ -52,7 +52,7 @@ def fine_tuning_advice(
     entry = fitting_weights(task, glance) if large else None
     if entry is None:
         return None
-    words = ["vitreous", "train", recipe.data, "--weights", entry.name, *task.fine_tuning]
+    words = ["vitreous", "train", recipe.data, "--weights", entry.name]
     for name in ("task", "names", "path_column", "label_column", "split_column"):
         if value := getattr(recipe, name):
             words += [f"--{name.replace('_', '-')}", value]
@@ -71,14 +71,19 @@ def fitting_weights(task: type[Task], glance: Glance) -> CatalogEntry | None:
     most accurate one; if all are too large, the smallest."""
     flops = {name: row[1] for name, row in read_toml(COUNTS, "counts").items()}
     known = [e for e in catalog().values() if e.licence in PERMISSIVE and e.model in flops]
-    usable = [e for e in known if task.takes(e.model)]
+    usable = [e for e in known if task.takes(e.model) and _has_what(e.model, task.needs)]
     usable = usable or [e for e in known if task.families and is_classifier(e.model)]
     limit = FLOPS_ON_CPU if glance.on_cpu else FLOPS_ON_GPU
     within = [e for e in usable if flops[e.model] <= limit and e.accuracy is not None]
     within = [e for e in within if e.preprocessing.image_size <= LARGEST_SIZE]
     best = sorted(within, key=lambda e: -(e.accuracy or 0))
-    smallest = min(usable, key=lambda e: flops[e.model], default=None)
+    smallest = min(usable, key=lambda e: (not e.default, flops[e.model]), default=None)
     return next((e for e in best if _patch(e.model) <= LARGEST_PATCH), smallest)
+
+
+def _has_what(model: str, field: str) -> bool:
+    """Whether a model has the field that a task needs (masks), if it needs one."""
+    return not field or bool(getattr(configure(model)[1], field, False))
 
 
 @functools.cache

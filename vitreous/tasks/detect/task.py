@@ -38,7 +38,6 @@ class Detect(ObjectTask):
         "from random weights DETR needs hundreds of epochs, and its paper took 300 of 118,000 "
         "images (docs/detection.md)"
     )
-    fine_tuning = ("--recipe", "detect")
     checker = BoxCheck
 
     @classmethod
