@@ -5,6 +5,8 @@ import torch
 
 import vitreous
 from vitreous.errors import ConfigError
+from vitreous.models import configure
+from vitreous.models.infer import Wanted, infer
 from vitreous.models.rf_detr import used_blocks
 from vitreous.models.rf_detr_parts import moved
 from vitreous.models.vit import into_windows, out_of_windows
@@ -179,3 +181,20 @@ def test_blocks_are_counted_from_either_end():
 def test_bad_configs(changes, said):
     with pytest.raises(ConfigError, match=said):
         tiny(**changes)
+
+
+@pytest.mark.parametrize("name", ["rf-detr-n", "rf-detr-b", "rf-detr-seg-s", "lw-detr-ti"])
+def test_the_tensors_of_a_named_model_keep_what_they_do_not_show(name):
+    """Windows, and which blocks are used: another backbone of the same shapes would compute
+    something else. Without a name nothing is found."""
+    with torch.device("meta"):
+        model = vitreous.create(name, classes=5)
+    shapes = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+    (found,) = infer(shapes, {}, Wanted(model=name))
+    usual = configure(name)[1]
+    assert not found.misfits
+    assert not found.unused
+    for field in ("backbone", "backbone_fields", "image_size", "cross_heads", "points"):
+        assert getattr(found.config, field) == getattr(usual, field)
+    assert found.config.classes == 5
+    assert not [each for each in infer(shapes, {}) if not each.misfits and not each.unused]

@@ -215,6 +215,13 @@ class _Search:
         """As the named model, as a variant, or else by all fields that show."""
         if self.wanted.model is not None:
             base = self.wanted.config or configure(self.wanted.model)[1]
+            if self.made.part is not None:
+                # What is inside is the named model's, if it fits: what does not show stays its own.
+                own = {k: v for k, v in shown.items() if k in ("classes", "channels")}
+                own |= self.wanted.fields
+                found = self._from(self.wanted.model, base, own, search=False, others=shown)
+                if exact := [each for each in found if not each.misfits and not each.unused]:
+                    return exact
             return self._from(self.wanted.model, base, shown, search=True)
         near = [(name, config) for name, config in self._variants() if _same_size(config, shown)]
         free = {k: v for k, v in shown.items() if k in FREE}

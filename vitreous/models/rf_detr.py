@@ -158,6 +158,7 @@ class RFDETR(Composite):
     """(b, c, h, w), or a list of (c, h, w) of any sizes -> `RFDETROutput`. See `RFDETRConfig`."""
 
     classwise = ("class_head.*", "proposals.*.class_head.*")
+    found_if_asked = True  # windows, and which blocks are used, do not show: it must be named
 
     def __init__(self, config: RFDETRConfig, backbone: Model) -> None:
         blocks = used_blocks(backbone, config.blocks)
