@@ -220,8 +220,8 @@ class _Search:
                 own = {k: v for k, v in shown.items() if k in ("classes", "channels")}
                 own |= self.wanted.fields
                 found = self._from(self.wanted.model, base, own, search=False, others=shown)
-                if exact := [each for each in found if not each.misfits and not each.unused]:
-                    return exact
+                if fits := [each for each in found if not each.misfits and not each.unused]:
+                    return fits
             return self._from(self.wanted.model, base, shown, search=True)
         near = [(name, config) for name, config in self._variants() if _same_size(config, shown)]
         free = {k: v for k, v in shown.items() if k in FREE}

@@ -394,7 +394,7 @@ class Task:
 
     fine_tuning_gain: ClassVar[str] = (
         "on 4,500 images of CIFAR-10 two epochs from ImageNet's weights gave 93 %, training from "
-        "random ones 70 % (docs/training.md)"
+        "random ones 74 % (docs/training.md)"
     )
     """What pre-trained weights have brought, as measured, in the words of a log."""
 
