@@ -3,12 +3,14 @@
 RUN is a folder of `vitreous pretrain` on the same images, with none of their labels. For each seed,
 a few images of each class are drawn. Four models learn from them, one after the other:
 
-- RUN, fine-tuned by `vitreous train --weights RUN`, with the options in OPTIONS;
+- RUN, fine-tuned by `vitreous train --weights RUN`;
 - the same model with random weights in the same fine-tuning: RUN with its weights drawn anew;
 - the same model from scratch, with what `vitreous train --model` chooses for that;
 - what `vitreous train` chooses by itself.
 
-All are measured on the test images.
+All are measured on the test images. How the first two are fine-tuned is chosen before, for each of
+them by itself, from the same CANDIDATES: on another draw, and on training images that nothing else
+uses, so that no test image has a say.
 
     vitreous pretrain /usr/share/datasets/fashion-mnist --epochs 2 --out runs/pre
     python examples/few_labels.py /usr/share/datasets/fashion-mnist runs/pre --seeds 0 1 2
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,16 +39,25 @@ from vitreous.data.formats import open_source
 from vitreous.data.source import Source
 from vitreous.run_folder import Run
 
-OPTIONS = ["--optimizer", "muon", "--lr", "2e-3", "--layer-decay", "1", "--crop", "shift"]
-"""Of fine-tuning: a small ViT, pre-trained for minutes, is to change in all of its layers."""
+CANDIDATES = {
+    "AdamW 1e-3, layer decay 0.75": ["--lr", "1e-3", "--layer-decay", "0.75"],
+    "AdamW 1e-3": ["--lr", "1e-3", "--layer-decay", "1"],
+    "Muon 2e-3": ["--optimizer", "muon", "--lr", "2e-3", "--layer-decay", "1"],
+    "Muon 6e-3": ["--optimizer", "muon", "--lr", "6e-3", "--layer-decay", "1"],
+}
+"""Options of fine-tuning."""
+CHOSEN_BY = 2000
+"""Training images that choose among them,"""
+CHOSEN_WITH = 1000
+"""and the seed of that draw."""
 
 
-def write(source: Source, numbers: list[int], split: str, folder: Path) -> None:
-    """Some images of a split as class folders."""
+def write(source: Source, split: str, numbers: Sequence[int], folder: Path, called: str) -> None:
+    """Some images of a split as class folders, as the split `called`."""
     samples = source.splits[split]
     for number in numbers:
         sample = samples[number]
-        file = folder / split / source.labels.names[sample.target] / f"{number:05d}.png"
+        file = folder / called / source.labels.names[sample.target] / f"{number:05d}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         pixels = source.image(sample)
         Image.fromarray(np.asarray(pixels).squeeze()).save(file)
@@ -81,6 +93,23 @@ def accuracy(folder: Path, out: Path, seed: int, options: list[str]) -> float:
     return found
 
 
+def best_of(source: Source, weights: Path, count: int, options: list[str], kept: Path) -> list[str]:
+    """The candidate that `weights` learn best with."""
+    few = kept / "to-choose-by"
+    if not few.exists():
+        learnt = drawn(source, count, CHOSEN_WITH)
+        others = sorted(set(range(len(source.splits["train"]))) - set(learnt))
+        asked = np.random.default_rng(CHOSEN_WITH).permutation(others)[:CHOSEN_BY]
+        write(source, "train", learnt, few, "train")
+        write(source, "train", asked.tolist(), few, "test")
+    found = {}
+    for name, candidate in CANDIDATES.items():
+        words = ["--weights", str(weights), *candidate, *options]
+        found[name] = accuracy(few, kept / f"{weights.name} {name}", CHOSEN_WITH, words)
+        print(f"  {name}: {found[name]:.4f} on other training images", flush=True)
+    return CANDIDATES[max(found, key=found.__getitem__)]
+
+
 def main(
     data: tyro.conf.Positional[str],
     run: tyro.conf.Positional[Path],
@@ -100,24 +129,29 @@ def main(
     source = open_source(data, val_fraction=0)
     inside = Run(run).read_config().config
     fields = [f"--set={name}={json.dumps(v)}" for name, v in inside["encoder_fields"].items()]
+    common = ["--epochs", str(epochs), "--flip", "True", "--crop", "shift"]
     found: dict[str, list[float]] = {arm: [] for arm in arms}
-    with tempfile.TemporaryDirectory() as kept:
-        few = Path(kept, "few")
-        write(source, list(range(len(source.splits["test"]))), "test", few)
+    with tempfile.TemporaryDirectory() as folder:
+        kept, few = Path(folder), Path(folder, "few")
+        write(source, "test", range(len(source.splits["test"])), few, "test")
+        untrained = {seed: with_random_weights(run, seed, kept / f"{seed}") for seed in seeds}
+        chosen: dict[str, list[str]] = {"pre-trained": [], "random": []}
+        for arm in sorted(set(arms) & set(chosen)):
+            print(f"how to fine-tune, {arm}:", flush=True)
+            weights = run if arm == "pre-trained" else untrained[seeds[0]]
+            chosen[arm] = best_of(source, weights, count, common, kept)
         for seed in seeds:
             shutil.rmtree(few / "train", ignore_errors=True)
-            write(source, drawn(source, count, seed), "train", few)
-            random = with_random_weights(run, seed, Path(kept, f"untrained-{seed}"))
-            options = {
-                "pre-trained": ["--weights", str(run), *OPTIONS],
-                "random": ["--weights", str(random), *OPTIONS],
+            write(source, "train", drawn(source, count, seed), few, "train")
+            words = {
+                "pre-trained": ["--weights", str(run), *chosen["pre-trained"]],
+                "random": ["--weights", str(untrained[seed]), *chosen["random"]],
                 "from scratch": ["--model", inside["encoder"], *fields],
                 "default": [],
             }
             for arm in arms:
-                out = Path(kept, f"{arm}-{seed}")
-                more = [*options[arm], "--epochs", str(epochs), "--flip", "True"]
-                found[arm].append(accuracy(few, out, seed, more))
+                out = kept / f"{arm}-{seed}"
+                found[arm].append(accuracy(few, out, seed, [*words[arm], *common]))
                 print(f"seed {seed}, {arm}: {found[arm][-1]:.4f} on test", flush=True)
     for arm, values in found.items():
         spread = statistics.stdev(values) if len(values) > 1 else 0.0

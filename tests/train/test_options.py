@@ -14,6 +14,7 @@ from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
+from vitreous.data.loader import Batch
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.run_folder import Run
 from vitreous.tasks.classify.task import Classify
@@ -68,6 +69,49 @@ def test_patience_stops_a_run_that_does_not_improve(tmp_path):
     run = train(replace(SMALL, epochs=30, lr=1e-30, patience=2), tmp_path / "run")
     assert [line["step"] for line in run.metrics() if line["kind"] == "evaluation"] == [5, 10, 15]
     assert len(run.metrics()) == 3
+
+
+def test_patience_looks_at_the_smoothed_metric(tmp_path):
+    """One lucky evaluation does not make all that follow look like no improvement."""
+    trainer, _ = prepare(SMALL, Run(tmp_path), ALONE, lambda _: None, lambda _: None)
+    waited = []
+    for value in (0.5, 0.7, 0.6, 0.64, 0.66, 0.66, 0.5, 0.5):
+        trainer._wait(value)
+        waited.append(trainer.progress.waited)
+    assert waited == [0, 0, 1, 0, 0, 0, 1, 2]
+
+
+def test_multi_scale_gives_each_step_a_size_of_its_own(tmp_path):
+    recipe = Recipe(
+        data="shapes:16",
+        task="detect",
+        model="detr-small",
+        image_size=(64, 64),
+        batch=4,
+        crop="none",
+        epochs=1,
+        multi_scale=(0.5, 1.5),
+    )
+    trainer, _ = prepare(recipe, Run(tmp_path), ALONE, lambda _: None, lambda _: None)
+    batch = Batch(torch.rand(2, 3, 64, 64), [], [], [])
+    sizes = [tuple(trainer._rescaled(step, batch).images.shape[2:]) for step in range(20)]
+    assert sizes == [tuple(trainer._rescaled(step, batch).images.shape[2:]) for step in range(20)]
+    pixels = trainer.model.levels((64, 64))[-1].pixels[0]
+    assert len(set(sizes)) > 2
+    assert all(32 <= h == w <= 96 and h % pixels == 0 for h, w in sizes)
+    listed = trainer._rescaled(0, batch._replace(images=list(batch.images)))
+    assert {tuple(each.shape[1:]) for each in listed.images} == {sizes[0]}
+
+
+@pytest.mark.parametrize("given", [(0.0, 1.0), (1.2, 0.8), (1.0, 9.0)])
+def test_multi_scale_out_of_range(given):
+    with pytest.raises(ConfigError, match="multi_scale"):
+        Recipe(multi_scale=given)
+
+
+def test_multi_scale_is_for_boxes(tmp_path):
+    with pytest.raises(ConfigError, match="multi_scale = .* is for the task"):
+        train(replace(SMALL, multi_scale=(0.5, 1.5)), tmp_path / "run")
 
 
 def test_frozen_parts_stay(tmp_path):

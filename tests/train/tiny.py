@@ -46,6 +46,7 @@ INSTANCE = [
     *(f"--set={field}" for field in ("dim=16", "heads=2", "cross_heads=2", "mlp_dim=16")),
     *(f"--set={field}" for field in ("points=1", "queries=4", "mask_mlp_dim=16")),
     *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
+    *("--multi-scale", "0.5", "1.5"),
 ]
 PRETRAIN = [
     *("--model=vit", "--set=encoder.dropout=0.1"),

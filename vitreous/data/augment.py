@@ -248,6 +248,12 @@ def random_by(*parts: int | str) -> Iterator[None]:
         generator.set_state(state)
 
 
+def rescaled(images: Tensor, factor: float, pixels: int) -> Tensor:
+    """(b, c, h, w) -> (b, c, h', w'): sides times `factor`, as multiples of `pixels`."""
+    size = [max(round(side * factor / pixels), 1) * pixels for side in images.shape[2:]]
+    return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=True)
+
+
 def _crop(
     image: Tensor, truth: Any, moves: Truth, top: int, left: int, height: int, width: int
 ) -> tuple[Tensor, Any]:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitreous.layers.linear import linear
 from vitreous.layers.tap import is_tapped, show
 
 Rotate = Callable[[Tensor], Tensor]
@@ -74,7 +75,8 @@ class Heads(nn.Module):
             out = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale
             )
-        return self.dropout(self.projection(out.transpose(1, 2).flatten(2)))
+        out = out.transpose(1, 2).flatten(2)
+        return self.dropout(linear(out, self.projection.weight, self.projection.bias))
 
     def make(self, x: Tensor, first: int, last: int) -> Tensor:
         """x (b, n, d) -> (last - first, b, heads, n, e): of queries (0), keys (1) and values (2)
@@ -82,7 +84,7 @@ class Heads(nn.Module):
         width = self.heads * self.head_dim
         rows = slice(first * width, last * width)
         bias = self.bias()
-        made = F.linear(x, self.qkv.weight[rows], None if bias is None else bias[rows])
+        made = linear(x, self.qkv.weight[rows], None if bias is None else bias[rows])
         return made.unflatten(2, (last - first, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
 
     def bias(self) -> Tensor | None:

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitreous.layers.linear import linear, linear_gelu
+
 
 def quick_gelu(x: Tensor) -> Tensor:
     """x · sigmoid(1.702 x), the approximation that OpenAI's CLIP was trained with."""
@@ -79,8 +81,12 @@ class Mlp(nn.Module):
         return self._run(x)
 
     def _run(self, x: Tensor) -> Tensor:
-        x = self.dropout(self.activation(self.fc1(x)))
-        x = self.fc2(self.norm(x))
+        fc1, fc2 = self.fc1, self.fc2
+        if self.activation is F.gelu:
+            x = linear_gelu(x, fc1.weight, fc1.bias)
+        else:
+            x = self.activation(linear(x, fc1.weight, fc1.bias))
+        x = linear(self.norm(self.dropout(x)), fc2.weight, fc2.bias)
         return self.dropout(self.activation(x) if self.activate_out else x)
 
     def _pieces(self, x: Tensor) -> int:

@@ -30,8 +30,11 @@ class Progress:
     step: int = 0
     best: float | None = None
     best_step: int = 0
+    smoothed: float | None = None
+    """The metric, averaged over the last evaluations: a single one goes up and down by chance,"""
+    best_smoothed: float | None = None
     waited: int = 0
-    """Evaluations without improvement."""
+    """and evaluations since it improved."""
     skipped: int = 0
     """Steps left out because the loss was not finite."""
     finished: bool = False

@@ -141,7 +141,7 @@ class OptimisationOptions:
     ema: Annotated[float, option("F")] = 0.99
     """Decay of the moving average of the weights that is evaluated and kept; 0 turns it off."""
     patience: Annotated[int, option("N")] = 0
-    """Stop after this many evaluations without improvement; 0 never stops early."""
+    """Stop after this many evaluations without a better smoothed metric; 0 never stops early."""
     skip_nonfinite: Annotated[int, option("N")] = 0
     """Skip up to this many steps whose loss is not finite before the run stops."""
     smoothing: Annotated[float | None, option("F", "by the task")] = None
@@ -168,6 +168,8 @@ class AugmentationOptions:
     """With --crop resized: the smallest fraction of the image's area that is cut out."""
     zoom: Annotated[tuple[float, float], option("MIN MAX")] = (0.5, 2.0)
     """With --crop window: the range of the factor by which the image is resized first."""
+    multi_scale: Annotated[tuple[float, float], option("MIN MAX")] = (1.0, 1.0)
+    """Resize each batch, boxes included, by a random factor from this range."""
     flip: Annotated[bool | None, option(None, "True for colour images")] = None
     """Flip half of the images horizontally, at random."""
     randaugment: Annotated[int, option("0..30")] = 0
@@ -279,6 +281,10 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
         fraction(self, "ema", *(["smoothing"] if self.smoothing is not None else []))
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"betas = {self.betas}: expected two numbers from 0 to below 1")
+        if not 0 < self.multi_scale[0] <= self.multi_scale[1] <= 4:
+            raise ConfigError(
+                f"multi_scale = {self.multi_scale}: expected two factors, the smaller one first"
+            )
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise ConfigError(f"lr = {self.lr}: expected a number above 0")
         for names, (least, most, expected) in RANGES.items():

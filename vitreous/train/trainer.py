@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitreous.data.augment import random_by, seed_of
+from vitreous.data.augment import random_by, rescaled, seed_of
 from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, train_batches
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.layers.lora import add_lora, merge_lora
@@ -42,6 +42,9 @@ from vitreous.train.optimizer import (
 )
 from vitreous.train.recipe import Recipe
 from vitreous.train.state import gather, restore
+
+SMOOTHING = 0.5
+"""What the metric that `patience` watches keeps of its last value."""
 
 
 class TrainingError(VitreousError):
@@ -251,8 +254,8 @@ class Trainer:
                 if event.evaluated is not None and 0 < self.recipe.patience <= progress.waited:
                     last = True
                     self.log(
-                        f"stopped early: no improvement in {progress.waited} evaluations since "
-                        f"step {progress.best_step}"
+                        f"stopped early: no improvement in {progress.waited} evaluations; the best "
+                        f"weights are those of step {progress.best_step}"
                     )
                 progress.finished = last
                 due = self.recipe.save_every and (step + 1) % self.recipe.save_every == 0
@@ -334,7 +337,7 @@ class Trainer:
         for module in self.frozen_norms:
             module.eval()
         self.optimizer.zero_grad(set_to_none=True)
-        batch = batch.to(self.world.device)
+        batch = self._rescaled(step, batch.to(self.world.device))
         extra = self._counted(batch)
         total: dict[str, Tensor] = {}
         for number in range(parts):
@@ -361,6 +364,19 @@ class Trainer:
         if self.average is not None:
             self.average.update(self.model, step)
         return mean
+
+    def _rescaled(self, step: int, batch: Batch) -> Batch:
+        """The batch at a size of its own, the same in all processes (`multi_scale`)."""
+        low, high = self.recipe.multi_scale
+        if low == high == 1:
+            return batch
+        with random_by(self.recipe.seed, step, "size"):
+            factor = low + (high - low) * float(torch.rand(()))
+        pixels = max(self.model.levels(self.model.own_size())[-1].pixels)
+        images = batch.images
+        if isinstance(images, Tensor):
+            return batch._replace(images=rescaled(images, factor, pixels))
+        return batch._replace(images=[rescaled(each[None], factor, pixels)[0] for each in images])
 
     def _counted(self, batch: Batch) -> dict[str, Any]:
         """For a loss that is a mean over objects, of which batches have different numbers: their
@@ -413,23 +429,30 @@ class Trainer:
                 counts = metrics.merge(self.world.gather(counts))
             result = metrics.compute(counts) | self.probe(self.model, last)
             primary, best = result[self.task.primary], self.progress.best
+            self._wait(primary)
             if best is None or self.task.better(primary, best):
                 self.progress.best, self.progress.best_step = primary, step
-                self.progress.waited = 0
                 state = {name: whole(v) for name, v in self.model.state_dict().items()}
                 state = merge_lora(state)
                 if self.world.is_first:
                     self.run.write_weights(self.model, state)
                     if decoding := self.task.decoding(result):
                         self.run.write_decoding(decoding)
-            else:
-                self.progress.waited += 1
         numbers = {k: v for k, v in result.items() if isinstance(v, int | float)}
         losses = max(self.progress.losses, 1)
         terms = {name: term / losses for name, term in self.progress.terms.items()}
         self._log(step, "evaluation", train_loss=train_loss, **_named(terms), **numbers)
         self.world.barrier()
         return result
+
+    def _wait(self, primary: float) -> None:
+        """For `patience`: whether the smoothed metric has improved."""
+        progress = self.progress
+        before, best = progress.smoothed, progress.best_smoothed
+        now = primary if before is None else SMOOTHING * before + (1 - SMOOTHING) * primary
+        progress.smoothed, progress.waited = now, progress.waited + 1
+        if best is None or self.task.better(now, best):
+            progress.best_smoothed, progress.waited = now, 0
 
     @property
     def lr(self) -> float:
