@@ -110,7 +110,7 @@ def test_multi_scale_out_of_range(given):
 
 
 def test_multi_scale_is_for_boxes(tmp_path):
-    with pytest.raises(ConfigError, match="multi_scale = .* is for the task"):
+    with pytest.raises(ConfigError, match=r"multi_scale = .* is for the task"):
         train(replace(SMALL, multi_scale=(0.5, 1.5)), tmp_path / "run")
 
 
