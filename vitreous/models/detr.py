@@ -245,7 +245,7 @@ class DETR(Composite):
         """Section 3.2, decoder: queries behind the last layer, or each one: (layers, b, q, d)."""
         queries = self.queries.weight.to(memory.dtype)
         # Queries start at zero; what tells them apart is added like a positional encoding.
-        x = show(self, "queries", torch.zeros_like(queries).expand(len(memory), -1, -1))
+        x = show(self, "queries", torch.zeros_like(queries).expand(memory.shape[0], -1, -1))
         kept = []
         for i, layer in enumerate(self.decoder):
             x = layer(x, queries, keys, memory, mask)
@@ -298,7 +298,7 @@ class DETR(Composite):
         self, images: Images, blocks: Iterable[int] | None = None
     ) -> tuple[Features, Tensor, Inside | None]:
         """The backbone's features behind `blocks`, its last map, and what of the map is image."""
-        if not len(images):
+        if not isinstance(images, Tensor) and not len(images):
             raise InputError("an empty list was given; this model takes at least one image")
         for each in (images,) if isinstance(images, Tensor) else (image[None] for image in images):
             self.check_images(each)

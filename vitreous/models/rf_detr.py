@@ -284,7 +284,7 @@ class RFDETR(Composite):
         position = show(self, "box_position", second(F.relu(first(sines))))
         boxes = boxes.to(memory.dtype)
         x = self._of_groups(self.queries.weight, groups, count).to(memory.dtype)
-        x = show(self, "queries", x.repeat(len(memory), 1, 1))
+        x = show(self, "queries", x.repeat(memory.shape[0], 1, 1))
         inside, hidden = None if padded is None else padded.inside, []
         for i, layer in enumerate(self.decoder):
             x = layer(x, position, boxes, memory, grids, inside, groups)
@@ -340,7 +340,7 @@ class RFDETR(Composite):
     ) -> tuple[Features, list[Tensor], list[tuple[int, int]] | None, tuple[int, int]]:
         """The backbone's features behind `blocks`, the maps that are used, how much of each image
         is no padding (None: all), and the size with it."""
-        if not len(images):
+        if not isinstance(images, Tensor) and not len(images):
             raise InputError("an empty list was given; this model takes at least one image")
         for each in (images,) if isinstance(images, Tensor) else (image[None] for image in images):
             self.check_images(each)

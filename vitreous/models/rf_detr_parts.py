@@ -157,7 +157,7 @@ class Proposals(nn.Module):
         logits = self.class_head(x).masked_fill(~valid[..., None], -torch.inf)
         best = logits.amax(dim=-1).topk(count, dim=1).indices  # (b, q)
         tokens = taken(x, best)
-        start = taken(anchors.masked_fill(~valid[..., None], 0.0).expand(len(x), -1, -1), best)
+        start = taken(anchors.masked_fill(~valid[..., None], 0.0).expand(x.shape[0], -1, -1), best)
         return Proposed(tokens, self.class_head(tokens), moved(start, self.box_head(tokens)))
 
 

@@ -136,7 +136,7 @@ class MaskTransformer(nn.Module):
 
     def forward(self, maps: list[Tensor]) -> Tensor:
         patches = self.project(maps[-1].flatten(2).transpose(1, 2))  # (b, n, d)
-        classes = self.classes.to(patches.dtype).expand(len(patches), -1, -1)
+        classes = self.classes.to(patches.dtype).expand(patches.shape[0], -1, -1)
         # Without positions the order of tokens does not matter: classes first, as in a ViT.
         x = torch.cat((classes, patches), dim=1)
         for block in self.blocks:
