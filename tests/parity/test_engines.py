@@ -48,7 +48,13 @@ def test_rf_detr_runs_elsewhere(masks, tmp_path):
     exported = torch.export.export(model, (images,), dynamic_shapes=shapes)
     file = tmp_path / "model.onnx"
     torch.onnx.export(
-        exported, (), file, dynamo=True, input_names=["images"], dynamic_shapes=shapes, verbose=False
+        exported,
+        (),
+        file,
+        dynamo=True,
+        input_names=["images"],
+        dynamic_shapes=shapes,
+        verbose=False,
     )
     runtime = onnxruntime.InferenceSession(file)
     compiled = openvino.Core().compile_model(

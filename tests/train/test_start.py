@@ -1,13 +1,16 @@
 """Weights to start from: what of them is kept, and what is said about it."""
 
+import re
+
 import pytest
 import torch
 from compare import perturb
 
 import vitreous
+from vitreous.config import to_dict
 from vitreous.errors import ConfigError
 from vitreous.tasks import task_for
-from vitreous.train.build_model import build, choose_preprocess, find_start
+from vitreous.train.build_model import Start, build, choose_preprocess, find_start
 from vitreous.train.open_data import open_usable
 from vitreous.train.recipe import Recipe
 from vitreous.weights.io.files import write_tensors
@@ -117,3 +120,20 @@ def test_a_run_folder_inside_a_detector_takes_images_of_any_size(file, tmp_path)
     assert torch.equal(model.core.patch.weight, file[1].patch.weight)
     with torch.no_grad():
         assert model([torch.rand(1, 24, 21)]).logits.isfinite().all()
+
+
+def test_a_detector_learns_masks():
+    """It keeps all that it knows; what it lacks, its mask head, begins anew and is reported."""
+    plain = {"masks": False, "backbone_fields": {"stages": (1, 1)}}
+    torch.manual_seed(0)
+    detector = vitreous.create("rf-detr-seg-mini", image_size=64, classes=6, **plain)
+    recipe = Recipe(data="shapes:20", weights="detector", task="instance", channels=3)
+    source = open_usable(recipe, lambda text: None)
+    tensors = detector.state_dict()
+    begin = Start("rf-detr-seg-mini", to_dict(detector.config), source.labels, None, tensors)
+    lines: list[str] = []
+    model = build(recipe, task_for(source.truth_kind), source, begin, lines.append)
+    assert model.config.masks
+    assert re.search(r"re-initialised +mask_head", "\n".join(lines))
+    for name, value in model.state_dict().items():
+        assert name.startswith("mask_head.") or torch.equal(value, tensors[name]), name

@@ -348,8 +348,10 @@ class Task:
         return found
 
     @classmethod
-    def largest_batch(cls, small: bool) -> int:
-        return 16 if cls.dense else 64
+    def choose_batch(cls, count: int, *, fine_tunes: bool) -> int:
+        """For an epoch of `count` images: a power of two, such that it has at least 16 steps."""
+        most = 16 if cls.dense else 32 if fine_tunes else 64  # few epochs are many steps then
+        return max(8, min(most, 1 << (count // 16).bit_length() >> 1))
 
     @classmethod
     def overfit_batch(cls, images: int) -> int:
@@ -406,6 +408,9 @@ class Task:
         family = configure(model)[0]
         return family in cls.families if cls.families else is_classifier(model)
 
+    required: ClassVar[dict[str, Any]] = {}
+    """Fields that a model for this task has, also where those of the weights have others."""
+
     @classmethod
     def around(
         cls, model: str, fields: dict[str, Any], family: str | None = None
@@ -423,7 +428,7 @@ class Task:
         inner = {
             name: v for name, v in given.items() if getattr(made, name) != getattr(usual, name)
         }
-        found: dict[str, Any] = {str(part): model, f"{part}_fields": inner}
+        found: dict[str, Any] = {str(part): model, f"{part}_fields": inner, **cls.required}
         return family, found | ({"image_size": s} if (s := fields.get("image_size")) else {})
 
 

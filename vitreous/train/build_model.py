@@ -162,7 +162,7 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
     name = recipe.model
     if start is not None:
         if task.takes(start.model):
-            name, changes = name or start.model, dict(start.fields)
+            name, changes = name or start.model, {**start.fields, **task.required}
         elif name in (None, *task.families):  # a classifier, for another task
             name, changes = task.around(start.model, start.fields, name)
     assert name is not None
@@ -225,6 +225,8 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
     keep = recipe.keep_head or (ordered and not inside)
     into = model.core if inside else model
     reinit = [] if keep else [*(into.behind_maps if inside else model.classwise)]
+    if not inside:
+        reinit += _added_parts(model, start)
     report = import_weights(
         into,
         start.weights,
@@ -243,6 +245,13 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
         fields = {**getattr(model.config, name), "norm_eps": into.config.norm_eps}
         model.config = replace(model.config, **{name: fields})
     return report
+
+
+def _added_parts(model: Model, start: Start) -> list[str]:
+    """What a model has and the one of the weights does not, such as a detector's mask head."""
+    with torch.device("meta"):
+        parts = dict(create(start.model, **start.fields).named_children())
+    return [f"{name}.*" for name, _ in model.named_children() if name not in parts]
 
 
 def _class_of(start: Start, name: str) -> int | None:

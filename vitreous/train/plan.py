@@ -21,8 +21,6 @@ from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
 Log = Callable[[str], None]
-FINE_TUNING_BATCH = 32
-"""At most: few epochs are many steps then."""
 
 
 def fill_in(
@@ -74,10 +72,7 @@ def fill_in(
                 f"{glance.height}x{glance.width} (--image-size for another)"
             )
     if recipe.batch is None:
-        most = task.largest_batch(glance.small)
-        if recipe.weights is not None:
-            most = min(most, FINE_TUNING_BATCH)
-        batch = max(8, min(most, 1 << (count // 16).bit_length() >> 1))
+        batch = task.choose_batch(count, fine_tunes=recipe.weights is not None)
         if recipe.overfit:
             batch = min(batch, task.overfit_batch(recipe.overfit))
         parts = world.size * recipe.accumulate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -36,6 +36,7 @@ class SegmentInstances(ObjectTask):
     truth = InstancesTruth()
     families = ("rf-detr", "lw-detr")
     needs = "masks"
+    required: ClassVar = {"masks": True}
     example = "one like 'rf-detr-seg-n', or 'rf-detr' with --set masks=true --set backbone=…"
     fine_tuning_gain = (
         "a detector with masks needs hundreds of epochs from random weights (docs/instances.md)"
@@ -62,13 +63,6 @@ class SegmentInstances(ObjectTask):
         fields = (f"queries={queries}", *small)
         reason = f"rf-detr-seg-mini, {queries} queries for up to {most} objects"
         return ModelChoice("rf-detr-seg-mini", size, fields, reason)
-
-    @classmethod
-    def around(
-        cls, model: str, fields: dict[str, Any], family: str | None = None
-    ) -> tuple[str, dict[str, Any]]:
-        family, found = super().around(model, fields, family)
-        return family, found | {"masks": True}
 
     def loss(
         self,

@@ -85,7 +85,7 @@ def import_weights(
             raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
     name, tensors, stated, metadata = _read(source, inside)
     if format is None:
-        rules = detect_format(model, tensors, name)
+        rules = detect_format(model, tensors, name, reinit)
     else:
         rules = find_format(format, family_of(model))
     check_names(rules, family_of(model), model.state_dict())

@@ -6,7 +6,7 @@ import dataclasses
 import fnmatch
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -137,8 +137,11 @@ def _scaled(
     return sum(all(usual[ours] == theirs for ours, theirs in each) for each in pairs.values())
 
 
-def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> Format:
-    """The known format in which the checkpoint has all parameters except the head's.
+def detect_format(
+    model: Model, tensors: Mapping[str, Tensor], source: str, reinit: Sequence[str] = ()
+) -> Format:
+    """The known format in which the checkpoint has all parameters except the head's, and those that
+    begin anew.
 
     If several formats have the keys (PaddleClas uses timm's), most matching shapes win, then most
     shapes that a model of another size has, then the fewest keys that it has no place for (DINOv2's
@@ -149,8 +152,8 @@ def detect_format(model: Model, tensors: Mapping[str, Tensor], source: str) -> F
     known = [one for sets in formats().values() for one in sets if family in one.families]
     originals_first = sorted(known, key=lambda rules: bool(rules.same_as))
     candidates = [find_format(OWN, family), *originals_first]
-    ours = model.state_dict()
-    wanted = {k: v.shape for k, v in ours.items() if not matches(k, model.classwise)}
+    ours, anew = model.state_dict(), [*model.classwise, *reinit]
+    wanted = {k: v.shape for k, v in ours.items() if not matches(k, anew)}
     fitting: dict[tuple[int, int, int, bool], Format] = {}
     for rules in candidates:
         plain = strip_prefix(tensors, rules)
