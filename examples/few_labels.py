@@ -8,9 +8,9 @@ a few images of each class are drawn. Four models learn from them, one after the
 - the same model from scratch, with what `vitreous train --model` chooses for that;
 - what `vitreous train` chooses by itself.
 
-All are measured on the test images. How the first two are fine-tuned is chosen before, for each of
-them by itself, from the same CANDIDATES: on another draw, and on training images that nothing else
-uses, so that no test image has a say.
+All are measured on the test images. The fine-tuning of the first two is chosen before, from
+CANDIDATES, by the mean of both on another draw and on training images that nothing else uses: no
+test image has a say, and neither of the two.
 
     vitreous pretrain /usr/share/datasets/fashion-mnist --epochs 2 --out runs/pre
     python examples/few_labels.py /usr/share/datasets/fashion-mnist runs/pre --seeds 0 1 2
@@ -93,8 +93,10 @@ def accuracy(folder: Path, out: Path, seed: int, options: list[str]) -> float:
     return found
 
 
-def best_of(source: Source, weights: Path, count: int, options: list[str], kept: Path) -> list[str]:
-    """The candidate that `weights` learn best with."""
+def tried(
+    source: Source, weights: Path, count: int, options: list[str], kept: Path
+) -> dict[str, float]:
+    """How well `weights` learn with each candidate."""
     few = kept / "to-choose-by"
     if not few.exists():
         learnt = drawn(source, count, CHOSEN_WITH)
@@ -107,7 +109,7 @@ def best_of(source: Source, weights: Path, count: int, options: list[str], kept:
         words = ["--weights", str(weights), *candidate, *options]
         found[name] = accuracy(few, kept / f"{weights.name} {name}", CHOSEN_WITH, words)
         print(f"  {name}: {found[name]:.4f} on other training images", flush=True)
-    return CANDIDATES[max(found, key=found.__getitem__)]
+    return found
 
 
 def main(
@@ -135,17 +137,20 @@ def main(
         kept, few = Path(folder), Path(folder, "few")
         write(source, "test", range(len(source.splits["test"])), few, "test")
         untrained = {seed: with_random_weights(run, seed, kept / f"{seed}") for seed in seeds}
-        chosen: dict[str, list[str]] = {"pre-trained": [], "random": []}
-        for arm in sorted(set(arms) & set(chosen)):
+        starts = {"pre-trained": run, "random": untrained[seeds[0]]}
+        scores = []
+        for arm in sorted(set(arms) & set(starts)):
             print(f"how to fine-tune, {arm}:", flush=True)
-            weights = run if arm == "pre-trained" else untrained[seeds[0]]
-            chosen[arm] = best_of(source, weights, count, common, kept)
+            scores.append(tried(source, starts[arm], count, common, kept))
+        best = max(CANDIDATES, key=lambda name: sum(score[name] for score in scores))
+        if scores:
+            print(f"chosen: {best}", flush=True)
         for seed in seeds:
             shutil.rmtree(few / "train", ignore_errors=True)
             write(source, "train", drawn(source, count, seed), few, "train")
             words = {
-                "pre-trained": ["--weights", str(run), *chosen["pre-trained"]],
-                "random": ["--weights", str(untrained[seed]), *chosen["random"]],
+                "pre-trained": ["--weights", str(run), *CANDIDATES[best]],
+                "random": ["--weights", str(untrained[seed]), *CANDIDATES[best]],
                 "from scratch": ["--model", inside["encoder"], *fields],
                 "default": [],
             }
