@@ -75,7 +75,11 @@ class Heads(nn.Module):
             out = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale
             )
-        out = out.transpose(1, 2).flatten(2)
+        out = out.transpose(1, 2)
+        if torch.compiler.is_exporting():
+            # Other engines lay out the fused kernel's output in another way than torch does.
+            out = out.clone(memory_format=torch.contiguous_format)
+        out = out.flatten(2)
         return self.dropout(linear(out, self.projection.weight, self.projection.bias))
 
     def make(self, x: Tensor, first: int, last: int) -> Tensor:
