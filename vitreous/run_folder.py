@@ -69,6 +69,40 @@ class RunConfig:
         left_out = [name for name in ("decoding", "origin") if not getattr(self, name)]
         return {k: v for k, v in (vars(self) | plain).items() if k not in left_out}
 
+    @classmethod
+    def read(cls, text: str, where: str) -> RunConfig:
+        """From the text of a config.json, which may come from anywhere: everything is checked."""
+        try:
+            values = json.loads(text)
+            if not isinstance(values, dict):
+                raise ConfigError("expected names and values")
+            values["labels"] = LabelMap.from_dict(values["labels"])
+            values["preprocess"] = from_dict(Preprocess, values["preprocess"], where=where)
+            read = from_dict(cls, values, where=where)
+        except (ValueError, KeyError, TypeError, RecursionError, DataError) as error:
+            raise ConfigError(f"{where} cannot be used: {error}") from error
+        if read.family not in FAMILIES:
+            raise ConfigError(f"{where}: unknown model family {read.family!r}")
+        try:
+            task = task_class(read.task)
+            configure(read.family, **read.config)
+        except (ConfigError, TypeError) as error:
+            raise ConfigError(f"{where}: {error}") from None
+        if not task.takes(read.family):
+            raise ConfigError(f"{where}: a {read.family} is no model to {read.task}")
+        return read
+
+    def check_labels(self, where: str) -> Model:
+        """One for each class of the model; which is returned without memory for its weights."""
+        with torch.device("meta"):
+            blank = self.create()
+        classes = blank.config.classes if names_classes(blank) else 0
+        if classes != len(self.labels):
+            raise ConfigError(
+                f"{where}: {len(self.labels)} labels for a model with {classes} classes"
+            )
+        return blank
+
 
 class Run:
     """A run folder on disk, with its best weights; RUN@last means the last ones, and
@@ -121,24 +155,10 @@ class Run:
                 f"{self.path} is no run folder: it has no config.json; 'vitreous train' makes one"
             )
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(values, dict):
-                raise ConfigError("expected names and values")
-            values["labels"] = LabelMap.from_dict(values["labels"])
-            values["preprocess"] = from_dict(Preprocess, values["preprocess"], where=str(path))
-            read = from_dict(RunConfig, values, where=str(path))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, DataError) as error:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
             raise ConfigError(f"{path} cannot be used: {error}") from error
-        if read.family not in FAMILIES:
-            raise ConfigError(f"{path}: unknown model family {read.family!r}")
-        try:
-            task = task_class(read.task)
-            configure(read.family, **read.config)
-        except (ConfigError, TypeError) as error:
-            raise ConfigError(f"{path}: {error}") from None
-        if not task.takes(read.family):
-            raise ConfigError(f"{path}: a {read.family} is no model to {read.task}")
-        return read
+        return RunConfig.read(text, str(path))
 
     def create_model(self) -> Model:
         """The model that config.json describes, with random weights.
@@ -146,13 +166,7 @@ class Run:
         The file of weights bounds its size, before memory is taken for it.
         """
         config, file = self.read_config(), self.path / "config.json"
-        with torch.device("meta"):
-            blank = config.create()
-        classes = blank.config.classes if names_classes(blank) else 0
-        if classes != len(config.labels):
-            raise ConfigError(
-                f"{file}: {len(config.labels)} labels for a model with {classes} classes"
-            )
+        blank = config.check_labels(str(file))
         needed = sum(tensor.numel() for tensor in blank.state_dict().values())
         weights = self.weights if self.checkpoint is None else self.checkpoint / STATE
         if weights.is_file() and needed > weights.stat().st_size:

@@ -163,6 +163,7 @@ PARAMETERS = {
     "lw-detr-m": 28_236_994,
     "lw-detr-l": 46_823_266,
     "lw-detr-xl": 118_032_610,
+    "rf-detr-mini": 1_956_043,
     "rf-detr-seg-mini": 2_157_132,
     "rf-detr-n": 30_466_914,
     "rf-detr-s": 32_110_786,

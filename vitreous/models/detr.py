@@ -294,6 +294,14 @@ class DETR(Composite):
             ]
         return found
 
+    def outputs(self, images: Tensor) -> dict[str, Tensor]:
+        found = self(images)
+        return {"logits": found.logits[-1], "boxes": found.boxes[-1]}
+
+    @classmethod
+    def output_of(cls, tensors: Mapping[str, Tensor]) -> DETROutput:
+        return DETROutput(tensors["logits"][None], tensors["boxes"][None])
+
     def _encoded(
         self, images: Images, blocks: Iterable[int] | None = None
     ) -> tuple[Features, Tensor, Inside | None]:

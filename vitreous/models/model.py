@@ -266,6 +266,21 @@ class Model(nn.Module):
         found = {"class": x[:, :1], "mean": x[:, self.prefix_length :]}
         return torch.cat([found[part].mean(dim=1) for part in pool.split("+")], dim=-1)
 
+    def outputs(self, images: Tensor) -> dict[str, Tensor]:
+        """What the model gives, as tensors by name with a row for each image: all that an engine
+        knows which is not torch. A classifier also gives what its head sees, as `vectors`."""
+        pooled = self.pooled(images)
+        found = self.head(pooled)
+        if getattr(self.config, "head", "") in ("none", "projection"):
+            return {"vectors": found.flatten(1)}
+        vectors = pooled if pooled.ndim == 2 else pooled.flatten(1, -2).mean(dim=1)
+        return {"logits": found, "vectors": vectors}
+
+    @classmethod
+    def output_of(cls, tensors: Mapping[str, Tensor]) -> Any:
+        """What `forward` gives, from what `outputs` gives."""
+        return tensors["logits"] if "logits" in tensors else tensors["vectors"]
+
     def final_norm(self, x: Tensor, block: int) -> Tensor:
         """The norm that follows the last block, on tokens from behind `block`, where it fits."""
         return x
@@ -437,6 +452,9 @@ class Composite(Model):
     def core(self) -> Model:
         core: Model = getattr(self, self.config.part)
         return core
+
+    def outputs(self, images: Tensor) -> dict[str, Tensor]:
+        return {"logits": self(images)}
 
     def levels(self, size: tuple[int, int]) -> list[Level]:
         return self.core.levels(size)

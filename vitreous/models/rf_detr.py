@@ -292,6 +292,20 @@ class RFDETR(Composite):
                 hidden.append(self.norm(x))
         return hidden
 
+    def outputs(self, images: Tensor) -> dict[str, Tensor]:
+        found = self(images)
+        parts = {"logits": found.logits, "boxes": found.boxes, "masks": found.masks}
+        return {name: part[-1] for name, part in parts.items() if part is not None}
+
+    @classmethod
+    def output_of(cls, tensors: Mapping[str, Tensor]) -> RFDETROutput:
+        logits, boxes, masks = (tensors.get(name) for name in ("logits", "boxes", "masks"))
+        assert logits is not None
+        assert boxes is not None
+        # Nothing that predicts reads the first stage.
+        found = RFDETROutput(logits[None], boxes[None], logits[:, :0], boxes[:, :0])
+        return found if masks is None else found._replace(masks=masks[None])
+
     def _of_groups(self, table: Tensor, groups: int, count: int) -> Tensor:
         """(groups·queries, d) -> (1, groups·count, d): of each group the first rows."""
         used = table.unflatten(0, (-1, self.config.queries))[:groups, :count]
@@ -456,22 +470,23 @@ _HYBRID = {
     **{"stages": (1, 1, 1), "width": 32, "dim": 128, "depth": 3, "heads": 4},
     **{"mlp_dim": 256, "position": "conditional", "tokens": "none", "pool": "mean"},
 }
+_MINI = RFDETRConfig(
+    image_size=192,
+    backbone="hybrid",
+    backbone_fields=_HYBRID,
+    dim=128,
+    projector_depth=1,
+    cross_heads=8,
+    points=4,
+    decoder_depth=2,
+    mlp_dim=512,
+    queries=25,
+    groups=4,
+)
+"""Ours, to learn from few images without weights."""
 VARIANTS = {
-    # ours, to learn from few images without weights
-    "rf-detr-seg-mini": RFDETRConfig(
-        image_size=192,
-        backbone="hybrid",
-        backbone_fields=_HYBRID,
-        dim=128,
-        projector_depth=1,
-        cross_heads=8,
-        points=4,
-        decoder_depth=2,
-        mlp_dim=512,
-        queries=25,
-        groups=4,
-        masks=True,
-    ),
+    "rf-detr-mini": _MINI,
+    "rf-detr-seg-mini": replace(_MINI, masks=True),
     "rf-detr-n": _over_dinov2(384, 16, 2, 2),
     "rf-detr-s": _over_dinov2(512, 16, 2, 3),
     "rf-detr-m": _over_dinov2(576, 16, 2, 4),

@@ -78,10 +78,12 @@ class ViT(Model):
 
     def forward(self, images: Tensor) -> Tensor | DistilledOutput:
         self._check(images, dynamic=bool(self.config.dynamic_size))
+        return self.head(self.pooled(images))
+
+    def pooled(self, images: Tensor) -> Tensor:
         x, grid = self.embed(images)
         # Where the head reads only leading tokens, the last block computes no others: exact.
-        x = self.encode(x, grid, reads=self.config.reads)
-        return self.head(self.pool(x))
+        return self.pool(self.encode(x, grid, reads=self.config.reads))
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos; CLIP normalises it."""

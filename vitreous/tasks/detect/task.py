@@ -16,10 +16,9 @@ from vitreous.tasks.objects.check import BoxCheck
 from vitreous.tasks.objects.coco_results import measure_results
 from vitreous.tasks.objects.losses import quality_loss, set_loss
 from vitreous.tasks.objects.metrics import BoxPrediction, DetectMetrics
-from vitreous.tasks.objects.object_task import ObjectTask, learnt, most_objects
+from vitreous.tasks.objects.object_task import ObjectTask, learnt
 from vitreous.tasks.objects.truth import BoxesTruth
 from vitreous.tasks.objects.verdict import ConstantBoxes
-from vitreous.tasks.task import Glance, ModelChoice
 from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline
 
@@ -32,26 +31,14 @@ class Detect(ObjectTask):
     primary, primary_name = "ap", "AP"
     truth = BoxesTruth()
     families = ("rf-detr", "lw-detr", "detr")
-    example = "one like 'detr-small', or 'detr' with --set backbone=…"
+    example = "one like 'rf-detr-n', or 'rf-detr' with --set backbone=…"
+    scratch_model = "rf-detr-mini"
     tiles = True
     fine_tuning_gain = (
-        "from random weights DETR needs hundreds of epochs, and its paper took 300 of 118,000 "
-        "images (docs/detection.md)"
+        "from a classifier's, 205 images of blood cells were enough for an AP50 of 0.8 "
+        "(docs/detection.md)"
     )
     checker = BoxCheck
-
-    @classmethod
-    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
-        """A DETR that learns from few images; a large one from scratch would take days."""
-        side = 256 if glance.on_cpu else 512
-        size = (glance.height, glance.width) if glance.small else (side, side)
-        most = most_objects(source)
-        # With fewer queries each of them is right more often, and learns sooner: a third of the
-        # steps for 8 instead of 12 where there are up to 4 objects.
-        queries = max(2 * most, 8)
-        stages = ("backbone.stages=[1,1]",) if glance.small else ()
-        reason = f"detr-small, {queries} queries for up to {most} objects"
-        return ModelChoice("detr-small", size, (f"queries={queries}", *stages), reason)
 
     def loss(
         self,

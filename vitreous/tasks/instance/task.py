@@ -18,8 +18,8 @@ from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
 from vitreous.tasks.instance.results_file import measure_results
 from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.instance.verdict import ConstantEllipses
-from vitreous.tasks.objects.object_task import ObjectTask, learnt, most_objects
-from vitreous.tasks.task import Glance, Log, ModelChoice
+from vitreous.tasks.objects.object_task import ObjectTask, learnt
+from vitreous.tasks.task import Log
 from vitreous.tasks.verdict import Baseline
 
 
@@ -38,6 +38,8 @@ class SegmentInstances(ObjectTask):
     needs = "masks"
     required: ClassVar = {"masks": True}
     example = "one like 'rf-detr-seg-n', or 'rf-detr' with --set masks=true --set backbone=…"
+    scratch_model = "rf-detr-seg-mini"
+    scratch_fields = ("mask_pixels=2",)
     fine_tuning_gain = (
         "a detector with masks needs hundreds of epochs from random weights (docs/instances.md)"
     )
@@ -51,18 +53,6 @@ class SegmentInstances(ObjectTask):
                 "choose one like 'rf-detr-seg-n'"
             )
         super().check_model(source, model, log)
-
-    @classmethod
-    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
-        """As for boxes, a small hybrid of convolutions and attention learns from few images."""
-        side = 192 if glance.on_cpu else 384
-        size = glance.whole_patches(8) if glance.small else (side, side)
-        most = most_objects(source)
-        queries = max(2 * most, 10)
-        small = ("backbone.stages=[1,1]", "mask_pixels=2") if glance.small else ()
-        fields = (f"queries={queries}", *small)
-        reason = f"rf-detr-seg-mini, {queries} queries for up to {most} objects"
-        return ModelChoice("rf-detr-seg-mini", size, fields, reason)
 
     def loss(
         self,

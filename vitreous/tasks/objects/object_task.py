@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from vitreous.tasks.objects.matching import Target
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.objects.track import Tracker
 from vitreous.tasks.objects.verdict import DetectSigns
-from vitreous.tasks.task import Engine, Glance, Log, See, Task
+from vitreous.tasks.task import Engine, Glance, Log, ModelChoice, See, Task
 from vitreous.tasks.threshold import USUAL
 
 
@@ -40,6 +40,10 @@ class ObjectTask(Task):
     dense = True
     least_classes = 1
     overfit_epochs = 12
+    scratch_model: ClassVar[str]
+    """Which learns without weights,"""
+    scratch_fields: ClassVar[tuple[str, ...]] = ()
+    """and what else it has for small images."""
 
     def __init__(
         self,
@@ -71,6 +75,18 @@ class ObjectTask(Task):
             )
 
     @classmethod
+    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
+        """A small hybrid of convolutions and attention, which learns from few images; a large model
+        would take days. Small images keep their size, and finer maps of it."""
+        side = 192 if glance.on_cpu else 384
+        size = glance.whole_patches(8) if glance.small else (side, side)
+        most = most_objects(source)
+        queries = max(2 * most, 10)
+        small = ("backbone.stages=[1,1]", *cls.scratch_fields) if glance.small else ()
+        reason = f"{cls.scratch_model}, {queries} queries for up to {most} objects"
+        return ModelChoice(cls.scratch_model, size, (f"queries={queries}", *small), reason)
+
+    @classmethod
     def choose_around(cls, source: Source, glance: Glance, family: str | None) -> dict[str, Any]:
         """Around weights: on a CPU a narrow decoder, and images of a few hundred pixels. Both sides
         are resized to one length, as RF-DETR does, so that every batch is one tensor."""
@@ -78,7 +94,7 @@ class ObjectTask(Task):
             return {}
         most = most_objects(source)
         fields = [f"queries={min(max(2 * most, 40), 300)}"]
-        side = 320 if glance.on_cpu else 560
+        side = 224 if glance.on_cpu else 560
         if glance.on_cpu:
             fields += ["dim=128", "cross_heads=8", "points=4", "decoder_depth=2", "mlp_dim=512"]
             fields += ["groups=6", "projector_depth=2"]
@@ -107,9 +123,9 @@ class ObjectTask(Task):
 
     @classmethod
     def effort(cls, glance: Glance, *, fine_tunes: bool) -> tuple[int, int, int]:
-        """A DETR learns slowly from weights, too: what is behind its backbone begins anew."""
+        """Around weights, what is behind the backbone begins anew: on a CPU, ten minutes of it."""
         least, most, images = super().effort(glance, fine_tunes=False)
-        return least, most, images // 2 if fine_tunes else images
+        return least, most, images * 9 // 10 if fine_tunes else images
 
     @classmethod
     def scratch_lr(cls, small: bool) -> float:
