@@ -10,6 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache, partial
 from itertools import islice
 from numbers import Integral
@@ -31,9 +32,11 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
 from vitreous.data.video import Frame, Video, as_video
+from vitreous.engines.graph import ENGINES, GraphEngine, open_graph
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
 from vitreous.import_run import open_run
+from vitreous.models import FAMILIES
 from vitreous.models.model import POOLS as MODEL_POOLS
 from vitreous.models.model import Model
 from vitreous.run_folder import RunConfig
@@ -111,7 +114,7 @@ class Predictor(Generic[R]):
 
     def __init__(
         self,
-        model: Model,
+        model: Model | GraphEngine,
         preprocess: Preprocess,
         task: Task,
         device: str | torch.device = "cpu",
@@ -122,8 +125,11 @@ class Predictor(Generic[R]):
         nms: float | None = None,
     ) -> None:
         self.device = find_device(device)
-        self.model = model.to(self.device).eval()
-        self.engine: Engine = TorchEngine(self.model)
+        self.engine: Engine
+        if isinstance(model, GraphEngine):
+            self.engine = model
+        else:
+            self.engine = TorchEngine(model.to(self.device).eval())
         self.preprocess = preprocess
         self.task = task if nms is None else task.with_nms(nms)
         self.max_pixels = max_pixels
@@ -135,9 +141,27 @@ class Predictor(Generic[R]):
         elif overlap is not None:
             raise ConfigError(f"overlap = {overlap!r} is that of tiles: pass tile=PIXELS, too")
 
+    @property
+    def model(self) -> Model:
+        """The torch model, to look into; an exported file has none."""
+        if isinstance(self.engine, TorchEngine):
+            return self.engine.model
+        raise ConfigError(
+            f"{self.title} is a graph for {self.engine.name}, whose inside cannot be seen: take "
+            "the run folder that it was exported from"
+        )
+
+    @property
+    def title(self) -> str:
+        """What to call the model."""
+        if isinstance(self.engine, TorchEngine):
+            return self.engine.model.name or type(self.engine.model).__name__
+        assert isinstance(self.engine, GraphEngine)
+        return str(self.engine.where)
+
     def __repr__(self) -> str:
         height, width = pair("image_size", self.preprocess.image_size)
-        model = f"{self.model.name or type(self.model).__name__} for {height}x{width} images"
+        model = f"{self.title} for {height}x{width} images"
         count = len(self.labels)
         classes = f"{count} class{'es' if count != 1 else ''}, " if count else ""
         return f"Predictor({self.task.name}, {model}, {classes}on {self.device})"
@@ -229,7 +253,7 @@ class Predictor(Generic[R]):
         pool = choice("pool", pool, POOLS)
         if pool == PIXELS:
             return self.preprocess.channels * PIXELS_SIDE**2
-        return self.model.core.vector_length(pool)
+        return self.engine.vector_length(pool)
 
     def embed_each(
         self,
@@ -262,7 +286,7 @@ class Predictor(Generic[R]):
                 [F.adaptive_avg_pool2d(part, PIXELS_SIDE).flatten(1) for part in parts]
             )
         else:
-            found = [self.model.core.vectors(part.to(self.device), pool) for part in parts]
+            found = [self.engine.vectors(part.to(self.device), pool) for part in parts]
             vectors = torch.cat(found).float().cpu()
         check_finite(vectors, [each.name for each in prepared])
         return vectors
@@ -339,7 +363,7 @@ class Predictor(Generic[R]):
         here = self.task.labels.indices_of(source.labels, what=source.name, unused=unused)
         samples = source.splits[split]
         batches = eval_batches(EvalSet(source, samples, fit, self.task.truth), batch, workers)
-        metrics = measure(self.model, self.task, batches, here, see, infer)
+        metrics = measure(self.engine, self.task, batches, here, see, infer)
         return metrics.compute(metrics.counts()) | {"intervals": metrics.intervals()}
 
     def _unused_classes(self, source: Source, split: str, log: Log) -> set[int]:
@@ -452,32 +476,38 @@ def _usable(ready: Iterable[Future[Prepared]], bad: Bad | None) -> Iterator[Prep
 
 @torch.inference_mode()
 def measure(
-    model: Model,
+    engine: Engine,
     task: Task,
     batches: Iterable[Any],
     here: Sequence[int] | None = None,
     see: See | None = None,
     infer: Infer | None = None,
 ) -> Metrics:
-    """The metrics of a model over batches; `here` gives our class for each class of the data.
+    """The metrics of an engine over batches; `here` gives our class for each class of the data.
 
     `see` is shown each batch with the model's output and our targets. `infer` is the task's unless
     given.
     """
+    metrics, infer = task.metrics(), infer or task.infer
+    for batch in batches:
+        targets = batch.targets if here is None else task.renamed(batch.targets, here)
+        output = infer(engine, batch.images, batch.sizes)
+        check_finite(output, batch.ids)
+        metrics.update(output, targets)
+        if see is not None:
+            see(batch, output, targets)
+    return metrics
+
+
+@contextmanager
+def evaluating(model: Model) -> Iterator[TorchEngine]:
+    """A model that is being trained as an engine; after it the model is in the mode it was in."""
     training = model.training
     model.eval()
-    engine, metrics, infer = TorchEngine(model), task.metrics(), infer or task.infer
     try:
-        for batch in batches:
-            targets = batch.targets if here is None else task.renamed(batch.targets, here)
-            output = infer(engine, batch.images, batch.sizes)
-            check_finite(output, batch.ids)
-            metrics.update(output, targets)
-            if see is not None:
-                see(batch, output, targets)
+        yield TorchEngine(model)
     finally:
         model.train(training)
-    return metrics
 
 
 def check_finite(output: Iterable[Any], names: Sequence[str]) -> None:
@@ -539,8 +569,9 @@ def load(
     overlap: float | None = None,
     nms: float | None = None,
 ) -> Predictor:
-    """The predictor of a run folder; or of hf:OWNER/NAME[@REVISION], a name from the catalog, or a
-    folder of transformers or timm, which is imported into the cache first.
+    """The predictor of a run folder, or of a file that 'vitreous export' wrote; or of
+    hf:OWNER/NAME[@REVISION], a name from the catalog, or a folder of transformers or timm, which is
+    imported into the cache first.
 
     It refuses images of more than `max_pixels` pixels, and those that would be enlarged to more,
     before it spends memory on them. `tile` cuts images into tiles of so many pixels that share a
@@ -551,6 +582,14 @@ def load(
     if not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run = {run!r}: expected the path of a run folder")
     found = find_device(device)
+    options: dict[str, Any] = {
+        "max_pixels": max_pixels,
+        "tile": tile,
+        "overlap": overlap,
+        "nms": nms,
+    }
+    if Path(run).suffix in ENGINES:
+        return _load_graph(Path(run), found, options)
     folder = open_run(run)
     config: RunConfig = folder.read_config()
     model = folder.create_model()
@@ -559,6 +598,17 @@ def load(
     if task.teacher:  # loaded when it is asked
         teacher = cache(lambda: vectors_for(load(task.teacher, found), config.preprocess))
         task.ask = lambda images: teacher()(images)
-    return Predictor(
-        model, config.preprocess, task, found, max_pixels, tile=tile, overlap=overlap, nms=nms
-    )
+    return Predictor(model, config.preprocess, task, found, **options)
+
+
+def _load_graph(path: Path, device: torch.device, options: dict[str, Any]) -> Predictor:
+    """The predictor of an exported file; what it says about itself is checked."""
+    if device.type != "cpu":
+        raise ConfigError(f"device = {str(device)!r}: exported files run on the CPU")
+    graph = open_graph(path)
+    config = RunConfig.read(graph.note.run, f"the note in {path}")
+    config.check_labels(f"the note in {path}")
+    family, classes = FAMILIES[config.family].model, len(config.labels)
+    engine = GraphEngine(graph, family, config.preprocess, path, classes)
+    task = task_class(config.task).restored(config.labels, config.decoding)
+    return Predictor(engine, config.preprocess, task, device, **options)

@@ -39,6 +39,10 @@ class Classification:
         """The k most probable classes with their probabilities."""
         return list(self.scores.items())[:k]
 
+    def agreement(self, other: Classification) -> float:
+        """1 for the same class, else 0."""
+        return float(self.label == other.label)
+
     def to_dict(self, top: int = 5) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
@@ -62,6 +66,11 @@ class FeatureVector:
     @property
     def norm(self) -> float:
         return float(np.linalg.norm(self.values))
+
+    def agreement(self, other: FeatureVector) -> float:
+        """The cosine between both."""
+        length = max(self.norm * other.norm, 1e-12)
+        return float(np.vdot(self.values, other.values)) / length
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -116,6 +125,10 @@ class Segmentation:
     def where(self, name: str) -> NDArray[np.bool_]:
         """(h, w): the pixels of the class with this name."""
         return self.mask == self.names.index(name)
+
+    def agreement(self, other: Segmentation) -> float:
+        """The part of the pixels with the same class."""
+        return float((self.mask == other.mask).mean())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the mask; `vitreous predict --out` writes that.
@@ -216,6 +229,20 @@ class Detection:
         """The same result with another threshold, from 0 to 1; objects are not tracked any more."""
         check_threshold(threshold)
         return replace(self, threshold=threshold, tracks=())
+
+    def agreement(self, other: Detection) -> float:
+        """The part of the objects of both that are one object: the class is the same, and each side
+        of the box within a hundredth of the image."""
+        ours, theirs = self.objects, list(other.objects)
+        near, total = 0.01 * max(self.size), len(self.objects) + len(other.objects)
+        for one in ours:
+            for each in theirs:
+                apart = np.abs(np.subtract(one.box, each.box)).max()
+                if one.label == each.label and apart <= near:
+                    theirs.remove(each)
+                    break
+        matched = len(other.objects) - len(theirs)
+        return 2 * matched / total if total else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

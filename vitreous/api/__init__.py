@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from vitreous.api.deployment import export
 from vitreous.api.embedding import embed, write_map, write_sheet
 from vitreous.api.evaluation import check_data, evaluate
 from vitreous.api.listings import model_counts, models, public_weights, summary
@@ -49,6 +50,7 @@ __all__ = [
     "evaluate",
     "explain",
     "explanation_folder",
+    "export",
     "export_weights",
     "find_lr",
     "import_run",

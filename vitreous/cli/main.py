@@ -27,6 +27,7 @@ COMMANDS = {
     "predict": "predict what images show",
     "embed": "vectors of images: neighbours, duplicates, doubtful labels, k-NN accuracy, a map",
     "explain": "see what a model looks at: the papers' figures, and a page to explore",
+    "export": "write a model for ONNX Runtime, OpenVINO or torch.export, verified",
     "import": "make a run folder of weights from elsewhere, verified",
     "weights": "list what a weight file holds, and which model it is for",
     "convert": "convert weights between libraries, and verify them",

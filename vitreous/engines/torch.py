@@ -14,6 +14,7 @@ from vitreous.models.model import Model
 class TorchEngine:
     """Runs a model on its own device; see `vitreous.tasks.task.Engine`."""
 
+    name = "torch"
     precision = "float32"
 
     def __init__(self, model: Model) -> None:
@@ -24,3 +25,11 @@ class TorchEngine:
     def __call__(self, images: Tensor) -> Any:
         device = next(self.model.parameters()).device
         return self.model(images.to(device, non_blocking=True))
+
+    @torch.inference_mode()
+    def vectors(self, images: Tensor, pool: str) -> Tensor:
+        """(b, d): see `Model.vectors`."""
+        return self.model.core.vectors(images, pool)
+
+    def vector_length(self, pool: str) -> int:
+        return self.model.core.vector_length(pool)

@@ -36,11 +36,16 @@ See = Callable[[Batch, Any, Any], None]
 class Engine(Protocol):
     """Runs a model: (b, c, h, w), normalised -> what the torch model gives. Safe from threads."""
 
+    name: str
     precision: str
     image_size: tuple[int, int]
     """Height and width that the model is made for."""
 
     def __call__(self, images: Tensor) -> Any: ...
+
+    def vectors(self, images: Tensor, pool: str) -> Tensor: ...
+
+    def vector_length(self, pool: str) -> int: ...
 
 
 class Metrics:

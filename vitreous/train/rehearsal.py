@@ -19,7 +19,7 @@ from vitreous.data.loader import Batch, eval_batches, train_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem
 from vitreous.labels import LabelMap
-from vitreous.predict import measure
+from vitreous.predict import evaluating, measure
 from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
 from vitreous.train.distributed import joined
@@ -114,7 +114,8 @@ def within_time(recipe: Recipe, log: Log, steps: int = 3, own: FromPython = NOTH
         step = (time.perf_counter() - began) / len(batches[1:] or batches)
         few = replace(trainer.val_set, samples=trainer.val_set.samples[: trainer.batch])
         began = time.perf_counter()
-        measure(trainer.model, trainer.task, eval_batches(few, trainer.batch, 0))
+        with evaluating(trainer.model) as engine:
+            measure(engine, trainer.task, eval_batches(few, trainer.batch, 0))
         check = (time.perf_counter() - began) / len(few) * len(trainer.val_set)
         workers = trainer.recipe.workers or 0
         step = max(step, reading / workers) if workers else step + reading

@@ -19,7 +19,7 @@ from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, 
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.layers.lora import add_lora, merge_lora
 from vitreous.models.model import Model
-from vitreous.predict import measure
+from vitreous.predict import evaluating, measure
 from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
 from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
@@ -423,7 +423,8 @@ class Trainer:
             preprocess = self.val_set.preprocess
             batch = min(2 * self.batch, preprocess.at_once) if preprocess.whole else 2 * self.batch
             batches = eval_batches(self.val_set, batch, self.workers, rank, size, pin=self.pins)
-            metrics = measure(self.computed, self.task, batches)
+            with evaluating(self.computed) as engine:
+                metrics = measure(engine, self.task, batches)
             counts = metrics.counts()
             if not sharded:
                 counts = metrics.merge(self.world.gather(counts))

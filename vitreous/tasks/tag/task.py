@@ -53,6 +53,11 @@ class Tags:
         labels = tuple(name for name, score in self.scores.items() if score >= threshold)
         return replace(self, labels=labels, thresholds=dict.fromkeys(self.scores, threshold))
 
+    def agreement(self, other: Tags) -> float:
+        """The part of all labels that both have, or both do not."""
+        differ = set(self.labels) ^ set(other.labels)
+        return 1 - len(differ) / max(len(self.scores), 1)
+
     def to_dict(self, top: int = 5) -> dict[str, Any]:
         """Plain data for JSON."""
 

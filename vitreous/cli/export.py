@@ -1,0 +1,50 @@
+"""Write a trained model as one file that other engines run: .onnx, .xml (OpenVINO) or .pt2
+(torch.export). It carries labels, preprocessing and thresholds, and is verified on images before it
+is written; 'vitreous predict', 'evaluate' and 'embed' take it like a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from vitreous import api
+from vitreous.cli.print_json import print_json
+from vitreous.terminal import print
+from vitreous.train.recipe import Flag, option
+
+
+@dataclass(frozen=True)
+class ExportArguments:
+    run: Annotated[tyro.conf.Positional[str], option("RUN")]
+    """Run folder with the model, or RUN@last; hf:OWNER/NAME, or a name from the catalog."""
+    file: Annotated[tyro.conf.Positional[Path], option("FILE")]
+    """File to write; its suffix says what: .onnx, .xml or .pt2."""
+    data: Annotated[str | None, option("DATA", "generated images")] = None
+    """Images to verify it on: a path as for 'vitreous train'."""
+    input: Literal["float32", "uint8"] = "float32"
+    """What the file takes: normalised values, or pixels from 0 to 255, which it normalises."""
+    force: Flag = False
+    """Replace a file that exists."""
+    json: Flag = False
+    """Print one JSON object."""
+
+
+def run(arguments: ExportArguments) -> None:
+    done = api.export(
+        arguments.run,
+        arguments.file,
+        data=arguments.data,
+        input=arguments.input,
+        force=arguments.force,
+    )
+    if arguments.json:
+        print_json({**asdict(done), "path": str(done.path)})
+        return
+    print(f"written  {done.path} ({done.format}, {done.bytes / 1e6:.1f} MB)")
+    print(
+        f"verified with {done.engine} on {done.images} images: outputs differ by "
+        f"{done.difference:.1e} at most, predictions agree to {done.agreement:.2%}"
+    )

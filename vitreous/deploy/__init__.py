@@ -1,0 +1,1 @@
+"""From a trained model to a file that runs elsewhere: rewriting, exporting, verifying."""

@@ -1,0 +1,279 @@
+"""`vitreous export`: a trained model as one file that other engines run, with all it needs to know.
+
+The graph is traced once by torch.export and written as ONNX, OpenVINO or torch's own format. Before
+the file gets its name, it is opened as users will open it, and must give the same predictions as
+torch does on real images; otherwise nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.config import choice, pair, to_dict
+from vitreous.data.formats import open_source
+from vitreous.data.preprocess import Preprocess
+from vitreous.engines.graph import (
+    FORMATS,
+    INPUTS,
+    KEY,
+    NOTE_FILE,
+    GraphEngine,
+    Note,
+    not_installed,
+    open_graph,
+)
+from vitreous.engines.torch import TorchEngine
+from vitreous.errors import ConfigError, VitreousError
+from vitreous.labels import NoLabels
+from vitreous.models.model import Model
+from vitreous.predict import Predictor
+from vitreous.run_folder import RunConfig
+from vitreous.tasks import task_class
+from vitreous.weights.rules.keys import family_of
+
+Log = Callable[[str], None]
+TOLERANCE = 1e-4
+"""The largest difference of an output, relative to its largest value."""
+BATCHES = (1, 2, 5)
+"""That every file is tried with."""
+LONGEST = 4096
+"""Of a side, where height and width are free."""
+
+
+class ExportError(VitreousError):
+    """A model that another engine does not compute as torch does."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how well it agrees with torch in float32."""
+
+    path: Path
+    format: str
+    engine: str
+    """Which it was verified with."""
+    precision: str
+    bytes: int
+    difference: float
+    """The largest of an output, relative to its largest value."""
+    images: int
+    """On so many images,"""
+    agreement: float
+    """how far the predictions are the same, in the mean, from 0 to 1."""
+
+
+class Traced(nn.Module):
+    """What the graph computes: the model's outputs by name, and the normalisation if it is in it"""
+
+    def __init__(self, model: Model, preprocess: Preprocess | None) -> None:
+        super().__init__()
+        self.model, self.preprocess = model, preprocess
+        if preprocess is not None:
+            for name in ("mean", "std"):
+                values = torch.tensor(getattr(preprocess, name)).view(-1, 1, 1)
+                self.register_buffer(name, values)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        if self.preprocess is not None:
+            mean, std = self.get_buffer("mean"), self.get_buffer("std")
+            images = (images.float() / 255 - mean) / std
+        return tuple(self.model.outputs(images).values())
+
+
+@torch.no_grad()
+def export(
+    predictor: Predictor,
+    config: RunConfig,
+    path: Path,
+    images: Sequence[Tensor],
+    *,
+    input: str = "float32",
+    log: Log = lambda text: None,
+) -> Exported:
+    """Write the model of `predictor` to `path`, whose suffix says how, verified on `images`, which
+    are (c, h, w) as they are stored."""
+    if path.suffix not in FORMATS:
+        known = ", ".join(f"{suffix} ({what})" for suffix, what in FORMATS.items())
+        raise ConfigError(f"{path}: the suffix says what to write: {known}")
+    input = choice("input", input, INPUTS)
+    model, config = exported_part(predictor.model, config)
+    any_size = config.preprocess.whole and not predictor.task.windows and not is_square(config)
+    log(f"tracing {model.name or family_of(model)}")
+    module = Traced(model, config.preprocess if input == "uint8" else None).eval()
+    program = traced(module, config.preprocess, input, any_size=any_size)
+    names = tuple(model.outputs(example_of(config.preprocess, 1)))
+    note = Note(json.dumps(config.to_dict()), names, input=input, any_size=any_size)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
+        file = Path(folder, path.name)
+        log(f"writing {FORMATS[path.suffix]}")
+        WRITERS[path.suffix](program, note, file)
+        task = task_class(config.task).restored(config.labels, config.decoding)
+        graph = open_graph(file)
+        engine = GraphEngine(graph, type(model), config.preprocess, file, len(config.labels))
+        log(f"verifying with {graph.engine}")
+        difference, agreement = compared(engine, model, task, config.preprocess, images)
+        if difference > TOLERANCE:
+            raise ExportError(
+                f"{path} was not written: {graph.engine} differs from torch by {difference:.1e} of "
+                f"the largest output, more than {TOLERANCE:g}"
+            )
+        size = sum(each.stat().st_size for each in Path(folder).iterdir())
+        for each in sorted(Path(folder).iterdir(), key=lambda one: one == file):
+            os.replace(each, path.parent / each.name)  # the named file last
+    return Exported(
+        path,
+        FORMATS[path.suffix],
+        graph.engine,
+        note.precision,
+        size,
+        difference,
+        len(images),
+        agreement,
+    )
+
+
+def some_images(data: str | None, channels: int, count: int = 16) -> list[Tensor]:
+    """(c, h, w) as they are stored: of a val or test split, evenly picked; without data, digits for
+    models of gray images and scenes of shapes for others."""
+    source = open_source(data or ("digits" if channels == 1 else "shapes:40"))
+    splits = [source.splits[name] for name in ("val", "test", "train") if name in source.splits]
+    samples = next(split for split in splits if len(split))
+    return [source.image(sample) for sample in samples[:: max(len(samples) // count, 1)][:count]]
+
+
+def is_square(config: RunConfig) -> bool:
+    return config.preprocess.resize == "square"
+
+
+def exported_part(model: Model, config: RunConfig) -> tuple[Model, RunConfig]:
+    """The model, or of one that was pre-trained without labels its encoder, which gives vectors."""
+    if task_class(config.task).learns_classes or model.core is model:
+        return model, config
+    core = model.core
+    fields = {**to_dict(core.config), "head": "none"}
+    core.config = replace(core.config, head="none")
+    core.head = nn.Identity()
+    family = family_of(core)
+    config = replace(config, model=core.name or family, family=family, config=fields)
+    return core, replace(config, task="features", labels=NoLabels(), decoding={})
+
+
+def example_of(preprocess: Preprocess, count: int) -> Tensor:
+    return torch.zeros(count, preprocess.channels, *pair("image_size", preprocess.image_size))
+
+
+def traced(
+    module: Traced, preprocess: Preprocess, input: str, *, any_size: bool
+) -> torch.export.ExportedProgram:
+    """The graph for batches of any length."""
+    images = example_of(preprocess, 2)
+    free: dict[int, Any] = {0: torch.export.Dim("batch", min=1)}
+    if any_size:
+        free |= {
+            2: torch.export.Dim("height", max=LONGEST),
+            3: torch.export.Dim("width", max=LONGEST),
+        }
+    given = images.to(torch.uint8) if input == "uint8" else images
+    with torch.no_grad():
+        return torch.export.export(module, (given,), dynamic_shapes={"images": free})
+
+
+def _write_onnx(program: torch.export.ExportedProgram, note: Note, file: Path) -> None:
+    _onnx_program(program, note).save(file)
+
+
+def _onnx_program(program: torch.export.ExportedProgram, note: Note) -> Any:
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise not_installed("ONNX", "onnx") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = torch.onnx.export(
+            program,
+            (),
+            dynamo=True,
+            input_names=["images"],
+            output_names=list(note.outputs),
+            verbose=False,
+        )
+    assert found is not None
+    found.model.metadata_props[KEY] = note.text()
+    return found
+
+
+def _write_openvino(program: torch.export.ExportedProgram, note: Note, file: Path) -> None:
+    try:
+        import openvino
+    except ImportError:
+        raise not_installed("OpenVINO", "openvino") from None
+    through = file.with_suffix(".onnx")
+    _onnx_program(program, note).save(through)
+    model = openvino.Core().read_model(through)
+    model.set_rt_info(note.text(), [KEY])
+    openvino.save_model(model, file, compress_to_fp16=False)
+    del model  # it holds the file
+    through.unlink()
+
+
+def _write_torch(program: torch.export.ExportedProgram, note: Note, file: Path) -> None:
+    torch.export.save(program, file, extra_files={NOTE_FILE: note.text()})
+
+
+WRITERS: dict[str, Callable[[torch.export.ExportedProgram, Note, Path], None]] = {
+    ".onnx": _write_onnx,
+    ".xml": _write_openvino,
+    ".pt2": _write_torch,
+}
+
+
+@torch.inference_mode()
+def compared(
+    engine: GraphEngine,
+    model: Model,
+    task: Any,
+    preprocess: Preprocess,
+    images: Sequence[Tensor],
+) -> tuple[float, float]:
+    """The largest difference of an output on all images, in batches of several lengths, and the
+    part of the images with the same prediction."""
+    reference = TorchEngine(model)
+    prepared = [preprocess(image) for image in images]
+    worst, same = 0.0, 0.0
+    for values, image in zip(prepared, images, strict=True):
+        size = [(image.shape[1], image.shape[2])]
+        ours, theirs = (
+            task.decode(task.infer(each, values[None], size), ["image"])[0]
+            for each in (reference, engine)
+        )
+        same += ours.agreement(theirs)
+    for count in BATCHES:
+        batch = batch_of(prepared, count, engine.image_size)
+        wanted, found = model.outputs(batch), engine.tensors(batch)
+        for name, values in wanted.items():
+            error = (values - found[name]).abs().max() / values.abs().max().clamp(min=1e-6)
+            worst = max(worst, float(error))
+    return worst, same / max(len(images), 1)
+
+
+def batch_of(prepared: Sequence[Tensor], count: int, size: tuple[int, int]) -> Tensor:
+    """So many images of one size: from the top left corner of those that are given."""
+    cut = [
+        nn.functional.pad(
+            values[:, : size[0], : size[1]],
+            (0, max(size[1] - values.shape[2], 0), 0, max(size[0] - values.shape[1], 0)),
+        )
+        for values in prepared
+    ]
+    return torch.stack([cut[number % len(cut)] for number in range(count)])

@@ -1,0 +1,318 @@
+"""A model as a graph in a file, run by ONNX Runtime, OpenVINO or torch itself.
+
+A file of ours carries a note: the run's config.json, what its input is, and how precisely it
+computes. Files come from anywhere: the note is read as data, and what it says is compared with the
+shapes of the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vitreous.data.preprocess import Preprocess
+from vitreous.errors import ConfigError
+from vitreous.models.model import Model
+
+KEY, NOTE_FILE = "vitreous", "vitreous.json"
+"""Of the note among a file's metadata."""
+LONGEST_NOTE = 16 << 20
+FORMATS = {".onnx": "ONNX", ".xml": "OpenVINO", ".pt2": "torch.export"}
+"""What a file is, by its suffix."""
+ENGINES = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",), ".pt2": ("torch",)}
+"""What runs it; the first one unless another is asked for."""
+
+INPUTS = ("float32", "uint8")
+PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+
+Compute = Callable[[NDArray[Any]], Mapping[str, NDArray[Any]]]
+"""(b, c, h, w) -> the graph's outputs by name."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a file says about itself."""
+
+    run: str
+    """The text of a config.json."""
+    outputs: tuple[str, ...]
+    """The names of what it gives, in their order."""
+    input: str = "float32"
+    """float32: normalised values; uint8: as they are in images, and the graph normalises them."""
+    precision: str = "float32"
+    any_size: bool = False
+    """Whether height and width are free."""
+
+    def text(self) -> str:
+        return json.dumps({"format": 1, **vars(self)})
+
+    @classmethod
+    def read(cls, text: str | None, where: Path) -> Note:
+        if text is None:
+            raise ConfigError(
+                f"{where} says nothing about its labels and preprocessing: it was not written by "
+                "'vitreous export'"
+            )
+        if len(text) > LONGEST_NOTE:
+            raise ConfigError(f"{where}: its note has {len(text):,} characters: it is not ours")
+        try:
+            values = json.loads(text)
+            known = {"run": str, "outputs": list, "input": str, "precision": str, "any_size": bool}
+            if values.pop("format") != 1:
+                raise ValueError("written by a later version of Vitreous")
+            if values.keys() != known.keys() or any(
+                not isinstance(values[name], kind) for name, kind in known.items()
+            ):
+                raise ValueError(f"expected {', '.join(known)}")
+            if values["input"] not in INPUTS or values["precision"] not in PRECISIONS:
+                raise ValueError(f"input {values['input']!r}, precision {values['precision']!r}")
+            values["outputs"] = tuple(map(str, values["outputs"]))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigError(f"{where}: its note cannot be used: {error}") from None
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An opened file."""
+
+    compute: Compute
+    note: Note
+    input_shape: tuple[int | None, ...]
+    output_shapes: dict[str, tuple[int | None, ...]]
+    engine: str
+    """What runs it."""
+
+
+class GraphEngine:
+    """Runs a graph; see `vitreous.tasks.task.Engine`."""
+
+    def __init__(
+        self, graph: Graph, family: type[Model], preprocess: Preprocess, where: Path, classes: int
+    ) -> None:
+        self.graph, self.family, self.preprocess, self.where = graph, family, preprocess, where
+        self.precision, self.name = graph.note.precision, graph.engine
+        height, width = preprocess.image_size  # type: ignore[misc]
+        self.image_size = (int(height), int(width))
+        size = (None, None) if graph.note.any_size else self.image_size
+        expected = (preprocess.channels, *size)
+        if graph.input_shape[1:] != expected:
+            raise ConfigError(
+                f"{where}: its note is for images {expected}, its graph takes "
+                f"{graph.input_shape[1:]}"
+            )
+        rows = graph.output_shapes.get("logits", (None, classes))
+        if classes and classes not in rows and classes + 1 not in rows:
+            raise ConfigError(f"{where}: {classes} labels for outputs {rows}")
+
+    def __call__(self, images: Tensor) -> Any:
+        return self.family.output_of(self.tensors(images))
+
+    def tensors(self, images: Tensor) -> dict[str, Tensor]:
+        """What the graph gives, by name."""
+        found = self.graph.compute(self._values(images))
+        return {name: torch.from_numpy(np.asarray(array)) for name, array in found.items()}
+
+    def vectors(self, images: Tensor, pool: str) -> Tensor:
+        self.vector_length(pool)
+        return self.tensors(images)["vectors"]
+
+    def vector_length(self, pool: str) -> int:
+        length = self.graph.output_shapes.get("vectors", (None, None))[1]
+        if pool != "head" or length is None:
+            raise ConfigError(
+                f"{self.where} gives no vectors of pool = {pool!r}: take the run folder"
+            )
+        return length
+
+    def _values(self, images: Tensor) -> NDArray[Any]:
+        """As the graph takes them: those of an image of eight bits are found again exactly."""
+        if self.graph.note.input == "float32":
+            return images.cpu().contiguous().numpy()
+        mean, std = (
+            torch.tensor(values).view(-1, 1, 1)
+            for values in (self.preprocess.mean, self.preprocess.std)
+        )
+        levels = (images.cpu() * std + mean) * 255
+        return levels.round().clamp(0, 255).to(torch.uint8).contiguous().numpy()
+
+
+def not_installed(what: str, extra: str) -> ConfigError:
+    return ConfigError(f"{what} is not installed: pip install 'vitreous[{extra}]'")
+
+
+@functools.cache
+def has_bfloat16() -> bool:
+    """Whether this CPU computes in bfloat16; without it, it is many times slower than float32."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:  # not Linux
+        return bool(torch.backends.cpu.get_cpu_capability().startswith("AMX"))
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def check_external_data(path: Path) -> None:
+    """Tensors that an ONNX file keeps in others must lie in its own folder."""
+    try:
+        import onnx
+    except ImportError:
+        raise not_installed("ONNX", "onnx") from None
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf's own, or the file system's
+        raise ConfigError(f"{path} cannot be opened: {error}") from None
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                inside = (path.parent / entry.value).resolve()
+                if not inside.is_relative_to(path.parent.resolve()):
+                    raise ConfigError(f"{path} refers to {entry.value!r}, outside of its folder")
+
+
+def open_graph(path: Path, engine: str | None = None, threads: int | None = None) -> Graph:
+    """A file of ours, opened by `engine`, or by the usual one for it."""
+    able = ENGINES.get(path.suffix)
+    if able is None:
+        raise ConfigError(f"{path}: expected a file that ends in {', '.join(ENGINES)}")
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file")
+    if engine is not None and engine not in able:
+        raise ConfigError(f"engine = {engine!r} cannot run {path}: use {' or '.join(able)}")
+    return OPENERS[path.suffix, engine or able[0]](path, threads)
+
+
+def _with_onnxruntime(path: Path, threads: int | None) -> Graph:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise not_installed("ONNX Runtime", "onnx") from None
+    check_external_data(path)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or torch.get_num_threads()
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own exceptions have no common base
+        raise ConfigError(f"{path} cannot be opened: {error}") from None
+    note = Note.read(session.get_modelmeta().custom_metadata_map.get(KEY), path)
+    taken, given = session.get_inputs()[0], session.get_outputs()
+    names = [output.name for output in given]
+
+    def compute(images: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+        return dict(zip(names, session.run(None, {taken.name: images}), strict=True))
+
+    shapes = {output.name: _shape(output.shape) for output in given}
+    return Graph(compute, note, _shape(taken.shape), shapes, "onnxruntime")
+
+
+def _with_openvino(path: Path, threads: int | None) -> Graph:
+    try:
+        import openvino
+    except ImportError:
+        raise not_installed("OpenVINO", "openvino") from None
+    if path.suffix == ".onnx":
+        check_external_data(path)
+    core = openvino.Core()
+    try:
+        model = core.read_model(path)
+    except RuntimeError as error:
+        raise ConfigError(f"{path} cannot be opened: {str(error).splitlines()[0]}") from None
+    text = None
+    for place in ([KEY], ["framework", KEY]):  # its own files, those of ONNX
+        if model.has_rt_info(place):
+            text = model.get_rt_info(place).astype(str)
+    note = Note.read(text, path)
+    precise = openvino.Type.bf16 if note.precision == "bfloat16" else openvino.Type.f32
+    hints: dict[str, Any] = {"INFERENCE_PRECISION_HINT": precise}
+    if note.precision == "int8" and has_bfloat16():
+        hints["INFERENCE_PRECISION_HINT"] = openvino.Type.bf16  # what is not quantised
+    if threads:
+        hints["INFERENCE_NUM_THREADS"] = threads
+    compiled = core.compile_model(model, "CPU", hints)
+    names = [output.any_name for output in compiled.outputs]
+
+    def compute(images: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+        found = compiled.create_infer_request().infer(images, share_inputs=True)
+        return {name: found[number] for number, name in enumerate(names)}
+
+    shapes = {
+        output.any_name: tuple(_length(axis) for axis in output.partial_shape)
+        for output in compiled.outputs
+    }
+    taken = tuple(_length(axis) for axis in compiled.input(0).partial_shape)
+    return Graph(compute, note, taken, shapes, "openvino")
+
+
+def _shape(axes: Any) -> tuple[int | None, ...]:
+    return tuple(axis if isinstance(axis, int) else None for axis in axes)
+
+
+def _length(axis: Any) -> int | None:
+    return axis.get_length() if axis.is_static else None
+
+
+@contextmanager
+def without_pickle() -> Iterator[None]:
+    """Inside, torch loads tensors alone: torch.export would fall back to executing a pickle."""
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _with_torch(path: Path, threads: int | None) -> Graph:
+    files = {NOTE_FILE: ""}
+    try:
+        with without_pickle():
+            program = torch.export.load(path, extra_files=files)
+    except Exception as error:  # a file from elsewhere: whatever it is
+        raise ConfigError(f"{path} cannot be opened: {error}") from None
+    note = Note.read(files[NOTE_FILE] or None, path)
+    if threads:
+        torch.set_num_threads(threads)
+    module = program.module()
+    values = {
+        node.name: tuple(int(axis) if isinstance(axis, int) else None for axis in value.shape)
+        for node in program.graph.nodes
+        if isinstance(value := node.meta.get("val"), Tensor)
+    }
+    taken = program.graph_signature.user_inputs[0]
+    names = note.outputs
+
+    @torch.inference_mode()
+    def compute(images: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+        found = module(torch.from_numpy(images))
+        return {name: each.numpy() for name, each in zip(names, found, strict=True)}
+
+    given = zip(names, program.graph_signature.user_outputs, strict=True)
+    return Graph(
+        compute,
+        note,
+        values[str(taken)],
+        {name: values[str(output)] for name, output in given},
+        "torch",
+    )
+
+
+OPENERS: dict[tuple[str, str], Callable[[Path, int | None], Graph]] = {
+    (".onnx", "onnxruntime"): _with_onnxruntime,
+    (".onnx", "openvino"): _with_openvino,
+    (".xml", "openvino"): _with_openvino,
+    (".pt2", "torch"): _with_torch,
+}
