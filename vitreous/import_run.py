@@ -26,6 +26,7 @@ from vitreous.config import Size, pair, to_dict
 from vitreous.data.label_sets import NUMBERS, SETS, labels_for, labels_of
 from vitreous.data.photographs import photographs
 from vitreous.data.preprocess import Preprocess
+from vitreous.engines.graph import ENGINES, read_note
 from vitreous.errors import CheckpointError, ConfigError, did_you_mean
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.models import FAMILIES, configure, create
@@ -378,9 +379,25 @@ def _changed(config: RunConfig, found: Found) -> str:
 # ---- in one step
 
 
+class ExportedRun(Run):
+    """A file that 'vitreous export' wrote: it has a run's config, and a graph for its weights."""
+
+    @property
+    def exists(self) -> bool:
+        return self.path.is_file()
+
+    def read_config(self) -> RunConfig:
+        where = f"the note in {self.path}"
+        config = RunConfig.read(read_note(self.path).run, where)
+        config.check_labels(where)
+        return config
+
+
 def open_run(reference: str | os.PathLike[str]) -> Run:
     """The run folder that is meant: itself; or one in the cache, imported from a hub reference, a
-    catalog name, or a folder of transformers or timm."""
+    catalog name, or a folder of transformers or timm. An exported file is like one."""
+    if Path(reference).suffix in ENGINES:
+        return ExportedRun(Path(reference))
     run = Run(Path(reference))
     if run.exists and not run.is_foreign:
         return run

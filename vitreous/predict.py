@@ -32,10 +32,10 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
 from vitreous.data.video import Frame, Video, as_video
-from vitreous.engines.graph import ENGINES, GraphEngine, open_graph
+from vitreous.engines.graph import GraphEngine, open_graph
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
-from vitreous.import_run import open_run
+from vitreous.import_run import ExportedRun, open_run
 from vitreous.models import FAMILIES
 from vitreous.models.model import POOLS as MODEL_POOLS
 from vitreous.models.model import Model
@@ -588,12 +588,14 @@ def load(
         "overlap": overlap,
         "nms": nms,
     }
-    if Path(run).suffix in ENGINES:
-        return _load_graph(Path(run), found, options)
     folder = open_run(run)
     config: RunConfig = folder.read_config()
-    model = folder.create_model()
-    import_weights(model, folder.stored_weights(), "vitreous")
+    model: Model | GraphEngine
+    if isinstance(folder, ExportedRun):
+        model = _graph_engine(folder.path, config, found)
+    else:
+        model = folder.create_model()
+        import_weights(model, folder.stored_weights(), "vitreous")
     task = task_class(config.task).restored(config.labels, config.decoding)
     if task.teacher:  # loaded when it is asked
         teacher = cache(lambda: vectors_for(load(task.teacher, found), config.preprocess))
@@ -601,14 +603,9 @@ def load(
     return Predictor(model, config.preprocess, task, found, **options)
 
 
-def _load_graph(path: Path, device: torch.device, options: dict[str, Any]) -> Predictor:
-    """The predictor of an exported file; what it says about itself is checked."""
+def _graph_engine(path: Path, config: RunConfig, device: torch.device) -> GraphEngine:
+    """Of an exported file; what it says about itself is compared with its graph."""
     if device.type != "cpu":
         raise ConfigError(f"device = {str(device)!r}: exported files run on the CPU")
-    graph = open_graph(path)
-    config = RunConfig.read(graph.note.run, f"the note in {path}")
-    config.check_labels(f"the note in {path}")
     family, classes = FAMILIES[config.family].model, len(config.labels)
-    engine = GraphEngine(graph, family, config.preprocess, path, classes)
-    task = task_class(config.task).restored(config.labels, config.decoding)
-    return Predictor(engine, config.preprocess, task, device, **options)
+    return GraphEngine(open_graph(path), family, config.preprocess, path, classes)

@@ -19,6 +19,7 @@ from vitreous.data.threads import in_threads
 from vitreous.embed.embeddings import Embeddings
 from vitreous.embed.images import Images
 from vitreous.embed.vector_files import About, Parts, Stored, check_writable, read, write
+from vitreous.engines.graph import GraphEngine
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.predict import POOLS, Predictor
 from vitreous.progress import CountProgress
@@ -48,7 +49,7 @@ def embed(
     if not len(images):
         raise DataError("there are no images to embed")
     about = About(
-        predictor.model.name or type(predictor.model).__name__,
+        predictor.title,
         model_hash(predictor),
         pool,
         images.truth_kind,
@@ -109,7 +110,13 @@ def embed(
 def model_hash(predictor: Predictor) -> str:
     """Of everything that vectors depend on. Fields of the config that have their usual value are
     left out, so that a field that a later version adds changes nothing."""
-    model, digest = predictor.model, hashlib.sha256()
+    digest = hashlib.sha256()
+    if isinstance(predictor.engine, GraphEngine):
+        files = [predictor.engine.where, predictor.engine.where.with_suffix(".bin")]
+        for file in files:
+            digest.update(file.read_bytes() if file.is_file() else b"")
+        return digest.hexdigest()[:32]
+    model = predictor.model
     config = {
         each.name: value
         for each in fields(model.config)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -162,22 +163,61 @@ def has_bfloat16() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
-def check_external_data(path: Path) -> None:
-    """Tensors that an ONNX file keeps in others must lie in its own folder."""
+def read_note(path: Path) -> Note:
+    """What a file says about itself; nothing is computed, and nothing that it holds is run."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file")
+    try:
+        text = NOTES[path.suffix](path)
+    except ConfigError:
+        raise
+    except Exception as error:  # of protobuf, OpenVINO, zipfile: whatever the file is
+        first = str(error).strip().splitlines()[:1]
+        raise ConfigError(f"{path} cannot be opened: {' '.join(first)}") from None
+    return Note.read(text, path)
+
+
+def _onnx_note(path: Path) -> str | None:
+    """Tensors that the file keeps in others must lie in its own folder."""
     try:
         import onnx
     except ImportError:
         raise not_installed("ONNX", "onnx") from None
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf's own, or the file system's
-        raise ConfigError(f"{path} cannot be opened: {error}") from None
+    model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
         for entry in tensor.external_data:
-            if entry.key == "location":
-                inside = (path.parent / entry.value).resolve()
-                if not inside.is_relative_to(path.parent.resolve()):
-                    raise ConfigError(f"{path} refers to {entry.value!r}, outside of its folder")
+            inside = (path.parent / entry.value).resolve()
+            if entry.key == "location" and not inside.is_relative_to(path.parent.resolve()):
+                raise ConfigError(f"{path} refers to {entry.value!r}, outside of its folder")
+    return next((each.value for each in model.metadata_props if each.key == KEY), None)
+
+
+def _openvino_note(path: Path) -> str | None:
+    model = openvino_core().read_model(path)
+    return model.get_rt_info([KEY]).astype(str) if model.has_rt_info([KEY]) else None
+
+
+def openvino_core() -> Any:
+    try:
+        import openvino
+    except ImportError:
+        raise not_installed("OpenVINO", "openvino") from None
+    return openvino.Core()
+
+
+def _torch_note(path: Path) -> str | None:
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.filename.endswith(f"/extra/{NOTE_FILE}") and info.file_size <= LONGEST_NOTE:
+                return archive.read(info).decode()
+    return None
+
+
+NOTES: dict[str, Callable[[Path], str | None]] = {
+    ".onnx": _onnx_note,
+    ".xml": _openvino_note,
+    ".pt2": _torch_note,
+}
 
 
 def open_graph(path: Path, engine: str | None = None, threads: int | None = None) -> Graph:
@@ -185,26 +225,26 @@ def open_graph(path: Path, engine: str | None = None, threads: int | None = None
     able = ENGINES.get(path.suffix)
     if able is None:
         raise ConfigError(f"{path}: expected a file that ends in {', '.join(ENGINES)}")
-    if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file")
     if engine is not None and engine not in able:
         raise ConfigError(f"engine = {engine!r} cannot run {path}: use {' or '.join(able)}")
-    return OPENERS[path.suffix, engine or able[0]](path, threads)
+    note = read_note(path)
+    try:
+        return OPENERS[engine or able[0]](path, note, threads)
+    except ConfigError:
+        raise
+    except Exception as error:  # each library has its own, without a common base
+        first = str(error).strip().splitlines()[:1]
+        raise ConfigError(f"{path} cannot be opened: {' '.join(first)}") from None
 
 
-def _with_onnxruntime(path: Path, threads: int | None) -> Graph:
+def _with_onnxruntime(path: Path, note: Note, threads: int | None) -> Graph:
     try:
         import onnxruntime
     except ImportError:
         raise not_installed("ONNX Runtime", "onnx") from None
-    check_external_data(path)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or torch.get_num_threads()
-    try:
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its own exceptions have no common base
-        raise ConfigError(f"{path} cannot be opened: {error}") from None
-    note = Note.read(session.get_modelmeta().custom_metadata_map.get(KEY), path)
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     taken, given = session.get_inputs()[0], session.get_outputs()
     names = [output.name for output in given]
 
@@ -215,30 +255,14 @@ def _with_onnxruntime(path: Path, threads: int | None) -> Graph:
     return Graph(compute, note, _shape(taken.shape), shapes, "onnxruntime")
 
 
-def _with_openvino(path: Path, threads: int | None) -> Graph:
-    try:
-        import openvino
-    except ImportError:
-        raise not_installed("OpenVINO", "openvino") from None
-    if path.suffix == ".onnx":
-        check_external_data(path)
-    core = openvino.Core()
-    try:
-        model = core.read_model(path)
-    except RuntimeError as error:
-        raise ConfigError(f"{path} cannot be opened: {str(error).splitlines()[0]}") from None
-    text = None
-    for place in ([KEY], ["framework", KEY]):  # its own files, those of ONNX
-        if model.has_rt_info(place):
-            text = model.get_rt_info(place).astype(str)
-    note = Note.read(text, path)
-    precise = openvino.Type.bf16 if note.precision == "bfloat16" else openvino.Type.f32
-    hints: dict[str, Any] = {"INFERENCE_PRECISION_HINT": precise}
-    if note.precision == "int8" and has_bfloat16():
-        hints["INFERENCE_PRECISION_HINT"] = openvino.Type.bf16  # what is not quantised
+def _with_openvino(path: Path, note: Note, threads: int | None) -> Graph:
+    core = openvino_core()
+    # what is not quantised is computed in bfloat16 where that is fast
+    halves = note.precision == "bfloat16" or (note.precision == "int8" and has_bfloat16())
+    hints: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "bf16" if halves else "f32"}
     if threads:
         hints["INFERENCE_NUM_THREADS"] = threads
-    compiled = core.compile_model(model, "CPU", hints)
+    compiled = core.compile_model(core.read_model(path), "CPU", hints)
     names = [output.any_name for output in compiled.outputs]
 
     def compute(images: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
@@ -276,14 +300,9 @@ def without_pickle() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _with_torch(path: Path, threads: int | None) -> Graph:
-    files = {NOTE_FILE: ""}
-    try:
-        with without_pickle():
-            program = torch.export.load(path, extra_files=files)
-    except Exception as error:  # a file from elsewhere: whatever it is
-        raise ConfigError(f"{path} cannot be opened: {error}") from None
-    note = Note.read(files[NOTE_FILE] or None, path)
+def _with_torch(path: Path, note: Note, threads: int | None) -> Graph:
+    with without_pickle():
+        program = torch.export.load(path)
     if threads:
         torch.set_num_threads(threads)
     module = program.module()
@@ -310,9 +329,8 @@ def _with_torch(path: Path, threads: int | None) -> Graph:
     )
 
 
-OPENERS: dict[tuple[str, str], Callable[[Path, int | None], Graph]] = {
-    (".onnx", "onnxruntime"): _with_onnxruntime,
-    (".onnx", "openvino"): _with_openvino,
-    (".xml", "openvino"): _with_openvino,
-    (".pt2", "torch"): _with_torch,
+OPENERS: dict[str, Callable[[Path, Note, int | None], Graph]] = {
+    "onnxruntime": _with_onnxruntime,
+    "openvino": _with_openvino,
+    "torch": _with_torch,
 }
