@@ -217,11 +217,18 @@ def config_fields(assignments: Sequence[str]) -> dict[str, Any]:
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """The content of a TOML file; `what` describes it in error messages."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; expected {what}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{path}: not a readable TOML file: {error}") from error
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where}: not a readable TOML file: {error}") from error
 
 
 def positive(config: Any, *fields: str) -> None:

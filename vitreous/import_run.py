@@ -392,6 +392,9 @@ class ExportedRun(Run):
         config.check_labels(where)
         return config
 
+    def recipe_text(self) -> str | None:
+        return read_note(self.path).recipe or None
+
 
 def open_run(reference: str | os.PathLike[str]) -> Run:
     """The run folder that is meant: itself; or one in the cache, imported from a hub reference, a

@@ -160,6 +160,14 @@ class Run:
             raise ConfigError(f"{path} cannot be used: {error}") from error
         return RunConfig.read(text, str(path))
 
+    def recipe_text(self) -> str | None:
+        """What recipe.toml holds; an imported run has none."""
+        path = self.path / "recipe.toml"
+        try:
+            return path.read_text(encoding="utf-8") if path.is_file() else None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: not a readable TOML file: {error}") from error
+
     def create_model(self) -> Model:
         """The model that config.json describes, with random weights.
 

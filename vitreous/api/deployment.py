@@ -36,7 +36,16 @@ def export(
     path = Path(file)
     if path.exists() and not force:
         raise ConfigError(f"{path} exists: choose another name, or replace it with --force")
-    config = open_run(run).read_config()
+    folder = open_run(run)
+    config = folder.read_config()
     images = some_images(data, config.preprocess.channels)
     predictor = load(os.fspath(run), "cpu")
-    return export(predictor, config, path, images, input=input, log=log or to_stderr)
+    return export(
+        predictor,
+        config,
+        path,
+        images,
+        recipe=folder.recipe_text(),
+        input=input,
+        log=log or to_stderr,
+    )

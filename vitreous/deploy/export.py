@@ -97,6 +97,7 @@ def export(
     path: Path,
     images: Sequence[Tensor],
     *,
+    recipe: str | None = None,
     input: str = "float32",
     log: Log = lambda text: None,
 ) -> Exported:
@@ -112,7 +113,8 @@ def export(
     module = Traced(model, config.preprocess if input == "uint8" else None).eval()
     program = traced(module, config.preprocess, input, any_size=any_size)
     names = tuple(model.outputs(example_of(config.preprocess, 1)))
-    note = Note(json.dumps(config.to_dict()), names, input=input, any_size=any_size)
+    about = json.dumps(config.to_dict())
+    note = Note(about, recipe or "", names, input=input, any_size=any_size)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
         file = Path(folder, path.name)

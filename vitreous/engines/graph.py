@@ -46,7 +46,9 @@ class Note:
     """What a file says about itself."""
 
     run: str
-    """The text of a config.json."""
+    """The text of a config.json,"""
+    recipe: str
+    """and of a recipe.toml, which says how the data was split; empty if there was none."""
     outputs: tuple[str, ...]
     """The names of what it gives, in their order."""
     input: str = "float32"
@@ -69,7 +71,8 @@ class Note:
             raise ConfigError(f"{where}: its note has {len(text):,} characters: it is not ours")
         try:
             values = json.loads(text)
-            known = {"run": str, "outputs": list, "input": str, "precision": str, "any_size": bool}
+            known: dict[str, type] = dict.fromkeys(("run", "recipe", "input", "precision"), str)
+            known |= {"outputs": list, "any_size": bool}
             if values.pop("format") != 1:
                 raise ValueError("written by a later version of Vitreous")
             if values.keys() != known.keys() or any(

@@ -20,7 +20,7 @@ from vitreous.run_folder import Run
 from vitreous.tasks import TASKS, UNLABELLED
 from vitreous.tasks.data_check import bad_samples, check_trainable
 from vitreous.train.distributed import World
-from vitreous.train.recipe import Recipe, read_recipe
+from vitreous.train.recipe import Recipe, parse_recipe
 
 Log = Callable[[str], None]
 REPEATED = 50
@@ -29,8 +29,8 @@ REPEATED = 50
 
 def stored_recipe(run: Run) -> Recipe | None:
     """The recipe of a run, or None if there is no run yet."""
-    path = run.path / "recipe.toml"
-    return Recipe(**read_recipe(path)) if path.is_file() else None
+    text = run.recipe_text()
+    return None if text is None else parse_recipe(text, str(run.path / "recipe.toml"))
 
 
 def absolute(recipe: Recipe) -> Recipe:

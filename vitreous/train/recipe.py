@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from vitreous.config import choice, fraction, from_dict, read_toml, to_dict
+from vitreous.config import choice, fraction, from_dict, parse_toml, read_toml, to_dict
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.tasks import PRETRAINING, RECIPES, TASKS
 
@@ -351,8 +351,16 @@ def default_recipe(weights: object, lora: object, method: str | None = None) -> 
 
 def read_recipe(path: Path) -> dict[str, Any]:
     """The fields that a recipe file sets."""
-    values = read_toml(path, "a recipe")
-    from_dict(Recipe, values, where=str(path))
+    return _recipe_fields(read_toml(path, "a recipe"), str(path))
+
+
+def parse_recipe(text: str, where: str) -> Recipe:
+    """From the text of a recipe file."""
+    return Recipe(**_recipe_fields(parse_toml(text, where), where))
+
+
+def _recipe_fields(values: dict[str, Any], where: str) -> dict[str, Any]:
+    from_dict(Recipe, values, where=where)
     return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
 
