@@ -46,7 +46,7 @@ TOLERANCE = 1e-4
 """The largest difference of an output, relative to its largest value."""
 BATCHES = (1, 2, 5)
 """That every file is tried with."""
-LONGEST = 4096
+SHORTEST, LONGEST = 64, 4096
 """Of a side, where height and width are free."""
 
 
@@ -109,6 +109,11 @@ def export(
     input = choice("input", input, INPUTS)
     model, config = exported_part(predictor.model, config)
     any_size = config.preprocess.whole and not predictor.task.windows and not is_square(config)
+    if any_size and family_of(model.core) != "resnet":
+        raise ConfigError(
+            f"{model.name or family_of(model)} takes images of any proportions, and its backbone "
+            "cannot be traced for them: train it with --resize square"
+        )
     log(f"tracing {model.name or family_of(model)}")
     module = Traced(model, config.preprocess if input == "uint8" else None).eval()
     program = traced(module, config.preprocess, input, any_size=any_size)
@@ -124,10 +129,10 @@ def export(
         graph = open_graph(file)
         engine = GraphEngine(graph, type(model), config.preprocess, file, len(config.labels))
         log(f"verifying with {graph.engine}")
-        difference, agreement = compared(engine, model, task, config.preprocess, images)
-        if difference > TOLERANCE:
+        apart, agreement = compared(engine, model, task, config.preprocess, images)
+        if not apart <= TOLERANCE:
             raise ExportError(
-                f"{path} was not written: {graph.engine} differs from torch by {difference:.1e} of "
+                f"{path} was not written: {graph.engine} differs from torch by {apart:.1e} of "
                 f"the largest output, more than {TOLERANCE:g}"
             )
         size = sum(each.stat().st_size for each in Path(folder).iterdir())
@@ -139,7 +144,7 @@ def export(
         graph.engine,
         note.precision,
         size,
-        difference,
+        apart,
         len(images),
         agreement,
     )
@@ -164,6 +169,7 @@ def exported_part(model: Model, config: RunConfig) -> tuple[Model, RunConfig]:
         return model, config
     core = model.core
     fields = {**to_dict(core.config), "head": "none"}
+    del fields["classes"]
     core.config = replace(core.config, head="none")
     core.head = nn.Identity()
     family = family_of(core)
@@ -182,10 +188,9 @@ def traced(
     images = example_of(preprocess, 2)
     free: dict[int, Any] = {0: torch.export.Dim("batch", min=1)}
     if any_size:
-        free |= {
-            2: torch.export.Dim("height", max=LONGEST),
-            3: torch.export.Dim("width", max=LONGEST),
-        }
+        images = nn.functional.pad(images, (0, 96, 0, 32))  # else equal sides are taken for a rule
+        free[2] = torch.export.Dim("height", min=SHORTEST, max=LONGEST)
+        free[3] = torch.export.Dim("width", min=SHORTEST, max=LONGEST)
     given = images.to(torch.uint8) if input == "uint8" else images
     with torch.no_grad():
         return torch.export.export(module, (given,), dynamic_shapes={"images": free})
@@ -260,13 +265,22 @@ def compared(
             for each in (reference, engine)
         )
         same += ours.agreement(theirs)
+        if engine.graph.note.any_size:
+            worst = max(worst, difference(model, engine, values[None]))
     for count in BATCHES:
         batch = batch_of(prepared, count, engine.image_size)
-        wanted, found = model.outputs(batch), engine.tensors(batch)
-        for name, values in wanted.items():
-            error = (values - found[name]).abs().max() / values.abs().max().clamp(min=1e-6)
-            worst = max(worst, float(error))
+        worst = max(worst, difference(model, engine, batch))
     return worst, same / max(len(images), 1)
+
+
+def difference(model: Model, engine: GraphEngine, images: Tensor) -> float:
+    """The largest of an output, relative to the largest value that it has."""
+    wanted, found = model.outputs(images), engine.tensors(images)
+    apart = (
+        (values - found[name]).abs().max() / values.abs().max().clamp(min=1e-6)
+        for name, values in wanted.items()
+    )
+    return float(max(apart))
 
 
 def batch_of(prepared: Sequence[Tensor], count: int, size: tuple[int, int]) -> Tensor:

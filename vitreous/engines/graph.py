@@ -117,7 +117,7 @@ class GraphEngine:
                 f"{graph.input_shape[1:]}"
             )
         rows = graph.output_shapes.get("logits", (None, classes))
-        if classes and classes not in rows and classes + 1 not in rows:
+        if classes and classes + family.other_classes not in rows:
             raise ConfigError(f"{where}: {classes} labels for outputs {rows}")
 
     def __call__(self, images: Tensor) -> Any:

@@ -173,6 +173,7 @@ class DETR(Composite):
     """(b, c, h, w), or a list of (c, h, w) of any sizes -> `DETROutput`. See `DETRConfig`."""
 
     classwise = ("class_head.*",)
+    other_classes = 1
 
     def __init__(self, config: DETRConfig, backbone: Model) -> None:
         super().__init__(config, backbone)

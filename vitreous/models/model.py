@@ -181,6 +181,8 @@ class Model(nn.Module):
     """Parameters with a value for each pixel of a patch and each channel."""
     classwise: tuple[str, ...] = ("head.*",)
     """Patterns of the parameters that belong to the classes: others come with other classes."""
+    other_classes: ClassVar[int] = 0
+    """How many outputs stand behind those of the classes: DETR's "no object"."""
     behind_maps: tuple[str, ...] = ("head.*",)
     """Patterns of the parameters behind its maps: a model around this one has none of them."""
     image_text = False

@@ -313,7 +313,8 @@ class ResNet(Trunk, Model):
         found = []
         for number, width in enumerate(self.widths):
             stride = min(self.root.stride << number, self.stride)
-            grid = (-(-size[0] // stride), -(-size[1] // stride))
+            # not -(-h // s): ONNX rounds quotients of negative numbers up
+            grid = ((size[0] + stride - 1) // stride, (size[1] + stride - 1) // stride)
             found.append(Level(width, grid, (stride, stride)))
         return found
 

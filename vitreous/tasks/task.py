@@ -380,7 +380,7 @@ class Task:
         return 2e-3 if small else 1e-3
 
     @classmethod
-    def scratch_optimizer(cls, glance: Glance) -> str:
+    def scratch_optimizer(cls, glance: Glance, model: str) -> str:
         """Without weights to start from. As good by AdamW, whose steps are shorter, are tiny images
         (digits: 99.4 %, by Muon 98.6), and batches of few images: boxes and masks."""
         tiny = max(glance.height, glance.width) <= TINY

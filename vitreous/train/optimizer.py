@@ -22,6 +22,9 @@ def make_optimizer(recipe: Recipe, model: Model) -> torch.optim.AdamW:
     )
     if recipe.optimizer == "muon":
         matrices = hidden_matrices(model)
+        if recipe.weights is not None and model.core is not model:
+            # What AdamW has trained stays with it: its many matrices would double a step's time.
+            matrices -= set(model.core.parameters())
         return MuonAdamW(groups, matrices, betas=recipe.betas, fused=True)
     return torch.optim.AdamW(groups, betas=recipe.betas, fused=not recipe.shard)
 

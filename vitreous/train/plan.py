@@ -46,8 +46,12 @@ def fill_in(
         for name, value in chosen_around.items():
             if name == "fields":
                 changes[name] = (*value, *recipe.fields)
+            elif name == "optimizer" and recipe.shard:
+                continue  # Muon needs whole matrices
             elif getattr(recipe, name) in (None, ()):
                 changes[name] = value
+        if "optimizer" in changes:
+            log(f"optimizer: {changes['optimizer']}, for what is new around the weights")
         if "image_size" in changes:
             height, width = pair("image_size", size_of("image_size", changes["image_size"]))
             log(f"image size: {height}x{width}, for images of {glance.height}x{glance.width}")
@@ -83,10 +87,11 @@ def fill_in(
         usual = max(least, min(most, round(budget / count)))
         changes["epochs"] = task.overfit_epochs if recipe.overfit else usual
         log(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
-    if recipe.optimizer is None:
+    if recipe.optimizer is None and "optimizer" not in changes:
         # Weights that AdamW has trained are best fine-tuned by it, too.
         scratch = recipe.weights is None and not recipe.shard
-        by_muon = scratch and task.scratch_optimizer(glance) == "muon"
+        model = changes.get("model", recipe.model) or ""
+        by_muon = scratch and task.scratch_optimizer(glance, model) == "muon"
         changes["optimizer"] = "muon" if by_muon else "adamw"
         why = "which learns faster from scratch" if by_muon else "as usual"
         log(f"optimizer: {changes['optimizer']}, {why}")
@@ -182,6 +187,8 @@ def check_options(recipe: Recipe, task: type[Task]) -> None:
             raise ConfigError(f"{name} = {value!r} is not for {task.name}: use {', '.join(known)}")
 
 
-def fine_tuning_lr(model: Model) -> float:
-    """1e-4 for a model as wide as ViT-B, and more for narrower ones, which bear it and need it."""
-    return float(f"{min(1e-4 * 768 / model.width, 1e-3):.1g}")
+def fine_tuning_lr(model: Model, optimizer: str | None) -> float:
+    """1e-4 for a model as wide as ViT-B, and more for narrower ones, which bear it and need it;
+    twice that with Muon. At most 1e-3."""
+    lr = float(f"{min(1e-4 * 768 / model.width, 1e-3):.1g}")
+    return min(2 * lr, 1e-3) if optimizer == "muon" else lr

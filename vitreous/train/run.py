@@ -151,7 +151,7 @@ def prepare(
             kind.check_model(source, model, log)
             preprocess = choose_preprocess(recipe, kind, model, source, learned, start, log)
         if recipe.lr is None:
-            recipe = replace(recipe, lr=fine_tuning_lr(model))
+            recipe = replace(recipe, lr=fine_tuning_lr(model, recipe.optimizer))
             log(f"lr: {recipe.lr:g}, to fine-tune a model of this width")
         if teacher is not None and not kind.learns_classes:
             kind.prepare(model, some_vectors(teacher, source, learned, preprocess))

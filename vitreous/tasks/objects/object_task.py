@@ -16,6 +16,7 @@ from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
+from vitreous.models import configure
 from vitreous.models.detr import DETROutput
 from vitreous.models.model import Model
 from vitreous.models.rf_detr import RFDETROutput
@@ -105,6 +106,7 @@ class ObjectTask(Task):
             "image_size": (side, side),
             "resize": "square",
             "crop": "resized",
+            "optimizer": "muon",  # BCCD, val: AP 0.41 after eight epochs, by AdamW 0.35
         }
 
     @classmethod
@@ -126,6 +128,12 @@ class ObjectTask(Task):
         """Around weights, what is behind the backbone begins anew: on a CPU, ten minutes of it."""
         least, most, images = super().effort(glance, fine_tunes=False)
         return least, most, images * 9 // 10 if fine_tunes else images
+
+    @classmethod
+    def scratch_optimizer(cls, glance: Glance, model: str) -> str:
+        """On shapes, rf-detr-mini has an AP of 0.81 on val after two epochs by Muon, and of 0.63 by
+        AdamW; a DETR was not measured."""
+        return "adamw" if configure(model)[0] == "detr" else "muon"
 
     @classmethod
     def scratch_lr(cls, small: bool) -> float:

@@ -1,0 +1,268 @@
+"""Exported files: the same predictions as their run folder, everything inside, nothing trusted."""
+
+import json
+import zipfile
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from compare import perturb
+from PIL import Image
+
+import vitreous
+from vitreous.cli.main import main
+from vitreous.config import to_dict
+from vitreous.data.formats import open_source
+from vitreous.data.preprocess import Preprocess
+from vitreous.deploy import export as exporting
+from vitreous.engines.graph import KEY, NOTE_FILE, read_note
+from vitreous.errors import ConfigError
+from vitreous.labels import LabelMap, NoLabels
+from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.weights.rules.keys import family_of
+
+VIT = {"dim": 48, "depth": 2, "heads": 3, "mlp_dim": 96, "patch": 8}
+DETECTOR = {"dim": 32, "heads": 4, "mlp_dim": 32, "decoder_depth": 1, "queries": 6}
+RF = {**DETECTOR, "cross_heads": 4, "groups": 2, "projector_depth": 1, "backbone": "vit"}
+NAMES = ("red", "green", "blue", "grey", "black")
+
+
+def made(folder, task, name, *, classes=5, whole=False, resize="shorter", **fields):
+    """A run folder with random weights."""
+    torch.manual_seed(0)
+    given = fields if classes is None else {"classes": classes, **fields}
+    model = perturb(vitreous.create(name, **{"image_size": 64, **given}))
+    model.name = model.name or name
+    labels = LabelMap(NAMES, tuple(range(10, 15))) if classes else NoLabels()
+    size = model.own_size() if classes else (64, 64)
+    prepared = Preprocess(size, resize=resize, whole=whole, mean=(0.5, 0.4, 0.3), std=(0.2,))
+    run = Run(folder)
+    run.path.mkdir(parents=True)
+    run.write_config(
+        RunConfig(
+            *(model.name, family_of(model), to_dict(model.config), task, labels, prepared),
+            *("shapes", "", versions()),
+        )
+    )
+    run.write_weights(model, model.state_dict())
+    return run.path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("runs") / "vit", "classify", "vit", **VIT)
+
+
+@pytest.fixture(scope="module")
+def file(run):
+    return export(run, run.parent / "vit.onnx").path
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory):
+    path = tmp_path_factory.mktemp("photos") / "a.png"
+    source = open_source("shapes:40")
+    pixels = source.image(source.splits["train"][0]).permute(1, 2, 0).numpy()
+    Image.fromarray(pixels).resize((90, 70)).save(path)
+    return path
+
+
+def export(run, path, **options):
+    return vitreous.export(run, path, log=lambda text: None, **options)
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".xml", ".pt2"])
+@pytest.mark.parametrize("input", ["float32", "uint8"])
+def test_every_format_predicts_the_same(run, photo, tmp_path, suffix, input):
+    done = export(run, tmp_path / f"model{suffix}", input=input)
+    assert done.difference < 2e-5
+    assert done.agreement == 1
+    ours, theirs = vitreous.load(run), vitreous.load(done.path)
+    wanted, found = ours([photo] * 3), theirs([photo] * 3)
+    for one, other in zip(wanted, found, strict=True):
+        assert (one.label, one.id) == (other.label, other.id)
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+    np.testing.assert_allclose(theirs.embed(photo), ours.embed(photo), rtol=1e-4, atol=1e-5)
+    assert theirs.labels == NAMES
+
+
+MODELS = {
+    "tag": ("tag", "vit", VIT),
+    "swin": ("classify", "swin", {"dim": 24, "depths": (1, 1), "heads": (1, 2), "window": 4}),
+    "masks of pixels": (
+        *("segment", "segmenter", {"encoder": "vit", "encoder_fields": VIT, "whole": True}),
+    ),
+    "any size": (*("detect", "detr", {**DETECTOR, "encoder_depth": 1, "backbone": "resnet-18"}),),
+    "boxes": ("detect", "rf-detr", {**RF, "backbone_fields": VIT, "resize": "square"}),
+    "masks": (
+        *("instance", "rf-detr", {**RF, "backbone_fields": VIT, "resize": "square", "masks": True}),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MODELS)
+def test_every_task(what, photo, tmp_path):
+    task, name, fields = MODELS[what]
+    whole = {"whole": True} if task in ("detect", "instance", "segment") else {}
+    run = made(tmp_path / "run", task, name, **{**fields, **whole})
+    done = export(run, tmp_path / "model.onnx")
+    assert done.difference < 5e-5
+    wanted, found = vitreous.load(run)(photo), vitreous.load(done.path)(photo)
+    assert wanted.agreement(found) > 0.99
+    assert wanted.to_dict().keys() == found.to_dict().keys()
+    if what == "any size":
+        assert read_note(done.path).any_size
+
+
+def test_what_was_pretrained_is_exported_as_its_encoder(photo, tmp_path):
+    fields = {"encoder": "vit", "encoder_fields": VIT, "decoder_dim": 32, "decoder_heads": 2}
+    run = made(tmp_path / "run", "mae", "mae-pretrain", classes=None, **fields)
+    done = export(run, tmp_path / "model.onnx")
+    vectors = vitreous.load(run).embed(photo)
+    found = vitreous.load(done.path)
+    np.testing.assert_allclose(found.embed(photo), vectors, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found(photo).values, vectors[0], rtol=1e-4, atol=1e-5)
+
+
+def test_commands_take_it_like_a_run_folder(run, file, photo, tmp_path, capsys):
+    said = []
+    for which in (run, file):
+        assert main(["predict", str(which), str(photo), "--json"]) == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert said[0]["label"] == said[1]["label"]
+    assert said[0]["score"] == pytest.approx(said[1]["score"], abs=1e-5)
+    assert main(["embed", str(file), str(photo), f"--out={tmp_path}/v.npz"]) == 0
+    capsys.readouterr()
+    assert main(["explain", str(file), str(photo)]) == 2
+    assert "whose inside cannot be seen: take the run folder" in capsys.readouterr().err
+
+
+def test_the_command_says_what_it_has_verified(run, tmp_path, capsys):
+    path = tmp_path / "deep" / "model.pt2"
+    assert main(["export", str(run), str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "verified with torch on" in said
+    assert "predictions agree to 100.00%" in said
+    assert main(["export", str(run), str(path)]) == 2
+    assert "exists: choose another name, or replace it with --force" in capsys.readouterr().err
+    assert main(["export", str(run), str(path), "--force", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["agreement"] == 1
+
+
+def test_what_differs_is_not_written(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "difference", lambda *given: 3e-3)
+    with pytest.raises(exporting.ExportError, match="was not written: torch differs from torch"):
+        export(run, tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", ["", ".tflite", ".ONNX"])
+def test_other_suffixes(run, tmp_path, suffix):
+    with pytest.raises(ConfigError, match=r"the suffix says what to write: \.onnx"):
+        export(run, tmp_path / f"model{suffix}")
+
+
+# ---- files from elsewhere
+
+
+def changed(file, path, **changes):
+    """A copy whose note says something else; None leaves it out."""
+    model = onnx.load(file)
+    note = json.loads(next(each.value for each in model.metadata_props if each.key == KEY))
+    del model.metadata_props[:]
+    if changes != {"note": None}:
+        entry = model.metadata_props.add()
+        entry.key, entry.value = KEY, json.dumps({**note, **changes})
+    onnx.save(model, path)
+    return path
+
+
+def config_of(file, **changes):
+    return json.dumps({**json.loads(read_note(file).run), **changes})
+
+
+def test_a_file_of_others(file, tmp_path):
+    with pytest.raises(ConfigError, match="was not written by 'vitreous export'"):
+        vitreous.load(changed(file, tmp_path / "a.onnx", note=None))
+    (tmp_path / "b.onnx").write_bytes(b"no graph")
+    with pytest.raises(ConfigError, match=r"b\.onnx cannot be opened"):
+        vitreous.load(tmp_path / "b.onnx")
+    with pytest.raises(ConfigError, match="there is no such file"):
+        vitreous.load(tmp_path / "c.onnx")
+
+
+def test_a_note_is_compared_with_the_graph(file, tmp_path):
+    labels = {"names": list(NAMES[:4]), "external": [1, 2, 3, 4], "ignored": []}
+    few = config_of(file, labels=labels)
+    with pytest.raises(ConfigError, match="4 labels for a model with 5 classes"):
+        vitreous.load(changed(file, tmp_path / "a.onnx", run=few))
+    inside = json.loads(read_note(file).run)
+    both = config_of(file, labels=labels, config={**inside["config"], "classes": 4})
+    with pytest.raises(ConfigError, match="4 labels for outputs"):
+        vitreous.load(changed(file, tmp_path / "b.onnx", run=both))
+    large = {**inside["preprocess"], "image_size": [4096, 4096]}
+    with pytest.raises(ConfigError, match="its note is for images"):
+        vitreous.load(changed(file, tmp_path / "c.onnx", run=config_of(file, preprocess=large)))
+    for number, wrong in enumerate(({"input": "text"}, {"format": 9}, {"run": 3}, {"more": 1})):
+        with pytest.raises(ConfigError, match="its note cannot be used"):
+            vitreous.load(changed(file, tmp_path / f"{number}.onnx", **wrong))
+
+
+def test_tensors_outside_of_the_folder_are_not_read(file, tmp_path):
+    model = onnx.load(file)
+    onnx.save_model(
+        model,
+        tmp_path / "a.onnx",
+        save_as_external_data=True,
+        location="a.bin",
+        size_threshold=4096,
+    )
+    assert vitreous.load(tmp_path / "a.onnx").labels == NAMES
+    other = onnx.load(tmp_path / "a.onnx", load_external_data=False)
+    for tensor in other.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = "../../etc/passwd"
+    (tmp_path / "b.onnx").write_bytes(other.SerializeToString())
+    with pytest.raises(ConfigError, match="outside of its folder"):
+        vitreous.load(tmp_path / "b.onnx")
+
+
+class Fuse:
+    def __reduce__(self):
+        return open, ("burnt", "w")
+
+
+def test_a_pickle_in_a_pt2_file_is_not_run(run, tmp_path, monkeypatch):
+    """torch.export would fall back to a full pickle."""
+    monkeypatch.chdir(tmp_path)
+    whole = export(run, tmp_path / "model.pt2").path
+    bad = tmp_path / "bad.pt2"
+    torch.save({"a": Fuse()}, tmp_path / "fuse.pt")
+    poison = (tmp_path / "fuse.pt").read_bytes()
+    poisoned = 0
+    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(bad, "w") as target:
+        for info in source.infolist():
+            data = source.read(info)
+            if data[:2] == b"PK":
+                data, poisoned = poison, poisoned + 1
+            target.writestr(info.filename, data)
+    assert poisoned
+    assert NOTE_FILE in "".join(zipfile.ZipFile(bad).namelist())
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        vitreous.load(bad)
+    assert not (tmp_path / "burnt").exists()
+
+
+def test_a_model_of_any_size_with_another_backbone_is_refused(tmp_path):
+    fields = {**DETECTOR, "encoder_depth": 1, "backbone": "vit", "backbone_fields": VIT}
+    run = made(tmp_path / "run", "detect", "detr", whole=True, **fields)
+    with pytest.raises(ConfigError, match="train it with --resize square"):
+        export(run, tmp_path / "model.onnx")
+
+
+def test_a_gpu_is_refused(file, monkeypatch):
+    monkeypatch.setattr("vitreous.predict.find_device", lambda name: torch.device("cuda"))
+    with pytest.raises(ConfigError, match="exported files run on the CPU"):
+        vitreous.load(file, "cuda")
