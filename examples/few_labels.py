@@ -94,7 +94,12 @@ def accuracy(folder: Path, out: Path, seed: int, options: list[str]) -> float:
 
 
 def tried(
-    source: Source, weights: Path, count: int, options: list[str], kept: Path
+    source: Source,
+    weights: Path,
+    candidates: Sequence[str],
+    count: int,
+    options: list[str],
+    kept: Path,
 ) -> dict[str, float]:
     """How well `weights` learn with each candidate."""
     few = kept / "to-choose-by"
@@ -105,8 +110,8 @@ def tried(
         write(source, "train", learnt, few, "train")
         write(source, "train", asked.tolist(), few, "test")
     found = {}
-    for name, candidate in CANDIDATES.items():
-        words = ["--weights", str(weights), *candidate, *options]
+    for name in candidates:
+        words = ["--weights", str(weights), *CANDIDATES[name], *options]
         found[name] = accuracy(few, kept / f"{weights.name} {name}", CHOSEN_WITH, words)
         print(f"  {name}: {found[name]:.4f} on other training images", flush=True)
     return found
@@ -119,6 +124,7 @@ def main(
     count: int = 60,
     epochs: int = 40,
     arms: tuple[str, ...] = ("pre-trained", "random", "from scratch", "default"),
+    candidates: tuple[str, ...] = tuple(CANDIDATES),
 ) -> None:
     """Args:
     data: The images that RUN was pre-trained on, with their labels and a test split.
@@ -127,6 +133,7 @@ def main(
     count: Images of each class to learn from.
     epochs: For every model.
     arms: Which of the four models.
+    candidates: Ways of fine-tuning to choose from.
     """
     source = open_source(data, val_fraction=0)
     inside = Run(run).read_config().config
@@ -141,8 +148,8 @@ def main(
         scores = []
         for arm in sorted(set(arms) & set(starts)):
             print(f"how to fine-tune, {arm}:", flush=True)
-            scores.append(tried(source, starts[arm], count, common, kept))
-        best = max(CANDIDATES, key=lambda name: sum(score[name] for score in scores))
+            scores.append(tried(source, starts[arm], candidates, count, common, kept))
+        best = max(candidates, key=lambda name: sum(score[name] for score in scores))
         if scores:
             print(f"chosen: {best}", flush=True)
         for seed in seeds:

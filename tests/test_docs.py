@@ -20,6 +20,7 @@ GROUPS = {
     "tagging": ["docs/tagging.md"],
     "instances": ["docs/instances.md"],
     "pretraining": ["docs/pretraining.md"],
+    "export": ["docs/export.md"],
     "guide": [
         f"docs/{name}.md" for name in ("training", "segmentation", "detection", "explain", "embed")
     ],

@@ -9,7 +9,9 @@ from PIL import Image
 from train.tiny import garment_folder
 from train.undrawn import undrawn
 
+import vitreous
 from vitreous.cli.main import main
+from vitreous.data.formats import open_source
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = {
@@ -17,7 +19,8 @@ SMALL = {
     "class_maps.py": ["--images=60", "--tested=4", "--epochs=1"],
     "detr_speed.py": ["--rounds=1", "--size=64"],
     "few_images.py": ["--options=--epochs=1", "--options=--batch=40", "--seconds=1"],
-    "few_labels.py": ["--count=2", "--epochs=1", "--arms", "random"],
+    "few_labels.py": ["--count=2", "--epochs=1", "--arms", "random", "--candidates", "Muon 2e-3"],
+    "onnx_client.py": [],
     "parity.py": ["resnet50"],
     "swin_speed.py": ["--rounds=1", "--batch=1"],
     "training_speed.py": ["--rounds=1", "--batch=2"],
@@ -28,6 +31,7 @@ PRINTED = {
     "detr_speed.py": "transformers",
     "few_images.py": "mean of 1: vitreous 0.",
     "few_labels.py": "random         0.",
+    "onnx_client.py": "digit.png: ",
     "parity.py": "resnet50",
     "swin_speed.py": "torchvision",
     "training_speed.py": "ratio",
@@ -52,8 +56,40 @@ def pretrained():
     return [str(garment_folder()), "pre"]
 
 
+def exported():
+    """A classifier as a file, and two images: one of its size, one that must be resized."""
+    words = [f"--set={field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")]
+    with undrawn():
+        assert main(["train", "digits", "--model=vit", "--epochs=1", "--out=run", *words]) == 0
+    assert main(["export", "run", "digits.onnx"]) == 0
+    source = open_source("digits")
+    digit = Image.fromarray(source.image(source.splits["test"][0])[0].numpy())
+    digit.save("digit.png")
+    digit.resize((20, 17), Image.Resampling.BICUBIC).save("large.png")
+    return ["digits.onnx", "digit.png", "large.png"]
+
+
+def test_the_client_predicts_what_vitreous_does(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["onnx_client.py", *exported()])
+    capsys.readouterr()
+    runpy.run_path(str(EXAMPLES / "onnx_client.py"), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    predictor = vitreous.load("run")
+    for name, line, near in zip(("digit.png", "large.png"), lines, (1e-4, 0.01), strict=True):
+        label, score = line.removeprefix(f"{name}: ").split()
+        wanted = predictor(name)
+        assert label == wanted.label
+        assert float(score) == pytest.approx(wanted.score, abs=near)
+
+
 GARMENTS = {name: lambda: [str(garment_folder())] for name in ("class_maps.py", "few_images.py")}
-FOLDERS = {**GARMENTS, "cifar10.py": cifar_package, "few_labels.py": pretrained}
+FOLDERS = {
+    **GARMENTS,
+    "cifar10.py": cifar_package,
+    "few_labels.py": pretrained,
+    "onnx_client.py": exported,
+}
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.py")))
