@@ -16,12 +16,14 @@ from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.data.loader import Batch
 from vitreous.errors import ConfigError, DataError, VitreousError
+from vitreous.models.vit import ViT
 from vitreous.run_folder import Run
 from vitreous.tasks.classify.task import Classify
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe, find_recipe
 from vitreous.train.run import prepare, train
 from vitreous.train.teacher import sample_weights
+from vitreous.train.trainer import TrainingError
 
 SMALL = Recipe(
     model="vit",
@@ -49,6 +51,26 @@ def test_accumulating_equals_the_whole_batch(plain, tmp_path):
     assert last_loss(parts) == pytest.approx(last_loss(plain), rel=1e-5)
     for name, value in plain.read_weights().items():
         torch.testing.assert_close(parts.read_weights()[name], value, rtol=1e-3, atol=1e-5)
+
+
+def test_a_batch_that_does_not_fit_is_computed_in_parts(plain, tmp_path, monkeypatch):
+    """As on a GPU whose memory takes a quarter of it; what is learned is the same."""
+    forward, said = ViT.forward, []
+
+    def limited(self, images):
+        if self.training and len(images) > 64:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(self, images)
+
+    monkeypatch.setattr(ViT, "forward", limited)
+    parts = train(SMALL, tmp_path / "parts", log=said.append)
+    assert last_loss(parts) == pytest.approx(last_loss(plain), rel=1e-5)
+    assert sum("does not fit into memory" in line for line in said) == 2
+    monkeypatch.setattr(
+        ViT, "forward", lambda self, images: limited(self, images.repeat(65, 1, 1, 1))
+    )
+    with pytest.raises(TrainingError, match="does not fit into the memory of cpu: give"):
+        train(replace(SMALL, batch=3), tmp_path / "odd")
 
 
 def test_bfloat16_is_near_and_not_the_same(plain, tmp_path):

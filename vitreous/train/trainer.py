@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -230,8 +230,7 @@ class Trainer:
         progress, began, counted = self.progress, time.perf_counter(), 0
         with self._signals():
             for step in range(start, self.steps):
-                batch = next(batches)
-                loss = self.step(step, batch)
+                loss = self._fitting_step(step, next(batches))
                 progress.step, progress.lr = step + 1, self.lr
                 if math.isfinite(loss):  # else the step was left out
                     progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
@@ -318,6 +317,30 @@ class Trainer:
             checkpoint.save(self.run.checkpoints, tensors, self.progress)
             checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)
         self.world.barrier()
+
+    def _fitting_step(self, step: int, batch: Batch) -> float:
+        """One update. A batch that does not fit into the device's memory is computed in more parts
+        from then on, which changes nothing but the time."""
+        while True:
+            try:
+                return self.step(step, batch)
+            except torch.OutOfMemoryError as error:
+                parts = 2 * self.recipe.accumulate
+                if self.world.size > 1 or self.batch % parts:
+                    advice = "--accumulate 2, a smaller --batch or --image-size"
+                    raise TrainingError(
+                        f"a batch of {self.batch} images does not fit into the memory of "
+                        f"{self.world.device}: give {advice}"
+                    ) from error
+                self.recipe = replace(self.recipe, accumulate=parts)
+            self.optimizer.zero_grad(
+                set_to_none=True
+            )  # outside: the error holds what is to be freed
+            torch.cuda.empty_cache()
+            self.log(
+                f"step {step + 1}: the batch of {self.batch} does not fit into memory: it is "
+                f"computed in {parts} parts (--accumulate {parts})"
+            )
 
     def step(self, step: int, batch: Batch, lr: float | None = None) -> float:
         """One update; returns the loss. The random numbers of dropout depend on the step alone.

@@ -127,7 +127,7 @@ class ObjectTask(Task):
     def effort(cls, glance: Glance, *, fine_tunes: bool) -> tuple[int, int, int]:
         """Around weights, what is behind the backbone begins anew: on a CPU, ten minutes of it."""
         least, most, images = super().effort(glance, fine_tunes=False)
-        return least, most, images * 9 // 10 if fine_tunes else images
+        return least, most, images * 3 // 4 if fine_tunes else images
 
     @classmethod
     def scratch_optimizer(cls, glance: Glance, model: str) -> str:
