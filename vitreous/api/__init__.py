@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.deployment import export
+from vitreous.api.deployment import export, load
 from vitreous.api.embedding import embed, write_map, write_sheet
 from vitreous.api.evaluation import check_data, evaluate
 from vitreous.api.listings import model_counts, models, public_weights, summary
@@ -35,7 +35,6 @@ from vitreous.api.weights import convert, import_run, list_weights
 
 if TYPE_CHECKING:
     from vitreous.models import create
-    from vitreous.predict import load
     from vitreous.weights.rules.exporting import export_weights
     from vitreous.weights.rules.importing import import_weights
 
@@ -77,7 +76,6 @@ _ELSEWHERE = {
     "create": "vitreous.models",
     "export_weights": "vitreous.weights.rules.exporting",
     "import_weights": "vitreous.weights.rules.importing",
-    "load": "vitreous.predict",
 }
 """Public functions that lower modules define as they are."""
 

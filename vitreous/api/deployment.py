@@ -4,12 +4,50 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Folder, Log, to_stderr
+from vitreous.errors import ConfigError
 
 if TYPE_CHECKING:
     from vitreous.deploy.export import Exported
+    from vitreous.predict import Predictor
+
+
+def load(
+    run: Folder,
+    device: Any = None,
+    *,
+    engine: str = "torch",
+    max_pixels: int | None = None,
+    tile: int | None = None,
+    overlap: float | None = None,
+    nms: float | None = None,
+    log: Log | None = None,
+) -> Predictor:
+    """The predictor of a run folder, or of a file that `export` wrote; or of
+    hf:OWNER/NAME[@REVISION], a name from the catalog, or a folder of transformers or timm, which is
+    imported into the cache first.
+
+    `engine` is torch, onnxruntime, openvino, or auto, the fastest of them here; all but torch run
+    an exported file, which is made, verified and kept in the cache when it is first needed. It
+    refuses images of more than `max_pixels` pixels. `tile`, `overlap` and `nms`: see
+    `vitreous.predict.load`.
+    """
+    from vitreous.predict import load
+
+    if not isinstance(run, str | os.PathLike):
+        raise ConfigError(f"run = {run!r}: expected the path of a run folder")
+    options: dict[str, Any] = {"device": device, "tile": tile, "overlap": overlap, "nms": nms}
+    if max_pixels is not None:
+        options["max_pixels"] = max_pixels
+    if engine == "torch":
+        return load(os.fspath(run), **options)
+    from vitreous.deploy.engine import load_with
+
+    if device is not None and str(device) != "cpu":
+        raise ConfigError(f"engine = {engine!r} runs on the CPU, not on {device}")
+    return load_with(os.fspath(run), engine, log=log or to_stderr, **options)
 
 
 def export(
@@ -29,7 +67,6 @@ def export(
     replaced only with `force`.
     """
     from vitreous.deploy.export import export, some_images
-    from vitreous.errors import ConfigError
     from vitreous.import_run import open_run
     from vitreous.predict import load
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Folder, Log, python_source, to_stderr
+from vitreous.api.deployment import load
 from vitreous.api.evaluation import labelled_source
 from vitreous.errors import ConfigError, DataError
 from vitreous.train.recipe import Recipe
@@ -45,13 +46,12 @@ def embed(
     `pool` is head (what the model's head sees), class, mean, class+mean or pixels. With `out`, a
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
     missing. With on_bad="skip", images that cannot be used are left out. `check` sees the images
-    before any vector is computed. `limits` are those of `load`: max_pixels.
+    before any vector is computed. `limits` are those of `load`: engine, max_pixels.
     """
     from vitreous.embed.compute import embed
-    from vitreous.predict import load
 
     log = log or to_stderr
-    predictor = load(os.fspath(run), **limits)
+    predictor = load(run, log=log, **limits)
     columns = (path_column, label_column, split_column)
     entries = _images(run, images, split, columns, predictor.max_pixels, log)
     check(entries)

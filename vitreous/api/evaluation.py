@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Data, Folder, Log, python_source, to_stderr
+from vitreous.api.deployment import load
 from vitreous.errors import ConfigError, DataError
 from vitreous.train.recipe import Recipe
 
@@ -36,6 +37,7 @@ def evaluate(
     tile: int | None = None,
     overlap: float | None = None,
     nms: float | None = None,
+    engine: str = "torch",
     log: Log | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data; with 95 % confidence
@@ -46,12 +48,12 @@ def evaluate(
     The columns are those of a table, if they are called otherwise than in the run's own data.
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
-    `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap` and `nms`
-    are those of `load`.
+    `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap`, `nms` and
+    `engine` are those of `load`.
     """
     from vitreous.import_run import open_run
     from vitreous.pages.figure import save
-    from vitreous.predict import check_split, load
+    from vitreous.predict import check_split
     from vitreous.tasks import show_of, task_class
     from vitreous.train.verdicts import evaluate as evaluate_run
 
@@ -71,7 +73,7 @@ def evaluate(
     if from_results is not None:
         metrics = task.measure_results(Path(from_results), source, split)
     else:
-        predictor = load(Path(run), **ways)
+        predictor = load(run, engine=engine, log=log, **ways)
         writing: Any = nullcontext()
         if results is not None:
             writing = predictor.task.writing_results(Path(results), source, split, log)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Folder, Log, to_stderr
+from vitreous.api.deployment import load
 from vitreous.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
 def predict(run: Folder, images: Any, batch: int | None = None, **options: Any) -> Any:
     """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors.
 
-    `options` are those of `load`: max_pixels, tile, overlap, nms.
+    `options` are those of `load`: engine, max_pixels, tile, overlap, nms.
     """
-    from vitreous.predict import load
-
-    return load(Path(run), **options)(images, batch)
+    return load(run, **options)(images, batch)
 
 
 def predict_files(
@@ -134,8 +133,6 @@ def explain(
     `classes` are names, or how many of the most likely ones; `pixel` (y, x) is the one whose class
     and attention are explained, if there is one for each. `limits` are those of `load`: max_pixels.
     """
-    from vitreous.predict import load
-
     many = list(images) if isinstance(images, list | tuple) else [images]
     folder = explanation_folder(run) if out is None else Path(out)
     return list(write_explanations(load(Path(run), **limits), many, folder, classes, pixel))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import MaxPixels
+from vitreous.cli.options import Engine, MaxPixels
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.config import positive
@@ -72,6 +72,9 @@ class EmbedArguments:
     """Column of a table with the images' splits."""
     batch: Annotated[int | None, option("N", "32, or fewer if images are not cropped")] = None
     """Images per forward pass."""
+    engine: Engine = "torch"
+    """What computes the model; all but torch run a file that is exported once, and auto takes the
+    fastest here."""
     threads: Annotated[int, option("N")] = 2
     """Threads that read images."""
     on_bad: Literal["error", "skip"] = "error"
@@ -107,6 +110,7 @@ def run(arguments: EmbedArguments) -> None:
         threads=arguments.threads,
         on_bad=arguments.on_bad,
         max_pixels=arguments.max_pixels,
+        engine=arguments.engine,
         check=lambda images: _check(images, arguments),
     )
     results = _results(found, arguments)

@@ -14,6 +14,8 @@ Tile = Annotated[int | None, option("PIXELS", "none")]
 Overlap = Annotated[float | None, option("PART", "0.2")]
 Nms = Annotated[float | None, option("IOU", "none")]
 """How objects are looked for, in every command that does."""
+Engine = Annotated[Literal["torch", "onnxruntime", "openvino", "auto"], option()]
+"""What computes the model, in every command that predicts."""
 
 
 def options_besides(arguments: Any, *names: str) -> dict[str, Any]:

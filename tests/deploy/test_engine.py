@@ -1,0 +1,100 @@
+"""Engines: the same predictions, exported once, and the fastest of them by measurement."""
+
+import pytest
+import torch
+from deploy.runs import VIT, made
+
+import vitreous
+from vitreous.cli.main import main
+from vitreous.deploy import engine as engines
+from vitreous.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("runs") / "vit", "classify", "vit", **VIT)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def image():
+    return torch.randint(256, (3, 64, 64), generator=torch.Generator().manual_seed(0)).byte()
+
+
+def load(run, said=None, **options):
+    return vitreous.load(run, log=(lambda text: None) if said is None else said.append, **options)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_an_engine_is_exported_once(run, cache, name):
+    said = []
+    wanted = load(run)(image())
+    for _ in range(2):
+        predictor = load(run, said, engine=name)
+        assert predictor.engine.name == name
+        assert predictor(image()).score == pytest.approx(wanted.score, abs=1e-5)
+    assert said == [f"exporting {run} for {name}, once"]
+
+
+def test_auto_takes_the_fastest_and_measures_once(run, cache, monkeypatch):
+    taken, asked = {"torch": 0.3, "onnxruntime": 0.2, "openvino": 0.4}, []
+
+    def seconds(predictor, images):
+        asked.append(predictor.engine.name)
+        return taken[predictor.engine.name]
+
+    monkeypatch.setattr(engines, "_seconds", seconds)
+    said = []
+    assert load(run, said, engine="auto").engine.name == "onnxruntime"
+    assert "engine: onnxruntime, the fastest here" in said[-1]
+    assert asked[:6] == ["torch", "onnxruntime", "openvino"] * 2  # they take turns
+    asked.clear()
+    assert load(run, said, engine="auto").engine.name == "onnxruntime"
+    assert not asked
+
+
+def test_what_cannot_be_exported_is_left_out(run, cache, monkeypatch):
+    def fail(*given):
+        raise ConfigError("no such graph")
+
+    monkeypatch.setattr(engines, "cached_file", fail)
+    said = []
+    assert load(run, said, engine="auto").engine.name == "torch"
+    assert "onnxruntime is left out: no such graph" in said
+
+
+def test_other_weights_are_another_file(run, cache):
+    """A file of the cache is never that of weights that have changed."""
+    from vitreous.run_folder import Run
+
+    first = engines._place(Run(run))
+    model = Run(run).create_model()
+    Run(run).write_weights(model, model.state_dict())
+    assert engines._place(Run(run)) != first
+
+
+def test_engines_that_are_not_there(run, cache, tmp_path):
+    with pytest.raises(ConfigError, match="engine = 'tensorrt'"):
+        load(run, engine="tensorrt")
+    with pytest.raises(ConfigError, match="runs on the CPU"):
+        load(run, engine="openvino", device="cuda")
+    file = vitreous.export(run, tmp_path / "model.pt2", log=lambda text: None).path
+    with pytest.raises(ConfigError, match="is a file, and its suffix says which"):
+        load(file, engine="openvino")
+    assert load(file, engine="auto").engine.name == "torch"
+
+
+def test_commands_have_it(run, cache, tmp_path, capsys):
+    from PIL import Image
+
+    Image.fromarray(image().permute(1, 2, 0).numpy()).save(tmp_path / "a.png")
+    said = []
+    for engine in ("torch", "onnxruntime"):
+        words = [str(run), str(tmp_path / "a.png"), f"--engine={engine}"]
+        assert main(["predict", *words]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
