@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vitreous.api import (
+        benchmark,
         check_data,
         convert,
         create,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "benchmark",
     "check_data",
     "convert",
     "create",

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from vitreous.layers import linear as layers
 
@@ -51,6 +52,13 @@ def test_it_is_not_used_where_others_know_better(wide):
         assert not layers.fused(x.bfloat16(), weight.bfloat16())
         with torch.autocast("cpu", torch.bfloat16):
             assert not layers.fused(x, weight)
+
+
+def test_operations_are_counted(wide):
+    x, weight, bias = wide
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        layers.linear(x, weight, bias)
+    assert counter.get_total_flops() == 2 * 10 * 256 * 384
 
 
 def test_gradients_flow(wide):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.deployment import export, load
+from vitreous.api.deployment import benchmark, export, load
 from vitreous.api.embedding import embed, write_map, write_sheet
 from vitreous.api.evaluation import check_data, evaluate
 from vitreous.api.listings import model_counts, models, public_weights, summary
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TrainedRun",
+    "benchmark",
     "check_data",
     "check_method",
     "convert",

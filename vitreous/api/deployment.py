@@ -1,4 +1,4 @@
-"""`vitreous export`: a trained model as a file for other engines."""
+"""`vitreous export` and `benchmark`, and `vitreous.load`: the engines that run a model."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from vitreous.api.arguments import Folder, Log, to_stderr
 from vitreous.errors import ConfigError
 
 if TYPE_CHECKING:
+    from vitreous.deploy.benchmark import Benchmark
     from vitreous.deploy.export import Exported
     from vitreous.predict import Predictor
 
@@ -86,3 +87,22 @@ def export(
         input=input,
         log=log or to_stderr,
     )
+
+
+def benchmark(
+    run: Folder, *, threads: int | None = None, log: Log | None = None, **options: Any
+) -> Benchmark:
+    """How fast the model of a run folder, or one by its name, is on this machine, by each engine
+    and in other libraries: `options` are those of `vitreous.deploy.benchmark.benchmark`: batches,
+    engines, against, rounds."""
+    import torch
+
+    from vitreous.deploy.benchmark import benchmark
+
+    before = torch.get_num_threads()
+    try:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        return benchmark(os.fspath(run), log=log or to_stderr, **options)
+    finally:
+        torch.set_num_threads(before)

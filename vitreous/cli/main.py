@@ -28,6 +28,7 @@ COMMANDS = {
     "embed": "vectors of images: neighbours, duplicates, doubtful labels, k-NN accuracy, a map",
     "explain": "see what a model looks at: the papers' figures, and a page to explore",
     "export": "write a model for ONNX Runtime, OpenVINO or torch.export, verified",
+    "benchmark": "measure how fast a model is here, by each engine and beside other libraries",
     "import": "make a run folder of weights from elsewhere, verified",
     "weights": "list what a weight file holds, and which model it is for",
     "convert": "convert weights between libraries, and verify them",
