@@ -1,9 +1,11 @@
 """What training chooses where nothing is given."""
 
+import numpy as np
 import pytest
 import torch
 
 import vitreous
+from vitreous.data.formats.python_data import from_python
 from vitreous.models import create
 from vitreous.tasks import TASKS, task_class
 from vitreous.tasks.task import Glance, classifier_for
@@ -78,3 +80,14 @@ def test_fine_tuning_small_images_uses_that_size(tmp_path):
     assert found.preprocess.image_size == (32, 32)
     found, _ = vitreous.api.dry_run("digits", out=tmp_path / "b", image_size=48, **options)
     assert found.preprocess.image_size == (48, 48)
+
+
+@pytest.mark.parametrize(("objects", "side"), [(60, 224), (30, 320)])
+def test_small_objects_get_larger_images(objects, side):
+    """A twentieth of the objects decides: 30 of 400 pixels would be 17 of 224."""
+    image = np.zeros((400, 400, 3), np.uint8)
+    box = {"boxes": [[10, 10, 10 + objects, 10 + objects]], "labels": ["a"]}
+    large = {"boxes": [[0, 0, 300, 300]], "labels": ["a"]}
+    source = from_python([(image, box), *[(image, large)] * 9], truth="boxes", val_fraction=0)
+    chosen = task_class("detect").choose_around(source, glance(400), None)
+    assert chosen["image_size"] == (side, side)

@@ -30,6 +30,9 @@ from vitreous.tasks.objects.verdict import DetectSigns
 from vitreous.tasks.task import Engine, Glance, Log, ModelChoice, See, Task
 from vitreous.tasks.threshold import USUAL
 
+EASILY_SEEN = 24
+"""Pixels of an object's side, one and a half patches of a usual ViT."""
+
 
 class ObjectTask(Task):
     """A target has "labels" (n,) and "boxes" (n, 4), normalised cxcywh. It may have "crowd" (n,),
@@ -89,13 +92,15 @@ class ObjectTask(Task):
 
     @classmethod
     def choose_around(cls, source: Source, glance: Glance, family: str | None) -> dict[str, Any]:
-        """Around weights: on a CPU a narrow decoder, and images of a few hundred pixels. Both sides
-        are resized to one length, as RF-DETR does, so that every batch is one tensor."""
+        """Around weights: on a CPU a narrow decoder and images of 224 pixels, or 320 where some
+        objects would be hard to see. Both sides are resized to one length, as RF-DETR does, so that
+        every batch is one tensor."""
         if family == "detr":
             return {}
         most = most_objects(source)
         fields = [f"queries={min(max(2 * most, 40), 300)}"]
-        side = 224 if glance.on_cpu else 560
+        seen = 224 * small_side(source, glance) >= EASILY_SEEN
+        side = (224 if seen else 320) if glance.on_cpu else 560
         if glance.on_cpu:
             fields += ["dim=128", "cross_heads=8", "points=4", "decoder_depth=2", "mlp_dim=512"]
             fields += ["groups=6", "projector_depth=2"]
@@ -247,6 +252,18 @@ def learnt(target: Target, parts: Sequence[str] = ("labels", "boxes")) -> Target
         return target
     single = ~target["crowd"].bool()
     return {name: target[name][single] for name in parts}
+
+
+def small_side(source: Source, glance: Glance, count: int = 500) -> float:
+    """Of small objects (a twentieth of all are smaller), the square root of the area as a part of a
+    usual image's; 1 if there are no objects."""
+    samples = source.splits["train"]
+    boxes = [source.truth(sample)["boxes"] for sample in samples[:: -(-len(samples) // count)]]
+    every = torch.cat(boxes).float()
+    if not len(every):
+        return 1.0
+    areas = (every[:, 2:] - every[:, :2]).prod(dim=1) / (glance.height * glance.width)
+    return float(areas.quantile(0.05, interpolation="lower")) ** 0.5
 
 
 def most_objects(source: Source, count: int = 2000) -> int:
