@@ -7,6 +7,7 @@ torch does on real images; otherwise nothing is written.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import tempfile
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from vitreous.config import choice, pair, to_dict
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
+from vitreous.deploy.rewrite import rewrite
 from vitreous.engines.graph import (
     FORMATS,
     INPUTS,
@@ -115,7 +117,9 @@ def export(
             "cannot be traced for them: train it with --resize square"
         )
     log(f"tracing {model.name or family_of(model)}")
-    module = Traced(model, config.preprocess if input == "uint8" else None).eval()
+    constant = copy.deepcopy(model)
+    rewrite(constant)
+    module = Traced(constant, config.preprocess if input == "uint8" else None).eval()
     program = traced(module, config.preprocess, input, any_size=any_size)
     names = tuple(model.outputs(example_of(config.preprocess, 1)))
     about = json.dumps(config.to_dict())
