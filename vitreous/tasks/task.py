@@ -115,6 +115,8 @@ class ModelChoice(NamedTuple):
     fields: tuple[str, ...] = ()
     """Changes to its config."""
     reason: str = ""
+    resize: str | None = None
+    """How images come to this size, if not as usual for the task."""
 
 
 class Task:

@@ -60,6 +60,8 @@ def fill_in(
         size = recipe.image_size or chosen.image_size
         changes |= {"model": chosen.name, "image_size": size}
         changes["fields"] = (*chosen.fields, *recipe.fields)
+        if chosen.resize is not None and recipe.resize is None and recipe.longest is None:
+            changes["resize"] = chosen.resize
         height, width = pair("image_size", size_of("image_size", size))
         log(f"model: {chosen.reason}, images {height}x{width}")
     elif recipe.weights is None and not recipe.image_size and not task.dense:

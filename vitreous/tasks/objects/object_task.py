@@ -88,7 +88,8 @@ class ObjectTask(Task):
         queries = max(2 * most, 10)
         small = ("backbone.stages=[1,1]", *cls.scratch_fields) if glance.small else ()
         reason = f"{cls.scratch_model}, {queries} queries for up to {most} objects"
-        return ModelChoice(cls.scratch_model, size, (f"queries={queries}", *small), reason)
+        fields = (f"queries={queries}", *small)
+        return ModelChoice(cls.scratch_model, size, fields, reason, resize="square")
 
     @classmethod
     def choose_around(cls, source: Source, glance: Glance, family: str | None) -> dict[str, Any]:
