@@ -34,6 +34,7 @@ from vitreous.models.names import translate
 from vitreous.models.summary import summarise
 from vitreous.predict import load
 from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.tasks import task_of_model
 from vitreous.tasks.task import is_classifier
 from vitreous.weights.rules.exporting import export_weights
 from vitreous.weights.rules.keys import family_of
@@ -231,7 +232,8 @@ def _as_run(what: str, kept: Path) -> str:
     size, channels = model.own_size(), model.config.channels
     classes = [str(number) for number in range(model.config.classes)]
     labels = LabelMap(tuple(classes), tuple(range(len(classes))))
-    about = (model.name, family_of(model), to_dict(model.config), "classify", labels)
+    family = family_of(model)
+    about = (model.name, family, to_dict(model.config), task_of_model(family), labels)
     run.write_config(RunConfig(*about, Preprocess(size, channels=channels), "", "", versions()))
     run.write_weights(model, model.state_dict())
     return str(run.path)
