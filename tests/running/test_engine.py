@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from deploy.runs import VIT, made
+from running.runs import VIT, made
 
 import vitreous
 from vitreous.api import model_counts

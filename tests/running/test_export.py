@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from deploy.runs import NAMES, VIT, made
 from PIL import Image
+from running.runs import NAMES, VIT, made
 
 import vitreous
 from vitreous.cli.main import main
