@@ -203,7 +203,13 @@ def _transformers(model: Model) -> nn.Module:
     values = make_config(model)
     kind = getattr(transformers, values["architectures"][0])
     found: nn.Module = kind(transformers.AutoConfig.for_model(**values))
-    found.load_state_dict(export_weights(model, "huggingface"), strict=False)
+    # Buffers that transformers computes itself may be missing, weights may not.
+    missing, unknown = found.load_state_dict(export_weights(model, "huggingface"), strict=False)
+    weights = [name for name in missing if name in dict(found.named_parameters())]
+    if weights or unknown:
+        raise ConfigError(
+            f"transformers' weights do not fit: {', '.join([*weights, *unknown][:5])}"
+        )
     return found
 
 

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vitreous.config import pair
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
@@ -107,8 +108,7 @@ class GraphEngine:
     ) -> None:
         self.graph, self.family, self.preprocess, self.where = graph, family, preprocess, where
         self.precision, self.name = graph.note.precision, graph.engine
-        height, width = preprocess.image_size  # type: ignore[misc]
-        self.image_size = (int(height), int(width))
+        self.image_size = pair("image_size", preprocess.image_size)
         size = (None, None) if graph.note.any_size else self.image_size
         expected = (preprocess.channels, *size)
         if graph.input_shape[1:] != expected:
