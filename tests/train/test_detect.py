@@ -97,6 +97,9 @@ def test_from_a_classification_run(tmp_path):
         if not name.startswith(("position.", "patch.weight")):
             assert torch.equal(value, state[name]), name
     assert "resampled" in said
+    assert trainer.recipe.crop == "resized"
+    few, _, _ = prepared(tmp_path, **options, overfit=2)
+    assert few.recipe.crop == "none"  # what is to be learnt by heart stays as it is
 
 
 def test_other_classes_keep_everything_but_the_class_head(run, tmp_path):

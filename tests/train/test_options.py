@@ -396,6 +396,9 @@ def test_overfit_says_whether_the_images_are_known_by_heart(tmp_path, capsys):
     said = capsys.readouterr()
     assert "has fitted its 8 images" in said.out
     assert "8 images, 50 times in each epoch" in said.out + said.err
+    assert "the images are learnt" in said.err  # and that is the end, before the last epoch
+    rows = [json.loads(row) for row in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    assert max(row["epoch"] for row in rows) < 3
     main([*few, "--epochs=1", "--lr=1e-9", f"--out={tmp_path / 'b'}"])
     assert "has not fitted its 8 images (accuracy 0." in capsys.readouterr().out
 

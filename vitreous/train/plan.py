@@ -43,6 +43,8 @@ def fill_in(
     channels = recipe.channels or glance.channels
     if start is not None and not task.takes(start.model):
         chosen_around = task.choose_around(source, glance, recipe.model)
+        if recipe.overfit:  # what is learnt by heart is not changed
+            chosen_around.pop("crop", None)
         for name, value in chosen_around.items():
             if name == "fields":
                 changes[name] = (*value, *recipe.fields)

@@ -43,6 +43,8 @@ from vitreous.train.optimizer import (
 from vitreous.train.recipe import Recipe
 from vitreous.train.state import gather, restore
 
+LEARNT_BY_HEART = 0.97
+"""The metric of a few images (`overfit`) from which on more steps would show nothing new."""
 SMOOTHING = 0.5
 """What the metric that `patience` watches keeps of its last value."""
 
@@ -256,6 +258,8 @@ class Trainer:
                         f"stopped early: no improvement in {progress.waited} evaluations; the best "
                         f"weights are those of step {progress.best_step}"
                     )
+                if event.evaluated is not None and self._is_learnt(event.evaluated):
+                    last = True
                 progress.finished = last
                 due = self.recipe.save_every and (step + 1) % self.recipe.save_every == 0
                 stop = self.world.any(self.stop_asked > 0)
@@ -269,6 +273,14 @@ class Trainer:
                     )
                 if last:
                     return
+
+    def _is_learnt(self, evaluated: dict[str, Any]) -> bool:
+        """Whether the few images of `overfit` are known by heart, which is all it is to show."""
+        value = evaluated[self.task.primary]
+        if not self.recipe.overfit or value < LEARNT_BY_HEART:
+            return False
+        self.log(f"overfit: {self.task.primary_name} is {value:.3f}: the images are learnt")
+        return True
 
     def _end_early(self) -> None:
         """Finish a run that is beyond its last epoch, because that was lowered."""
