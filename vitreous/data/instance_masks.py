@@ -8,7 +8,7 @@ needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,9 +56,7 @@ class InstanceMasks:
         for first, last in edges.reshape(2, -1).T.tolist():
             own = order[first:last]
             bounds = np.stack((starts[own], stops[own]), axis=1).ravel()
-            counts = np.diff(bounds, prepend=0, append=len(flat)).tolist()
-            plain = {"size": [height, width], "counts": counts}
-            runs.append(_tools().frPyObjects(plain, height, width)["counts"])
+            runs.append(_compressed(bounds, (height, width))["counts"])
         return cls(tuple(runs), (height, width))
 
     def __len__(self) -> int:
@@ -80,14 +78,29 @@ class InstanceMasks:
         beside = columns if self.columns is None else self.columns[columns]
         return replace(self, rows=before, columns=beside)
 
+    def placed(self, top: int, left: int, size: Size) -> InstanceMasks:
+        """Of a larger image, in which this one has its corner there."""
+        parts = ([(mask.numpy(), top, left)] for mask in self._each())
+        return InstanceMasks(tuple(encode_parts(part, size)["counts"] for part in parts), size)
+
+    @classmethod
+    def together(cls, parts: Sequence[InstanceMasks]) -> InstanceMasks:
+        """The masks of several, all of the same image as it is stored."""
+        return replace(parts[0], runs=tuple(runs for part in parts for runs in part.runs))
+
     def dense(self) -> Tensor:
         """(n, h, w) of bool."""
         found = torch.zeros(len(self), *self.size, dtype=torch.bool)
-        for number, each in enumerate(self.encoded()):
+        for number, mask in enumerate(self._each()):
+            found[number] = mask
+        return found
+
+    def _each(self) -> Iterator[Tensor]:
+        """(h, w) of bool, one by one."""
+        for each in self.encoded():
             mask = torch.from_numpy(decode(each))
             mask = mask if self.rows is None else mask[self.rows]
-            found[number] = mask if self.columns is None else mask[:, self.columns]
-        return found
+            yield mask if self.columns is None else mask[:, self.columns]
 
     def encoded(self) -> list[Runs]:
         """In the image as it is stored."""
@@ -105,6 +118,29 @@ class InstanceMasks:
 def encode(mask: NDArray[Any]) -> Runs:
     """(h, w) -> its runs."""
     return _tools().encode(np.asfortranarray(mask != 0, np.uint8))
+
+
+def encode_parts(parts: Iterable[tuple[NDArray[np.bool_], int, int]], size: Size) -> Runs:
+    """The union of masks (h', w'), each with its top and left, as one in an image of this size. It
+    takes as long as the parts are large, however large the image is."""
+    height = size[0]
+    inside = [np.zeros(0, np.int64)]
+    for mask, top, left in parts:
+        columns, rows = np.nonzero(mask.T)  # column by column, as runs go
+        inside.append((columns + left) * height + rows + top)
+    places = inside[-1] if len(inside) == 2 else np.unique(np.concatenate(inside))
+    breaks = np.flatnonzero(np.diff(places) != 1)
+    starts = places[np.concatenate(([0], breaks + 1))] if len(places) else places
+    stops = places[np.append(breaks, len(places) - 1)] + 1 if len(places) else places
+    bounds = np.stack((starts, stops), axis=1).ravel()
+    return _compressed(bounds, size)
+
+
+def _compressed(bounds: NDArray[np.int64], size: Size) -> Runs:
+    """From where runs begin and end, in turn, counted down the columns."""
+    height, width = size
+    counts = np.diff(bounds, prepend=0, append=height * width).tolist()
+    return _tools().frPyObjects({"size": [height, width], "counts": counts}, height, width)
 
 
 def decode(runs: Runs) -> NDArray[np.bool_]:
