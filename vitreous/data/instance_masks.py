@@ -17,10 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Size = tuple[int, int]
-"""Height and width."""
-Runs = dict[str, Any]
-"""{"size": [height, width], "counts": bytes}, compressed as COCO's tools do it."""
+from vitreous.mask_parts import Runs, Size, coco_tools, compressed, encode, encode_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +53,7 @@ class InstanceMasks:
         for first, last in edges.reshape(2, -1).T.tolist():
             own = order[first:last]
             bounds = np.stack((starts[own], stops[own]), axis=1).ravel()
-            runs.append(_compressed(bounds, (height, width))["counts"])
+            runs.append(compressed(bounds, (height, width))["counts"])
         return cls(tuple(runs), (height, width))
 
     def __len__(self) -> int:
@@ -81,7 +78,7 @@ class InstanceMasks:
     def placed(self, top: int, left: int, size: Size) -> InstanceMasks:
         """Of a larger image, in which this one has its corner there."""
         parts = ([(mask.numpy(), top, left)] for mask in self._each())
-        return InstanceMasks(tuple(encode_parts(part, size)["counts"] for part in parts), size)
+        return InstanceMasks(tuple(encode_at(part, size)["counts"] for part in parts), size)
 
     @classmethod
     def together(cls, parts: Sequence[InstanceMasks]) -> InstanceMasks:
@@ -115,46 +112,18 @@ class InstanceMasks:
         return torch.tensor([box(each) for each in self.encoded()]).float().reshape(-1, 4)
 
 
-def encode(mask: NDArray[Any]) -> Runs:
-    """(h, w) -> its runs."""
-    return _tools().encode(np.asfortranarray(mask != 0, np.uint8))
-
-
-def encode_parts(parts: Iterable[tuple[NDArray[np.bool_], int, int]], size: Size) -> Runs:
-    """The union of masks (h', w'), each with its top and left, as one in an image of this size. It
-    takes as long as the parts are large, however large the image is."""
-    height = size[0]
-    inside = [np.zeros(0, np.int64)]
-    for mask, top, left in parts:
-        columns, rows = np.nonzero(mask.T)  # column by column, as runs go
-        inside.append((columns + left) * height + rows + top)
-    places = inside[-1] if len(inside) == 2 else np.unique(np.concatenate(inside))
-    breaks = np.flatnonzero(np.diff(places) != 1)
-    starts = places[np.concatenate(([0], breaks + 1))] if len(places) else places
-    stops = places[np.append(breaks, len(places) - 1)] + 1 if len(places) else places
-    bounds = np.stack((starts, stops), axis=1).ravel()
-    return _compressed(bounds, size)
-
-
-def _compressed(bounds: NDArray[np.int64], size: Size) -> Runs:
-    """From where runs begin and end, in turn, counted down the columns."""
-    height, width = size
-    counts = np.diff(bounds, prepend=0, append=height * width).tolist()
-    return _tools().frPyObjects({"size": [height, width], "counts": counts}, height, width)
-
-
 def decode(runs: Runs) -> NDArray[np.bool_]:
     """(h, w)"""
-    return np.asarray(_tools().decode(runs), dtype=bool)
+    return np.asarray(coco_tools().decode(runs), dtype=bool)
 
 
 def area(runs: Runs) -> int:
-    return int(_tools().area(runs))
+    return int(coco_tools().area(runs))
 
 
 def box(runs: Runs) -> tuple[float, float, float, float]:
     """left, top, right, bottom; zeros where the mask is empty."""
-    left, top, width, height = (float(value) for value in _tools().toBbox(runs))
+    left, top, width, height = (float(value) for value in coco_tools().toBbox(runs))
     return left, top, left + width, top + height
 
 
@@ -162,11 +131,5 @@ def overlaps(found: Sequence[Runs], real: Sequence[Runs], crowd: Iterable[bool])
     """(n, m): IoU of each with each; with a crowd, the part of the first that is inside."""
     if not found or not real:
         return torch.zeros(len(found), len(real), dtype=torch.float64)
-    values = _tools().iou(list(found), list(real), [int(each) for each in crowd])
+    values = coco_tools().iou(list(found), list(real), [int(each) for each in crowd])
     return torch.from_numpy(np.asarray(values, np.float64).reshape(len(found), len(real)))
-
-
-def _tools() -> Any:
-    from faster_coco_eval.core import mask  # type: ignore[import-untyped,unused-ignore]
-
-    return mask
