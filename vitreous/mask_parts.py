@@ -110,6 +110,16 @@ def encode_at(parts: Iterable[tuple[NDArray[np.bool_], int, int]], size: Size) -
     return compressed(np.stack((starts, stops), axis=1).ravel(), size)
 
 
+def in_text(runs: Runs) -> dict[str, Any]:
+    """For JSON."""
+    return {**runs, "counts": runs["counts"].decode("ascii")}
+
+
+def area(runs: Runs) -> int:
+    """Number of pixels."""
+    return int(coco_tools().area(runs))
+
+
 def compressed(bounds: NDArray[np.int64], size: Size) -> Runs:
     """From where runs begin and end, in turn, counted down the columns."""
     height, width = size

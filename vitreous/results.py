@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.errors import ConfigError
-from vitreous.mask_parts import MaskParts, encoded, united
+from vitreous.mask_parts import MaskParts, Runs, area, encoded, in_text, united
 
 
 def check_threshold(threshold: Any) -> None:
@@ -281,15 +281,19 @@ class SegmentedObject(DetectedObject):
         """(h, w): its pixels in the input image."""
         return united(self.parts, self.size)
 
+    @cached_property
+    def _runs(self) -> Runs:
+        return encoded(self.parts, self.size)
+
     @property
     def area(self) -> int:
         """Number of its pixels."""
-        return int(self.mask.sum())
+        return area(self._runs)
 
     @property
     def rle(self) -> dict[str, Any]:
         """The mask as COCO's run-length encoding: {"size": [h, w], "counts": text}."""
-        return in_text(self.parts, self.size)
+        return in_text(self._runs)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -335,12 +339,6 @@ class InstanceSegmentation(Detection):
         known = self.ids if ids is None else ids
         used = [parts for number, parts in masks if known[number] is not None]
         return [
-            {**row, "segmentation": in_text(parts, self.size)}
+            {**row, "segmentation": in_text(encoded(parts, self.size))}
             for row, parts in zip(super().to_coco(image_id, ids), used, strict=True)
         ]
-
-
-def in_text(parts: MaskParts, size: tuple[int, int]) -> dict[str, Any]:
-    """A mask as COCO's run-length encoding, for JSON."""
-    found = encoded(parts, size)
-    return {**found, "counts": found["counts"].decode("ascii")}

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.mask_parts import Runs, Size, coco_tools, compressed, encode, encode_at
+from vitreous.mask_parts import Runs, Size, area, coco_tools, compressed, encode, encode_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +115,6 @@ class InstanceMasks:
 def decode(runs: Runs) -> NDArray[np.bool_]:
     """(h, w)"""
     return np.asarray(coco_tools().decode(runs), dtype=bool)
-
-
-def area(runs: Runs) -> int:
-    return int(coco_tools().area(runs))
 
 
 def box(runs: Runs) -> tuple[float, float, float, float]:

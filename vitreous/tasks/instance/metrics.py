@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.data.instance_masks import area, overlaps
-from vitreous.mask_parts import MaskPart, MaskParts, Runs, encoded
+from vitreous.data.instance_masks import overlaps
+from vitreous.mask_parts import MaskPart, MaskParts, Runs, area, encoded
 from vitreous.tasks.bootstrap import Intervals
 from vitreous.tasks.objects.boxes import nms
 from vitreous.tasks.objects.metrics import (
