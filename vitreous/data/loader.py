@@ -129,18 +129,17 @@ class TrainSet(Dataset[Item]):
         return values, target, (image.shape[1], image.shape[2])
 
     def _mosaic(self, image: Tensor, truth: Any) -> tuple[Tensor, Any]:
-        """With three other samples, any of them; an error in one names it too."""
-        parts = [(image, truth)]
+        """With three other samples, any of them; an error in one of these names it too."""
+        channels, limit = self.preprocess.channels, self.source.max_pixels
+        parts = [(as_channels(image, channels), truth)]
         for number in torch.randint(len(self.samples), (PARTS - 1,)).tolist():
             sample = self.samples[number]
             image, truth = self.source.image(sample), self.moves.read(self.source, sample)
-            if self.own is not None:
-                with self.source.naming(sample):
+            with self.source.naming(sample):
+                if self.own is not None:
                     image, truth = self.own(image, truth)
-            parts.append((image, truth))
-        channels = self.preprocess.channels
-        same = [(as_channels(image, channels), truth) for image, truth in parts]
-        return mosaic(same, self.preprocess, self.moves, self.source.max_pixels)
+                parts.append((as_channels(image, channels), truth))
+        return mosaic(parts, self.preprocess, self.moves, limit)
 
 
 @dataclass
