@@ -513,12 +513,20 @@ def evaluating(model: Model) -> Iterator[TorchEngine]:
 def check_finite(output: Iterable[Any], names: Sequence[str]) -> None:
     """Every number that a model gives for an image, a tensor or several, must be finite."""
     for one, name in zip(output, names, strict=True):
-        parts = (one,) if isinstance(one, Tensor) else one
-        if not all(bool(part.isfinite().all()) for part in parts if isinstance(part, Tensor)):
+        if not all(bool(part.isfinite().all()) for part in _tensors(one)):
             raise InputError(
                 f"{name}: the model's output is not finite (NaN or infinity): its weights are "
                 "damaged or too large, or the image has extreme values"
             )
+
+
+def _tensors(thing: Any) -> Iterator[Tensor]:
+    """What is in tuples and lists, also arrays."""
+    if isinstance(thing, Tensor | np.ndarray):
+        yield torch.as_tensor(thing)
+    elif isinstance(thing, tuple | list):
+        for each in thing:
+            yield from _tensors(each)
 
 
 def check_split(source: Source, split: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.errors import ConfigError
+from vitreous.mask_parts import MaskParts, Runs, area, encoded, in_text, united
 
 
 def check_threshold(threshold: Any) -> None:
@@ -270,25 +271,29 @@ class Detection:
 class SegmentedObject(DetectedObject):
     """One object in an image, with its box, score and mask."""
 
-    logits: NDArray[np.float16] = field(kw_only=True, repr=False)
-    """(h', w'): of the mask, as the model gives it; above 0 inside."""
+    parts: MaskParts = field(kw_only=True, repr=False)
+    """Of the mask, as the model gives them."""
     size: tuple[int, int] = field(kw_only=True, repr=False)
     """Height and width of the input image."""
 
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
         """(h, w): its pixels in the input image."""
-        return enlarged_mask(self.logits, self.size)
+        return united(self.parts, self.size)
+
+    @cached_property
+    def _runs(self) -> Runs:
+        return encoded(self.parts, self.size)
 
     @property
     def area(self) -> int:
         """Number of its pixels."""
-        return int(self.mask.sum())
+        return area(self._runs)
 
     @property
     def rle(self) -> dict[str, Any]:
         """The mask as COCO's run-length encoding: {"size": [h, w], "counts": text}."""
-        return encoded_mask(self.mask)
+        return in_text(self._runs)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -299,21 +304,22 @@ class SegmentedObject(DetectedObject):
 class InstanceSegmentation(Detection):
     """The objects in one image, each with its mask. Masks are made when they are asked for."""
 
-    logits: NDArray[np.float16] = field(kw_only=True, repr=False)
-    """(queries, h', w'): of their masks, as the model gives them."""
+    masks: tuple[MaskParts, ...] = field(kw_only=True, repr=False)
+    """Of each query, as the model gives them."""
 
     @cached_property
     def objects(self) -> list[SegmentedObject]:  # type: ignore[override]
         """The objects above the threshold, the highest score first."""
-        rows = self.logits[self.scores >= self.threshold]
+        pairs = zip(self.masks, self.scores, strict=True)
+        rows = [parts for parts, score in pairs if score >= self.threshold]
         return [
             SegmentedObject(
                 *(found.label, found.id, found.score, found.box, found.query),
                 track=found.track,
-                logits=logits,
+                parts=parts,
                 size=self.size,
             )
-            for found, logits in zip(super().objects, rows, strict=True)
+            for found, parts in zip(super().objects, rows, strict=True)
         ]
 
     @property
@@ -329,28 +335,10 @@ class InstanceSegmentation(Detection):
         self, image_id: int | str, ids: Sequence[int | str | None] | None = None
     ) -> list[dict[str, Any]]:
         """As `Detection.to_coco`, with a `segmentation` in each entry."""
-        masks = zip(self.classes, self.logits, strict=True)
+        masks = zip(self.classes, self.masks, strict=True)
         known = self.ids if ids is None else ids
-        used = [logits for number, logits in masks if known[number] is not None]
+        used = [parts for number, parts in masks if known[number] is not None]
         return [
-            {**row, "segmentation": encoded_mask(enlarged_mask(logits, self.size))}
-            for row, logits in zip(super().to_coco(image_id, ids), used, strict=True)
+            {**row, "segmentation": in_text(encoded(parts, self.size))}
+            for row, parts in zip(super().to_coco(image_id, ids), used, strict=True)
         ]
-
-
-def enlarged_mask(logits: NDArray[np.float16], size: tuple[int, int]) -> NDArray[np.bool_]:
-    """(h', w') -> (h, w): enlarged bilinearly, by the centres of pixels, and cut at 0."""
-    import torch
-    import torch.nn.functional as F
-
-    values = torch.from_numpy(np.ascontiguousarray(logits, np.float32))[None, None]
-    large = F.interpolate(values, size, mode="bilinear", align_corners=False)[0, 0]
-    return (large > 0).numpy()
-
-
-def encoded_mask(mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """(h, w) as COCO's run-length encoding, in text."""
-    from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
-
-    found = runs.encode(np.asfortranarray(mask, np.uint8))
-    return {"size": list(mask.shape), "counts": found["counts"].decode("ascii")}

@@ -25,13 +25,14 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import InstanceSegmentation
+from vitreous.tasks import show_of
 from vitreous.tasks.data_check import check
 from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
 from vitreous.tasks.instance.task import SegmentInstances
 from vitreous.tasks.instance.truth import InstancesTruth, around
 from vitreous.tasks.instance.verdict import ellipses
 from vitreous.tasks.objects.boxes import normalised, to_pixels
-from vitreous.tasks.objects.metrics import NUMBERS
+from vitreous.tasks.objects.metrics import NUMBERS, BoxPrediction
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__")  # pycocotools' decode
 LABELS = LabelMap.of_names(["cat", "dog", "owl"])
@@ -68,7 +69,8 @@ def answers(truth, size, seed):
     boxes = around(F.interpolate(logits[:, None], size, mode="bilinear")[:, 0] > 0)
     labels = torch.cat((truth["labels"], truth["labels"].flip(0)))
     scores = torch.rand(len(logits), generator=generator).sort(descending=True).values
-    return InstancePrediction(boxes, labels, scores, torch.arange(len(boxes)), size, logits.half())
+    found = BoxPrediction(boxes, labels, scores, torch.arange(len(boxes)), size)
+    return InstancePrediction.of(found, logits)
 
 
 def scenes(count=8):
@@ -290,7 +292,8 @@ def test_masks_of_results():
     (result,) = SegmentInstances(LABELS, threshold=0.3).decode([answer], ["a.png"])
     assert isinstance(result, InstanceSegmentation)
     assert len(result.objects) == int((answer.scores >= 0.3).sum())
-    large = F.interpolate(answer.logits.float()[:, None], (40, 17), mode="bilinear")[:, 0] > 0
+    logits = torch.stack([torch.from_numpy(part.logits).float() for (part,) in answer.masks])
+    large = F.interpolate(logits[:, None], (40, 17), mode="bilinear")[:, 0] > 0
     for found, mask in zip(result.objects, large.numpy(), strict=False):
         assert np.array_equal(found.mask, mask)
         assert np.array_equal(cocomask.decode(found.rle), mask)
@@ -303,7 +306,7 @@ def test_masks_of_results():
     tracked = SegmentInstances(LABELS).tracker()(result)
     assert [found.track for found in tracked.objects] == [*range(1, len(result.objects) + 1)]
     kept = answer.suppressed(0.0)
-    assert len(kept.logits) == len(kept.boxes) < len(answer.boxes)
+    assert len(kept.masks) == len(kept.boxes) < len(answer.boxes)
 
 
 # ---- data
@@ -597,6 +600,43 @@ def test_from_data_to_results(run, tmp_path):
     assert {len(again.truth(s)["labels"]) for s in again.splits["train"]} <= set(range(1, 9))
 
 
+def test_masks_become_polygons_and_masks_again(tmp_path):
+    """Also of several parts with holes in them, and where pixels touch at a corner."""
+    masks = blobs(6, (60, 45), 8)
+    masks[0] = False
+    masks[1, ::2, ::2] ^= True
+    masks[2] = torch.eye(60, 45) > 0
+    masks[3] = True
+    logits = masks.float() * 2 - 1
+    scores = torch.linspace(0.9, 0.6, 6)
+    boxes = BoxPrediction(around(masks), torch.arange(6) % 3, scores, torch.arange(6), (60, 45))
+    path = str(tmp_path / "a.png")
+    Image.new("RGB", (45, 60)).save(path)
+    (result,) = SegmentInstances(LABELS).decode([InstancePrediction.of(boxes, logits)], [path])
+    told, show = [], show_of("instance")
+    out = {"format": "yolo", "out": tmp_path / "yolo", "names": {path: "a"}, "labels": LABELS}
+    with show.labelling(**out, log=told.append) as add:
+        add(result, path)
+    assert told == ["left out: 1 objects whose masks have no pixel"]
+    source = open_source(tmp_path / "yolo", truth="instances")
+    assert source.labels.names == LABELS.names
+    truth = source.truth(source.splits["train"][0])
+    assert truth["labels"].tolist() == (torch.arange(1, 6) % 3).tolist()
+    assert torch.equal(truth["masks"].dense(), masks[1:])
+
+
+def test_in_tiles(run):
+    path = next((box_folder() / "test").glob("*.png"))
+    plain, tiled = (
+        json.loads(vitreous_command("predict", run, path, "--json", "--threshold=0", *more).stdout)
+        for more in ((), ("--tile=16", "--overlap=0.3"))
+    )
+    assert len(tiled["objects"]) > len(plain["objects"])
+    assert all(each["segmentation"]["size"] == plain["size"] for each in tiled["objects"])
+    found = json.loads(vitreous_command("evaluate", run, "--json", "--tile=24").stdout)
+    assert 0 <= found["ap"] <= 1
+
+
 def test_numbers_of_a_results_file_are_those_of_the_model(run, tmp_path):
     results, figures = tmp_path / "results.json", tmp_path / "figures"
     more = ("--results", results, "--figures", figures, "--json")
@@ -642,9 +682,10 @@ def test_explained(run, tmp_path):
 
 def test_what_has_no_meaning_is_refused(run):
     path = next((box_folder() / "test").glob("*.png"))
-    found = vitreous_command("predict", run, path, "--tile=16", check=False)
+    labels = ("--save-labels=voc", "--out=labels")
+    found = vitreous_command("predict", run, path, *labels, check=False)
     assert found.returncode == 2
-    assert "leave tile out" in found.stderr
+    assert "--save-labels voc: for the task instance use one of yolo, coco" in found.stderr
     with pytest.raises(ConfigError, match="threshold"):
         vitreous.load(run)(path).above(2)
 

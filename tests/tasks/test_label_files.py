@@ -121,7 +121,10 @@ def test_results_have_the_ids_of_the_data(run, tmp_path, capsys):
     [
         (["--save-labels=yolo"], "--save-labels is about what is written: give --out FOLDER"),
         (["--data=x.json"], "--data is about what is written: give --out FOLDER"),
-        (["--save-labels=xml", "--out=o"], "--save-labels xml: use one of yolo, voc, coco"),
+        (
+            ["--save-labels=xml", "--out=o"],
+            "xml: for the task detect use one of yolo, voc, coco",
+        ),
         (["--data={data}", "--out=o"], "no image called"),
         (["--data={data}", "--out=o", "--save-labels=yolo"], "yolo files have no ids"),
     ],

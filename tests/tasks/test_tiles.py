@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from bright import BrightRectangles, boxes, predictor, scene
+from bright import SCENES, BrightRectangles, SmallWhole, boxes, predictor, scene
 from explain import segment_runs
 from explain.detect_runs import make_run, write_coco, write_photos
 from hypothesis import given, settings
@@ -16,8 +16,8 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.data.source import Sample, Source
 from vitreous.errors import ConfigError, DataError
-from vitreous.tasks.detect.merge import merge
 from vitreous.tasks.objects.boxes import iou, nms
+from vitreous.tasks.objects.merge import merge
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.tiles import Tile, TiledInference, tiles_of
 
@@ -46,25 +46,6 @@ def test_one_tile_is_no_tiling():
             assert np.array_equal(getattr(plain, name), getattr(tiled, name))
 
 
-# What a tile sees, in tiles of 64 that begin at 0, 48 and 96 of 160 pixels.
-SCENES = {
-    "inside of one tile": [(0, 10, 10, 20, 20)],
-    "in the overlap of two": [(0, 50, 10, 60, 20)],
-    "in the overlap of four": [(0, 50, 50, 60, 60)],
-    "cut by a border, whole in another tile": [(0, 60, 10, 72, 20)],
-    "a narrow part beyond the border": [(0, 30, 10, 50, 30)],
-    "longer than the overlap": [(0, 40, 10, 70, 20)],
-    "over a corner, in no tile as a whole": [(0, 40, 40, 75, 75)],
-    "longer than a tile": [(0, 5, 20, 150, 40)],
-    "larger than a tile in both directions": [(1, 20, 30, 150, 140)],
-    "all of the image": [(2, 0, 0, 160, 160)],
-    "two neighbours that look like one in the overlap": [(0, 30, 10, 52, 20), (0, 56, 10, 90, 20)],
-    "two colours at one place": [(0, 40, 40, 70, 70), (1, 40, 40, 70, 70)],
-    "a small one before a large one of another colour": [(1, 5, 5, 155, 155), (0, 58, 58, 66, 66)],
-    "many": [(c, x, y, x + 9, y + 9) for c, x, y in itertools.product(range(3), (3, 60), (44, 90))],
-}
-
-
 @pytest.mark.parametrize("name", SCENES)
 def test_every_object_is_counted_once(name):
     result = predictor(64, tile=64, overlap=0.25)(scene(160, 160, *SCENES[name]))
@@ -80,19 +61,6 @@ def test_and_if_the_whole_image_is_seen_small(name):
     result = model(scene(160, 160, *SCENES[name]))
     expected = np.array(sorted(SCENES[name]))
     assert np.array(boxes(result)) == pytest.approx(expected, abs=4)
-
-
-class SmallWhole:
-    """Preprocesses tiles as they are, and larger images like another one."""
-
-    def __init__(self, tiles, whole):
-        self.tiles, self.whole = tiles, whole
-
-    def __call__(self, image, max_pixels):
-        return (self.whole if max(image.shape) > 64 else self.tiles)(image, max_pixels)
-
-    def __getattr__(self, name):
-        return getattr(self.tiles, name)
 
 
 @settings(max_examples=50, deadline=None)
@@ -165,8 +133,8 @@ def test_boxes_of_one_tile_do_not_suppress_each_other():
     none = BoxPrediction(*(column[:0] for column in twice[:4]), (64, 128))
     tiles = [Tile(0, 0, 64, 128), Tile(0, 0, 64, 64), Tile(0, 64, 64, 64)]
     empty = none._replace(size=(64, 64))
-    assert len(merge([none, twice, empty], tiles).boxes) == 2
-    assert len(merge([none, empty, empty], tiles).boxes) == 0
+    assert len(merge([none, twice, empty], tiles)[0].boxes) == 2
+    assert len(merge([none, empty, empty], tiles)[0].boxes) == 0
 
 
 def test_merging_suppresses_whatever_nms_would():
@@ -182,7 +150,7 @@ def test_merging_suppresses_whatever_nms_would():
             numbers = torch.arange(12)
             scores = torch.from_numpy(np.sort(random.random(12))[::-1].copy())
             found.append(BoxPrediction(places, numbers % 2, scores, numbers, tile.size))
-        merged = merge(found, tiles)
+        merged, _ = merge(found, tiles)
         shifted = {tuple(box) for box in (found[2].boxes + torch.tensor([60, 0, 60, 0])).tolist()}
         origin = torch.tensor([tuple(box) in shifted for box in merged.boxes.tolist()])
         pairs = (iou(merged.boxes[:, None], merged.boxes) > 0.5) & (
@@ -249,7 +217,7 @@ def test_of_noisy_views_few_are_wrong_and_few_are_missed():
         objects = objects[apart.all(0).numpy()]
         total += len(objects)
         found = noisy_views(objects, tiles, random)
-        merged += count_right((one := merge(found, tiles)).boxes, one.scores, objects)
+        merged += count_right((one := merge(found, tiles)[0]).boxes, one.scores, objects)
         plain += count_right(found[0].boxes, found[0].scores, objects)
         shifts = [torch.tensor([tile.left, tile.top] * 2) for tile in tiles]
         places = torch.cat([each.boxes + s for each, s in zip(found, shifts, strict=True)])

@@ -53,6 +53,8 @@ class Augment:
     """Alpha of Mixup: the image and its label are blended with another's."""
     cutmix: float = 0.0
     """Alpha of CutMix: a rectangle comes from another image. With both, each takes every second."""
+    mosaic: float = 0.0
+    """Chance that an image is one of four that are put together, before all other changes."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "crop", choice("crop", self.crop, CROPS))
@@ -63,6 +65,8 @@ class Augment:
             raise ConfigError(f"scale = {self.scale}: expected a part, above 0 and up to 1")
         if not 0 <= self.randaugment <= 30:
             raise ConfigError(f"randaugment = {self.randaugment}: expected 0 (none) to 30")
+        if not 0 <= self.mosaic <= 1:
+            raise ConfigError(f"mosaic = {self.mosaic}: expected a probability from 0 to 1")
         for name in ("jitter", "mixup", "cutmix"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
@@ -84,7 +88,7 @@ class Augment:
     def changes(self) -> list[str]:
         """The options by which an image looks different in each epoch."""
         random = [] if self.crop == "none" else ["crop"]
-        others = ("flip", "randaugment", "jitter", "erase", "mixup", "cutmix")
+        others = ("flip", "randaugment", "jitter", "erase", "mixup", "cutmix", "mosaic")
         return [*random, *(name for name in others if getattr(self, name))]
 
     def __call__(
@@ -127,13 +131,13 @@ class Augment:
             cut = _transforms().RandomResizedCrop(size, scale=(self.scale, 1.0))
             box = cut.make_params([image])
             corner = box["top"], box["left"], box["height"], box["width"]
-            image, truth = _crop(image, truth, moves, *corner)
-            return _resize(image, truth, moves, size, preprocess, max_pixels)
+            image, truth = cropped(image, truth, moves, *corner)
+            return resized(image, truth, moves, size, preprocess, max_pixels)
         if self.crop == "window":
             return self._window(image, truth, size, preprocess, moves, max_pixels)
         if preprocess.whole:
             working = preprocess.working_size(*_size(image))
-            image, truth = _resize(image, truth, moves, working, preprocess, max_pixels)
+            image, truth = resized(image, truth, moves, working, preprocess, max_pixels)
         else:
             image = preprocess.fit(image, max_pixels)
         if image.shape[1:] != size and not moves.any_size:
@@ -159,10 +163,10 @@ class Augment:
         factor = math.exp(low + (high - low) * float(torch.rand(())))
         working = preprocess.working_size(*_size(image))
         zoomed = (max(1, round(working[0] * factor)), max(1, round(working[1] * factor)))
-        image, truth = _resize(image, truth, moves, zoomed, preprocess, max_pixels)
+        image, truth = resized(image, truth, moves, zoomed, preprocess, max_pixels)
         free = [max(have - want, 0) for have, want in zip(zoomed, size, strict=True)]
         top, left = (int(torch.randint(0, room + 1, ())) for room in free)
-        return _crop(image, truth, moves, top, left, *size)
+        return cropped(image, truth, moves, top, left, *size)
 
     def mix(self, first: Tensor, second: Tensor) -> tuple[Tensor, float]:
         """Two normalised images blended, and the share that the first one has."""
@@ -254,14 +258,14 @@ def rescaled(images: Tensor, factor: float, pixels: int) -> Tensor:
     return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=True)
 
 
-def _crop(
+def cropped(
     image: Tensor, truth: Any, moves: Truth, top: int, left: int, height: int, width: int
 ) -> tuple[Tensor, Any]:
     truth = moves.crop(truth, _size(image), top, left, height, width)
     return image[:, top : top + height, left : left + width], truth
 
 
-def _resize(
+def resized(
     image: Tensor,
     truth: Any,
     moves: Truth,

@@ -8,7 +8,7 @@ needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Size = tuple[int, int]
-"""Height and width."""
-Runs = dict[str, Any]
-"""{"size": [height, width], "counts": bytes}, compressed as COCO's tools do it."""
+from vitreous.mask_parts import Runs, Size, area, coco_tools, compressed, encode, encode_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +53,7 @@ class InstanceMasks:
         for first, last in edges.reshape(2, -1).T.tolist():
             own = order[first:last]
             bounds = np.stack((starts[own], stops[own]), axis=1).ravel()
-            counts = np.diff(bounds, prepend=0, append=len(flat)).tolist()
-            plain = {"size": [height, width], "counts": counts}
-            runs.append(_tools().frPyObjects(plain, height, width)["counts"])
+            runs.append(compressed(bounds, (height, width))["counts"])
         return cls(tuple(runs), (height, width))
 
     def __len__(self) -> int:
@@ -80,14 +75,29 @@ class InstanceMasks:
         beside = columns if self.columns is None else self.columns[columns]
         return replace(self, rows=before, columns=beside)
 
+    def placed(self, top: int, left: int, size: Size) -> InstanceMasks:
+        """Of a larger image, in which this one has its corner there."""
+        parts = ([(mask.numpy(), top, left)] for mask in self._each())
+        return InstanceMasks(tuple(encode_at(part, size)["counts"] for part in parts), size)
+
+    @classmethod
+    def together(cls, parts: Sequence[InstanceMasks]) -> InstanceMasks:
+        """The masks of several, all of the same image as it is stored."""
+        return replace(parts[0], runs=tuple(runs for part in parts for runs in part.runs))
+
     def dense(self) -> Tensor:
         """(n, h, w) of bool."""
         found = torch.zeros(len(self), *self.size, dtype=torch.bool)
-        for number, each in enumerate(self.encoded()):
+        for number, mask in enumerate(self._each()):
+            found[number] = mask
+        return found
+
+    def _each(self) -> Iterator[Tensor]:
+        """(h, w) of bool, one by one."""
+        for each in self.encoded():
             mask = torch.from_numpy(decode(each))
             mask = mask if self.rows is None else mask[self.rows]
-            found[number] = mask if self.columns is None else mask[:, self.columns]
-        return found
+            yield mask if self.columns is None else mask[:, self.columns]
 
     def encoded(self) -> list[Runs]:
         """In the image as it is stored."""
@@ -102,23 +112,14 @@ class InstanceMasks:
         return torch.tensor([box(each) for each in self.encoded()]).float().reshape(-1, 4)
 
 
-def encode(mask: NDArray[Any]) -> Runs:
-    """(h, w) -> its runs."""
-    return _tools().encode(np.asfortranarray(mask != 0, np.uint8))
-
-
 def decode(runs: Runs) -> NDArray[np.bool_]:
     """(h, w)"""
-    return np.asarray(_tools().decode(runs), dtype=bool)
-
-
-def area(runs: Runs) -> int:
-    return int(_tools().area(runs))
+    return np.asarray(coco_tools().decode(runs), dtype=bool)
 
 
 def box(runs: Runs) -> tuple[float, float, float, float]:
     """left, top, right, bottom; zeros where the mask is empty."""
-    left, top, width, height = (float(value) for value in _tools().toBbox(runs))
+    left, top, width, height = (float(value) for value in coco_tools().toBbox(runs))
     return left, top, left + width, top + height
 
 
@@ -126,11 +127,5 @@ def overlaps(found: Sequence[Runs], real: Sequence[Runs], crowd: Iterable[bool])
     """(n, m): IoU of each with each; with a crowd, the part of the first that is inside."""
     if not found or not real:
         return torch.zeros(len(found), len(real), dtype=torch.float64)
-    values = _tools().iou(list(found), list(real), [int(each) for each in crowd])
+    values = coco_tools().iou(list(found), list(real), [int(each) for each in crowd])
     return torch.from_numpy(np.asarray(values, np.float64).reshape(len(found), len(real)))
-
-
-def _tools() -> Any:
-    from faster_coco_eval.core import mask  # type: ignore[import-untyped,unused-ignore]
-
-    return mask

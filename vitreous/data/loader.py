@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from vitreous.data.augment import Augment, OwnAugment, random_by, seed_of
+from vitreous.data.decode.channels import as_channels
+from vitreous.data.mosaic import PARTS, mosaic
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
@@ -120,9 +122,24 @@ class TrainSet(Dataset[Item]):
         with random_by(*seed), self.source.naming(sample):
             if self.own is not None:
                 image, truth = self.own(image, truth)
+            if self.augment.mosaic and torch.rand(()) < self.augment.mosaic:
+                image, truth = self._mosaic(image, truth)
             values, truth = self.augment(image, truth, self.preprocess, self.moves, limit)
         target = self.moves.target(truth, (values.shape[1], values.shape[2]))
         return values, target, (image.shape[1], image.shape[2])
+
+    def _mosaic(self, image: Tensor, truth: Any) -> tuple[Tensor, Any]:
+        """With three other samples, any of them; an error in one of these names it too."""
+        channels, limit = self.preprocess.channels, self.source.max_pixels
+        parts = [(as_channels(image, channels), truth)]
+        for number in torch.randint(len(self.samples), (PARTS - 1,)).tolist():
+            sample = self.samples[number]
+            image, truth = self.source.image(sample), self.moves.read(self.source, sample)
+            with self.source.naming(sample):
+                if self.own is not None:
+                    image, truth = self.own(image, truth)
+                parts.append((as_channels(image, channels), truth))
+        return mosaic(parts, self.preprocess, self.moves, limit)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -41,6 +41,11 @@ class Truth:
     def pad(self, truth: Any, right: int, bottom: int) -> Any:
         """For an image that was padded by so many pixels."""
         return truth
+
+    def mosaic(self, parts: Sequence[tuple[Any, int, int]], size: Size) -> Any:
+        """For an image of `size` that was put together: the truth of each part, its top and left.
+        Only of tasks with the option `mosaic`."""
+        raise NotImplementedError
 
     def target(self, truth: Any, size: Size) -> Any:
         """As the loss takes it, of an image of `size`."""

@@ -120,7 +120,8 @@ def labelling(
     """Inside, a function that adds a result to the data set in the new folder `out`."""
     show, task = show_of(predictor.task.name), predictor.task
     if format not in show.label_formats:
-        known = f"use one of {', '.join(show.label_formats)}" if show.label_formats else ""
+        formats = ", ".join(show.label_formats)
+        known = f"for the task {task.name} use one of {formats}" if formats else ""
         reason = known or f"there is no format of labels for the task {task.name}: leave it out"
         raise ConfigError(f"--save-labels {format}: {reason}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -5,7 +5,7 @@ What a task shows to people (printing, drawing, report, explanation) is in its `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -217,9 +217,9 @@ class Task:
         """
         raise NotImplementedError
 
-    def merge(self, outputs: Sequence[Any], tiles: Sequence[Tile]) -> Any:
+    def merge(self, outputs: Iterable[Any], tiles: Sequence[Tile]) -> Any:
         """The prediction for an image from those for its tiles, if the task has `tiles`; the first
-        tile is all of the image. Outputs are in pixels of their tile."""
+        tile is all of the image. Outputs are in pixels of their tile, and come one by one."""
         raise NotImplementedError
 
     def with_nms(self, iou: float) -> Self:

@@ -113,11 +113,10 @@ class TiledInference:
     def _infer(self, engine: Engine, image: Tensor, size: tuple[int, int], batch: int) -> Any:
         whole = Tile(0, 0, *size)
         tiles = tiles_of(size, self.side, self.overlap)
-        found = self._predict(engine, image, [whole])
         if len(tiles) == 1:
-            return found[0]
-        for first in range(0, len(tiles), batch):
-            found += self._predict(engine, image, tiles[first : first + batch])
+            return self._predict(engine, image, [whole])[0]
+        batches = [[whole], *(tiles[i : i + batch] for i in range(0, len(tiles), batch))]
+        found = (each for some in batches for each in self._predict(engine, image, some))
         return self.task.merge(found, [whole, *tiles])
 
     def _predict(self, engine: Engine, image: Tensor, tiles: Sequence[Tile]) -> list[Any]:

@@ -182,6 +182,8 @@ class AugmentationOptions:
     """Alpha of Mixup, which blends two images and their labels; 0 turns it off."""
     cutmix: Annotated[float, option("ALPHA")] = 0.0
     """Alpha of CutMix, which pastes a rectangle of another image; 0 turns it off."""
+    mosaic: Annotated[float, option("P")] = 0.0
+    """Probability that a training image is a mosaic of four, with their boxes."""
 
 
 @dataclass(frozen=True)

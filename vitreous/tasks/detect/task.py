@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ from torch import Tensor
 from vitreous.data.source import Source
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import Detection
-from vitreous.tasks.detect.merge import SAME, merge
 from vitreous.tasks.objects.check import BoxCheck
 from vitreous.tasks.objects.coco_results import measure_results
 from vitreous.tasks.objects.losses import quality_loss, set_loss
+from vitreous.tasks.objects.merge import merge
 from vitreous.tasks.objects.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.objects.object_task import ObjectTask, learnt
 from vitreous.tasks.objects.truth import BoxesTruth
@@ -57,8 +57,8 @@ class Detect(ObjectTask):
             return quality_loss(output, targets, count)
         return set_loss(output, targets, count)
 
-    def merge(self, outputs: Sequence[BoxPrediction], tiles: Sequence[Tile]) -> BoxPrediction:
-        return merge(outputs, tiles, SAME if self.nms is None else min(self.nms, SAME))
+    def merge(self, outputs: Iterable[BoxPrediction], tiles: Sequence[Tile]) -> BoxPrediction:
+        return merge(list(outputs), tiles, self.same_object)[0]
 
     @classmethod
     def measure_results(cls, path: Path, source: Source, split: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.data.instance_masks import Runs, area, encode, overlaps
-from vitreous.results import enlarged_mask
+from vitreous.data.instance_masks import overlaps
+from vitreous.mask_parts import MaskPart, MaskParts, Runs, area, encoded
 from vitreous.tasks.bootstrap import Intervals
 from vitreous.tasks.objects.boxes import nms
 from vitreous.tasks.objects.metrics import (
@@ -35,13 +35,15 @@ class InstancePrediction(NamedTuple):
     """(queries,) each, the most confident first"""
     size: tuple[int, int]
     """height and width of the image as it is stored"""
-    logits: Tensor
-    """(queries, h', w') in half precision: of the masks, as the model gives them"""
+    masks: Sequence[MaskParts]
+    """of each query, in half precision, as the model gives them"""
 
     @classmethod
     def of(cls, found: BoxPrediction, logits: Tensor) -> InstancePrediction:
+        """logits (queries, h', w') of masks in all of the image"""
         boxes, labels, scores, queries, size = found
-        return cls(boxes, labels, scores, queries, size, logits)
+        masks = [(MaskPart.whole(each, size),) for each in logits.half().cpu().numpy()]
+        return cls(boxes, labels, scores, queries, size, masks)
 
     def suppressed(self, most: float) -> InstancePrediction:
         """Without what has a box whose IoU with a more confident one of its class is larger."""
@@ -50,11 +52,12 @@ class InstancePrediction(NamedTuple):
     def take(self, which: Tensor) -> InstancePrediction:
         """Some of them, (queries,) of bool."""
         boxes, labels, scores, queries = (column[which] for column in self[:4])
-        return InstancePrediction(boxes, labels, scores, queries, self.size, self.logits[which])
+        masks = [self.masks[i] for i in which.nonzero().flatten().tolist()]
+        return InstancePrediction(boxes, labels, scores, queries, self.size, masks)
 
     def runs(self) -> list[Runs]:
         """The masks in the image as it is stored, made one by one."""
-        return [encode(enlarged_mask(each.numpy(), self.size)) for each in self.logits]
+        return [encoded(parts, self.size) for parts in self.masks]
 
 
 def mask_overlaps(answer: Any, target: Any, runs: Sequence[Runs]) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vitreous.results import enlarged_mask
+from vitreous.data.instance_masks import InstanceMasks
 from vitreous.tasks.instance.metrics import mask_overlaps
 from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.objects.draw import Masks
@@ -24,6 +24,9 @@ class InstanceReport(ObjectReport):
         return judge_overlaps(mask_overlaps(shown, target, shown.runs()), crowd)
 
     def masks(self, shown: Any, target: Any, size: tuple[int, int]) -> tuple[Masks, Masks]:
-        stored = {"masks": target["masks"], "boxes": target["boxes"]}
-        true = InstancesTruth().resize(stored, shown.size, size)["masks"].dense()
-        return list(true.numpy()), [enlarged_mask(each.numpy(), size) for each in shown.logits]
+        found = InstanceMasks(tuple(runs["counts"] for runs in shown.runs()), shown.size)
+        real, drawn = (
+            InstancesTruth().resize({"masks": masks, "boxes": boxes}, shown.size, size)["masks"]
+            for masks, boxes in ((target["masks"], target["boxes"]), (found, shown.boxes))
+        )
+        return list(real.dense().numpy()), list(drawn.dense().numpy())

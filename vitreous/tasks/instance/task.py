@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,12 +14,14 @@ from vitreous.models.model import Model
 from vitreous.results import InstanceSegmentation
 from vitreous.tasks.instance.check import InstanceCheck
 from vitreous.tasks.instance.losses import instance_loss
+from vitreous.tasks.instance.merge import merge_masks
 from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
 from vitreous.tasks.instance.results_file import measure_results
 from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.instance.verdict import ConstantEllipses
 from vitreous.tasks.objects.object_task import ObjectTask, learnt
 from vitreous.tasks.task import Log
+from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline
 
 
@@ -40,6 +42,7 @@ class SegmentInstances(ObjectTask):
     example = "one like 'rf-detr-seg-n', or 'rf-detr' with --set masks=true --set backbone=…"
     scratch_model = "rf-detr-seg-mini"
     scratch_fields = ("mask_pixels=2",)
+    tiles = True
     fine_tuning_gain = (
         "a detector with masks needs hundreds of epochs from random weights (docs/instances.md)"
     )
@@ -69,9 +72,14 @@ class SegmentInstances(ObjectTask):
     def predictions(self, output: Any, sizes: Sequence[tuple[int, int]]) -> list[Any]:
         masks = output.masks[-1]
         return [
-            InstancePrediction.of(each, masks[i][each.queries.to(masks.device)].half().cpu())
+            InstancePrediction.of(each, masks[i][each.queries.to(masks.device)])
             for i, each in enumerate(super().predictions(output, sizes))
         ]
+
+    def merge(
+        self, outputs: Iterable[InstancePrediction], tiles: Sequence[Tile]
+    ) -> InstancePrediction:
+        return merge_masks(outputs, tiles, self.same_object)
 
     @classmethod
     def measure_results(cls, path: Path, source: Source, split: str) -> dict[str, Any]:
@@ -97,7 +105,7 @@ class SegmentInstances(ObjectTask):
                 answer.size,
                 self.threshold,
                 image,
-                logits=answer.logits.numpy(),
+                masks=tuple(answer.masks),
             )
             for answer, image in zip(output, images, strict=True)
         ]

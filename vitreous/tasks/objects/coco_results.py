@@ -23,11 +23,11 @@ from vitreous.data.decode.images import shown
 from vitreous.data.formats.coco_json import read_coco, runs_of, size_of_runs
 from vitreous.data.formats.files import read_json
 from vitreous.data.formats.instances import Instance
-from vitreous.data.instance_masks import Runs
 from vitreous.data.instance_masks import box as box_around
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError, naming
 from vitreous.labels import LabelMap
+from vitreous.mask_parts import Runs
 from vitreous.tasks.objects.boxes import normalised
 from vitreous.tasks.objects.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.task import Log

@@ -22,6 +22,8 @@ from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 from vitreous.data.decode.images import displayed_size
 from vitreous.results import Detection, SegmentedObject
 from vitreous.tasks.objects.coco_results import CocoIds
+from vitreous.tasks.objects.outlines import polygon
+from vitreous.tasks.task import Log
 
 Add = Callable[[Detection, str], None]
 """Is given a result and the path of its image."""
@@ -54,29 +56,40 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds) -> Iterator[Add]:
-    """A line for each object: the class from 0, then normalised cxcywh."""
+def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iterator[Add]:
+    """A line for each object: the class from 0, then normalised cxcywh, or of a mask x and y of the
+    points of its outline."""
+    empty = 0
 
     def add(result: Detection, path: str) -> None:
+        nonlocal empty
         place.image(path, "images")
         height, width = result.size
         lines = []
         for found in result.objects:
-            left, top, right, bottom = found.box
-            centre = (left + right) / 2 / width, (top + bottom) / 2 / height
-            box = *centre, (right - left) / width, (bottom - top) / height
-            numbers = " ".join(f"{value:.8f}" for value in box)
-            lines.append(f"{classes.index(found.label)} {numbers}\n")
+            if isinstance(found, SegmentedObject):
+                points = polygon(found.mask) / (width, height)
+                values = points.ravel().tolist()
+                empty += not values
+            else:
+                left, top, right, bottom = found.box
+                centre = (left + right) / 2 / width, (top + bottom) / 2 / height
+                values = [*centre, (right - left) / width, (bottom - top) / height]
+            if values:
+                numbers = " ".join(f"{value:.8f}" for value in values)
+                lines.append(f"{classes.index(found.label)} {numbers}\n")
         place.file(path, "labels", ".txt").write_text("".join(lines), encoding="utf-8")
 
     yield add
+    if empty:
+        log(f"left out: {empty} objects whose masks have no pixel")
     names = "".join(f"  {number}: {json.dumps(name)}\n" for number, name in enumerate(classes))
     text = f"path: .\ntrain: images\nnames:\n{names}"
     (place.out / "data.yaml").write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def voc(place: Place, classes: tuple[str, ...], ids: CocoIds) -> Iterator[Add]:
+def voc(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iterator[Add]:
     """A box is the pixels that it touches: VOC gives the first and the last, counted from 1."""
 
     def add(result: Detection, path: str) -> None:
@@ -103,7 +116,7 @@ def voc(place: Place, classes: tuple[str, ...], ids: CocoIds) -> Iterator[Add]:
 
 
 @contextmanager
-def coco(place: Place, classes: tuple[str, ...], ids: CocoIds) -> Iterator[Add]:
+def coco(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iterator[Add]:
     """One file for all images; objects also have their `score`, and their mask if it is known."""
     images: list[dict[str, Any]] = []
     objects: list[dict[str, Any]] = []

@@ -24,6 +24,7 @@ from vitreous.results import check_threshold
 from vitreous.tasks.objects.boxes import clipped
 from vitreous.tasks.objects.coco_results import image_ids, log_missing, writing
 from vitreous.tasks.objects.matching import Target
+from vitreous.tasks.objects.merge import SAME
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.objects.track import Tracker
 from vitreous.tasks.objects.verdict import DetectSigns
@@ -39,7 +40,7 @@ class ObjectTask(Task):
     True for a region of objects that were not told apart: nothing is learned from it, and no metric
     counts it; and "area" (n,) in pixels, where an object's area is not its box's."""
 
-    options = frozenset(("longest", "zoom", "multi_scale"))
+    options = frozenset(("longest", "zoom", "multi_scale", "mosaic"))
     crops = ("resized", "window", "none")
     dense = True
     least_classes = 1
@@ -193,6 +194,11 @@ class ObjectTask(Task):
         found = copy(self)
         found.nms = float(iou)
         return found
+
+    @property
+    def same_object(self) -> float:
+        """How much two predictions of different tiles overlap at least if they are one object."""
+        return SAME if self.nms is None else min(self.nms, SAME)
 
     def tracker(self) -> Tracker:
         return Tracker()
