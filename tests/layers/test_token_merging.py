@@ -38,7 +38,8 @@ def merged(tokens, keys, r, prefix):
 
     def joined(group):
         size = sum(s for _, s, _ in group)
-        return sum(x * s for x, s, _ in group) / size, size, sum((inside for *_, inside in group), [])
+        inside = [patch for *_, patches in group for patch in patches]
+        return sum(x * s for x, s, _ in group) / size, size, inside
 
     kept = [tokens[i] for _, i, _ in edges[r:]]
     return [*tokens[:prefix], *kept, *(joined(groups[j]) for j in b)]
@@ -73,7 +74,7 @@ def by_the_paper(model, image, r):
 
 @pytest.mark.parametrize("r", [1, 5, 12])
 @pytest.mark.parametrize(
-    "name, fields",
+    ("name", "fields"),
     [
         ("vit", {}),
         ("vit", {"pool": "mean", "position": "sines-2d", "image_size": 40}),  # 25 patches: odd
@@ -131,7 +132,7 @@ def test_gradients_reach_every_parameter():
 
 
 @pytest.mark.parametrize(
-    "name, merge, message",
+    ("name", "merge", "message"),
     [
         ("vit-ti/16", 99, "can merge at most 98 patches in a block, half"),
         ("vit-ti/16", -1, "expected a whole number, 0 or more"),

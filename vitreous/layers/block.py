@@ -70,7 +70,8 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, **options: Any) -> Tensor:
-        """x (b, n, d) -> (b, n, d). `options` are for the attention: bias, rotate, queries, merging.
+        """x (b, n, d) -> (b, n, d). `options` are for the attention: bias, rotate, queries,
+        merging.
 
         With `queries=q` -> (b, q, d): exactly what the first q tokens would be. With `merging`
         -> (b, n - r, d).

@@ -222,6 +222,11 @@ class ViT(Model):
         return [*self.prefix.parameters(), *self.position.parameters()]
 
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
+        if self.merge:
+            raise ConfigError(
+                f"merge = {self.merge}: attention is shown between the places of patches, and a "
+                "merged token has none: load the run without merge to look inside"
+            )
         _, grid, pixels = self.levels(size or self.own_size())[-1]
         places = Places(self.prefix_length, grid, pixels)
         inside = [self._places(i, places) for i in range(self.depth)]
