@@ -576,6 +576,7 @@ def load(
     tile: int | None = None,
     overlap: float | None = None,
     nms: float | None = None,
+    merge: int | None = None,
 ) -> Predictor:
     """The predictor of a run folder, or of a file that 'vitreous export' wrote; or of
     hf:OWNER/NAME[@REVISION], a name from the catalog, or a folder of transformers or timm, which is
@@ -585,6 +586,8 @@ def load(
     before it spends memory on them. `tile` cuts images into tiles of so many pixels that share a
     part, `overlap` (0.2), with the next one: small objects in large images are found that way.
     `nms` is the largest IoU of two boxes of a class; without it a detector predicts them all.
+    `merge` is how many patches every block of a ViT merges with others that are like them: it is
+    faster, and less exact (`layers/token_merging.py`).
     """
     _at_least("max_pixels", max_pixels, 1)
     if not isinstance(run, str | os.PathLike):
@@ -601,8 +604,15 @@ def load(
     model: Model | GraphEngine
     if isinstance(folder, ExportedRun):
         model = _graph_engine(folder.path, config, found)
+        if merge not in (None, config.merge):
+            raise ConfigError(
+                f"merge = {merge}: {run} was exported with merge = {config.merge}, which cannot be "
+                f"changed any more: export its run folder with --merge {merge}"
+            )
     else:
         model = folder.create_model()
+        if merge is not None:
+            model.merge_tokens(merge)
         import_weights(model, folder.stored_weights(), "vitreous")
     task = task_class(config.task).restored(config.labels, config.decoding)
     if task.teacher:  # loaded when it is asked

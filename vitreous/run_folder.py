@@ -56,17 +56,20 @@ class RunConfig:
     origin: dict[str, Any] = field(default_factory=dict)
     """Of an imported run: its files with their SHA-256, their format, their licence if it is known,
     and the fields of the model that the files do not show."""
+    merge: int = 0
+    """Of an exported file: how many patches every block merges (`layers/token_merging.py`)."""
 
     def create(self) -> Model:
         """The model, with random weights."""
         model = create(self.family, **self.config)
         model.name = self.model
+        model.merge_tokens(self.merge)
         return model
 
     def to_dict(self) -> dict[str, Any]:
         """As config.json has it."""
         plain = {"labels": self.labels.to_dict(), "preprocess": to_dict(self.preprocess)}
-        left_out = [name for name in ("decoding", "origin") if not getattr(self, name)]
+        left_out = [name for name in ("decoding", "origin", "merge") if not getattr(self, name)]
         return {k: v for k, v in (vars(self) | plain).items() if k not in left_out}
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ def load(
     tile: int | None = None,
     overlap: float | None = None,
     nms: float | None = None,
+    merge: int | None = None,
     log: Log | None = None,
 ) -> Predictor:
     """The predictor of a run folder, or of a file that `export` wrote; or of
@@ -32,7 +34,8 @@ def load(
 
     `engine` is torch, onnxruntime, openvino, or auto, the fastest of them here; all but torch run
     an exported file, which is made, verified and kept in the cache when it is first needed. It
-    refuses images of more than `max_pixels` pixels. `tile`, `overlap` and `nms`: see
+    refuses images of more than `max_pixels` pixels. With `merge=r`, every block of a ViT merges r
+    patches with others that are like them: faster, and less exact. `tile`, `overlap` and `nms`: see
     `vitreous.predict.load`.
     """
     from vitreous.predict import load
@@ -40,6 +43,7 @@ def load(
     if not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run = {run!r}: expected the path of a run folder")
     options: dict[str, Any] = {"device": device, "tile": tile, "overlap": overlap, "nms": nms}
+    options["merge"] = merge
     if max_pixels is not None:
         options["max_pixels"] = max_pixels
     if engine == "torch":
@@ -57,6 +61,7 @@ def export(
     *,
     data: str | None = None,
     input: str = "float32",
+    merge: int = 0,
     force: bool = False,
     log: Log | None = None,
 ) -> Exported:
@@ -64,10 +69,13 @@ def export(
     which `load` takes like a run folder.
 
     It is verified on images of `data` (generated ones unless given) before it is written. `input`
-    is float32, for normalised values, or uint8: then the graph normalises. A file that exists is
-    replaced only with `force`.
+    is float32, for normalised values, or uint8: then the graph normalises. `merge` is that of
+    `load`. A file that exists is replaced only with `force`.
     """
+    import torch
+
     from vitreous.deploy.export import export, some_images
+    from vitreous.deploy.merging import Comparison
     from vitreous.import_run import open_run
     from vitreous.predict import load
 
@@ -75,10 +83,10 @@ def export(
     if path.exists() and not force:
         raise ConfigError(f"{path} exists: choose another name, or replace it with --force")
     folder = open_run(run)
-    config = folder.read_config()
+    config = replace(folder.read_config(), merge=merge)
     images = some_images(data, config.preprocess.channels)
-    predictor = load(os.fspath(run), "cpu")
-    return export(
+    predictor = load(os.fspath(run), "cpu", merge=merge)
+    done = export(
         predictor,
         config,
         path,
@@ -87,6 +95,14 @@ def export(
         input=input,
         log=log or to_stderr,
     )
+    if not merge:
+        return done
+    comparison = Comparison({0: load(os.fspath(run), "cpu"), merge: predictor})
+    for start in range(0, len(images), 8):
+        part = images[start : start + 8]
+        sizes = [(image.shape[1], image.shape[2]) for image in part]
+        comparison.add(torch.stack([config.preprocess(image) for image in part]), sizes)
+    return replace(done, merging=asdict(comparison.found()[1]))
 
 
 def benchmark(

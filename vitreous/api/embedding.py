@@ -46,7 +46,7 @@ def embed(
     `pool` is head (what the model's head sees), class, mean, class+mean or pixels. With `out`, a
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
     missing. With on_bad="skip", images that cannot be used are left out. `check` sees the images
-    before any vector is computed. `limits` are those of `load`: engine, max_pixels.
+    before any vector is computed. `limits` are those of `load`: engine, max_pixels, merge.
     """
     from vitreous.embed.compute import embed
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ from vitreous.train.recipe import Recipe
 if TYPE_CHECKING:
     from vitreous.data.check.report import CheckReport
     from vitreous.data.source import Source
+    from vitreous.deploy.merging import Comparison
     from vitreous.labels import LabelMap
+    from vitreous.predict import Predictor
 
 
 def evaluate(
@@ -38,6 +41,8 @@ def evaluate(
     overlap: float | None = None,
     nms: float | None = None,
     engine: str = "torch",
+    merge: int | None = None,
+    merge_curve: Sequence[int] = (),
     log: Log | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data; with 95 % confidence
@@ -48,11 +53,14 @@ def evaluate(
     The columns are those of a table, if they are called otherwise than in the run's own data.
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
-    `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap`, `nms` and
-    `engine` are those of `load`.
+    `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap`, `nms`,
+    `engine` and `merge` are those of `load`. With `merge`, or with several numbers of patches to
+    merge in `merge_curve`, `merging` says for each what it gains and loses: see
+    `vitreous.deploy.merging.Merged`.
     """
     from vitreous.import_run import open_run
     from vitreous.pages.figure import save
+    from vitreous.pages.merging import merging_curve
     from vitreous.predict import check_split
     from vitreous.tasks import show_of, task_class
     from vitreous.train.verdicts import evaluate as evaluate_run
@@ -60,11 +68,13 @@ def evaluate(
     log = log or to_stderr
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
-    ways: dict[str, Any] = {"tile": tile, "overlap": overlap, "nms": nms}
+    ways: dict[str, Any] = {"tile": tile, "overlap": overlap, "nms": nms, "merge": merge}
     if from_results is not None and (given := [f"--{k}" for k, v in ways.items() if v is not None]):
         raise ConfigError(
             f"--from: boxes of a file are evaluated as they are: leave {given[0]} out"
         )
+    if merge_curve and (merge is not None or from_results is not None):
+        raise ConfigError("--merge-curve evaluates several numbers: leave --merge and --from out")
     columns = (path_column, label_column, split_column)
     source = labelled_source(run, data, columns, max_pixels, log, names)
     split = split or next(name for name in ("test", "val", "train") if name in source.splits)
@@ -74,6 +84,7 @@ def evaluate(
         metrics = task.measure_results(Path(from_results), source, split)
     else:
         predictor = load(run, engine=engine, log=log, **ways)
+        comparison = _comparison(run, predictor, engine, merge or 0, merge_curve, log)
         writing: Any = nullcontext()
         if results is not None:
             writing = predictor.task.writing_results(Path(results), source, split, log)
@@ -83,13 +94,34 @@ def evaluate(
                 own=_is_own(run, data),
                 batch=batch,
                 workers=workers,
-                see=see,
+                see=see if comparison is None else comparison.see,
                 log=log,
             )
+        if comparison is not None:
+            metrics["merging"] = [asdict(each) for each in comparison.found(metrics)]
     if figures is not None:
         for name, figure in show_of(task.name).figures(metrics).items():
             log(f"drawn: {save(figure, Path(figures) / f'{name}.png')}")
+        if "merging" in metrics:
+            curve = merging_curve(metrics["merging"], task.primary_name or task.primary)
+            log(f"drawn: {save(curve, Path(figures) / 'merging.png')}")
     return {"data": source.name, "split": split, **metrics}
+
+
+def _comparison(
+    run: Folder, predictor: Predictor, engine: str, merge: int, curve: Sequence[int], log: Log
+) -> Comparison | None:
+    """Of the model that is evaluated with the same one without merging, and with those of a
+    curve."""
+    from vitreous.deploy.merging import Comparison
+
+    if not merge and not curve:
+        return None
+    predictors = {merge: predictor}
+    engine = predictor.engine.name if engine == "auto" else engine
+    for r in {0, *curve} - predictors.keys():
+        predictors[r] = load(run, engine=engine, merge=r, log=log)
+    return Comparison(predictors, merge)
 
 
 def _is_own(run: Folder, data: Data) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import Engine, MaxPixels
+from vitreous.cli.options import Engine, MaxPixels, Merge
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.config import positive
@@ -75,6 +75,8 @@ class EmbedArguments:
     engine: Engine = "torch"
     """What computes the model; all but torch run a file that is exported once, and auto takes the
     fastest here."""
+    merge: Merge = None
+    """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
     threads: Annotated[int, option("N")] = 2
     """Threads that read images."""
     on_bad: Literal["error", "skip"] = "error"
@@ -111,6 +113,7 @@ def run(arguments: EmbedArguments) -> None:
         on_bad=arguments.on_bad,
         max_pixels=arguments.max_pixels,
         engine=arguments.engine,
+        merge=arguments.merge,
         check=lambda images: _check(images, arguments),
     )
     results = _results(found, arguments)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import Engine, Nms, Overlap, Tile, options_besides
+from vitreous.cli.options import Engine, Merge, Nms, Overlap, Tile, options_besides
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.cli.verdicts import number_text, print_verdicts
@@ -55,8 +55,15 @@ class EvaluateArguments:
     engine: Engine = "torch"
     """What computes the model; all but torch run a file that is exported once, and auto takes the
     fastest here."""
+    merge: Merge = None
+    """Merge R patches in each block of a ViT with others like them; compared with the model without
+    merging."""
+    merge_curve: Annotated[tuple[int, ...], option("R ...", "none")] = ()
+    """Compare the model with itself at several numbers of merged patches: speed, agreement, points
+    lost."""
     figures: Annotated[Path | None, option("FOLDER", "none")] = None
-    """Folder for figures: scores per class, confusion matrix, calibration, precision-recall."""
+    """Folder for figures: scores per class, confusion matrix, calibration, precision-recall,
+    merging."""
     results: Annotated[Path | None, option("FILE.json", "none")] = None
     """Write all detected objects to a COCO results file, with the data's image and category ids."""
     from_results: Annotated[Path | None, option("FILE.json", "the model's own", name="from")] = None
@@ -75,6 +82,8 @@ def run(arguments: EvaluateArguments) -> None:
     print(f"{result['data']}, {result['split']}: {result['samples']:,} images")
     print_verdicts(result)
     _print(result)
+    if "merging" in result:
+        _print_merging(result["merging"])
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -97,6 +106,21 @@ def _print(result: dict[str, Any]) -> None:
         print(note)
     if "confusion" in result and len(classes) <= MOST_CLASSES:
         _print_confusion(list(classes), result["confusion"])
+
+
+def _print_merging(rows: list[dict[str, Any]]) -> None:
+    print("\nmerging R patches in each block, beside the model without merging")
+    table = TextTable("R>", "images/s>", "speed>", "agreement>", "score>", "points lost>")
+    for row in rows:
+        table.row(
+            str(row["merge"]),
+            f"{row['images_per_second']:.1f}",
+            f"{row['speed']:.2f}x",
+            f"{row['agreement']:.2%}",
+            _number(row["score"], 4),
+            _number(row["points_lost"], 2),
+        )
+    table.print()
 
 
 def _worth_printing(

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from vitreous import api
+from vitreous.cli.options import Merge
 from vitreous.cli.print_json import print_json
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
@@ -26,6 +27,8 @@ class ExportArguments:
     """Images to verify it on: a path as for 'vitreous train'."""
     input: Literal["float32", "uint8"] = "float32"
     """What the file takes: normalised values, or pixels from 0 to 255, which it normalises."""
+    merge: Merge = None
+    """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
     force: Flag = False
     """Replace a file that exists."""
     json: Flag = False
@@ -38,6 +41,7 @@ def run(arguments: ExportArguments) -> None:
         arguments.file,
         data=arguments.data,
         input=arguments.input,
+        merge=arguments.merge or 0,
         force=arguments.force,
     )
     if arguments.json:
@@ -48,3 +52,9 @@ def run(arguments: ExportArguments) -> None:
         f"verified with {done.engine} on {done.images} images: outputs differ by "
         f"{done.difference:.1e} at most, predictions agree to {done.agreement:.2%}"
     )
+    if done.merging is not None:
+        print(
+            f"merging {done.merging['merge']} patches in each block: predictions agree with those "
+            f"without merging to {done.merging['agreement']:.2%}, and torch is "
+            f"{done.merging['speed']:.2f} times as fast"
+        )

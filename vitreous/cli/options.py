@@ -17,6 +17,9 @@ Nms = Annotated[float | None, option("IOU", "none")]
 Engine = Annotated[Literal["torch", "onnxruntime", "openvino", "auto"], option()]
 """What computes the model, in every command that predicts."""
 
+Merge = Annotated[int | None, option("R", "none")]
+"""How many patches each block merges, in every command that runs a model."""
+
 
 def options_besides(arguments: Any, *names: str) -> dict[str, Any]:
     """Arguments that a function of `vitreous.api` takes under the same names."""

@@ -12,7 +12,7 @@ import tyro
 from vitreous import api
 from vitreous.api.arguments import to_stderr
 from vitreous.cli.image_paths import IMAGES, Complaints
-from vitreous.cli.options import Engine, MaxPixels, Nms, Overlap, Tile
+from vitreous.cli.options import Engine, MaxPixels, Merge, Nms, Overlap, Tile
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextLines, TextTable
 from vitreous.config import positive
@@ -49,6 +49,8 @@ class PredictArguments:
     engine: Engine = "torch"
     """What computes the model; all but torch run a file that is exported once, and auto takes the
     fastest here."""
+    merge: Merge = None
+    """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
     out: Annotated[Path | None, option("FOLDER", "none")] = None
     """Folder for masks, overlays or drawn boxes, with a JSON file per image; of a video for one
     with boxes or masks drawn into it, with a JSON line per frame."""
@@ -92,6 +94,7 @@ def run(arguments: PredictArguments) -> None:
         overlap=arguments.overlap,
         nms=arguments.nms,
         engine=arguments.engine,
+        merge=arguments.merge,
     )
     names = {} if arguments.out is None else video_file_names(videos, arguments.out)
     if images:

@@ -14,6 +14,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,41 +41,43 @@ def load_with(
     engine: str = "torch",
     *,
     log: Log = lambda text: None,
+    merge: int | None = None,
     **options: Any,
 ) -> Predictor:
-    """The predictor of a run folder, whose model is computed by `engine`; `options` are those of
-    `load`."""
+    """The predictor of a run folder, whose model is computed by `engine`; `merge` and `options` are
+    those of `load`."""
     engine = choice("engine", engine, NAMES)
     folder = open_run(run)
     if isinstance(folder, ExportedRun):
         if engine not in ("torch", "auto"):
             raise ConfigError(f"engine = {engine!r}: {run} is a file, and its suffix says which")
-        return load(run, **options)
+        return load(run, merge=merge, **options)
     if engine == "auto":
-        engine = fastest(folder, run, log)
+        engine = fastest(folder, run, log, merge or 0)
     if engine == "torch":
-        return load(run, **options)
-    return load(cached_file(folder, run, engine, log), **options)
+        return load(run, merge=merge, **options)
+    return load(cached_file(folder, run, engine, log, merge or 0), **options)
 
 
-def cached_file(folder: Run, run: str | Path, engine: str, log: Log) -> Path:
+def cached_file(folder: Run, run: str | Path, engine: str, log: Log, merge: int = 0) -> Path:
     """The exported file that `engine` runs, from the cache or made now."""
-    path = _place(folder) / f"model{SUFFIXES[engine]}"
+    path = _place(folder, merge) / f"model{SUFFIXES[engine]}"
     if not path.is_file():
         log(f"exporting {run} for {engine}, once")
-        config = folder.read_config()
+        config = replace(folder.read_config(), merge=merge)
         images = some_images(None, config.preprocess.channels)
-        export(load(run, "cpu"), config, path, images, recipe=folder.recipe_text())
+        predictor = load(run, "cpu", merge=merge)
+        export(predictor, config, path, images, recipe=folder.recipe_text())
     return path
 
 
-def fastest(folder: Run, run: str | Path, log: Log) -> str:
+def fastest(folder: Run, run: str | Path, log: Log, merge: int = 0) -> str:
     """The engine that takes the least time for a few images; measured once."""
-    note = _place(folder) / f"fastest-{_machine()}.json"
+    note = _place(folder, merge) / f"fastest-{_machine()}.json"
     try:
         seconds = json.loads(note.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        seconds = _timed(folder, run, log)
+        seconds = _timed(folder, run, log, merge)
         note.parent.mkdir(parents=True, exist_ok=True)
         temporary = note.with_suffix(f".{os.getpid()}.tmp")
         temporary.write_text(json.dumps(seconds), encoding="utf-8")
@@ -85,15 +88,15 @@ def fastest(folder: Run, run: str | Path, log: Log) -> str:
     return str(best)
 
 
-def _timed(folder: Run, run: str | Path, log: Log) -> dict[str, float]:
+def _timed(folder: Run, run: str | Path, log: Log, merge: int) -> dict[str, float]:
     """Seconds per image of each engine that is installed and computes what torch does; the rounds
     take turns, so that other work on the machine is shared."""
-    predictors = {"torch": load(run, "cpu")}
+    predictors = {"torch": load(run, "cpu", merge=merge)}
     for engine in SUFFIXES:
         if importlib.util.find_spec(engine) is None:
             continue
         try:
-            predictors[engine] = load(cached_file(folder, run, engine, log))
+            predictors[engine] = load(cached_file(folder, run, engine, log, merge))
         except (ConfigError, ExportError) as error:
             log(f"{engine} is left out: {error}")
     config = folder.read_config()
@@ -113,11 +116,11 @@ def _seconds(predictor: Predictor, images: Tensor) -> float:
     return time.perf_counter() - began
 
 
-def _place(folder: Run) -> Path:
+def _place(folder: Run, merge: int) -> Path:
     """In the cache, for these weights and this config, and the versions that export them."""
     weights = folder.weights if folder.checkpoint is None else folder.checkpoint / "manifest.json"
     facts = [weights.resolve(), weights.stat().st_size, weights.stat().st_mtime_ns]
-    facts += [folder.read_config().to_dict(), _versions()]
+    facts += [replace(folder.read_config(), merge=merge).to_dict(), _versions()]
     stamp = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     return cache_folder() / "engines" / stamp
 

@@ -124,6 +124,7 @@ def model_hash(predictor: Predictor) -> str:
         != (each.default if each.default is not MISSING else None)
     }
     facts = [type(model).__name__, config, vars(predictor.preprocess), predictor.task.windows]
+    facts += [model.merge] if model.merge else []
     digest.update(json.dumps(facts, sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

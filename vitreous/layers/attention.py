@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vitreous.layers.linear import linear
 from vitreous.layers.tap import is_tapped, show
+from vitreous.layers.token_merging import TokenMerging
 
 Rotate = Callable[[Tensor], Tensor]
 """A positional encoding on queries and on keys, (b, heads, n, e) -> the same shape."""
@@ -120,13 +121,17 @@ class Attention(Heads):
         bias: Tensor | None = None,
         rotate: Rotate | None = None,
         queries: int | None = None,
+        merging: TokenMerging | None = None,
     ) -> Tensor:
         """x (b, n, d), bias (heads, n, n) or (b, heads, n, n) -> (b, n, d).
 
-        With `queries=q`, only the first q tokens are queries, all are keys: -> (b, q, d).
+        With `queries=q`, only the first q tokens are queries, all are keys: -> (b, q, d). `merging`
+        sees the keys.
         """
         if queries is None:
             q, k, v = self.make(x, 0, 3)
+            if merging is not None:
+                merging.match(self.k_norm(k))
             return self.attend(q, k, v, bias, rotate)
         (q,), (k, v) = self.make(x[:, :queries], 0, 1), self.make(x, 1, 3)
         return self.attend(q, k, v, None if bias is None else bias[..., :queries, :], rotate)

@@ -70,23 +70,28 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, **options: Any) -> Tensor:
-        """x (b, n, d) -> (b, n, d). `options` are for the attention: bias, rotate, queries.
+        """x (b, n, d) -> (b, n, d). `options` are for the attention: bias, rotate, queries,
+        merging.
 
-        With `queries=q` -> (b, q, d): exactly what the first q tokens would be.
+        With `queries=q` -> (b, q, d): exactly what the first q tokens would be. With `merging`
+        -> (b, n - r, d).
         """
         if self.stream:
             x = self.norm1(x)
-            x = self.norm2(x[:, : options.get("queries")] + self._attend(x, options))
+            x = self.norm2(self._attended(x, x, options))
             return x + self.drop_path(self.scale2(self.mlp(x)))
-        kept = x[:, : options.get("queries")]
         if self.post:
-            x = self.norm1(kept + self._attend(x, options))
+            x = self.norm1(self._attended(x, x, options))
             return self.norm2(x + self.drop_path(self.scale2(self.mlp(x))))
-        x = kept + self._attend(self.norm1(x), options)
+        x = self._attended(x, self.norm1(x), options)
         if self.mixed:
             x = self.norm2(x)
             return x + self.drop_path(self.scale2(self.mlp(x)))
         return x + self.drop_path(self.scale2(self.mlp(self.norm2(x))))
 
-    def _attend(self, x: Tensor, options: dict[str, Any]) -> Tensor:
-        return self.drop_path(self.scale1(self.attention(x, **options)))
+    def _attended(self, stream: Tensor, x: Tensor, options: dict[str, Any]) -> Tensor:
+        """Equation 2, and of its tokens fewer if they are merged."""
+        branch = self.drop_path(self.scale1(self.attention(x, **options)))
+        x = stream[:, : options.get("queries")] + branch
+        merging = options.get("merging")
+        return x if merging is None else merging.merge(x)

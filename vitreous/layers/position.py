@@ -30,6 +30,8 @@ class Position(nn.Module):
     on_tokens = True
     """Whether it acts on the tokens alone, before the blocks: then patches may be left out of
     them."""
+    merges_from: int | None = 0
+    """The first block in which tokens may be merged; None: every block needs their places."""
     on_grid: tuple[str, ...] = ()
     """Its parameters that depend on the grid,"""
     grid: Grid
@@ -239,7 +241,7 @@ class Relative(Position):
     prefix to prefix.
     """
 
-    any_size, scaled, on_tokens = False, True, False
+    any_size, scaled, on_tokens, merges_from = False, True, False, None
 
     def __init__(self, depth: int, heads: int, grid: Grid, prefix: int) -> None:
         super().__init__()
@@ -288,7 +290,7 @@ class Conditional(Position):
     Tokens before the patches are left alone.
     """
 
-    on_tokens = False
+    on_tokens, merges_from = False, 1
 
     def __init__(self, dim: int, kernel: int = 3) -> None:
         super().__init__()
@@ -318,7 +320,7 @@ class Rotary(Position):
     layout: whether a pair are two neighbouring channels, or channels of the two halves of a head.
     """
 
-    on_tokens = False
+    on_tokens, merges_from = False, None
 
     def __init__(
         self,
@@ -385,7 +387,7 @@ class Rotary(Position):
 class LearnedRotary(Learned1d):
     """A learned table on the tokens, and rotary positions on queries and keys (EVA-02)."""
 
-    on_tokens = False
+    on_tokens, merges_from = False, None
 
     def __init__(self, dim: int, grid: Grid, rows: int, rotary: Rotary) -> None:
         super().__init__(dim, grid, rows)
