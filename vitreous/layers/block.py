@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.layers.mlp import Mlp
+from vitreous.layers.recompute import cheap
 
 
 class DropPath(nn.Module):
@@ -75,18 +76,18 @@ class Block(nn.Module):
         With `queries=q` -> (b, q, d): exactly what the first q tokens would be.
         """
         if self.stream:
-            x = self.norm1(x)
-            x = self.norm2(x[:, : options.get("queries")] + self._attend(x, options))
+            x = cheap(self.norm1, x)
+            x = cheap(self.norm2, x[:, : options.get("queries")] + self._attend(x, options))
             return x + self.drop_path(self.scale2(self.mlp(x)))
         kept = x[:, : options.get("queries")]
         if self.post:
-            x = self.norm1(kept + self._attend(x, options))
-            return self.norm2(x + self.drop_path(self.scale2(self.mlp(x))))
-        x = kept + self._attend(self.norm1(x), options)
+            x = cheap(self.norm1, kept + self._attend(x, options))
+            return cheap(self.norm2, x + self.drop_path(self.scale2(self.mlp(x))))
+        x = kept + self._attend(cheap(self.norm1, x), options)
         if self.mixed:
-            x = self.norm2(x)
+            x = cheap(self.norm2, x)
             return x + self.drop_path(self.scale2(self.mlp(x)))
-        return x + self.drop_path(self.scale2(self.mlp(self.norm2(x))))
+        return x + self.drop_path(self.scale2(self.mlp(cheap(self.norm2, x))))
 
     def _attend(self, x: Tensor, options: dict[str, Any]) -> Tensor:
         return self.drop_path(self.scale1(self.attention(x, **options)))
