@@ -67,7 +67,8 @@ MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
 def keep_memory() -> None:
     """Let this process keep memory that is free for the moment. By default glibc returns large
     tensors to the system; the next one's memory must then be cleared page by page, which takes
-    longer than to compute what goes into it. Every step needs as much as the last one."""
+    longer than to compute what goes into it. Every step needs as much as the last one. It needs a
+    twentieth more memory, because there are gaps."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
         mallopt(MMAP_THRESHOLD, 1 << 30)

@@ -22,6 +22,9 @@ from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
 Log = Callable[[str], None]
+WIDE = 192
+"""From which width on bfloat16 is faster: measured on a CPU (docs/training.md). Half of that is
+slower by a third, and in between it is about as fast."""
 
 
 def fill_in(
@@ -199,10 +202,13 @@ def fine_tuning_lr(model: Model, optimizer: str | None) -> float:
 
 def choose_precision(model: Model, world: World, log: Log) -> str:
     """bfloat16 where every process computes on a CPU or GPU that is made for it, and the model is
-    large enough to gain."""
+    wide enough to gain."""
     if world.any(not _has_bfloat16(world.device)):
         return "float32"
-    log("precision: bfloat16, which this device is made for (--precision float32 for the other)")
+    if model.core.width < WIDE:
+        log(f"precision: float32; models narrower than {WIDE} gain nothing from bfloat16")
+        return "float32"
+    log(f"precision: bfloat16, which this {world.device.type.upper()} is made for")
     return "bfloat16"
 
 

@@ -125,7 +125,7 @@ class Trainer:
             self._adapt(model, recipe.lora)
         if recipe.checkpoint:
             checkpoint_blocks(model)
-        if world.device.type == "cpu":
+        if world.device.type == "cpu" and not (recipe.recompute or recipe.checkpoint):
             keep_memory()
         self.model = model.to(world.device)
         self.computed: Model = self.model
