@@ -1,5 +1,7 @@
 """The fused linear layer is the layer, and is used only where nothing else is asked for."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -66,3 +68,17 @@ def test_gradients_flow(wide):
     weight.requires_grad_()
     layers.linear_gelu(x, weight, bias).sum().backward()
     assert weight.grad is not None
+
+
+@needs_onednn
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_training_step_has_torchs_gradients(wide, biased):
+    x, weight, bias = (each.requires_grad_() for each in wide)
+    given = (x, weight, bias) if biased else (x, weight)
+    found, expected = [], []
+    for gradients, step in ((found, layers.training_step), (expected, contextlib.nullcontext)):
+        with step():
+            output = layers.linear(x, weight, bias if biased else None)
+        gradients += torch.autograd.grad(output.square().sum(), given)
+    assert "_WithBackward" not in str(output.grad_fn)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -6,6 +6,7 @@ nothing else: not of the worker, the rank or the batch it travels in.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import math
@@ -98,20 +99,26 @@ class Augment:
         preprocess: Preprocess,
         moves: Truth,
         max_pixels: int = MAX_PIXELS,
+        stored: tuple[int, int] | None = None,
+        *,
+        pixels: bool = False,
     ) -> tuple[Tensor, Any]:
         """(c, h, w) as stored -> (channels, *image_size), normalised, and the truth moved with it.
 
         Where the truth allows any size, the crop `window` may give a smaller image. Draws from
-        torch's RNG.
+        torch's RNG. stored: the size of an image that was decoded smaller (`enough`). pixels: an
+        image of bytes need not be normalised, if that is the last thing to do.
         """
         image = as_channels(image, preprocess.channels)
-        image, truth = self._place(image, truth, preprocess, moves, max_pixels)
+        image, truth = self._place(image, truth, preprocess, moves, max_pixels, stored)
         if self.flip and torch.rand(()) < 0.5:
             image, truth = image.flip(-1), moves.hflip(truth, _size(image))
         if self.randaugment:
             image = _transforms().RandAugment(num_ops=2, magnitude=self.randaugment)(image)
         if self.jitter:
             image = _transforms().ColorJitter(self.jitter, self.jitter, self.jitter)(image)
+        if pixels and image.dtype == torch.uint8 and not (self.erase or self.crop == "window"):
+            return image, truth
         values = preprocess.normalise(image)
         if self.erase:
             values = _transforms().RandomErasing(p=self.erase, value="random")(values)
@@ -122,16 +129,34 @@ class Augment:
             truth = moves.pad(truth, right, bottom)
         return values, truth
 
+    def enough(self, stored: tuple[int, int], preprocess: Preprocess) -> tuple[int, int]:
+        """The height and width that an image of size `stored` must have, such that what the crop
+        `resized` cuts out of it need not be enlarged. Draws from torch's RNG as a call does."""
+        height, width = pair("image_size", preprocess.image_size)
+        _, _, h, w = self._part(stored, (height, width))
+        return -(-stored[0] * height // h), -(-stored[1] * width // w)
+
+    def _part(self, stored: tuple[int, int], size: tuple[int, int]) -> tuple[int, int, int, int]:
+        """top, left, height and width of what the crop `resized` cuts out, drawn by chance."""
+        box = _resized_crop(size, self.scale).make_params([torch.empty(1, *stored, device="meta")])
+        return box["top"], box["left"], box["height"], box["width"]
+
     def _place(
-        self, image: Tensor, truth: Any, preprocess: Preprocess, moves: Truth, max_pixels: int
+        self,
+        image: Tensor,
+        truth: Any,
+        preprocess: Preprocess,
+        moves: Truth,
+        max_pixels: int,
+        stored: tuple[int, int] | None,
     ) -> tuple[Tensor, Any]:
         """What is seen of an image and how large; with window it may still be too small."""
         size = pair("image_size", preprocess.image_size)
         if self.crop == "resized":
-            cut = _transforms().RandomResizedCrop(size, scale=(self.scale, 1.0))
-            box = cut.make_params([image])
-            corner = box["top"], box["left"], box["height"], box["width"]
-            image, truth = cropped(image, truth, moves, *corner)
+            part = self._part(stored or _size(image), size)
+            if stored is not None:
+                part = _reduced(part, stored, _size(image))
+            image, truth = cropped(image, truth, moves, *part)
             return resized(image, truth, moves, size, preprocess, max_pixels)
         if self.crop == "window":
             return self._window(image, truth, size, preprocess, moves, max_pixels)
@@ -258,6 +283,21 @@ def rescaled(images: Tensor, factor: float, pixels: int) -> Tensor:
     return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=True)
 
 
+def _reduced(
+    part: tuple[int, int, int, int], stored: tuple[int, int], size: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    """top, left, height and width in an image of size `stored`, in one decoded as `size`."""
+    y, x = size[0] / stored[0], size[1] / stored[1]
+    top, left, bottom, right = (
+        part[0] * y,
+        part[1] * x,
+        (part[0] + part[2]) * y,
+        (part[1] + part[3]) * x,
+    )
+    top, left = min(round(top), size[0] - 1), min(round(left), size[1] - 1)
+    return top, left, max(round(bottom) - top, 1), max(round(right) - left, 1)
+
+
 def cropped(
     image: Tensor, truth: Any, moves: Truth, top: int, left: int, height: int, width: int
 ) -> tuple[Tensor, Any]:
@@ -289,6 +329,11 @@ def _shift(image: Tensor, truth: Any, moves: Truth) -> tuple[Tensor, Any]:
 
 def _size(image: Tensor) -> tuple[int, int]:
     return image.shape[1], image.shape[2]
+
+
+@functools.cache
+def _resized_crop(size: tuple[int, int], scale: float) -> Any:
+    return _transforms().RandomResizedCrop(size, scale=(scale, 1.0))
 
 
 def _transforms() -> Any:

@@ -8,12 +8,12 @@ So the stream is the same with any number of workers and of processes, and can b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from vitreous.data.augment import Augment, OwnAugment, random_by, seed_of
 from vitreous.data.decode.channels import as_channels
@@ -91,6 +91,9 @@ class TrainSet(Dataset[Item]):
     """What a program does to an image before `augment`."""
     views: int = 1
     """How often each image is augmented; several views of an item are (v, c, h, w)."""
+    pixels: bool = False
+    """Whether images may come as bytes, to be normalised by who gets them: a quarter of the memory
+    to hand over from one process to another."""
 
     def __getitem__(self, draw: Draw) -> Item:
         try:
@@ -115,18 +118,39 @@ class TrainSet(Dataset[Item]):
     def _augmented(
         self, sample: Sample, draw: Draw, view: int = 0
     ) -> tuple[Tensor, Any, tuple[int, int]]:
-        image, truth = self.source.image(sample), self.moves.read(self.source, sample)
         seed: tuple[int | str, ...] = (self.seed, draw.epoch, draw.position, sample.id)
         seed += (view,) if view else ()  # the first one is as if there were no others
+        image, stored = self._image(sample, seed)
+        truth = self.moves.read(self.source, sample)
         limit = self.source.max_pixels
         with random_by(*seed), self.source.naming(sample):
             if self.own is not None:
                 image, truth = self.own(image, truth)
             if self.augment.mosaic and torch.rand(()) < self.augment.mosaic:
                 image, truth = self._mosaic(image, truth)
-            values, truth = self.augment(image, truth, self.preprocess, self.moves, limit)
+            pixels = self.pixels and not self.augment.mixes
+            values, truth = self.augment(
+                *(image, truth, self.preprocess, self.moves, limit, stored), pixels=pixels
+            )
         target = self.moves.target(truth, (values.shape[1], values.shape[2]))
-        return values, target, (image.shape[1], image.shape[2])
+        return values, target, stored or (image.shape[1], image.shape[2])
+
+    def _image(
+        self, sample: Sample, seed: tuple[int | str, ...]
+    ) -> tuple[Tensor, tuple[int, int] | None]:
+        """The image, and its stored size if it was decoded smaller: a JPEG that is more than twice
+        as large as what is cut out of it needs to be."""
+        if self.own is not None or self.augment.crop != "resized" or not self.moves.stays:
+            return self.source.image(sample), None
+        stored = None
+
+        def enough(height: int, width: int) -> tuple[int, int]:
+            nonlocal stored
+            stored = (height, width)
+            with random_by(*seed):  # as it will be drawn once more
+                return self.augment.enough(stored, self.preprocess)
+
+        return self.source.image_for(sample, enough), stored
 
     def _mosaic(self, image: Tensor, truth: Any) -> tuple[Tensor, Any]:
         """With three other samples, any of them; an error in one of these names it too."""
@@ -214,7 +238,8 @@ class Order(Sampler[list[Draw]]):
 def train_batches(
     dataset: TrainSet, order: Order, workers: int, *, pin: bool = False
 ) -> Iterator[Batch]:
-    return _readable(
+    dataset = replace(dataset, pixels=workers > 0 and not pin)
+    batches = _readable(
         DataLoader(
             dataset,
             batch_sampler=order,
@@ -224,6 +249,16 @@ def train_batches(
             pin_memory=pin,
         )
     )
+    for batch in batches:
+        yield batch._replace(images=_normalised(batch.images, dataset.preprocess))
+
+
+def _normalised(images: Any, preprocess: Preprocess) -> Any:
+    """Images that have come as bytes, one by one: so they stay in the cache."""
+    if isinstance(images, Tensor) and images.dtype != torch.uint8:
+        return images
+    made = [preprocess.normalise(each) if each.dtype == torch.uint8 else each for each in images]
+    return joined(made)
 
 
 def eval_batches(
@@ -267,6 +302,7 @@ def joined(things: Sequence[Any]) -> Any:
         return type(first)(*map(joined, zip(*things, strict=True)))
     if isinstance(first, int | float):
         return torch.tensor(things)
-    if isinstance(first, Tensor) and all(thing.shape == first.shape for thing in things):
-        return torch.stack(list(things))
+    kind = (first.shape, first.dtype) if isinstance(first, Tensor) else None
+    if kind is not None and all((thing.shape, thing.dtype) == kind for thing in things):
+        return default_collate(list(things))  # which stacks them where the other process reads them
     return list(things)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.data.decode.pixels import MAX_PIXELS
+from vitreous.data.decode.pixels import MAX_PIXELS, Enough
 from vitreous.errors import naming
 from vitreous.labels import IGNORED as IGNORED
 from vitreous.labels import LabelMap, NoLabels
@@ -90,6 +90,11 @@ class Source:
     def image(self, sample: Sample) -> Tensor:
         """(c, h, w) as stored: uint8, uint16 or float32. A bad file is a DataError naming it."""
         raise NotImplementedError
+
+    def image_for(self, sample: Sample, enough: Enough) -> Tensor:
+        """The same; or a JPEG at a half, a quarter or an eighth of its size, where that has as many
+        pixels as `enough` asks for."""
+        return self.image(sample)
 
     def truth(self, sample: Sample) -> Any:
         """The ground truth of an image, by `truth_kind`.

@@ -20,6 +20,11 @@ class Truth:
     any_size = False
     """Whether images of different sizes can be learned from in one batch."""
 
+    @property
+    def stays(self) -> bool:
+        """Whether it is the same for every part of an image: it has no places in it."""
+        return type(self).crop is Truth.crop
+
     def read(self, source: Source, sample: Sample) -> Any:
         """Of one image of a source."""
         return source.truth(sample)

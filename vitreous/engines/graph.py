@@ -7,7 +7,6 @@ shapes of the graph.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import zipfile
@@ -25,6 +24,7 @@ from torch import Tensor
 from vitreous.config import pair
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
+from vitreous.layers.cpu import has_bfloat16
 from vitreous.models.model import Model
 
 KEY, NOTE_FILE = "vitreous", "vitreous.json"
@@ -154,16 +154,6 @@ class GraphEngine:
 
 def not_installed(what: str, extra: str) -> ConfigError:
     return ConfigError(f"{what} is not installed: pip install 'vitreous[{extra}]'")
-
-
-@functools.cache
-def has_bfloat16() -> bool:
-    """Whether this CPU computes in bfloat16; without it, it is many times slower than float32."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:  # not Linux
-        return bool(torch.backends.cpu.get_cpu_capability().startswith("AMX"))
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def read_note(path: Path) -> Note:

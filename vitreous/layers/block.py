@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.layers.mlp import Mlp
+from vitreous.layers.recompute import cheap
 
 
 class DropPath(nn.Module):
@@ -77,17 +78,17 @@ class Block(nn.Module):
         -> (b, n - r, d).
         """
         if self.stream:
-            x = self.norm1(x)
-            x = self.norm2(self._attended(x, x, options))
+            x = cheap(self.norm1, x)
+            x = cheap(self.norm2, self._attended(x, x, options))
             return x + self.drop_path(self.scale2(self.mlp(x)))
         if self.post:
-            x = self.norm1(self._attended(x, x, options))
-            return self.norm2(x + self.drop_path(self.scale2(self.mlp(x))))
-        x = self._attended(x, self.norm1(x), options)
+            x = cheap(self.norm1, self._attended(x, x, options))
+            return cheap(self.norm2, x + self.drop_path(self.scale2(self.mlp(x))))
+        x = self._attended(x, cheap(self.norm1, x), options)
         if self.mixed:
-            x = self.norm2(x)
+            x = cheap(self.norm2, x)
             return x + self.drop_path(self.scale2(self.mlp(x)))
-        return x + self.drop_path(self.scale2(self.mlp(self.norm2(x))))
+        return x + self.drop_path(self.scale2(self.mlp(cheap(self.norm2, x))))
 
     def _attended(self, stream: Tensor, x: Tensor, options: dict[str, Any]) -> Tensor:
         """Equation 2, and of its tokens fewer if they are merged."""

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.layers.linear import linear, linear_gelu
+from vitreous.layers.recompute import cheap
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -85,8 +86,8 @@ class Mlp(nn.Module):
         if self.activation is F.gelu:
             x = linear_gelu(x, fc1.weight, fc1.bias)
         else:
-            x = self.activation(linear(x, fc1.weight, fc1.bias))
-        x = linear(self.norm(self.dropout(x)), fc2.weight, fc2.bias)
+            x = cheap(self.activation, linear(x, fc1.weight, fc1.bias))
+        x = linear(cheap(self.norm, self.dropout(x)), fc2.weight, fc2.bias)
         return self.dropout(self.activation(x) if self.activate_out else x)
 
     def _pieces(self, x: Tensor) -> int:

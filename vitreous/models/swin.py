@@ -27,6 +27,7 @@ from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.patch import PatchEmbedding
 from vitreous.layers.position import relative_index
+from vitreous.layers.recompute import cheap
 from vitreous.layers.resample import Grid, Resampling, State, resample_grid
 from vitreous.layers.tap import show
 from vitreous.models.model import (
@@ -153,13 +154,16 @@ class WindowAttention(Attention):
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         b, h, w, d = x.shape
         size = self.padded((h, w))
-        if size != (h, w):
-            x = F.pad(x, (0, 0, 0, size[1] - w, 0, size[0] - h))
         windows = self.windows(size, x.device)
-        # Shifting and cutting are one gathering of rows, which is faster than rolling the map.
-        tokens = x.flatten(1, 2).index_select(1, windows.order)
-        tokens = tokens.view(-1, self.window[0] * self.window[1], d)
-        out = super().forward(tokens, bias=self._bias(b, windows))
+
+        def cut(x: Tensor) -> Tensor:  # (b, h, w, d) -> (b · windows, n, d)
+            if size != (h, w):
+                x = F.pad(x, (0, 0, 0, size[1] - w, 0, size[0] - h))
+            # Shifting and cutting are one gathering of rows, which is faster than rolling the map.
+            tokens = x.flatten(1, 2).index_select(1, windows.order)
+            return tokens.view(-1, self.window[0] * self.window[1], d)
+
+        out = super().forward(cheap(cut, x), bias=self._bias(b, windows))
         x = out.reshape(b, -1, d).index_select(1, windows.inverse).view(b, *size, d)
         return x if size == (h, w) else x[:, :h, :w]
 
@@ -221,7 +225,7 @@ class PatchMerging(nn.Module):
         b, h, w, d = x.shape
         # the four in the paper's order: down first, then right
         x = x.reshape(b, h // 2, 2, w // 2, 2, d).permute(0, 1, 3, 4, 2, 5).flatten(3)
-        return self.reduction(self.norm(x))
+        return self.reduction(cheap(self.norm, x))
 
 
 class Stage(nn.Module):

@@ -12,6 +12,7 @@ import torch
 from vitreous.config import config_fields, pair, size_of
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
+from vitreous.layers.cpu import has_bfloat16
 from vitreous.models import create
 from vitreous.models.model import Model
 from vitreous.tasks import TASKS, task_class
@@ -21,6 +22,9 @@ from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
 Log = Callable[[str], None]
+WIDE = 192
+"""From which width on bfloat16 is faster: measured on a CPU (docs/training.md). Half of that is
+slower by a third, and in between it is about as fast."""
 
 
 def fill_in(
@@ -196,3 +200,21 @@ def fine_tuning_lr(model: Model, optimizer: str | None) -> float:
     twice that with Muon. At most 1e-3."""
     lr = float(f"{min(1e-4 * 768 / model.width, 1e-3):.1g}")
     return min(2 * lr, 1e-3) if optimizer == "muon" else lr
+
+
+def choose_precision(model: Model, world: World, log: Log) -> str:
+    """bfloat16 where every process computes on a CPU or GPU that is made for it, and the model is
+    wide enough to gain."""
+    if world.any(not _has_bfloat16(world.device)):
+        return "float32"
+    if model.core.width < WIDE:
+        log(f"precision: float32; models narrower than {WIDE} gain nothing from bfloat16")
+        return "float32"
+    log(f"precision: bfloat16, which this {world.device.type.upper()} is made for")
+    return "bfloat16"
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and has_bfloat16()

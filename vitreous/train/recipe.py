@@ -214,10 +214,14 @@ class RunOptions:
     """Device to train on: cpu, cuda, cuda:N or mps."""
     workers: Annotated[int | None, option("N", "chosen by the size of images")] = None
     """Processes that read and augment images."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Compute in float32, or in bfloat16 except for loss and norms (autocast)."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Compute in float32, or in bfloat16 except for loss and norms; auto: where that is faster."""
     compile: Flag = False
     """Compile the model with torch.compile."""
+    recompute: Flag = False
+    """Need a third less memory: norms and activations are computed again in the backward."""
+    checkpoint: Flag = False
+    """Need the least memory: whole blocks are computed again, which takes a third longer."""
     shard: Flag = False
     """With several processes: shard the model (FSDP2) instead of replicating it (DDP)."""
     keep: Annotated[int, option("N")] = 2
@@ -271,6 +275,10 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
         for name in ("unfreeze_after", "lora"):
             if getattr(self, name) and self.shard:
                 raise ConfigError(f"{name} = {getattr(self, name)} cannot be used with shard")
+        if self.recompute and self.compile:
+            raise ConfigError("compile decides itself what to compute again: leave out recompute")
+        if self.recompute and self.checkpoint:
+            raise ConfigError("checkpoint computes all of a block again: leave out recompute")
         if self.optimizer == "muon" and self.shard:
             raise ConfigError("optimizer = 'muon' needs whole matrices: use adamw with shard")
         if self.unfreeze_after and self.lora:
@@ -375,6 +383,7 @@ def write_recipe(recipe: Recipe) -> str:
 MAY_CHANGE = {
     *("epochs", "patience", "workers", "device", "keep", "save_every", "log_every"),
     *("tensorboard", "skip_nonfinite", "accumulate", "compile", "shard", "download", "max_pixels"),
+    *("recompute", "checkpoint"),
 }
 """What may change when a run is resumed; any other change would make it another run."""
 
@@ -387,11 +396,13 @@ def _settings(changes: tuple[str, ...]) -> dict[str, str]:
 def continued(stored: Recipe, given: Recipe) -> Recipe:
     """The recipe of a resumed run; a change that would make it another run is an error.
 
-    What `given` leaves open (None or an empty tuple) stays as stored. So do options that may be
-    repeated, if they only repeat what is stored.
+    What `given` leaves open (None, an empty tuple, `precision = "auto"`) stays as stored. So do
+    options that may be repeated, if they only repeat what is stored.
     """
     was = {field.name: getattr(stored, field.name) for field in fields(Recipe)}
     left = {name: value for name, value in was.items() if getattr(given, name) in (None, ())}
+    if given.precision == "auto":
+        left["precision"] = stored.precision
     if _settings(given.fields) == _settings(stored.fields):
         left["fields"] = stored.fields
     if set(given.freeze) == set(stored.freeze):

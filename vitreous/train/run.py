@@ -30,7 +30,7 @@ from vitreous.train.open_data import (
     parts,
     stored_recipe,
 )
-from vitreous.train.plan import check_options, fill_in, fine_tuning_lr
+from vitreous.train.plan import check_options, choose_precision, fill_in, fine_tuning_lr
 from vitreous.train.probe import probe_for
 from vitreous.train.recipe import Recipe, continued, write_recipe
 from vitreous.train.teacher import answers_of, find_teacher, sample_weights, some_vectors
@@ -139,6 +139,8 @@ def prepare(
         if kind.learns_classes:
             _check_same_classes(begun.labels, source)
         model, preprocess = Run(newest).create_model(), begun.preprocess
+        if recipe.precision == "auto":  # a run from before there was a choice
+            recipe = replace(recipe, precision="float32")
     else:
         with advising(recipe):
             _log_advice(recipe, kind, source, world, log)
@@ -150,6 +152,8 @@ def prepare(
         with advising(recipe):
             kind.check_model(source, model, log)
             preprocess = choose_preprocess(recipe, kind, model, source, learned, start, log)
+        if recipe.precision == "auto":
+            recipe = replace(recipe, precision=choose_precision(model, world, log))
         if recipe.lr is None:
             recipe = replace(recipe, lr=fine_tuning_lr(model, recipe.optimizer))
             log(f"lr: {recipe.lr:g}, to fine-tune a model of this width")

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from vitreous.data.augment import random_by, rescaled, seed_of
 from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, train_batches
 from vitreous.errors import ConfigError, VitreousError
+from vitreous.layers.linear import training_step
 from vitreous.layers.lora import add_lora, merge_lora
+from vitreous.layers.recompute import recomputing
 from vitreous.models.model import Model
 from vitreous.predict import evaluating, measure
 from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
@@ -31,6 +33,7 @@ from vitreous.train.features import (
     trains_head_alone,
     why_not_stored,
 )
+from vitreous.train.memory import checkpoint_blocks, keep_memory
 from vitreous.train.optimizer import (
     Average,
     freeze,
@@ -122,6 +125,10 @@ class Trainer:
         freeze(model, recipe.freeze)
         if recipe.lora:
             self._adapt(model, recipe.lora)
+        if recipe.checkpoint:
+            checkpoint_blocks(model)
+        if world.device.type == "cpu" and not (recipe.recompute or recipe.checkpoint):
+            keep_memory()
         self.model = model.to(world.device)
         self.computed: Model = self.model
         """What batches go through: the model, or its head where the features are stored."""
@@ -379,11 +386,12 @@ class Trainer:
             part = batch.part(number, parts) if parts > 1 else batch
             last = number == parts - 1
             with self._without_sync(not last):
-                with self._precision():  # of the forward; the backward follows its types
+                with self._forward():  # the backward follows its types
                     output = self.compute(part.images)
-                    if self.teacher is not None:
+                if self.teacher is not None:
+                    with self._precision():
                         extra["teacher"] = self.teacher(part.images)
-                    terms = self.task.loss(output, part.targets, **extra)
+                terms = self.task.loss(output, part.targets, **extra)
                 (torch.stack(list(terms.values())).sum() / parts).backward()
             for name, term in terms.items():
                 total[name] = total.get(name, 0) + term.detach() / parts
@@ -427,7 +435,8 @@ class Trainer:
     def _culprit(self, batch: Batch) -> str:
         """Which image it was; a second forward, on all processes."""
         with self._precision():
-            found = self.task.not_finite(self.compute(batch.images), batch.targets)
+            output = self.compute(batch.images)
+        found = self.task.not_finite(output, batch.targets)
         return "" if found is None else f"{batch.ids[found[0]]}: the {found[1]} are not finite; "
 
     def _clip(self) -> Tensor:
@@ -523,6 +532,15 @@ class Trainer:
         if self.recipe.precision == "bfloat16":
             return torch.autocast(self.world.device.type, torch.bfloat16)
         return contextlib.nullcontext()
+
+    def _memory(self) -> contextlib.AbstractContextManager[Any]:
+        return recomputing() if self.recipe.recompute else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _forward(self) -> Iterator[None]:
+        """Around a forward that is learned from."""
+        with self._precision(), self._memory(), training_step():
+            yield
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

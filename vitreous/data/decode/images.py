@@ -31,6 +31,7 @@ from torch import Tensor
 from vitreous.data.decode import png16, tiff
 from vitreous.data.decode.pixels import (
     MAX_PIXELS,
+    Enough,
     check_pixels,
     over_white,
     too_many_pixels,
@@ -96,10 +97,12 @@ def _brand(head: bytes) -> bytes:
     return head[8:12] if head[4:8] == b"ftyp" else b""
 
 
-def read_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Tensor:
+def read_image(
+    path: str | Path, *, max_pixels: int = MAX_PIXELS, enough: Enough | None = None
+) -> Tensor:
     """(c, h, w), uint8, uint16 or float32. An error begins with the path."""
     with opened(path) as file:
-        return decode(file, shown(path), max_pixels=max_pixels)
+        return decode(file, shown(path), max_pixels=max_pixels, enough=enough)
 
 
 @contextmanager
@@ -122,13 +125,21 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
         raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
-def decode(file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS) -> Tensor:
-    """The image in an open file; `name` is what errors begin with."""
+def decode(
+    file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS, enough: Enough | None = None
+) -> Tensor:
+    """The image in an open file; `name` is what errors begin with.
+
+    enough: a JPEG is decoded at a half, a quarter or an eighth of its size, which takes less time,
+    where that is enough. Nothing but training may ask for it: the pixels are others.
+    """
     with decoding(file, name, max_pixels) as head:
         if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
             pixels = tiff.read(file, name, max_pixels)
         else:
             with open_image(file, head, name) as image:
+                if enough is not None and image.format == "JPEG":
+                    _shrink(image, enough)
                 deep = image.format == "PNG" and png16.is_deep(head)
                 pixels = _pixels(image, name, max_pixels, deep_png=file if deep else None)
     return _with_usable_values(_tensor(pixels), name)
@@ -339,8 +350,21 @@ def _pixels(
     return upright(pixels, orientation)
 
 
+def _shrink(image: ImageFile, enough: Enough) -> None:
+    """Let the JPEG decoder leave out what is more than enough."""
+    swapped = (orientation_of(image) or 1) in _SWAPPED
+    width, height = image.size[::-1] if swapped else image.size
+    least = enough(height, width)
+    image.draft(image.mode, least if swapped else (least[1], least[0]))
+
+
 def _tensor(pixels: NDArray[Any]) -> Tensor:
-    """(h, w, c) to (c, h, w), always a copy: Pillow's memory must not be written to."""
+    """(h, w, c) to (c, h, w), in memory of its own: Pillow's must not be written to.
+
+    Photographs stay as they are in memory: Pillow and torch resize them several times as fast so.
+    """
+    if pixels.dtype == np.uint8 and pixels.shape[2] == 3:
+        return torch.from_numpy(np.require(pixels, requirements="CW")).permute(2, 0, 1)
     return torch.from_numpy(np.array(pixels.transpose(2, 0, 1), order="C"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from vitreous.errors import DataError
 
 MAX_PIXELS = 50_000_000
+Enough = Callable[[int, int], tuple[int, int]]
+"""Of an image that is displayed as h x w: the height and width that it is to have at least."""
 SEEN = 8
 """What a pixel that only enlarging has made counts where the model sees it: that takes many times
 as long as decoding, and there is nothing to see."""

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from vitreous.data.decode.images import EXTENSIONS, read_image, shown
+from vitreous.data.decode.pixels import Enough
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.errors import DataError
 
@@ -56,6 +57,9 @@ class FileSource(Source):
 
     def image(self, sample: Sample) -> Tensor:
         return read_image(self.file(sample), max_pixels=self.max_pixels)
+
+    def image_for(self, sample: Sample, enough: Enough) -> Tensor:
+        return read_image(self.file(sample), max_pixels=self.max_pixels, enough=enough)
 
 
 @dataclass

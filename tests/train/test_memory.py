@@ -1,0 +1,123 @@
+"""--recompute and --checkpoint keep less and change nothing; bfloat16 only where it is a gain."""
+
+import contextlib
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from vitreous.errors import ConfigError
+from vitreous.layers import recompute
+from vitreous.layers.recompute import cheap, recomputing
+from vitreous.models import create
+from vitreous.train import plan
+from vitreous.train.distributed import ALONE
+from vitreous.train.memory import checkpoint_blocks
+from vitreous.train.recipe import Recipe, continued
+
+SMALL_VIT = {"patch": 4, "dim": 32, "depth": 2, "heads": 2, "image_size": 16}
+MODELS = {
+    "vit": ("vit", {**SMALL_VIT, "drop_path": 0.3}),
+    "dropout": ("vit", {**SMALL_VIT, "dropout": 0.2, "activation": "silu-gated"}),
+    "conditional": ("cpvt-ti/16", {**SMALL_VIT, "norm": "post"}),
+    "swin": (
+        "swin-t",
+        {"image_size": 36, "dim": 8, "depths": (2, 2), "heads": (2, 2), "window": 4},
+    ),
+    "batch norm": ("resnet", {"image_size": 32, "block": "basic", "stages": (1, 1), "width": 8}),
+    "decoder": (
+        "segmenter",
+        {
+            "image_size": 16,
+            "heads": 2,
+            "encoder": "vit",
+            "encoder_fields": {"patch": 4, "dim": 16, "depth": 1, "heads": 2},
+        },
+    ),
+}
+
+
+def step(name, how, precision=None):
+    """The gradients and buffers behind one step, and how many bytes its backward needed."""
+    family, fields = MODELS[name]
+    torch.manual_seed(0)
+    model = create(family, **fields).train()
+    if how == "checkpoint":
+        checkpoint_blocks(model)
+    size = model.own_size()
+    images, kept = torch.randn(4, 3, *size), {}
+
+    weights = {parameter.data_ptr() for parameter in model.parameters()}
+
+    def keep(tensor):
+        if tensor.untyped_storage().data_ptr() not in weights:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    pack = recompute._Recomputing.pack
+
+    def counted(self, tensor):
+        found = pack(self, tensor)
+        return keep(found) if isinstance(found, torch.Tensor) else found
+
+    with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recompute._Recomputing, "pack", counted)
+        stack.enter_context(torch.autocast("cpu", torch.bfloat16, enabled=precision is not None))
+        plain = saved_tensors_hooks(keep, lambda tensor: tensor)
+        stack.enter_context(recomputing() if how == "recompute" else plain)
+        output = model(images)
+    output.float().square().mean().backward()
+    state = dict(model.named_buffers())
+    state |= {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+    return state, sum(kept.values())
+
+
+@pytest.mark.parametrize("how", ["recompute", "checkpoint"])
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_step_has_the_same_bits(name, precision, how):
+    plain, needed = step(name, "", precision)
+    other, less = step(name, how, precision)
+    assert plain.keys() == other.keys()
+    assert all(torch.equal(plain[key], other[key]) for key in plain)
+    if name in ("vit", "swin") and precision is None:
+        assert less < 0.85 * needed
+
+
+def test_memory_that_is_used_again_is_not_taken_for_what_was_there(monkeypatch):
+    """A cheap tensor that nobody needs goes, and then others may be where it was."""
+    monkeypatch.setattr(recompute, "_memory", lambda tensor: 0)
+    x, weight = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    with recomputing():
+        cheap(torch.sin, x)
+        output = (2 * x) @ weight
+    output.sum().backward()
+    expected = 2 * x.detach().sum(0)[:, None].expand(4, 4)
+    torch.testing.assert_close(weight.grad, expected)
+
+
+@pytest.mark.parametrize("other", ["compile", "checkpoint"])
+def test_what_recompute_does_not_go_with(other):
+    with pytest.raises(ConfigError, match=f"{other} .* leave out recompute"):
+        Recipe(recompute=True, **{other: True})
+
+
+@pytest.mark.parametrize(
+    ("able", "dim", "expected"),
+    [(True, 192, "bfloat16"), (True, 64, "float32"), (False, 192, "float32")],
+)
+def test_bfloat16_where_the_cpu_is_made_for_it(monkeypatch, able, dim, expected):
+    monkeypatch.setattr(plan, "has_bfloat16", lambda: able)
+    with torch.device("meta"):
+        model = create("vit", **{**SMALL_VIT, "dim": dim})
+    said = []
+    assert plan.choose_precision(model, ALONE, said.append) == expected
+    assert len(said) == able
+
+
+def test_a_resumed_run_keeps_its_precision():
+    """Also one from before `auto`, whatever the machine is made for."""
+    for stored in ("float32", "bfloat16"):
+        assert continued(Recipe(precision=stored), Recipe()).precision == stored
+    with pytest.raises(ConfigError, match="precision = 'bfloat16', but the run to resume has"):
+        continued(Recipe(precision="float32"), Recipe(precision="bfloat16"))
