@@ -1,9 +1,9 @@
 """`vitreous benchmark`: how fast a model is here, by each engine and in each library, with the same
 answers.
 
-All ways (`ways.py`) take turns, round by round, so that other work on the machine slows all of
-them; what warms up is not counted. Peers get the same weights, and each way is compared with torch
-in float32 before it is timed.
+All ways (`candidates.py`) take turns, round by round, so that other work on the machine slows all
+of them; what warms up is not counted. Peers get the same weights, and each way is compared with
+torch in float32 before it is timed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,17 @@ import torch
 from torch import Tensor
 
 from vitreous.config import to_dict
+from vitreous.deploy.candidates import (
+    GRAPHS,
+    Candidate,
+    Compute,
+    build,
+    candidates_of_file,
+    our_candidates,
+)
 from vitreous.deploy.export import batch_of, some_images
 from vitreous.deploy.memory import peak_memory
 from vitreous.deploy.peers import OUTPUTS, export_peer, peer
-from vitreous.deploy.ways import GRAPHS, Compute, Way, build, our_ways, ways_of_file
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.import_run import ExportedRun, open_run
 from vitreous.labels import LabelMap, NoLabels
@@ -114,7 +121,7 @@ def benchmark(
     `changes` to its config. Answers are compared on images of `data`."""
     if rounds < 2 or any(batch < 1 for batch in batches) or not batches:
         raise ConfigError(f"rounds = {rounds}, batch = {list(batches)}: expected at least 2 and 1")
-    peers = [Way.peer(text) for text in against]
+    peers = [Candidate.peer(text) for text in against]
     with tempfile.TemporaryDirectory() as kept, ExitStack() as stack:
         run = _as_run(what, Path(kept), changes or {})
         if run != what:
@@ -122,10 +129,10 @@ def benchmark(
         folder = open_run(run)
         config = folder.read_config()
         if isinstance(folder, ExportedRun):
-            ways = ways_of_file(folder.path, engines)
-            reference = ways_of_file(folder.path, None)[0]
+            ways = candidates_of_file(folder.path, engines)
+            reference = candidates_of_file(folder.path, None)[0]
         else:
-            ways, reference = our_ways(engines or DEFAULT, precisions), Way()
+            ways, reference = our_candidates(engines or DEFAULT, precisions), Candidate()
         stored = some_images(data, config.preprocess.channels, COMPARED)
         began = time.perf_counter()
         prepared = [config.preprocess(image) for image in stored]
@@ -177,7 +184,7 @@ class _Built:
         """Other libraries' exports, by library."""
         self.left_out: dict[str, str] = {}
 
-    def all(self, ways: Sequence[Way]) -> dict[str, Compute]:
+    def all(self, ways: Sequence[Candidate]) -> dict[str, Compute]:
         found = {}
         for way in ways:
             try:
@@ -190,7 +197,7 @@ class _Built:
                 self.log(f"{way} is left out: {error}")
         return found
 
-    def _graph(self, way: Way) -> Path | None:
+    def _graph(self, way: Candidate) -> Path | None:
         """The graph of another library's model, exported once."""
         if not way.library or way.engine not in GRAPHS:
             return None

@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
+from vitreous.deploy.candidates import GRAPHS, Candidate, build
 from vitreous.deploy.peers import peer
-from vitreous.deploy.ways import GRAPHS, Way, build
 from vitreous.import_run import open_run
 
 PASSES = 3
@@ -33,7 +33,7 @@ IMPORTS = {"compile": "torch._inductor.compile_fx", **{name: name for name in GR
 
 
 def peak_memory(
-    ways: Iterable[Way], run: str, batches: Sequence[int], graphs: dict[str, Path]
+    ways: Iterable[Candidate], run: str, batches: Sequence[int], graphs: dict[str, Path]
 ) -> dict[tuple[str, int], int]:
     """Bytes of each way with each batch; without those that cannot be measured (not Linux, or the
     process ended)."""
@@ -60,7 +60,7 @@ def peak_memory(
     return {(way, batch): size for way, batch, size in found}
 
 
-def _measured(way: Way, run: str, batch: int, graph: str) -> int:
+def _measured(way: Candidate, run: str, batch: int, graph: str) -> int:
     """In a process of its own."""
     for name in (way.library, IMPORTS.get(way.engine)):
         if name:
@@ -105,7 +105,7 @@ def _answer(asked: dict[str, Any], answers: int) -> None:
     try:
         torch.set_num_threads(asked.pop("threads"))
         run, batch, graph = asked.pop("run"), asked.pop("batch"), asked.pop("graph")
-        way = Way(**asked)
+        way = Candidate(**asked)
         answer = json.dumps([str(way), batch, _measured(way, run, batch, graph)])
         os.write(answers, f"{answer}\n".encode())
     finally:

@@ -88,7 +88,7 @@ class Heads(nn.Module):
         width = self.heads * self.head_dim
         rows = slice(first * width, last * width)
         bias = self.bias()
-        made = linear(x, self.qkv.weight, bias, rows)
+        made = linear(x, self.qkv.weight[rows], None if bias is None else bias[rows])
         return made.unflatten(2, (last - first, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
 
     def bias(self) -> Tensor | None:

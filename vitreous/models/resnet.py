@@ -20,7 +20,6 @@ from vitreous.config import Size
 from vitreous.errors import ConfigError
 from vitreous.layers.convolution import folded, folds
 from vitreous.layers.head import LinearHead
-from vitreous.layers.packed import onednn
 from vitreous.layers.patch import Stem
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
@@ -116,14 +115,21 @@ def plain_parts(norm_eps: float = 1e-5, norm: str = "batch") -> Parts:
 
 
 def normed(
-    conv: nn.Module, norm: nn.Module, x: Tensor, add: Tensor | None = None, *, relu: bool = True
+    conv: nn.Module,
+    norm: nn.Module,
+    x: Tensor,
+    add: Tensor | None = None,
+    *,
+    relu: bool = True,
+    spent: bool = False,
 ) -> Tensor:
-    """relu(norm(conv(x)) + add), in as few passes as the norm and the machine allow."""
+    """relu(norm(conv(x)) + add), in as few passes as the norm and the machine allow. `spent`: what
+    is added may be written over."""
     if isinstance(norm, FrozenBatchNorm) or (is_at_rest(norm) and folds(conv, x)):
         factor = norm.weight * (norm.running_var + norm.eps).rsqrt()
         summand = norm.bias - norm.running_mean * factor
         assert isinstance(conv, nn.Conv2d)
-        return folded(conv, factor, summand, x, add=add, relu=relu)
+        return folded(conv, factor, summand, x, add=add, relu=relu, spent=spent)
     x = norm(conv(x))
     x = x if add is None else x.add_(add)
     return F.relu_(x) if relu else x
@@ -142,22 +148,7 @@ def is_at_rest(norm: nn.Module) -> TypeGuard[FrozenBatchNorm]:
 
 
 def pool_plain(x: Tensor) -> Tensor:
-    """3x3 maximum with stride 2. Torch's finds the places of the maxima, too; to predict on a CPU,
-    rows and then columns of maxima take a third of its time."""
-    if not onednn(x, x) or not x.is_contiguous(memory_format=torch.channels_last):
-        return F.max_pool2d(x, 3, stride=2, padding=1)
-    return _maxima(_maxima(x, 3), 2)
-
-
-def _maxima(x: Tensor, axis: int) -> Tensor:
-    """Of each second position and its two neighbours."""
-    x = x.movedim(axis, 0)
-    even, odd = x[::2], x[1::2]
-    found = torch.maximum(even, odd) if len(even) == len(odd) else even.clone()
-    if len(even) > len(odd):
-        torch.maximum(found[:-1], odd, out=found[:-1])
-    torch.maximum(found[1:], odd[: len(found) - 1], out=found[1:])
-    return found.movedim(0, axis)
+    return F.max_pool2d(x, 3, stride=2, padding=1)
 
 
 class Root(nn.Module):
@@ -200,9 +191,10 @@ class Basic(nn.Module):
         same = stride == 1 and channels == width
         self.shortcut = nn.Identity() if same else Shortcut(channels, width, stride, parts)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, spent: bool = False) -> Tensor:
+        """spent: nobody needs x behind it."""
         out = normed(self.conv1, self.norm1, x)
-        return normed(self.conv2, self.norm2, out, self.shortcut(x))
+        return normed(self.conv2, self.norm2, out, self.shortcut(x), spent=spent)
 
 
 class Bottleneck(nn.Module):
@@ -219,13 +211,26 @@ class Bottleneck(nn.Module):
         same = stride == 1 and channels == out
         self.shortcut = nn.Identity() if same else Shortcut(channels, out, stride, parts)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, spent: bool = False) -> Tensor:
+        """spent: nobody needs x behind it."""
         out = normed(self.conv1, self.norm1, x)
         out = normed(self.conv2, self.norm2, out)
-        return normed(self.conv3, self.norm3, out, self.shortcut(x))
+        return normed(self.conv3, self.norm3, out, self.shortcut(x), spent=spent)
 
 
 BLOCKS: dict[str, type[Basic] | type[Bottleneck]] = {"basic": Basic, "bottleneck": Bottleneck}
+
+
+class Stage(nn.Sequential):
+    """Blocks, one behind the other; what one gives, the next may write over, unless somebody
+    watches it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        spent = False
+        for block in self:
+            x = block(x, spent)
+            spent = not block._forward_hooks
+        return x
 
 
 class Trunk(Stem):
@@ -251,7 +256,7 @@ class Trunk(Stem):
         self.stride = self.root.stride
         self.widths: list[int] = []
         for stage, count in enumerate(stages):
-            blocks = nn.Sequential()
+            blocks = Stage()
             for i in range(count):
                 stride = 2 if stage > 0 and i == 0 else 1
                 blocks.append(block(self.out_channels, width << stage, stride, parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vitreous.deploy.benchmark import Benchmark
-from vitreous.deploy.ways import ENGINES
+from vitreous.deploy.candidates import ENGINES
 from vitreous.pages.figure import ACCENTS, INK, SOFT, new_figure, styled
 
 if TYPE_CHECKING:

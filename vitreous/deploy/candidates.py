@@ -45,7 +45,7 @@ PEER_PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
-class Way:
+class Candidate:
     """How a model is computed; see the module."""
 
     engine: str = "torch"
@@ -59,7 +59,7 @@ class Way:
         return "+".join(part for part in (self.library, engine, precision) if part)
 
     @classmethod
-    def peer(cls, text: str) -> Way:
+    def peer(cls, text: str) -> Candidate:
         """As one names it after --against; an engine alone runs timm's export."""
         words = text.split("+")
         found = {"library": words.pop(0) if words[0] in BUILDERS else "timm"}
@@ -77,26 +77,26 @@ class Way:
         return cls(**found)
 
 
-def our_ways(engines: Sequence[str], precisions: Sequence[str]) -> list[Way]:
+def our_candidates(engines: Sequence[str], precisions: Sequence[str]) -> list[Candidate]:
     for given, known, what in ((engines, ENGINES, "engine"), (precisions, PRECISIONS, "precision")):
         for name in given:
             if name not in known:
                 hint = did_you_mean(name, known) or f": expected some of {', '.join(known)}"
                 raise ConfigError(f"{what} = {name!r}{hint}")
-    return [Way(engine, precision) for engine in engines for precision in precisions]
+    return [Candidate(engine, precision) for engine in engines for precision in precisions]
 
 
-def ways_of_file(path: Path, engines: Sequence[str] | None) -> list[Way]:
+def candidates_of_file(path: Path, engines: Sequence[str] | None) -> list[Candidate]:
     """An exported file in the precision that it has, by the engines that can run it."""
     able = RUNS[path.suffix]
     for name in engines or ():
         if name not in able:
             raise ConfigError(f"engine = {name!r} cannot run {path}: use {' or '.join(able)}")
-    return [Way(name, read_note(path).precision) for name in engines or able]
+    return [Candidate(name, read_note(path).precision) for name in engines or able]
 
 
 def build(
-    way: Way,
+    way: Candidate,
     run: str,
     model: Model,
     *,
@@ -118,7 +118,7 @@ def build(
     return load_with(run, way.engine, log=log, device="cpu", **options).engine
 
 
-def _peer(way: Way, model: Model, weights: bool, graph: Path | None) -> Compute:
+def _peer(way: Candidate, model: Model, weights: bool, graph: Path | None) -> Compute:
     if way.precision == "bfloat16" and not has_bfloat16():
         raise ConfigError("this CPU has no bfloat16: it would be many times slower than float32")
     if way.engine in GRAPHS:
