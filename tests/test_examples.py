@@ -17,23 +17,19 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = {
     "cifar10.py": ["--train=1", "--test=1"],
     "class_maps.py": ["--images=60", "--tested=4", "--epochs=1"],
-    "detr_speed.py": ["--rounds=1", "--size=64"],
     "few_images.py": ["--options=--epochs=1", "--options=--batch=40", "--seconds=1"],
     "few_labels.py": ["--count=2", "--epochs=1", "--arms", "random", "--candidates", "Muon 2e-3"],
     "onnx_client.py": [],
     "parity.py": ["resnet50"],
-    "swin_speed.py": ["--rounds=1", "--batch=1"],
     "training_speed.py": ["--rounds=1", "--batch=2"],
 }
 PRINTED = {
     "cifar10.py": "test: 2 images of 2 classes",
     "class_maps.py": "class map: 0.",
-    "detr_speed.py": "transformers",
     "few_images.py": "mean of 1: vitreous 0.",
     "few_labels.py": "random         0.",
     "onnx_client.py": "digit.png: ",
     "parity.py": "resnet50",
-    "swin_speed.py": "torchvision",
     "training_speed.py": "ratio",
 }
 

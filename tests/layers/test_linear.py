@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitreous.layers import linear as layers
+from vitreous.layers.onednn import has_onednn
 
-needs_onednn = pytest.mark.skipif(not layers._has_onednn(), reason="a CPU without AVX-512")
+needs_onednn = pytest.mark.skipif(not has_onednn(), reason="a CPU without AVX-512")
 
 
 @pytest.fixture

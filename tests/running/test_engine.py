@@ -1,13 +1,10 @@
 """Engines: the same predictions, exported once, and the fastest of them by measurement."""
 
-import json
-
 import pytest
 import torch
 from running.runs import VIT, made
 
 import vitreous
-from vitreous.api import model_counts
 from vitreous.cli.main import main
 from vitreous.deploy import engine as engines
 from vitreous.errors import ConfigError
@@ -101,38 +98,3 @@ def test_commands_have_it(run, cache, tmp_path, capsys):
         assert main(["predict", *words]) == 0
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]
-
-
-def test_benchmark_beside_other_libraries(cache, capsys):
-    """The same weights everywhere: all outputs agree, and all are timed."""
-    words = ["vit-ti/32", "--batch", "1", "2", "--rounds", "2", "--against", "timm", "transformers"]
-    assert main(["benchmark", *words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    ways = ["torch", "onnxruntime", "openvino", "timm", "transformers"]
-    assert [(each["batch"], each["way"]) for each in found["timings"]] == [
-        (batch, way) for batch in (1, 2) for way in ways
-    ]
-    for each in found["timings"]:
-        assert each["difference"] < 1e-4
-        assert 0 < each["best"] <= each["median"] <= each["p95"]
-    assert found["flops"] == model_counts("vit-ti/32")["vit-ti/32"]["flops"]
-
-
-def test_benchmark_of_a_run_without_peers(run, cache, capsys):
-    assert main(["benchmark", str(run), "--batch", "2", "--rounds", "2", "--engines", "torch"]) == 0
-    said = capsys.readouterr().out
-    assert "torch" in said
-    assert "openvino" not in said
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["--engines", "tensorrt"], "engine = 'tensorrt'"),
-        (["--against", "jax"], "against = 'jax'"),
-        (["--rounds", "1"], "expected at least 2"),
-    ],
-)
-def test_benchmark_refuses(run, capsys, words, reason):
-    assert main(["benchmark", str(run), *words]) == 2
-    assert reason in capsys.readouterr().err

@@ -7,6 +7,8 @@ import torch
 from compare import perturb
 
 import vitreous
+from vitreous.data.preprocess import Preprocess
+from vitreous.deploy.export import Traced
 from vitreous.deploy.rewrite import REWRITES, fold_normalisation, rewrite
 
 SMALL = {
@@ -90,6 +92,17 @@ def test_normalisation_is_part_of_the_first_layer():
     assert fold_normalisation(other, mean, std) == 1
     with torch.no_grad():
         torch.testing.assert_close(other(pixels), model(normalised), rtol=1e-4, atol=1e-5)
+
+
+def test_a_graph_of_pixels_normalises_in_its_first_layer():
+    model, images = made("vit")
+    preprocess = Preprocess(32, mean=(0.4, 0.5, 0.6), std=(0.2,))
+    levels = (images.sigmoid() * 255).round().to(torch.uint8)
+    traced = Traced(copy.deepcopy(model), preprocess)
+    assert traced.folded
+    with torch.no_grad():
+        wanted = model(preprocess.normalise(levels))
+        torch.testing.assert_close(traced(levels)[0], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_where_zeros_are_padded_it_stays_outside():

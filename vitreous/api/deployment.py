@@ -106,11 +106,19 @@ def export(
 
 
 def benchmark(
-    run: Folder, *, threads: int | None = None, log: Log | None = None, **options: Any
+    run: Folder,
+    *,
+    threads: int | None = None,
+    figure: Folder | None = None,
+    log: Log | None = None,
+    **options: Any,
 ) -> Benchmark:
-    """How fast the model of a run folder, or one by its name, is on this machine, by each engine
-    and in other libraries: `options` are those of `vitreous.deploy.benchmark.benchmark`: batches,
-    engines, against, rounds."""
+    """How fast the model of a run folder, an exported file, or a model by its name is on this
+    machine, by each engine and in other libraries; drawn to `figure`, if that is given.
+
+    `options` are those of `vitreous.deploy.benchmark.benchmark`: batches, engines, precisions,
+    against, rounds, data, memory, changes.
+    """
     import torch
 
     from vitreous.deploy.benchmark import benchmark
@@ -119,6 +127,12 @@ def benchmark(
     try:
         if threads is not None:
             torch.set_num_threads(threads)
-        return benchmark(os.fspath(run), log=log or to_stderr, **options)
+        found = benchmark(os.fspath(run), log=log or to_stderr, **options)
     finally:
         torch.set_num_threads(before)
+    if figure is not None:
+        from vitreous.pages.benchmark import benchmark_figure
+        from vitreous.pages.figure import save
+
+        save(benchmark_figure(found), Path(figure))
+    return found

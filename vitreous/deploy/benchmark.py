@@ -1,53 +1,60 @@
 """`vitreous benchmark`: how fast a model is here, by each engine and in each library, with the same
 answers.
 
-All ways take turns, round by round, so that other work on the machine slows all of them; the first
-round warms up and is not counted. Peers get the same weights, and each way is compared with torch
-in float32 before it is timed.
+All ways (`candidates.py`) take turns, round by round, so that other work on the machine slows all
+of them; what warms up is not counted. Peers get the same weights, and each way is compared with
+torch in float32 before it is timed.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vitreous.config import choice, to_dict
-from vitreous.data.preprocess import Preprocess
-from vitreous.deploy.engine import SUFFIXES, cached_file
+from vitreous.config import to_dict
+from vitreous.deploy.candidates import (
+    GRAPHS,
+    Candidate,
+    Compute,
+    build,
+    candidates_of_file,
+    our_candidates,
+)
 from vitreous.deploy.export import batch_of, some_images
+from vitreous.deploy.memory import peak_memory
+from vitreous.deploy.peers import OUTPUTS, export_peer, peer
 from vitreous.errors import ConfigError, VitreousError
-from vitreous.import_run import open_run
-from vitreous.labels import LabelMap
+from vitreous.import_run import ExportedRun, open_run
+from vitreous.labels import LabelMap, NoLabels
+from vitreous.layers.linear import linear
 from vitreous.models import create
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.models.names import translate
 from vitreous.models.summary import summarise
-from vitreous.predict import load
-from vitreous.run_folder import Run, RunConfig, versions
-from vitreous.tasks import task_of_model
-from vitreous.tasks.task import is_classifier
-from vitreous.weights.rules.exporting import export_weights
+from vitreous.run_folder import Run, RunConfig, names_classes, versions
+from vitreous.tasks import task_class, task_of_model
+from vitreous.tasks.task import Task
 from vitreous.weights.rules.keys import family_of
-from vitreous.weights.timm_files import make_timm_config
-from vitreous.weights.transformers_files import make_config
 
 Log = Callable[[str], None]
-Way = Callable[[Tensor], Tensor]
-"""Images -> the first of the model's outputs."""
-ENGINES = ("torch", *SUFFIXES)
-PEERS = ("timm", "transformers")
-PEAK_SIDE = 1024
+DEFAULT = ("torch", *GRAPHS)
+"""Our engines, unless others are asked for."""
+PEAK_SIDE = 2048
 """Of the square matrices whose product measures what the machine can do."""
+CACHE = "VITREOUS_CACHE"
+COMPARED = 8
+"""Images on which answers are compared."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +68,16 @@ class Timing:
     p95: float
     images_per_second: float
     """Of the median."""
+    memory: int | None
+    """Bytes at most while it predicts: weights and activations (see `memory.py`); None where this
+    cannot be measured."""
     difference: float
-    """Of the first output from torch's in float32, relative to its largest value."""
+    """Of the outputs from torch's in float32, relative to the largest value of each."""
+    agreement: float
+    """How far the answers are the same as torch's in float32, in the mean, from 0 to 1."""
     peak_part: float
     """Floating-point operations per second, as a part of what the machine reaches with large
-    matrices, both at their best."""
+    matrices, both at their best. The operations are those of our model, for all ways."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,10 @@ class Benchmark:
     """FLOP per second of a product of large matrices."""
     preprocessing: float
     """Milliseconds per image, before any of the times."""
+    images: int
+    """So many were compared."""
+    reference: str
+    """What the others are compared with: torch, or of an exported file its usual engine."""
     timings: list[Timing]
     left_out: dict[str, str]
     """Ways that could not be tried, and why."""
@@ -92,153 +108,241 @@ def benchmark(
     what: str,
     *,
     batches: Sequence[int] = (1, 8),
-    engines: Sequence[str] = ENGINES,
+    engines: Sequence[str] | None = None,
+    precisions: Sequence[str] = ("float32",),
     against: Sequence[str] = (),
     rounds: int = 10,
+    data: str | None = None,
+    memory: bool = True,
+    changes: Mapping[str, Any] | None = None,
     log: Log = lambda text: None,
 ) -> Benchmark:
-    """Of a run folder, or of a model by its name with random weights."""
-    for name in engines:
-        choice("engine", name, ENGINES)
-    for name in against:
-        choice("against", name, PEERS)
+    """Of a run folder, of an exported file, or of a model by its name with random weights and
+    `changes` to its config. Answers are compared on images of `data`."""
     if rounds < 2 or any(batch < 1 for batch in batches) or not batches:
         raise ConfigError(f"rounds = {rounds}, batch = {list(batches)}: expected at least 2 and 1")
-    with tempfile.TemporaryDirectory() as kept:
-        run = _as_run(what, Path(kept))
+    peers = [Candidate.peer(text) for text in against]
+    with tempfile.TemporaryDirectory() as kept, ExitStack() as stack:
+        run = _as_run(what, Path(kept), changes or {})
+        if run != what:
+            stack.enter_context(_cache(kept))  # nobody needs random weights again
         folder = open_run(run)
         config = folder.read_config()
-        predictor = load(run, "cpu")
-        model = predictor.model
-        ways: dict[str, Way] = {"torch": lambda images: _first(model.outputs(images))}
-        left_out: dict[str, str] = {}
-        for name in (*(name for name in engines if name != "torch"), *against):
-            try:
-                peer = name in PEERS
-                ways[name] = _peer(name, model) if peer else _engine(name, folder, run, log)
-            except VitreousError as error:
-                left_out[name] = str(error)
-                log(f"{name} is left out: {error}")
-        stored = some_images(None, config.preprocess.channels)
+        if isinstance(folder, ExportedRun):
+            ways = candidates_of_file(folder.path, engines)
+            reference = candidates_of_file(folder.path, None)[0]
+        else:
+            ways, reference = our_candidates(engines or DEFAULT, precisions), Candidate()
+        stored = some_images(data, config.preprocess.channels, COMPARED)
         began = time.perf_counter()
         prepared = [config.preprocess(image) for image in stored]
         preprocessing = 1000 * (time.perf_counter() - began) / len(prepared)
-        size = predictor.engine.image_size
-        flops = sum(row.flops for row in summarise(model))
+        model = _model_of(folder, config)
+        if not task_class(config.task).learns_classes and model.core is not model:
+            raise ConfigError(
+                f"{what} was pre-trained without labels: export its encoder, and give that file"
+            )
+        size = model.own_size()
+        flops = _flops(config)
+        built = _Built(run, model, Path(kept), batch_of(prepared, 2, size), log)
+        computes = built.all([reference, *(way for way in (*ways, *peers) if way != reference)])
+        task = task_class(config.task).restored(config.labels, config.decoding)
+        sizes = [(image.shape[1], image.shape[2]) for image in stored]
+        agreement = _agreements(computes, task, size, list(zip(prepared, sizes, strict=True)))
+        asked = {str(way) for way in (*ways, *peers)}
+        bytes_ = {}
+        if memory:
+            log("measuring memory, each way in a process of its own")
+            timed = [way for way in (*ways, *peers) if str(way) in computes]
+            bytes_ = peak_memory(timed, run, batches, built.graphs)
         peak = _peak(rounds)
         timings = []
         for batch in batches:
-            log(f"batches of {batch}: {rounds} rounds of {', '.join(ways)}")
+            log(f"batches of {batch}: {rounds} rounds of {', '.join(computes)}")
             images = batch_of(prepared, batch, size)
-            timings += _timed(ways, images, rounds, flops, peak)
+            apart = _differences(computes, str(reference), images)
+            for way, taken in _times(
+                {way: compute for way, compute in computes.items() if way in asked}, images, rounds
+            ).items():
+                best, median = min(taken), statistics.median(taken)
+                late = sorted(taken)[min(int(0.95 * len(taken)), len(taken) - 1)]
+                numbers = (1000 * best, 1000 * median, 1000 * late, 1 / median)
+                close = (apart[way], agreement[way], flops / best / peak)
+                timings.append(Timing(way, batch, *numbers, bytes_.get((way, batch)), *close))
     return Benchmark(
-        *(model.name or family_of(model), size, flops, torch.get_num_threads(), peak),
-        *(preprocessing, [each for each in timings if each.way in (*engines, *against)], left_out),
+        *(config.model or config.family, size, flops, torch.get_num_threads(), peak),
+        *(preprocessing, len(stored), str(reference), timings, built.left_out),
     )
 
 
-def _timed(
-    ways: dict[str, Way], images: Tensor, rounds: int, flops: int, peak: float
-) -> list[Timing]:
-    count = len(images)
-    wanted = ways["torch"](images)
-    apart = {
-        name: float((way(images) - wanted).abs().max() / wanted.abs().max().clamp(min=1e-9))
-        for name, way in ways.items()
-    }  # and all of them are warm
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
+class _Built:
+    """Ways that are ready to run, and why others are not."""
+
+    def __init__(self, run: str, model: Model, folder: Path, images: Tensor, log: Log) -> None:
+        self.run, self.model, self.folder, self.images, self.log = run, model, folder, images, log
+        self.graphs: dict[str, Path] = {}
+        """Other libraries' exports, by library."""
+        self.left_out: dict[str, str] = {}
+
+    def all(self, ways: Sequence[Candidate]) -> dict[str, Compute]:
+        found = {}
+        for way in ways:
+            try:
+                if way.library and next(self.model.parameters()).is_meta:
+                    raise ConfigError("an exported file has no weights for it: give the run folder")
+                graph = self._graph(way)
+                found[str(way)] = build(way, self.run, self.model, graph=graph, log=self.log)
+            except VitreousError as error:
+                self.left_out[str(way)] = str(error)
+                self.log(f"{way} is left out: {error}")
+        return found
+
+    def _graph(self, way: Candidate) -> Path | None:
+        """The graph of another library's model, exported once."""
+        if not way.library or way.engine not in GRAPHS:
+            return None
+        if way.library not in self.graphs:
+            self.log(f"exporting {way.library}'s model")
+            path = self.folder / f"{way.library}.onnx"
+            self.graphs[way.library] = export_peer(peer(way.library, self.model), self.images, path)
+        return self.graphs[way.library]
+
+
+class _Engine:
+    """A way as tasks take an engine."""
+
+    name, precision = "", "float32"
+
+    def __init__(self, compute: Compute, image_size: tuple[int, int]) -> None:
+        self.compute, self.image_size = compute, image_size
+
+    def __call__(self, images: Tensor) -> Any:
+        return self.compute(images)
+
+    def vectors(self, images: Tensor, pool: str) -> Tensor:
+        raise NotImplementedError
+
+    def vector_length(self, pool: str) -> int:
+        raise NotImplementedError
+
+
+def _agreements(
+    computes: Mapping[str, Compute],
+    task: Task,
+    size: tuple[int, int],
+    images: Sequence[tuple[Tensor, tuple[int, int]]],
+) -> dict[str, float]:
+    """Of the answers for each image, with the first of the ways."""
+    answers = {
+        way: [
+            task.decode(task.infer(_Engine(compute, size), values[None], [given]), ["image"])[0]
+            for values, given in images
+        ]
+        for way, compute in computes.items()
+    }
+    wanted = next(iter(answers.values()))
+    return {
+        way: statistics.fmean(
+            one.agreement(other) for one, other in zip(wanted, found, strict=True)
+        )
+        for way, found in answers.items()
+    }
+
+
+def _differences(
+    computes: Mapping[str, Compute], reference: str, images: Tensor
+) -> dict[str, float]:
+    wanted = _tensors(computes[reference](images))
+
+    def apart(found: Mapping[str, Tensor]) -> float:
+        return max(
+            float((found[name] - values).abs().max() / values.abs().max().clamp(min=1e-9))
+            for name, values in wanted.items()
+        )
+
+    return {way: apart(_tensors(compute(images))) for way, compute in computes.items()}
+
+
+def _tensors(output: Any) -> dict[str, Tensor]:
+    """What is predicted from, of what a model gives."""
+    if isinstance(output, Tensor):
+        return {"": output}
+    named = {name: getattr(output, name, None) for name in OUTPUTS}
+    return {name: values for name, values in named.items() if values is not None}
+
+
+def _times(computes: Mapping[str, Compute], images: Tensor, rounds: int) -> dict[str, list[float]]:
+    """Seconds per image in each round, but for the first, which warms up."""
+    taken: dict[str, list[float]] = {way: [] for way in computes}
+    for _ in range(rounds + 1):
+        for way, compute in computes.items():
             began = time.perf_counter()
-            way(images)
-            taken[name].append((time.perf_counter() - began) / count)
-    found = []
-    for name, each in taken.items():
-        best, median = min(each), statistics.median(each)
-        late = sorted(each)[min(int(0.95 * len(each)), len(each) - 1)]
-        speed = flops / best / peak
-        numbers = (1000 * best, 1000 * median, 1000 * late, 1 / median, apart[name], speed)
-        found.append(Timing(name, count, *numbers))
-    return found
-
-
-def _first(outputs: dict[str, Tensor]) -> Tensor:
-    return next(iter(outputs.values()))
-
-
-def _engine(name: str, folder: Run, run: str, log: Log) -> Way:
-    engine = load(cached_file(folder, run, name, log)).engine
-    return lambda images: _first(engine.tensors(images))  # type: ignore[attr-defined]
-
-
-def _peer(name: str, model: Model) -> Way:
-    """Another library's model with the same weights."""
-    if importlib.util.find_spec(name) is None:
-        raise ConfigError(f"{name} is not installed: pip install {name}")
-    module = _timm(model) if name == "timm" else _transformers(model)
-    module.eval()
-
-    def way(images: Tensor) -> Tensor:
-        found = module(images)
-        return found if isinstance(found, Tensor) else found.logits
-
-    return way
-
-
-def _timm(model: Model) -> nn.Module:
-    import timm
-
-    config = make_timm_config(model, (), {})
-    options = {"num_classes": config["num_classes"], "in_chans": model.config.channels}
-    found: nn.Module = timm.create_model(
-        config["architecture"], **options, **config.get("model_args", {})
-    )
-    found.load_state_dict(export_weights(model, "timm"))
-    return found
-
-
-def _transformers(model: Model) -> nn.Module:
-    import transformers
-
-    values = make_config(model)
-    kind = getattr(transformers, values["architectures"][0])
-    found: nn.Module = kind(transformers.AutoConfig.for_model(**values))
-    # Buffers that transformers computes itself may be missing, weights may not.
-    missing, unknown = found.load_state_dict(export_weights(model, "huggingface"), strict=False)
-    weights = [name for name in missing if name in dict(found.named_parameters())]
-    if weights or unknown:
-        names = ", ".join([*weights, *unknown])
-        raise ConfigError(f"transformers' model has other weights: {names}")
-    return found
+            compute(images)
+            taken[way].append((time.perf_counter() - began) / len(images))
+    return {way: each[1:] for way, each in taken.items()}
 
 
 def _peak(rounds: int) -> float:
-    """FLOP per second of a product of large matrices."""
+    """FLOP per second of a product of large matrices, by the faster of torch's two libraries."""
     one, other = torch.randn(PEAK_SIDE, PEAK_SIDE), torch.randn(PEAK_SIDE, PEAK_SIDE)
     taken = []
     for _ in range(rounds):
-        began = time.perf_counter()
-        torch.mm(one, other)
-        taken.append(time.perf_counter() - began)
+        for product in (torch.mm, lambda a, b: linear(a, b, None)):
+            began = time.perf_counter()
+            product(one, other)
+            taken.append(time.perf_counter() - began)
     return float(2 * PEAK_SIDE**3 / min(taken))
 
 
-def _as_run(what: str, kept: Path) -> str:
+def _flops(config: RunConfig) -> int:
+    with torch.device("meta"), torch.inference_mode(False):
+        return sum(row.flops for row in summarise(config.create()))
+
+
+def _model_of(folder: Run, config: RunConfig) -> Model:
+    """With its weights; of an exported file without, which no other library can get then."""
+    if isinstance(folder, ExportedRun):
+        with torch.device("meta"):
+            return config.create()
+    from vitreous.predict import load
+
+    return load(folder.path, "cpu").model
+
+
+@contextmanager
+def _cache(folder: str) -> Iterator[None]:
+    """Inside, what is exported goes there."""
+    before = os.environ.get(CACHE)
+    os.environ[CACHE] = folder
+    try:
+        yield
+    finally:
+        del os.environ[CACHE]
+        if before is not None:
+            os.environ[CACHE] = before
+
+
+def _as_run(what: str, kept: Path, changes: Mapping[str, Any]) -> str:
     """The run that is meant; of a model's name one with random weights, which is thrown away."""
-    if Path(what).exists() or (translate(what) or what) not in model_names():
+    if Path(what).exists() or (translate(what) or (what,))[0] not in model_names():
+        if changes:
+            names = ", ".join(changes)
+            raise ConfigError(f"{names}: {what} is no model's name, and stays as it was trained")
         return what
-    if not is_classifier(what):
-        raise ConfigError(
-            f"{what} is no classifier: give a run folder, which has its preprocessing"
-        )
-    model = create(what)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        model = create(what, **changes)
+    family, classes = family_of(model), range(model.config.classes)
+    named = names_classes(model)
+    labels = LabelMap(tuple(map(str, classes)), tuple(classes)) if named else NoLabels()
+    task = task_of_model(family, model.config, headless=not named)
+    kind, channels = task_class(task), model.config.channels
+    # Models that take any size get one here, so that there are batches, and graphs of one size.
+    resize = "square" if kind.truth.any_size else None
+    preprocess = kind.choose_preprocess(model.own_size(), channels, resize=resize)
     run = Run(kept / "run")
     run.path.mkdir()
-    size, channels = model.own_size(), model.config.channels
-    classes = [str(number) for number in range(model.config.classes)]
-    labels = LabelMap(tuple(classes), tuple(range(len(classes))))
-    family = family_of(model)
-    about = (model.name, family, to_dict(model.config), task_of_model(family), labels)
-    run.write_config(RunConfig(*about, Preprocess(size, channels=channels), "", "", versions()))
+    about = (model.name or what, family, to_dict(model.config), task, labels)
+    run.write_config(RunConfig(*about, preprocess, "", "", versions()))
     run.write_weights(model, model.state_dict())
     return str(run.path)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from vitreous.config import choice, pair, to_dict
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
-from vitreous.deploy.rewrite import rewrite
+from vitreous.deploy.rewrite import fold_normalisation, rewrite
 from vitreous.engines.graph import (
     FORMATS,
     INPUTS,
@@ -80,20 +80,25 @@ class Exported:
 
 
 class Traced(nn.Module):
-    """What the graph computes: the model's outputs by name, and the normalisation if it is in it"""
+    """What the graph computes: the model's outputs by name, and the normalisation if it is in it,
+    which becomes part of the model's first layer if that can be."""
 
     def __init__(self, model: Model, preprocess: Preprocess | None) -> None:
         super().__init__()
         self.model, self.preprocess = model, preprocess
         if preprocess is not None:
+            scaled = ([255 * value for value in each] for each in (preprocess.mean, preprocess.std))
+            self.folded = fold_normalisation(model, *scaled) == 1
             for name in ("mean", "std"):
                 values = torch.tensor(getattr(preprocess, name)).view(-1, 1, 1)
                 self.register_buffer(name, values)
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         if self.preprocess is not None:
-            mean, std = self.get_buffer("mean"), self.get_buffer("std")
-            images = (images.float() / 255 - mean) / std
+            images = images.float()
+            if not self.folded:  # then the first layer takes them as they are
+                mean, std = self.get_buffer("mean"), self.get_buffer("std")
+                images = (images / 255 - mean) / std
         return tuple(self.model.outputs(images).values())
 
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from vitreous.layers.attention import Attention, Heads
 from vitreous.layers.block import Block, LayerScale
 from vitreous.models.model import Model
+from vitreous.models.resnet import FrozenBatchNorm
 
 
 @torch.no_grad()
@@ -96,7 +97,7 @@ def fold_batch_norms(model: nn.Module) -> int:
                 continue
             behind = f"norm{name.removeprefix('conv')}"
             norm = getattr(module, behind, None)
-            if not isinstance(norm, nn.BatchNorm2d) or norm.running_var is None:
+            if not isinstance(norm, nn.BatchNorm2d | FrozenBatchNorm) or norm.running_var is None:
                 continue
             factor, shift = _affine_of(norm)
             bias = torch.zeros_like(shift) if conv.bias is None else conv.bias
@@ -107,7 +108,7 @@ def fold_batch_norms(model: nn.Module) -> int:
     return count
 
 
-def _affine_of(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+def _affine_of(norm: nn.BatchNorm2d | FrozenBatchNorm) -> tuple[Tensor, Tensor]:
     """y = factor · x + shift, per channel."""
     assert norm.running_var is not None
     assert norm.running_mean is not None

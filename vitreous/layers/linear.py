@@ -7,7 +7,6 @@ and wherever it was not measured to be faster, it is torch's own layer.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,38 +17,20 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vitreous.layers.onednn import fits
 from vitreous.layers.recompute import as_multiplied, cheap
 
 WIDE = 256
 """From which width on: narrower layers (Swin's first stages, ViT-Ti) do not gain."""
 
 
-@functools.cache
-def _has_onednn() -> bool:
-    return (
-        torch.backends.mkldnn.is_available()
-        and torch.backends.cpu.get_cpu_capability() == "AVX512"
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
-
-
 def fused(x: Tensor, weight: Tensor) -> bool:
-    """Whether oneDNN's layer takes this place. Programs that are compiled or exported have their
-    own ways."""
+    """Whether oneDNN's layer takes this place."""
     return not torch.is_grad_enabled() and _fits(x, weight)
 
 
 def _fits(x: Tensor, weight: Tensor) -> bool:
-    return (
-        x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
-        and weight.shape[1] >= WIDE
-        and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
-        and not torch.is_autocast_enabled("cpu")
-        and not torch._C._len_torch_dispatch_stack()  # who counts operations knows torch's own
-        and _has_onednn()
-    )
+    return weight.shape[1] >= WIDE and fits(x, weight)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -50,6 +50,10 @@ def axes_of(model: Model) -> dict[str, int]:
     axes = {"qkv": 3}
     sizes = {name: getattr(config, name, None) for name in ("heads", "dim", "classes")}
     axes |= {name: size for name, size in sizes.items() if isinstance(size, int)}
+    if model.core is not model and isinstance(
+        inner := getattr(model.core.config, "dim", None), int
+    ):
+        axes["core_dim"] = inner
     if hasattr(config, "patch"):
         axes["ph"], axes["pw"] = pair("patch", config.patch)
     if isinstance(grid := getattr(config, "grid", None), tuple):

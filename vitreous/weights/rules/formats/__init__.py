@@ -152,10 +152,11 @@ def _read_rule(path: Path, ours: str, row: Any, alternatives: Container[str]) ->
     if rule.parts and (rule.pattern is not None or len(rule.parts) != len(rule.theirs)):
         raise ConfigError(f"{where}: parts needs a number for each key, and no pattern")
     named = [axis for axis in rule.if_absent or () if isinstance(axis, str)]
-    unknown = [axis for axis in named if axis not in ("dim", "classes")]
+    unknown = [axis for axis in named if axis not in ("dim", "core_dim", "classes")]
     if unknown:
         raise ConfigError(
-            f"{where}: if_absent takes numbers, 'dim' and 'classes', not {unknown[0]!r}"
+            f"{where}: if_absent takes numbers, 'dim', 'core_dim' (of the model inside) and "
+            f"'classes', not {unknown[0]!r}"
         )
     if rule.takes and (rule.pattern is not None or len(rule.theirs) > 1 or {*rule.takes} != {0, 1}):
         raise ConfigError(f"{where}: takes needs ones and zeros, a single key and no pattern")
