@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Data, Folder, Log, python_source, to_stderr
-from vitreous.api.deployment import load
 from vitreous.errors import ConfigError, DataError
 from vitreous.train.recipe import Recipe
 
@@ -37,7 +36,9 @@ def evaluate(
     tile: int | None = None,
     overlap: float | None = None,
     nms: float | None = None,
-    engine: str = "torch",
+    engine: str | None = None,
+    precision: str | None = None,
+    threads: int | None = None,
     log: Log | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data; with 95 % confidence
@@ -48,9 +49,10 @@ def evaluate(
     The columns are those of a table, if they are called otherwise than in the run's own data.
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
-    `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap`, `nms` and
-    `engine` are those of `load`.
+    `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap`, `nms`,
+    `engine`, `precision` and `threads` are those of `load`.
     """
+    from vitreous.api.deployment import load
     from vitreous.import_run import open_run
     from vitreous.pages.figure import save
     from vitreous.predict import check_split
@@ -61,6 +63,7 @@ def evaluate(
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
     ways: dict[str, Any] = {"tile": tile, "overlap": overlap, "nms": nms}
+    ways |= {"engine": engine, "precision": precision, "threads": threads}
     if from_results is not None and (given := [f"--{k}" for k, v in ways.items() if v is not None]):
         raise ConfigError(
             f"--from: boxes of a file are evaluated as they are: leave {given[0]} out"
@@ -73,7 +76,7 @@ def evaluate(
     if from_results is not None:
         metrics = task.measure_results(Path(from_results), source, split)
     else:
-        predictor = load(run, engine=engine, log=log, **ways)
+        predictor = load(run, log=log, **ways)
         writing: Any = nullcontext()
         if results is not None:
             writing = predictor.task.writing_results(Path(results), source, split, log)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import Engine, MaxPixels
+from vitreous.cli.options import Engine, MaxPixels, Precision, Threads
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.config import positive
@@ -72,10 +72,15 @@ class EmbedArguments:
     """Column of a table with the images' splits."""
     batch: Annotated[int | None, option("N", "32, or fewer if images are not cropped")] = None
     """Images per forward pass."""
-    engine: Engine = "torch"
-    """What computes the model; all but torch run a file that is exported once, and auto takes the
-    fastest here."""
-    threads: Annotated[int, option("N")] = 2
+    engine: Engine = None
+    """What computes the model: onnxruntime and openvino run a file that is exported once, and auto
+    takes the fastest here."""
+    precision: Precision = None
+    """How precisely: auto takes bfloat16 if this CPU is made for it and predictions agree with
+    float32 in a trial, never int8."""
+    threads: Threads = None
+    """Threads that compute."""
+    readers: Annotated[int, option("N")] = 2
     """Threads that read images."""
     on_bad: Literal["error", "skip"] = "error"
     """Fail when all others are done if an image cannot be read, or leave such images out."""
@@ -107,10 +112,12 @@ def run(arguments: EmbedArguments) -> None:
         label_column=arguments.label_column,
         split_column=arguments.split_column,
         batch=arguments.batch,
-        threads=arguments.threads,
+        readers=arguments.readers,
         on_bad=arguments.on_bad,
         max_pixels=arguments.max_pixels,
         engine=arguments.engine,
+        precision=arguments.precision,
+        threads=arguments.threads,
         check=lambda images: _check(images, arguments),
     )
     results = _results(found, arguments)
