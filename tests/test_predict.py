@@ -233,8 +233,8 @@ def test_batches_in_python(run, pictures, batch):
             predictor(images, batch=batch)
     with pytest.raises(ConfigError, match=rf"batch = {batch}"):
         predictor.evaluate(open_source("digits"), "test", batch=batch)
-    with pytest.raises(ConfigError, match="threads = 0"):
-        predictor.stream([], threads=0)
+    with pytest.raises(ConfigError, match="readers = 0"):
+        predictor.stream([], readers=0)
 
 
 def test_devices(run, monkeypatch):

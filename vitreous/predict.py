@@ -32,6 +32,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
 from vitreous.data.video import Frame, Video, as_video
+from vitreous.engines.compiled import CompiledEngine
 from vitreous.engines.graph import GraphEngine, open_graph
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
@@ -114,7 +115,7 @@ class Predictor(Generic[R]):
 
     def __init__(
         self,
-        model: Model | GraphEngine,
+        model: Model | GraphEngine | TorchEngine,
         preprocess: Preprocess,
         task: Task,
         device: str | torch.device = "cpu",
@@ -126,10 +127,12 @@ class Predictor(Generic[R]):
     ) -> None:
         self.device = find_device(device)
         self.engine: Engine
-        if isinstance(model, GraphEngine):
-            self.engine = model
-        else:
+        if isinstance(model, Model):
             self.engine = TorchEngine(model.to(self.device).eval())
+        else:
+            self.engine = model
+        self.exact: Callable[[], Predictor] = lambda: self
+        """Gives the same predictor in torch and float32, which explanations look into."""
         self.preprocess = preprocess
         self.task = task if nms is None else task.with_nms(nms)
         self.max_pixels = max_pixels
@@ -143,9 +146,12 @@ class Predictor(Generic[R]):
 
     @property
     def model(self) -> Model:
-        """The torch model, to look into; an exported file has none."""
-        if isinstance(self.engine, TorchEngine):
+        """The torch model in float32, to look into; an exported file has none."""
+        if isinstance(self.engine, TorchEngine) and self.engine.precision == "float32":
             return self.engine.model
+        exact = self.exact()
+        if exact is not self:
+            return exact.model
         raise ConfigError(
             f"{self.title} is a graph for {self.engine.name}, whose inside cannot be seen: take "
             "the run folder that it was exported from"
@@ -191,7 +197,7 @@ class Predictor(Generic[R]):
         self,
         images: Iterable[Any],
         batch: int | None = None,
-        threads: int = 2,
+        readers: int = 2,
         bad: Bad | None = None,
         read: Read | None = None,
     ) -> Iterator[R]:
@@ -202,7 +208,7 @@ class Predictor(Generic[R]):
         image that cannot be used is an error, unless `bad` takes it; it has no result then.
         """
         fit, infer, batch = self._way(min(self.preprocess.at_once, 32) if batch is None else batch)
-        batches = self._batches(images, batch, threads, bad, read, fit)
+        batches = self._batches(images, batch, readers, bad, read, fit)
         return (result for prepared in batches for result in self.answer(prepared, infer))
 
     def video(
@@ -262,7 +268,7 @@ class Predictor(Generic[R]):
         *,
         batch: int | None = None,
         pool: str = "head",
-        threads: int = 2,
+        readers: int = 2,
         bad: Bad | None = None,
     ) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         """Names and vectors (b, d) of many images, a batch at a time; see `embed` and `stream`.
@@ -270,7 +276,7 @@ class Predictor(Generic[R]):
         `read` gives an image as it is stored, (c, h, w), and its name; `self.read` unless given.
         """
         pool = choice("pool", pool, POOLS)
-        for prepared in self._batches(things, batch, threads, bad, read):
+        for prepared in self._batches(things, batch, readers, bad, read):
             yield [each.name for each in prepared], self._embed(prepared, pool).numpy()
 
     @torch.inference_mode()
@@ -295,7 +301,7 @@ class Predictor(Generic[R]):
         self,
         images: Iterable[Any],
         batch: int | None = None,
-        threads: int = 2,
+        readers: int = 2,
         bad: Bad | None = None,
         read: Read | None = None,
         fit: Fit | None = None,
@@ -304,19 +310,19 @@ class Predictor(Generic[R]):
         if batch is None:
             batch = min(self.preprocess.at_once, 32)
         _at_least("batch", batch, 1)
-        _at_least("threads", threads, 1)
+        _at_least("readers", readers, 1)
         prepare = partial(self._prepare, read or self.read, fit or self.preprocess)
-        return self._read_ahead(iter(images), prepare, batch, threads, bad)
+        return self._read_ahead(iter(images), prepare, batch, readers, bad)
 
     def _read_ahead(
         self,
         waiting: Iterator[Any],
         prepare: Callable[[Any], Prepared],
         batch: int,
-        threads: int,
+        readers: int,
         bad: Bad | None,
     ) -> Iterator[list[Prepared]]:
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(readers) as pool:
             ahead = [pool.submit(prepare, thing) for thing in islice(waiting, 2 * batch)]
             while ahead:
                 ready, ahead = ahead[:batch], ahead[batch:]
@@ -399,7 +405,7 @@ class Predictor(Generic[R]):
         by default the centre of the image, for a detector that of the most confident object.
         `layers` keeps the attention of all layers.
         """
-        subject = show_of(self.task.name).subject(self)
+        subject = show_of(self.task.name).subject(self.exact())
         show = show_of(subject.task.name)
         return show.explain(subject, image, classes, pixel=pixel, layers=layers)
 
@@ -576,6 +582,9 @@ def load(
     tile: int | None = None,
     overlap: float | None = None,
     nms: float | None = None,
+    engine: str | None = None,
+    precision: str = "float32",
+    threads: int | None = None,
     merge: int | None = None,
 ) -> Predictor:
     """The predictor of a run folder, or of a file that 'vitreous export' wrote; or of
@@ -588,8 +597,14 @@ def load(
     `nms` is the largest IoU of two boxes of a class; without it a detector predicts them all.
     `merge` is how many patches every block of a ViT merges with others that are like them: it is
     faster, and less exact (`layers/token_merging.py`).
+
+    A run folder is computed by torch, or compiled (`engine`), in float32 or bfloat16; a file by
+    what its suffix says, or another `engine` that can run it. `vitreous.deploy.engine.load_with`
+    has all others. `threads` is how many threads compute.
     """
     _at_least("max_pixels", max_pixels, 1)
+    if threads is not None:
+        _at_least("threads", threads, 1)
     if not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run = {run!r}: expected the path of a run folder")
     found = find_device(device)
@@ -601,19 +616,21 @@ def load(
     }
     folder = open_run(run)
     config: RunConfig = folder.read_config()
-    model: Model | GraphEngine
+    model: GraphEngine | TorchEngine
     if isinstance(folder, ExportedRun):
-        model = _graph_engine(folder.path, config, found)
         if merge not in (None, config.merge):
             raise ConfigError(
                 f"merge = {merge}: {run} was exported with merge = {config.merge}, which cannot be "
                 f"changed any more: export its run folder with --merge {merge}"
             )
+        model = _graph_engine(folder.path, config, found, engine, threads)
     else:
-        model = folder.create_model()
+        weights = folder.create_model()
         if merge is not None:
-            model.merge_tokens(merge)
-        import_weights(model, folder.stored_weights(), "vitreous")
+            weights.merge_tokens(merge)
+        import_weights(weights, folder.stored_weights(), "vitreous")
+        kind = CompiledEngine if engine == "compile" else TorchEngine
+        model = kind(weights.to(found).eval(), precision, threads)
     task = task_class(config.task).restored(config.labels, config.decoding)
     if task.teacher:  # loaded when it is asked
         teacher = cache(lambda: vectors_for(load(task.teacher, found), config.preprocess))
@@ -621,9 +638,12 @@ def load(
     return Predictor(model, config.preprocess, task, found, **options)
 
 
-def _graph_engine(path: Path, config: RunConfig, device: torch.device) -> GraphEngine:
+def _graph_engine(
+    path: Path, config: RunConfig, device: torch.device, engine: str | None, threads: int | None
+) -> GraphEngine:
     """Of an exported file; what it says about itself is compared with its graph."""
     if device.type != "cpu":
         raise ConfigError(f"device = {str(device)!r}: exported files run on the CPU")
     family, classes = FAMILIES[config.family].model, len(config.labels)
-    return GraphEngine(open_graph(path), family, config.preprocess, path, classes)
+    graph = open_graph(path, engine, threads)
+    return GraphEngine(graph, family, config.preprocess, path, classes)

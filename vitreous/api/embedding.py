@@ -30,7 +30,7 @@ def embed(
     label_column: str | None = None,
     split_column: str | None = None,
     batch: int | None = None,
-    threads: int = 2,
+    readers: int = 2,
     on_bad: str = "error",
     progress: bool = True,
     log: Log | None = None,
@@ -46,7 +46,8 @@ def embed(
     `pool` is head (what the model's head sees), class, mean, class+mean or pixels. With `out`, a
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
     missing. With on_bad="skip", images that cannot be used are left out. `check` sees the images
-    before any vector is computed. `limits` are those of `load`: engine, max_pixels, merge.
+    before any vector is computed. `limits` are those of `load`: engine, precision, threads,
+    max_pixels, merge. `readers` is how many threads read images.
     """
     from vitreous.embed.compute import embed
 
@@ -61,7 +62,7 @@ def embed(
         None if out is None else Path(out),
         pool=pool,
         batch=batch,
-        threads=threads,
+        readers=readers,
         on_bad=on_bad,
         log=log,
         progress=progress,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Data, Folder, Log, python_source, to_stderr
-from vitreous.api.deployment import load
 from vitreous.errors import ConfigError, DataError
 from vitreous.train.recipe import Recipe
 
@@ -40,7 +39,9 @@ def evaluate(
     tile: int | None = None,
     overlap: float | None = None,
     nms: float | None = None,
-    engine: str = "torch",
+    engine: str | None = None,
+    precision: str | None = None,
+    threads: int | None = None,
     merge: int | None = None,
     merge_curve: Sequence[int] = (),
     log: Log | None = None,
@@ -54,10 +55,11 @@ def evaluate(
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
     `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap`, `nms`,
-    `engine` and `merge` are those of `load`. With `merge`, or with several numbers of patches to
-    merge in `merge_curve`, `merging` says for each what it gains and loses: see
-    `vitreous.deploy.merging.Merged`.
+    `engine`, `precision`, `threads` and `merge` are those of `load`. With `merge`, or with several
+    numbers of patches to merge in `merge_curve`, `merging` says for each what it gains and loses:
+    see `vitreous.deploy.merging.Merged`.
     """
+    from vitreous.api.deployment import load
     from vitreous.import_run import open_run
     from vitreous.pages.figure import save
     from vitreous.pages.merging import merging_curve
@@ -69,6 +71,7 @@ def evaluate(
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
     ways: dict[str, Any] = {"tile": tile, "overlap": overlap, "nms": nms, "merge": merge}
+    ways |= {"engine": engine, "precision": precision, "threads": threads}
     if from_results is not None and (given := [f"--{k}" for k, v in ways.items() if v is not None]):
         raise ConfigError(
             f"--from: boxes of a file are evaluated as they are: leave {given[0]} out"
@@ -83,8 +86,9 @@ def evaluate(
     if from_results is not None:
         metrics = task.measure_results(Path(from_results), source, split)
     else:
-        predictor = load(run, engine=engine, log=log, **ways)
-        comparison = _comparison(run, predictor, engine, merge or 0, merge_curve, log)
+        predictor = load(run, log=log, **ways)
+        way = {"engine": engine, "precision": precision, "threads": threads}
+        comparison = _comparison(run, predictor, way, merge or 0, merge_curve, log)
         writing: Any = nullcontext()
         if results is not None:
             writing = predictor.task.writing_results(Path(results), source, split, log)
@@ -109,18 +113,25 @@ def evaluate(
 
 
 def _comparison(
-    run: Folder, predictor: Predictor, engine: str, merge: int, curve: Sequence[int], log: Log
+    run: Folder,
+    predictor: Predictor,
+    way: dict[str, Any],
+    merge: int,
+    curve: Sequence[int],
+    log: Log,
 ) -> Comparison | None:
     """Of the model that is evaluated with the same one without merging, and with those of a
     curve."""
+    from vitreous.api.deployment import load
     from vitreous.deploy.merging import Comparison
 
     if not merge and not curve:
         return None
     predictors = {merge: predictor}
-    engine = predictor.engine.name if engine == "auto" else engine
+    if "auto" in way.values():  # all take the way that was chosen for this one
+        way |= {"engine": predictor.engine.name, "precision": predictor.engine.precision}
     for r in {0, *curve} - predictors.keys():
-        predictors[r] = load(run, engine=engine, merge=r, log=log)
+        predictors[r] = load(run, merge=r, log=log, **way)
     return Comparison(predictors, merge)
 
 

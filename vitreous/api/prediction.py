@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def predict(run: Folder, images: Any, batch: int | None = None, **options: Any) -> Any:
     """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors.
 
-    `options` are those of `load`: engine, max_pixels, tile, overlap, nms, merge.
+    `options` are those of `load`: engine, precision, threads, max_pixels, tile, overlap, nms,
+    merge.
     """
     return load(run, **options)(images, batch)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import Engine, MaxPixels, Merge
+from vitreous.cli.options import Engine, MaxPixels, Merge, Precision, Threads
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.config import positive
@@ -72,12 +72,17 @@ class EmbedArguments:
     """Column of a table with the images' splits."""
     batch: Annotated[int | None, option("N", "32, or fewer if images are not cropped")] = None
     """Images per forward pass."""
-    engine: Engine = "torch"
-    """What computes the model; all but torch run a file that is exported once, and auto takes the
-    fastest here."""
+    engine: Engine = None
+    """What computes the model: onnxruntime and openvino run a file that is exported once, and auto
+    takes the fastest here."""
+    precision: Precision = None
+    """How precisely: auto takes bfloat16 if this CPU is made for it and predictions agree with
+    float32 in a trial, never int8."""
+    threads: Threads = None
+    """Threads that compute."""
     merge: Merge = None
     """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
-    threads: Annotated[int, option("N")] = 2
+    readers: Annotated[int, option("N")] = 2
     """Threads that read images."""
     on_bad: Literal["error", "skip"] = "error"
     """Fail when all others are done if an image cannot be read, or leave such images out."""
@@ -109,10 +114,12 @@ def run(arguments: EmbedArguments) -> None:
         label_column=arguments.label_column,
         split_column=arguments.split_column,
         batch=arguments.batch,
-        threads=arguments.threads,
+        readers=arguments.readers,
         on_bad=arguments.on_bad,
         max_pixels=arguments.max_pixels,
         engine=arguments.engine,
+        precision=arguments.precision,
+        threads=arguments.threads,
         merge=arguments.merge,
         check=lambda images: _check(images, arguments),
     )

@@ -9,7 +9,16 @@ from typing import Annotated, Any
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import Engine, Merge, Nms, Overlap, Tile, options_besides
+from vitreous.cli.options import (
+    Engine,
+    Merge,
+    Nms,
+    Overlap,
+    Precision,
+    Threads,
+    Tile,
+    options_besides,
+)
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.cli.verdicts import number_text, print_verdicts
@@ -52,9 +61,14 @@ class EvaluateArguments:
     """Part of a tile that it shares with the next one."""
     nms: Nms = None
     """Largest IoU of two boxes of a class: of those that overlap more, only the best is kept."""
-    engine: Engine = "torch"
-    """What computes the model; all but torch run a file that is exported once, and auto takes the
-    fastest here."""
+    engine: Engine = None
+    """What computes the model: onnxruntime and openvino run a file that is exported once, and auto
+    takes the fastest here."""
+    precision: Precision = None
+    """How precisely: auto takes bfloat16 if this CPU is made for it and predictions agree with
+    float32 in a trial, never int8."""
+    threads: Threads = None
+    """Threads that compute."""
     merge: Merge = None
     """Merge R patches in each block of a ViT with others like them; compared with the model without
     merging."""

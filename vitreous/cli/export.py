@@ -23,8 +23,17 @@ class ExportArguments:
     """Run folder with the model, or RUN@last; hf:OWNER/NAME, or a name from the catalog."""
     file: Annotated[tyro.conf.Positional[Path], option("FILE")]
     """File to write; its suffix says what: .onnx, .xml or .pt2."""
-    data: Annotated[str | None, option("DATA", "generated images")] = None
-    """Images to verify it on: a path as for 'vitreous train'."""
+    data: Annotated[str | None, option("DATA", "generated images; for int8 the run's own")] = None
+    """Images to verify it on, and for int8 to calibrate with: a path as for 'vitreous train'."""
+    precision: Literal["float32", "bfloat16", "bf16", "float16", "fp16", "int8"] = "float32"
+    """bfloat16 (.xml, .pt2) is computed in sixteen bits where the CPU is made for it; float16
+    (.onnx, .xml) halves the file and is computed in float32; int8 (.xml, .onnx) is computed in
+    integers, calibrated with images of --data."""
+    max_loss: Annotated[float | None, option("POINTS", "0.5")] = None
+    """Points of the metric (or, without labels, percent of the predictions) that a lower precision
+    may lose on --data; above it nothing is written."""
+    images: Annotated[int | None, option("N", "1000")] = None
+    """Images of --data to measure the loss on, at most."""
     input: Literal["float32", "uint8"] = "float32"
     """What the file takes: normalised values, or pixels from 0 to 255, which it normalises."""
     merge: Merge = None
@@ -41,17 +50,23 @@ def run(arguments: ExportArguments) -> None:
         arguments.file,
         data=arguments.data,
         input=arguments.input,
+        precision=arguments.precision,
+        max_loss=arguments.max_loss,
+        images=arguments.images,
         merge=arguments.merge or 0,
         force=arguments.force,
     )
     if arguments.json:
         print_json({**asdict(done), "path": str(done.path)})
         return
-    print(f"written  {done.path} ({done.format}, {done.bytes / 1e6:.1f} MB)")
+    lower = f" in {done.precision}" if done.precision != "float32" else ""
+    print(f"written  {done.path} ({done.format}{lower}, {done.bytes / 1e6:.1f} MB)")
     print(
         f"verified with {done.engine} on {done.images} images: outputs differ by "
         f"{done.difference:.1e} at most, predictions agree to {done.agreement:.2%}"
     )
+    if done.loss is not None:
+        print(f"measured {done.loss.text}")
     if done.merging is not None:
         print(
             f"merging {done.merging['merge']} patches in each block: predictions agree with those "

@@ -14,7 +14,15 @@ Tile = Annotated[int | None, option("PIXELS", "none")]
 Overlap = Annotated[float | None, option("PART", "0.2")]
 Nms = Annotated[float | None, option("IOU", "none")]
 """How objects are looked for, in every command that does."""
-Engine = Annotated[Literal["torch", "onnxruntime", "openvino", "auto"], option()]
+Engine = Annotated[
+    Literal["torch", "compile", "onnxruntime", "openvino", "auto"] | None,
+    option(None, "torch; of a file its own"),
+]
+Precision = Annotated[
+    Literal["auto", "float32", "bfloat16", "bf16", "int8"] | None,
+    option(None, "float32; of a file its own"),
+]
+Threads = Annotated[int | None, option("N", "all cores")]
 """What computes the model, in every command that predicts."""
 
 Merge = Annotated[int | None, option("R", "none")]

@@ -12,7 +12,16 @@ import tyro
 from vitreous import api
 from vitreous.api.arguments import to_stderr
 from vitreous.cli.image_paths import IMAGES, Complaints
-from vitreous.cli.options import Engine, MaxPixels, Merge, Nms, Overlap, Tile
+from vitreous.cli.options import (
+    Engine,
+    MaxPixels,
+    Merge,
+    Nms,
+    Overlap,
+    Precision,
+    Threads,
+    Tile,
+)
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextLines, TextTable
 from vitreous.config import positive
@@ -46,9 +55,14 @@ class PredictArguments:
     """Part of a tile that it shares with the next one."""
     nms: Nms = None
     """Largest IoU of two boxes of a class: of those that overlap more, only the best is kept."""
-    engine: Engine = "torch"
-    """What computes the model; all but torch run a file that is exported once, and auto takes the
-    fastest here."""
+    engine: Engine = None
+    """What computes the model: onnxruntime and openvino run a file that is exported once, and auto
+    takes the fastest here."""
+    precision: Precision = None
+    """How precisely: auto takes bfloat16 if this CPU is made for it and predictions agree with
+    float32 in a trial, never int8."""
+    threads: Threads = None
+    """Threads that compute."""
     merge: Merge = None
     """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
     out: Annotated[Path | None, option("FOLDER", "none")] = None
@@ -94,6 +108,8 @@ def run(arguments: PredictArguments) -> None:
         overlap=arguments.overlap,
         nms=arguments.nms,
         engine=arguments.engine,
+        precision=arguments.precision,
+        threads=arguments.threads,
         merge=arguments.merge,
     )
     names = {} if arguments.out is None else video_file_names(videos, arguments.out)

@@ -20,15 +20,8 @@ from torch import Tensor
 from vitreous.deploy.engine import NAMES, load_with
 from vitreous.deploy.peers import BUILDERS, OUTPUTS, peer
 from vitreous.engines.graph import ENGINES as RUNS
-from vitreous.engines.graph import (
-    OPENERS,
-    PRECISIONS,
-    GraphEngine,
-    Note,
-    has_bfloat16,
-    open_graph,
-    read_note,
-)
+from vitreous.engines.graph import OPENERS, GraphEngine, Note, open_graph, read_note
+from vitreous.engines.precision import PRECISIONS, has_bfloat16
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.import_run import ExportedRun, open_run
 from vitreous.models.model import Model
@@ -114,8 +107,7 @@ def build(
         opened = open_graph(folder.path, way.engine)
         known = (type(model), config.preprocess, folder.path, len(config.labels))
         return GraphEngine(opened, *known)
-    options = {} if way.precision == "float32" else {"precision": way.precision}
-    return load_with(run, way.engine, log=log, device="cpu", **options).engine
+    return load_with(run, way.engine, way.precision, log=log, device="cpu").engine
 
 
 def _peer(way: Candidate, model: Model, weights: bool, graph: Path | None) -> Compute:

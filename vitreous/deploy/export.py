@@ -2,7 +2,8 @@
 
 The graph is traced once by torch.export and written as ONNX, OpenVINO or torch's own format. Before
 the file gets its name, it is opened as users will open it, and must give the same predictions as
-torch does on real images; otherwise nothing is written.
+torch does on real images; otherwise nothing is written. A lower precision is judged by the metric,
+which may lose half a point on the user's images.
 """
 
 from __future__ import annotations
@@ -11,30 +12,23 @@ import copy
 import json
 import os
 import tempfile
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.config import choice, pair, to_dict
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
+from vitreous.deploy.graph_files import WRITERS
+from vitreous.deploy.loss import Loss, Trial, agreement_of, measured_loss
 from vitreous.deploy.rewrite import fold_normalisation, rewrite
-from vitreous.engines.graph import (
-    FORMATS,
-    INPUTS,
-    KEY,
-    NOTE_FILE,
-    GraphEngine,
-    Note,
-    not_installed,
-    open_graph,
-)
-from vitreous.engines.torch import TorchEngine
+from vitreous.engines.graph import FORMATS, INPUTS, GraphEngine, Note, graph_input, open_graph
+from vitreous.engines.precision import check_bfloat16, precision_named
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.labels import NoLabels
 from vitreous.models.model import Model
@@ -46,12 +40,25 @@ from vitreous.weights.rules.keys import family_of
 Log = Callable[[str], None]
 TOLERANCE = 1e-4
 """The largest difference of an output, relative to its largest value."""
+LEAST_AGREEMENT = 0.9
+"""Of a lower precision, where there are no images to measure its loss on: the few that are verified
+on are unlike the user's, and what is broken agrees on none of them."""
+MAX_LOSS = 0.5
+"""Points of the metric that a lower precision may lose."""
 BATCHES = (1, 2, 5)
 """That every file is tried with."""
 TIES, NOISE = 4, 0.01
 """How often an image is tried again whose tokens are merged otherwise, and with how much noise."""
 SHORTEST, LONGEST = 64, 4096
 """Of a side, where height and width are free."""
+NOT_CARRIED = {
+    (".onnx", "bfloat16"): "ONNX Runtime does not compute in it on a CPU: write .xml or .pt2, or "
+    "halve the file with float16",
+    (".pt2", "float16"): "torch would compute in it, which CPUs are slow at: write .onnx or .xml, "
+    "where weights are stored in it, or take bfloat16",
+    (".pt2", "int8"): "torch.export's files have no integers here: write .xml or .onnx",
+}
+"""What a format cannot do, and what to do instead."""
 
 
 class ExportError(VitreousError):
@@ -74,6 +81,8 @@ class Exported:
     """On so many images,"""
     agreement: float
     """how far the predictions are the same, in the mean, from 0 to 1."""
+    loss: Loss | None = None
+    """Of a lower precision, where there was data to measure it on."""
     merging: dict[str, Any] | None = None
     """What merging tokens gains and costs on these images, in torch: the fields of
     `vitreous.deploy.merging.Merged`."""
@@ -81,7 +90,8 @@ class Exported:
 
 class Traced(nn.Module):
     """What the graph computes: the model's outputs by name, and the normalisation if it is in it,
-    which becomes part of the model's first layer if that can be."""
+    which becomes part of the model's first layer if that can be. What it takes and gives is in
+    float32, whatever the model's weights are."""
 
     def __init__(self, model: Model, preprocess: Preprocess | None) -> None:
         super().__init__()
@@ -99,7 +109,8 @@ class Traced(nn.Module):
             if not self.folded:  # then the first layer takes them as they are
                 mean, std = self.get_buffer("mean"), self.get_buffer("std")
                 images = (images / 255 - mean) / std
-        return tuple(self.model.outputs(images).values())
+        outputs = self.model.outputs(images.to(next(self.model.parameters()).dtype))
+        return tuple(values.float() for values in outputs.values())
 
 
 @torch.no_grad()
@@ -111,13 +122,17 @@ def export(
     *,
     recipe: str | None = None,
     input: str = "float32",
+    precision: str = "float32",
+    trial: Trial | None = None,
+    max_loss: float = MAX_LOSS,
     log: Log = lambda text: None,
 ) -> Exported:
     """Write the model of `predictor` to `path`, whose suffix says how, verified on `images`, which
-    are (c, h, w) as they are stored."""
-    if path.suffix not in FORMATS:
-        known = ", ".join(f"{suffix} ({what})" for suffix, what in FORMATS.items())
-        raise ConfigError(f"{path}: the suffix says what to write: {known}")
+    are (c, h, w) as they are stored. A lower precision may lose `max_loss` points on the images of
+    `trial`; int8 needs them."""
+    precision = check_precision(path, precision)
+    if precision == "int8" and trial is None:
+        raise ConfigError("precision = 'int8' is calibrated with images of yours: pass data=DATA")
     input = choice("input", input, INPUTS)
     model, config = exported_part(predictor.model, config)
     any_size = config.preprocess.whole and not predictor.task.windows and not is_square(config)
@@ -129,26 +144,30 @@ def export(
     log(f"tracing {model.name or family_of(model)}")
     constant = copy.deepcopy(model)
     rewrite(constant)
+    if path.suffix == ".pt2" and precision == "bfloat16":
+        constant.to(torch.bfloat16)
     module = Traced(constant, config.preprocess if input == "uint8" else None).eval()
     program = traced(module, config.preprocess, input, any_size=any_size)
     names = tuple(model.outputs(example_of(config.preprocess, 1)))
     about = json.dumps(config.to_dict())
-    note = Note(about, recipe or "", names, input=input, any_size=any_size)
+    note = Note(about, recipe or "", names, input, precision, any_size)
+    task = task_class(config.task).restored(config.labels, config.decoding)
+    reference = Predictor(model, config.preprocess, task)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
         file = Path(folder, path.name)
-        log(f"writing {FORMATS[path.suffix]}")
-        WRITERS[path.suffix](program, note, file)
-        task = task_class(config.task).restored(config.labels, config.decoding)
+        log(f"writing {FORMATS[path.suffix]}" + f" in {precision}" * (precision != "float32"))
+        WRITERS[path.suffix](program, note, file, calibration(reference, trial, input))
         graph = open_graph(file)
         engine = GraphEngine(graph, type(model), config.preprocess, file, len(config.labels))
         log(f"verifying with {graph.engine}")
-        apart, agreement = compared(engine, model, task, config.preprocess, images)
-        if not apart <= TOLERANCE:
-            raise ExportError(
-                f"{path} was not written: {graph.engine} differs from torch by {apart:.1e} of "
-                f"the largest output, more than {TOLERANCE:g}"
-            )
+        apart, agreement = compared(engine, reference, images)
+        loss = None
+        if precision != "float32" and trial is not None:
+            loss = measured_loss(reference, engine, trial, log)
+        why = fault(graph.engine, precision, apart, agreement, loss, max_loss)
+        if why:
+            raise ExportError(f"{path} was not written: {why}")
         size = sum(each.stat().st_size for each in Path(folder).iterdir())
         for each in sorted(Path(folder).iterdir(), key=lambda one: one == file):
             os.replace(each, path.parent / each.name)  # the named file last
@@ -161,7 +180,53 @@ def export(
         apart,
         len(images),
         agreement,
+        loss,
     )
+
+
+def check_precision(path: Path, word: str) -> str:
+    """The precision that is meant, which a file of this suffix must be able to have."""
+    if path.suffix not in FORMATS:
+        known = ", ".join(f"{suffix} ({what})" for suffix, what in FORMATS.items())
+        raise ConfigError(f"{path}: the suffix says what to write: {known}")
+    precision = precision_named(word)
+    if (path.suffix, precision) in NOT_CARRIED:
+        why = NOT_CARRIED[path.suffix, precision]
+        raise ConfigError(f"precision = {precision!r} for {path}: {why}")
+    if precision == "bfloat16":
+        check_bfloat16()  # it is verified here
+    return precision
+
+
+def fault(
+    engine: str, precision: str, apart: float, agreement: float, loss: Loss | None, limit: float
+) -> str:
+    """Why a file is not good enough, or nothing."""
+    if precision == "float32":
+        if not apart <= TOLERANCE:
+            return (
+                f"{engine} differs from torch by {apart:.1e} of the largest output, more than "
+                f"{TOLERANCE:g}"
+            )
+    elif loss is not None:
+        if not loss.points <= limit:
+            remedy = "allow more with --max-loss, or take another precision"
+            if not loss.metric:
+                remedy += ", or give data with labels: it may lose fewer points than differ"
+            return f"{precision} costs more than {limit:g} points: {loss.text}; {remedy}"
+    elif not agreement >= LEAST_AGREEMENT:
+        return (
+            f"predictions in {precision} agree with float32's to {agreement:.2%}: pass data, to "
+            "measure what is lost on images of yours"
+        )
+    return ""
+
+
+def calibration(predictor: Predictor, trial: Trial | None, input: str) -> Iterator[NDArray[Any]]:
+    """What the graph is given when the images of a trial are predicted, one at a time."""
+    for sample in trial.calibration if trial is not None else ():
+        values = predictor.view(trial.source.image(sample), trial.source.where(sample)).values
+        yield graph_input(values[None], predictor.preprocess, input)
 
 
 def some_images(data: str | None, channels: int, count: int = 16) -> list[Tensor]:
@@ -210,81 +275,19 @@ def traced(
         return torch.export.export(module, (given,), dynamic_shapes={"images": free})
 
 
-def _write_onnx(program: torch.export.ExportedProgram, note: Note, file: Path) -> None:
-    _onnx_program(program, note).save(file)
-
-
-def _onnx_program(program: torch.export.ExportedProgram, note: Note) -> Any:
-    try:
-        import onnxscript  # noqa: F401
-    except ImportError:
-        raise not_installed("ONNX", "onnx") from None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = torch.onnx.export(
-            program,
-            (),
-            dynamo=True,
-            input_names=["images"],
-            output_names=list(note.outputs),
-            verbose=False,
-        )
-    assert found is not None
-    found.model.metadata_props[KEY] = note.text()
-    return found
-
-
-def _write_openvino(program: torch.export.ExportedProgram, note: Note, file: Path) -> None:
-    try:
-        import openvino
-    except ImportError:
-        raise not_installed("OpenVINO", "openvino") from None
-    through = file.with_suffix(".onnx")
-    _onnx_program(program, note).save(through)
-    model = openvino.Core().read_model(through)
-    model.set_rt_info(note.text(), [KEY])
-    openvino.save_model(model, file, compress_to_fp16=False)
-    del model  # it holds the file
-    through.unlink()
-
-
-def _write_torch(program: torch.export.ExportedProgram, note: Note, file: Path) -> None:
-    torch.export.save(program, file, extra_files={NOTE_FILE: note.text()})
-
-
-WRITERS: dict[str, Callable[[torch.export.ExportedProgram, Note, Path], None]] = {
-    ".onnx": _write_onnx,
-    ".xml": _write_openvino,
-    ".pt2": _write_torch,
-}
-
-
 @torch.inference_mode()
 def compared(
-    engine: GraphEngine,
-    model: Model,
-    task: Any,
-    preprocess: Preprocess,
-    images: Sequence[Tensor],
+    engine: GraphEngine, reference: Predictor, images: Sequence[Tensor]
 ) -> tuple[float, float]:
-    """The largest difference of an output on all images, in batches of several lengths, and the
-    part of the images with the same prediction."""
-    reference = TorchEngine(model)
-    prepared = [preprocess(image) for image in images]
-    worst, same = 0.0, 0.0
-    for values, image in zip(prepared, images, strict=True):
-        size = [(image.shape[1], image.shape[2])]
-        ours, theirs = (
-            task.decode(task.infer(each, values[None], size), ["image"])[0]
-            for each in (reference, engine)
-        )
-        same += ours.agreement(theirs)
-        if engine.graph.note.any_size:
-            worst = max(worst, difference(model, engine, values[None]))
-    for count in BATCHES:
-        batch = batch_of(prepared, count, engine.image_size)
-        worst = max(worst, difference(model, engine, batch))
-    return worst, same / max(len(images), 1)
+    """The largest difference of an output on all images, in batches of several lengths, and how far
+    predictions are the same."""
+    model = reference.model
+    prepared = [reference.preprocess(image) for image in images]
+    batches = [batch_of(prepared, count, engine.image_size) for count in BATCHES]
+    if engine.graph.note.any_size:
+        batches += [values[None] for values in prepared]
+    worst = max(difference(model, engine, batch) for batch in batches)
+    return worst, agreement_of(reference, engine, images)
 
 
 def difference(model: Model, engine: GraphEngine, images: Tensor) -> float:

@@ -34,7 +34,7 @@ def embed(
     *,
     pool: str = "head",
     batch: int | None = None,
-    threads: int = 2,
+    readers: int = 2,
     on_bad: str = "error",
     log: Log = lambda text: None,
     progress: bool = True,
@@ -75,7 +75,7 @@ def embed(
     missing = [entry for entry, there in zip(images.entries, done, strict=True) if not there]
     with _keeping(parts), CountProgress(len(missing), log, visible=progress) as shown:
         for names, found in predictor.embed_each(
-            missing, images.read, batch=batch, pool=pool, threads=threads, bad=complain
+            missing, images.read, batch=batch, pool=pool, readers=readers, bad=complain
         ):
             rows = [places[name] for name in names]
             vectors[rows], done[rows] = found, True
@@ -116,6 +116,8 @@ def model_hash(predictor: Predictor) -> str:
         for file in files:
             digest.update(file.read_bytes() if file.is_file() else b"")
         return digest.hexdigest()[:32]
+    if predictor.engine.precision != "float32":
+        digest.update(predictor.engine.precision.encode())
     model = predictor.model
     config = {
         each.name: value

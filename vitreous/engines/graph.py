@@ -23,8 +23,9 @@ from torch import Tensor
 
 from vitreous.config import pair
 from vitreous.data.preprocess import Preprocess
+from vitreous.engines.precision import PRECISIONS, check_bfloat16, has_bfloat16
+from vitreous.engines.threads import TorchThreads
 from vitreous.errors import ConfigError
-from vitreous.layers.cpu import has_bfloat16
 from vitreous.models.model import Model
 
 KEY, NOTE_FILE = "vitreous", "vitreous.json"
@@ -36,7 +37,6 @@ ENGINES = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",), ".pt2": 
 """What runs it; the first one unless another is asked for."""
 
 INPUTS = ("float32", "uint8")
-PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
 Compute = Callable[[NDArray[Any]], Mapping[str, NDArray[Any]]]
 """(b, c, h, w) -> the graph's outputs by name."""
@@ -141,15 +141,18 @@ class GraphEngine:
         return length
 
     def _values(self, images: Tensor) -> NDArray[Any]:
-        """As the graph takes them: those of an image of eight bits are found again exactly."""
-        if self.graph.note.input == "float32":
-            return images.cpu().contiguous().numpy()
-        mean, std = (
-            torch.tensor(values).view(-1, 1, 1)
-            for values in (self.preprocess.mean, self.preprocess.std)
-        )
-        levels = (images.cpu() * std + mean) * 255
-        return levels.round().clamp(0, 255).to(torch.uint8).contiguous().numpy()
+        return graph_input(images, self.preprocess, self.graph.note.input)
+
+
+def graph_input(images: Tensor, preprocess: Preprocess, input: str) -> NDArray[Any]:
+    """Normalised images as a graph takes them: the levels of eight bits are found again exactly."""
+    if input == "float32":
+        return images.cpu().contiguous().numpy()
+    mean, std = (
+        torch.tensor(values).view(-1, 1, 1) for values in (preprocess.mean, preprocess.std)
+    )
+    levels = (images.cpu() * std + mean) * 255
+    return levels.round().clamp(0, 255).to(torch.uint8).contiguous().numpy()
 
 
 def not_installed(what: str, extra: str) -> ConfigError:
@@ -250,8 +253,8 @@ def _with_onnxruntime(path: Path, note: Note, threads: int | None) -> Graph:
 
 def _with_openvino(path: Path, note: Note, threads: int | None) -> Graph:
     core = openvino_core()
-    # what is not quantised is computed in bfloat16 where that is fast
-    halves = note.precision == "bfloat16" or (note.precision == "int8" and has_bfloat16())
+    # what int8 leaves is computed in bfloat16 where that is fast; elsewhere it is only storage
+    halves = note.precision in ("bfloat16", "int8") and has_bfloat16()
     hints: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "bf16" if halves else "f32"}
     if threads:
         hints["INFERENCE_NUM_THREADS"] = threads
@@ -294,11 +297,11 @@ def without_pickle() -> Iterator[None]:
 
 
 def _with_torch(path: Path, note: Note, threads: int | None) -> Graph:
+    if note.precision == "bfloat16":
+        check_bfloat16()
     with without_pickle():
         program = torch.export.load(path)
-    if threads:
-        torch.set_num_threads(threads)
-    module = program.module()
+    module, call = program.module(), TorchThreads(threads)
     values = {
         node.name: tuple(int(axis) if isinstance(axis, int) else None for axis in value.shape)
         for node in program.graph.nodes
@@ -308,9 +311,12 @@ def _with_torch(path: Path, note: Note, threads: int | None) -> Graph:
     names = note.outputs
 
     @torch.inference_mode()
-    def compute(images: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+    def output(images: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
         found = module(torch.from_numpy(images))
         return {name: each.numpy() for name, each in zip(names, found, strict=True)}
+
+    def compute(images: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
+        return call(output, images)
 
     given = zip(names, program.graph_signature.user_outputs, strict=True)
     return Graph(

@@ -8,28 +8,65 @@ import torch
 from torch import Tensor
 
 from vitreous.config import pair
+from vitreous.engines.precision import check_bfloat16
+from vitreous.engines.threads import TorchThreads
 from vitreous.models.model import Model
+
+PRECISIONS = ("float32", "bfloat16")
 
 
 class TorchEngine:
-    """Runs a model on its own device; see `vitreous.tasks.task.Engine`."""
+    """Runs a model on its own device; see `vitreous.tasks.task.Engine`.
+
+    In bfloat16 all weights are: to cast them for each batch, as autocast does, takes longer, and
+    the results are the same.
+    """
 
     name = "torch"
-    precision = "float32"
 
-    def __init__(self, model: Model) -> None:
+    def __init__(
+        self, model: Model, precision: str = "float32", threads: int | None = None
+    ) -> None:
+        self.precision = precision
+        if precision == "bfloat16":
+            if next(model.parameters()).device.type == "cpu":
+                check_bfloat16()
+            model.to(torch.bfloat16)
         self.model = model
         self.image_size = pair("image_size", model.config.image_size)
+        self.compute = TorchThreads(threads)
+        """What its number of threads calls functions with."""
 
-    @torch.inference_mode()
     def __call__(self, images: Tensor) -> Any:
-        device = next(self.model.parameters()).device
-        return self.model(images.to(device, non_blocking=True))
+        return self.compute(self._output, images)
 
-    @torch.inference_mode()
+    def tensors(self, images: Tensor) -> dict[str, Tensor]:
+        """All that the model gives, by name, in float32."""
+        return self.compute(self._tensors, images)
+
     def vectors(self, images: Tensor, pool: str) -> Tensor:
         """(b, d): see `Model.vectors`."""
-        return self.model.core.vectors(images, pool)
+        return self.compute(self._vectors, images, pool)
 
     def vector_length(self, pool: str) -> int:
         return self.model.core.vector_length(pool)
+
+    @torch.inference_mode()
+    def _output(self, images: Tensor) -> Any:
+        if self.precision == "float32":
+            return self.model(self._there(images))
+        return self.model.output_of(self._tensors(images))
+
+    @torch.inference_mode()
+    def _tensors(self, images: Tensor) -> dict[str, Tensor]:
+        found = self.model.outputs(self._there(images))
+        return {name: values.float() for name, values in found.items()}
+
+    @torch.inference_mode()
+    def _vectors(self, images: Tensor, pool: str) -> Tensor:
+        return self.model.core.vectors(self._there(images), pool).float()
+
+    def _there(self, images: Tensor) -> Tensor:
+        """On the model's device, and of its kind."""
+        weights = next(self.model.parameters())
+        return images.to(weights.device, weights.dtype, non_blocking=True)

@@ -1,0 +1,93 @@
+"""A traced graph as a file: ONNX, OpenVINO or torch's own, in the precision that its note says."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from vitreous.deploy.quantise import (
+    ends_of_onnx,
+    ends_of_openvino,
+    halve_weights,
+    quantised,
+    save_onnx,
+)
+from vitreous.engines.graph import KEY, NOTE_FILE, Note, not_installed
+
+Images = Iterable[NDArray[Any]]
+"""To calibrate int8 with: batches as the graph takes them."""
+Writer = Callable[[torch.export.ExportedProgram, Note, Path, Images], None]
+
+
+def _write_onnx(
+    program: torch.export.ExportedProgram, note: Note, file: Path, images: Images
+) -> None:
+    found = _onnx_program(program, note)
+    if note.precision == "float32":
+        found.save(file)
+        return
+    model = found.model_proto
+    if note.precision == "int8":
+        facts = {each.key: each.value for each in model.metadata_props}
+        model = quantised(model, images, ends_of_onnx(model))
+        del model.metadata_props[:]
+        for key, value in facts.items():
+            model.metadata_props.add(key=key, value=value)
+    else:
+        halve_weights(model)
+    save_onnx(model, file)
+
+
+def _onnx_program(program: torch.export.ExportedProgram, note: Note) -> Any:
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise not_installed("ONNX", "onnx") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = torch.onnx.export(
+            program,
+            (),
+            dynamo=True,
+            input_names=["images"],
+            output_names=list(note.outputs),
+            verbose=False,
+        )
+    assert found is not None
+    found.model.metadata_props[KEY] = note.text()
+    return found
+
+
+def _write_openvino(
+    program: torch.export.ExportedProgram, note: Note, file: Path, images: Images
+) -> None:
+    """In sixteen bits, weights are float16 in the file, also where bfloat16 is computed: it has
+    more digits, and values that it does not reach stay in float32."""
+    try:
+        import openvino
+    except ImportError:
+        raise not_installed("OpenVINO", "openvino") from None
+    through = file.with_suffix(".onnx")
+    _onnx_program(program, note).save(through)
+    model = openvino.Core().read_model(through)
+    if note.precision == "int8":
+        model = quantised(model, images, ends_of_openvino(model))
+    model.set_rt_info(note.text(), [KEY])
+    halves = note.precision in ("bfloat16", "float16")
+    openvino.save_model(model, file, compress_to_fp16=halves)
+    del model  # it holds the file
+    through.unlink()
+
+
+def _write_torch(
+    program: torch.export.ExportedProgram, note: Note, file: Path, images: Images
+) -> None:
+    torch.export.save(program, file, extra_files={NOTE_FILE: note.text()})
+
+
+WRITERS: dict[str, Writer] = {".onnx": _write_onnx, ".xml": _write_openvino, ".pt2": _write_torch}

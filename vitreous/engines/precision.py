@@ -1,0 +1,26 @@
+"""How precisely a model is computed, and what this CPU is made for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vitreous.config import choice
+from vitreous.errors import ConfigError
+from vitreous.layers.cpu import has_bfloat16
+
+PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+SHORT = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Words that mean the same."""
+
+
+def precision_named(word: str, known: Iterable[str] = PRECISIONS) -> str:
+    """The one of `known` that is meant."""
+    return choice("precision", SHORT.get(word, word), known)
+
+
+def check_bfloat16() -> None:
+    if not has_bfloat16():
+        raise ConfigError(
+            "precision = 'bfloat16': this CPU does not compute in it (no avx512_bf16, no "
+            "amx_bf16), and would be up to 100 times slower: use float32, or int8"
+        )
