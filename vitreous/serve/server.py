@@ -1,0 +1,234 @@
+"""The life of a server: its port, its worker processes, and how it ends.
+
+SIGTERM (and Ctrl-C) drains: /readyz says no, the port is closed, what was accepted is answered, and
+the process exits with 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import h11
+import torch
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from vitreous.errors import ConfigError
+from vitreous.serve.app import create_app
+from vitreous.serve.life import Life
+from vitreous.serve.logs import log, set_up_logs
+from vitreous.serve.models import LoadPredictor, loader
+from vitreous.serve.settings import Limits, Settings
+
+HEAD_BYTES = 32_768
+"""Of a request's head."""
+RESTART_SECONDS = 1.0
+"""A worker that died is started again, but not more often."""
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 with limits that uvicorn does not have: on the time in which a request's head
+    arrives (slow loris), and on the number of connections."""
+
+    limits = Limits()
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._head_timer: asyncio.TimerHandle | None = None
+        if len(self.connections) > self.limits.connections:
+            transport.abort()
+            return
+        self._await_head()
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.limits.head, self._head_is_late)
+
+    def _head_arrived(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # between requests, the first byte of a head starts its clock
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._await_head()
+        else:
+            self._head_arrived()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_arrived()
+        super().connection_lost(exc)
+
+
+class DrainingServer(Server):
+    """Ends by itself when a signal comes, and does not raise the signal again: that would be an
+    exit code of its own."""
+
+    def __init__(self, config: Config, life: Life, drain: float) -> None:
+        super().__init__(config)
+        self.life, self.drain = life, drain
+        life.stop = self.stop
+        self.ends_at: float | None = None
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        if self.life.draining and sig == signal.SIGINT:
+            self.force_exit = self.should_exit = True
+        self.life.draining = True
+        if self.ends_at is None:
+            self.ends_at = time.monotonic() + self.drain
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.ends_at is not None and time.monotonic() >= self.ends_at:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+def serve(settings: Settings, load: LoadPredictor) -> None:
+    """Serves until it is told to stop."""
+    with _listening(settings) as port:
+        address = f"http://{settings.host}:{port.getsockname()[1]}"
+        set_up_logs()
+        if settings.workers == 1:
+            log("listening", address=address, models=settings.models)
+            _work(settings, load, port)
+        else:
+            _check_models(settings, load)
+            log("listening", address=address, models=settings.models, workers=settings.workers)
+            _supervise(settings, load, port)
+        log("stopped")
+
+
+@contextlib.contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as port:
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            port.bind((settings.host, settings.port))
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"{settings.host}:{settings.port} cannot be listened at: {error}: choose another "
+                "--port, or stop who uses it"
+            ) from None
+        yield port
+
+
+def _work(settings: Settings, load: LoadPredictor, port: socket.socket) -> None:
+    """One process."""
+    limits = settings.limits
+    threads = settings.threads or max((os.cpu_count() or 1) // settings.workers, 1)
+    if settings.threads or settings.workers > 1:
+        torch.set_num_threads(threads)
+    life = Life()
+    protocol = type("Protocol", (PatientProtocol,), {"limits": limits})
+    config = Config(
+        create_app(settings, loader(settings, load), life),
+        http=protocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=1024,
+        timeout_keep_alive=limits.idle,  # type: ignore[arg-type]
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_graceful_shutdown=int(limits.deadline + limits.upload) + 5,
+    )
+    DrainingServer(config, life, settings.drain).run([port])
+    if life.failure is not None:
+        raise life.failure
+
+
+def _check_models(settings: Settings, load: LoadPredictor) -> None:
+    """Once, before workers are started: their errors would come many times, and exported files be
+    made by all of them."""
+    for path in settings.models.values():
+        load(path, engine=settings.engine, max_pixels=settings.limits.pixels)
+
+
+# Several processes
+
+
+def _worker(settings: Settings, load: LoadPredictor, port: socket.socket) -> None:
+    set_up_logs()
+    _work(settings, load, port)
+
+
+def _supervise(settings: Settings, load: LoadPredictor, port: socket.socket) -> None:
+    """Worker processes that share the port. One that dies is replaced."""
+    context = multiprocessing.get_context("spawn")
+    stopping = False
+
+    def on_signal(number: int, frame: Any) -> None:
+        nonlocal stopping
+        stopping = True
+        for each in workers:
+            if each.is_alive():
+                each.terminate()
+
+    def started() -> Any:
+        process = context.Process(target=_worker, args=(settings, load, port))
+        process.start()
+        return process
+
+    port.listen(1024)
+    with tempfile.TemporaryDirectory(prefix="vitreous-metrics-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # read by the workers; see metrics.py
+        workers: list[Any] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, on_signal)
+        workers += [started() for _ in range(settings.workers)]
+        while not stopping:
+            multiprocessing.connection.wait([each.sentinel for each in workers], timeout=None)
+            for place, each in enumerate(workers):
+                if each.is_alive() or stopping:
+                    continue
+                log("worker died", logging.ERROR, pid=each.pid, code=each.exitcode)
+                _forget(each.pid)
+                time.sleep(RESTART_SECONDS)
+                if not stopping:
+                    workers[place] = started()
+        for each in workers:
+            if each.is_alive():
+                each.terminate()  # one that was started while the signal came
+            each.join()
+
+
+def _forget(pid: int) -> None:
+    from prometheus_client.multiprocess import mark_process_dead
+
+    mark_process_dead(pid)
