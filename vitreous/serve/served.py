@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitreous.config import pair, to_dict
 from vitreous.data.decode.images import ImageBytes
+from vitreous.engines.graph import GraphEngine
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import has_attention
 from vitreous.explain.parameters import position_similarity
@@ -114,6 +115,11 @@ class ServedModel:
 
     def check_explain(self, options: ExplainOptions) -> tuple[Any, ...]:
         """The key of what is asked for; what cannot be explained is an error."""
+        if isinstance(self.predictor.engine, GraphEngine):
+            raise ConfigError(
+                f"{self.name} is an exported file, whose inside cannot be seen: ask a server that "
+                "has the run folder"
+            )
         if options.classes and options.top is not None:
             raise ConfigError("classes and top: give names, or how many of the most likely")
         if (options.y is None) != (options.x is None):
