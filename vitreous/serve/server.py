@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import logging
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +26,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vitreous.errors import ConfigError
-from vitreous.serve.app import create_app
+from vitreous.serve.app import Load, create_app
 from vitreous.serve.life import Life
 from vitreous.serve.logs import log, set_up_logs
 from vitreous.serve.models import LoadPredictor, loader
@@ -92,6 +94,9 @@ class DrainingServer(Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         before = {
             number: signal.signal(number, self.handle_exit)
             for number in (signal.SIGTERM, signal.SIGINT)
@@ -117,7 +122,7 @@ class DrainingServer(Server):
 
 def serve(settings: Settings, load: LoadPredictor) -> None:
     """Serves until it is told to stop."""
-    with _listening(settings) as port:
+    with listening(settings) as port:
         address = f"http://{settings.host}:{port.getsockname()[1]}"
         set_up_logs()
         if settings.workers == 1:
@@ -131,7 +136,7 @@ def serve(settings: Settings, load: LoadPredictor) -> None:
 
 
 @contextlib.contextmanager
-def _listening(settings: Settings) -> Iterator[socket.socket]:
+def listening(settings: Settings) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family) as port:
         port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -147,14 +152,21 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
 
 def _work(settings: Settings, load: LoadPredictor, port: socket.socket) -> None:
     """One process."""
-    limits = settings.limits
     threads = settings.threads or max((os.cpu_count() or 1) // settings.workers, 1)
     if settings.threads or settings.workers > 1:
         torch.set_num_threads(threads)
     life = Life()
+    config = configured(settings, loader(settings, load), life)
+    DrainingServer(config, life, settings.drain).run([port])
+    if life.failure is not None:
+        raise life.failure
+
+
+def configured(settings: Settings, load: Load, life: Life) -> Config:
+    limits = settings.limits
     protocol = type("Protocol", (PatientProtocol,), {"limits": limits})
-    config = Config(
-        create_app(settings, loader(settings, load), life),
+    return Config(
+        create_app(settings, load, life),
         http=protocol,
         ws="none",
         loop="asyncio",
@@ -168,9 +180,6 @@ def _work(settings: Settings, load: LoadPredictor, port: socket.socket) -> None:
         h11_max_incomplete_event_size=HEAD_BYTES,
         timeout_graceful_shutdown=int(limits.deadline + limits.upload) + 5,
     )
-    DrainingServer(config, life, settings.drain).run([port])
-    if life.failure is not None:
-        raise life.failure
 
 
 def _check_models(settings: Settings, load: LoadPredictor) -> None:
