@@ -26,9 +26,9 @@ class Running:
         """The sum of all samples of this name with these labels."""
         total = 0.0
         for line in self.client.get("/metrics").text.splitlines():
-            if line.startswith(name) and line[len(name)] in "{ ":
-                if all(f'{key}="{value}"' in line for key, value in labels.items()):
-                    total += float(line.rpartition(" ")[2])
+            words = [f'{key}="{value}"' for key, value in labels.items()]
+            if line.partition("{")[0].split(" ")[0] == name and all(w in line for w in words):
+                total += float(line.rpartition(" ")[2])
         return total
 
 

@@ -151,8 +151,8 @@ def test_what_is_sent_is_what_the_description_says(server, photos):
     for verb in ("explain", "embed"):
         found = server.client.post(f"/v1/models/vit/{verb}", files=files(photos[:1])).json()
         check(f"/v1/models/{{name}}/{verb}", "post", found)
+    wrong = {"model": "vit", "task": "classify", "results": [{"image": "a", "lable": "b"}]}
     with pytest.raises(jsonschema_rs.ValidationError):
-        wrong = {"model": "vit", "task": "classify", "results": [{"image": "a", "lable": "b"}]}
         check("/v1/models/{name}/predict", "post", wrong)
 
 
@@ -173,7 +173,8 @@ def test_explanations(server, runs, photos):
     np.testing.assert_allclose(values, found["attention"][0], atol=most / 500)
     assert explained("segment", y=3, x=5, top=1)["pixel"] == [3, 5]
     viewer = explained("detect", maps="viewer")
-    assert viewer["picture"].startswith("data:image/") and viewer["objects"]["layers"]
+    assert viewer["picture"].startswith("data:image/")
+    assert viewer["objects"]["layers"]
     answer = server.client.post("/v1/models/exported/explain", files=files(photos[:1]))
     assert "exported file" in refused(answer, 422, "cannot-be-used")["detail"]
     for options, text in (
@@ -203,8 +204,10 @@ def test_models_are_described(server, runs):
     assert found["vit"]["labels"] == ["red", "green", "blue", "grey", "black"]
     assert found["vit"]["ids"] == [10, 11, 12, 13, 14]
     assert found["vit"]["preprocessing"]["mean"] == [0.5, 0.4, 0.3]
-    assert found["exported"]["engine"] == "onnxruntime" and not found["exported"]["can_explain"]
-    assert found["segment"]["masks"] == ["png", "rle"] and found["detect"]["takes_threshold"]
+    assert found["exported"]["engine"] == "onnxruntime"
+    assert not found["exported"]["can_explain"]
+    assert found["segment"]["masks"] == ["png", "rle"]
+    assert found["detect"]["takes_threshold"]
     assert str(runs["vit"]) not in json.dumps(found)
 
 
@@ -218,7 +221,8 @@ def test_every_bad_image_is_named(server, photos, tmp_path):
     answer = server.client.post("/v1/models/vit/predict", files=sent)
     problem = refused(answer, 422, "cannot-be-used")
     assert [each["image"] for each in problem["images"]] == list(bad)
-    assert "is an HTML page" in problem["detail"] and "(and 2 more)" in problem["detail"]
+    assert "is an HTML page" in problem["detail"]
+    assert "(and 2 more)" in problem["detail"]
 
 
 def test_pixels_are_counted_before_they_are_decoded(server):
@@ -381,5 +385,5 @@ def test_client(server, runs, photos, tmp_path):
         client.predict("dog", photos[0])
     with pytest.raises(ServerError, match="is 'vitreous serve' running there"):
         Client("http://127.0.0.1:9").models()
-    with pytest.raises(vitreous.errors.DataError, match="none.png: cannot be read"):
+    with pytest.raises(vitreous.errors.DataError, match=r"none\.png: cannot be read"):
         client.predict("vit", "none.png")

@@ -19,7 +19,7 @@ from vitreous import __version__
 from vitreous.errors import VitreousError
 from vitreous.serve import openapi
 from vitreous.serve.body import Memory, check_length, read_images
-from vitreous.serve.gate import Account, Gate
+from vitreous.serve.gate import CLIENT_LEFT, FAILURE, Account, Gate
 from vitreous.serve.lane import Lane, QueueFullError
 from vitreous.serve.life import Life
 from vitreous.serve.metrics import MEDIA_TYPE, Metrics
@@ -241,7 +241,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
 
     add_page(app)
     _add_errors(app)
-    return Gate(app, settings.token, metrics)
+    return Gate(app, settings.token, metrics, life)
 
 
 RETRY = {"Retry-After": "1"}
@@ -315,6 +315,14 @@ def _add_errors(app: FastAPI) -> None:
         problem = ProblemError(kind_of(error.status_code), detail, dict(error.headers or {}))
         return answered(request, problem)
 
+    async def on_leaving(request: Request, error: Any) -> Response:
+        return Response(status_code=CLIENT_LEFT)  # which nobody sees
+
+    async def on_failure(request: Request, error: Any) -> Response:
+        return answered(request, FAILURE)  # starlette raises the error again, and the gate logs it
+
+    app.add_exception_handler(ClientDisconnect, on_leaving)
+    app.add_exception_handler(Exception, on_failure)
     app.add_exception_handler(ProblemError, on_problem)
     app.add_exception_handler(VitreousError, on_user_error)
     app.add_exception_handler(RequestValidationError, on_invalid)

@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vitreous.serve.life import Life
 from vitreous.serve.logs import log
 from vitreous.serve.metrics import Metrics
 from vitreous.serve.problem import ProblemError
@@ -24,6 +24,9 @@ OPEN = ("/livez", "/readyz")
 PAGE = re.compile(r"/(page/.*)?")
 """The page, which has no secrets: it asks for the token."""
 CLIENT_LEFT = 499
+FAILURE = ProblemError(
+    "internal", "the server has failed: its log tells more, under this request_id"
+)
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LINGER_SECONDS, LINGER_BYTES = 2.0, 32_000_000
 """How long the rest of a refused body is read and thrown away. A connection that is closed while
@@ -49,8 +52,8 @@ class Account:
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, token: str, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
+    def __init__(self, app: ASGIApp, token: str, metrics: Metrics, life: Life) -> None:
+        self.app, self.metrics, self.life = app, metrics, life
         self.token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,18 +65,15 @@ class Gate:
         given = headers.get(b"x-request-id", b"").decode("latin-1")
         account = Account(given if _ID.fullmatch(given) else secrets.token_hex(8))
         scope.setdefault("state", {})["account"] = account
-        answer = _Answer(scope, receive, send, account)
+        answer = _Answer(scope, receive, send, account, self.life)
         try:
             self._check(scope, headers)
             await self.app(scope, answer.receive, answer.send)
         except ProblemError as problem:
             await self._refuse(problem, scope, answer)
-        except ClientDisconnect:
-            account.status = account.status or CLIENT_LEFT
         except Exception as error:
             log("error", logging.ERROR, exception=error, id=account.id, path=scope["path"])
-            detail = "the server has failed: its log tells more, under this request_id"
-            await self._refuse(ProblemError("internal", detail), scope, answer)
+            await self._refuse(FAILURE, scope, answer)
         finally:
             self._record(scope, account, time.perf_counter() - began)
 
@@ -124,8 +124,10 @@ class Gate:
 class _Answer:
     """The way back: adds headers, and lets a client that still sends read the answer first."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, account: Account) -> None:
-        self._receive, self._send, self.account = receive, send, account
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, account: Account, life: Life
+    ) -> None:
+        self._receive, self._send, self.account, self.life = receive, send, account, life
         self.complete = False
         """Whether all of the request's body is here."""
         self.lingers = False
@@ -145,7 +147,7 @@ class _Answer:
             headers: list[Any] = list(message.get("headers", []))
             headers += [*HEADERS.items(), (b"x-request-id", self.account.id.encode())]
             self.lingers = not self.complete
-            if self.lingers:
+            if self.lingers or self.life.draining:
                 headers.append((b"connection", b"close"))
             await self._send({**message, "headers": headers})
         elif self.lingers and not message.get("more_body", False):

@@ -41,9 +41,8 @@ def named_models(given: Sequence[str]) -> dict[str, str]:
 
 
 def _last_part(text: str) -> str:
-    path = Path(text)
-    known = (".onnx", ".xml", ".pt2")
-    return path.stem if path.suffix in known else path.resolve().name if path.exists() else text
+    path = Path(text).resolve() if Path(text).exists() else Path(text)
+    return path.stem if path.suffix in (".onnx", ".xml", ".pt2") else path.name
 
 
 def loader(settings: Settings, load: LoadPredictor) -> Load:

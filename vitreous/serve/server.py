@@ -18,7 +18,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import h11
 import torch
@@ -34,19 +35,24 @@ from vitreous.serve.settings import Limits, Settings
 
 HEAD_BYTES = 32_768
 """Of a request's head."""
+LAST_CALL = 0.3
+"""Seconds in which a request may still come over a connection that was accepted before the end."""
 RESTART_SECONDS = 1.0
 """A worker that died is started again, but not more often."""
 
 
 class PatientProtocol(H11Protocol):
     """HTTP/1.1 with limits that uvicorn does not have: on the time in which a request's head
-    arrives (slow loris), and on the number of connections."""
+    arrives (slow loris) and an answer is read, and on the number of connections. And it does not
+    hang up on a request that is under way when the server stops."""
 
     limits = Limits()
+    ending = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
         if len(self.connections) > self.limits.connections:
             transport.abort()
             return
@@ -54,17 +60,29 @@ class PatientProtocol(H11Protocol):
 
     def _await_head(self) -> None:
         if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self.limits.head, self._head_is_late)
+            self._head_timer = self.loop.call_later(self.limits.head, self._hang_up)
 
     def _head_arrived(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _head_is_late(self) -> None:
-        self._head_timer = None
-        if not self.transport.is_closing():
-            self.transport.abort()
+    def _hang_up(self) -> None:
+        self._head_timer = self._write_timer = None
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(self.limits.upload, self._hang_up)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._was_read()
+
+    def _was_read(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -73,10 +91,28 @@ class PatientProtocol(H11Protocol):
             self._await_head()
         else:
             self._head_arrived()
+            if self.ending and self.cycle is not None:
+                self.cycle.keep_alive = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_arrived()
+        self._was_read()
         super().connection_lost(exc)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def shutdown(self) -> None:
+        self.ending = True
+        if self._is_idle:
+            self.loop.call_later(LAST_CALL, self._close_if_idle)
+        else:
+            super().shutdown()
+
+    def _close_if_idle(self) -> None:
+        if self._is_idle and not self.transport.is_closing():
+            super().shutdown()
 
 
 class DrainingServer(Server):
@@ -118,6 +154,26 @@ class DrainingServer(Server):
         if self.ends_at is not None and time.monotonic() >= self.ends_at:
             self.should_exit = True
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Connections that the kernel has accepted for us are served, too."""
+        waiting = [each for port in sockets or [] for each in _accepted(port)]
+        for server in self.servers:
+            server.close()
+        loop, kind = asyncio.get_running_loop(), cast(Any, self.config.http_protocol_class)
+        protocol = partial(kind, self.config, self.server_state, self.lifespan.state)
+        for line in waiting:
+            await loop.connect_accepted_socket(protocol, line)
+        await super().shutdown(sockets)
+
+
+def _accepted(port: socket.socket) -> Iterator[socket.socket]:
+    port.setblocking(False)
+    with contextlib.suppress(OSError):
+        while True:
+            line, _ = port.accept()
+            line.setblocking(False)
+            yield line
 
 
 def serve(settings: Settings, load: LoadPredictor) -> None:
@@ -205,6 +261,7 @@ def _supervise(settings: Settings, load: LoadPredictor, port: socket.socket) -> 
     def on_signal(number: int, frame: Any) -> None:
         nonlocal stopping
         stopping = True
+        port.close()  # the workers have it open until they stop
         for each in workers:
             if each.is_alive():
                 each.terminate()
