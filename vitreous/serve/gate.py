@@ -31,6 +31,8 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LINGER_SECONDS, LINGER_BYTES = 2.0, 32_000_000
 """How long the rest of a refused body is read and thrown away. A connection that is closed while
 its client still sends is reset, and the client may never see the answer."""
+SHORT = 256_000
+"""The rest of a shorter body comes anyway, and the connection can be used again."""
 HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
@@ -131,8 +133,10 @@ class _Answer:
         self.complete = False
         """Whether all of the request's body is here."""
         self.lingers = False
-        names = {name for name, _ in scope["headers"]}
-        if not names & {b"content-length", b"transfer-encoding"}:
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"")
+        self.short = length.isdigit() and int(length) <= SHORT
+        if not length and b"transfer-encoding" not in headers:
             self.complete = True
 
     async def receive(self) -> Message:
@@ -146,7 +150,7 @@ class _Answer:
             self.account.status = message["status"]
             headers: list[Any] = list(message.get("headers", []))
             headers += [*HEADERS.items(), (b"x-request-id", self.account.id.encode())]
-            self.lingers = not self.complete
+            self.lingers = not self.complete and not self.short
             if self.lingers or self.life.draining:
                 headers.append((b"connection", b"close"))
             await self._send({**message, "headers": headers})

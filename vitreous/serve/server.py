@@ -31,6 +31,7 @@ from vitreous.serve.app import Load, create_app
 from vitreous.serve.life import Life
 from vitreous.serve.logs import log, set_up_logs
 from vitreous.serve.models import LoadPredictor, loader
+from vitreous.serve.problem import MEDIA_TYPE, ProblemError
 from vitreous.serve.settings import Limits, Settings
 
 HEAD_BYTES = 32_768
@@ -67,6 +68,16 @@ class PatientProtocol(H11Protocol):
             self._head_timer.cancel()
             self._head_timer = None
 
+    @property
+    def _awaits_head(self) -> bool:
+        """Between requests, or when the rest of a body is to come that was answered already."""
+        return self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.our_state is h11.DONE and not self.transport.is_closing():
+            self._await_head()
+
     def _hang_up(self) -> None:
         self._head_timer = self._write_timer = None
         self.transport.abort()
@@ -86,8 +97,9 @@ class PatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # between requests, the first byte of a head starts its clock
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._awaits_head:
             self._await_head()
         else:
             self._head_arrived()
@@ -98,6 +110,22 @@ class PatientProtocol(H11Protocol):
         self._head_arrived()
         self._was_read()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """For what is no HTTP: like every error, it is answered by problem details."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        answer = ProblemError("bad-request", "the request is no HTTP/1.1: its head is damaged")
+        body = answer.response().body
+        headers = {"content-type": MEDIA_TYPE, "content-length": str(len(body))}
+        for event in (
+            h11.Response(status_code=400, headers=[*headers.items(), ("connection", "close")]),
+            h11.Data(data=bytes(body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     @property
     def _is_idle(self) -> bool:
