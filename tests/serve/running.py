@@ -3,7 +3,7 @@
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -32,16 +32,21 @@ class Running:
         return total
 
 
-@contextmanager
 def running(*models, load=vitreous.load, token="", drain=0.0, wait=True, **limits: Any):
     settings = Settings(
         named_models([str(model) for model in models]),
-        port=0,
         token=token,
         drain=drain,
         limits=Limits(**limits),
     )
-    life = Life()
+    return running_as(settings, load, wait)
+
+
+@contextmanager
+def running_as(settings, load, wait=True):
+    """At a free port of this machine."""
+    settings, life = replace(settings, host="127.0.0.1", port=0), Life()
+    token, drain = settings.token, settings.drain
     with listening(settings) as port:
         config = configured(settings, loader(settings, load), life)
         server = DrainingServer(config, life, drain)
