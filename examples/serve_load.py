@@ -45,8 +45,8 @@ def main(
 ) -> None:
     """Args:
     run: Run folder to serve; by default a ViT-Ti/16 for 224x224 images with random weights.
-    seconds: How long the server is overloaded.
-    requests: How many requests its memory is watched over.
+    seconds: How long the server is overloaded; 0: not at all.
+    requests: How many requests its memory is watched over; 0: it is not.
     rounds: In which the bare predictor and the server take turns; the best of each counts.
     images: Of a round.
     engine: That of the server, and of the bare predictor.
@@ -60,8 +60,10 @@ def main(
             print(
                 f"served, one image per request  {served:8.1f} images/s  ratio {served / bare:.2f}"
             )
-            memory(process.pid, port, bodies, requests)
-            overload(process.pid, port, bodies, 10 * served, seconds)
+            if requests:
+                memory(process.pid, port, bodies, requests)
+            if seconds:
+                overload(process.pid, port, bodies, 10 * served, seconds)
             process.send_signal(signal.SIGTERM)
             print(f"exit code after SIGTERM        {process.wait(60):8}")
 

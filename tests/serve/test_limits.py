@@ -108,6 +108,9 @@ def test_images_of_a_request(runs, photos):
         assert problem["limit"] == 3
         images = {"images": ["aaaa"] * 4}
         refused(server.client.post(PATH, json=images), 422, "cannot-be-used")
+    with running(runs["vit"], explain_queue=2) as server:  # more than will ever fit
+        answer = server.client.post("/v1/models/vit/explain", files=files(photos[:3]))
+        assert refused(answer, 422, "cannot-be-used")["limit"] == 2
 
 
 def test_slow_clients_are_hung_up_on(runs, photos):

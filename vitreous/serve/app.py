@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from vitreous import __version__
 from vitreous.errors import VitreousError
 from vitreous.serve import openapi
-from vitreous.serve.body import Memory, check_length, read_images
+from vitreous.serve.body import Memory, check_count, check_length, read_images
 from vitreous.serve.gate import CLIENT_LEFT, FAILURE, Account, Gate
 from vitreous.serve.lane import Lane, QueueFullError
 from vitreous.serve.life import Life
@@ -48,7 +49,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
     limits, life, metrics = settings.limits, life or Life(), Metrics()
     memory = Memory(limits.memory)
     served: dict[str, ServedModel] = {}
-    pool = ThreadPoolExecutor(4, thread_name_prefix="decode")
+    pool = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -123,6 +124,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
                 with memory.holding() as hold:
                     images = await read_images(request, limits, hold)
                     account.images, account.bytes = len(images), hold.bytes
+                    check_count(len(images), lane.size)
                     stage("body")
                     names = [image.name for image in images]
                     answers = await while_connected(request, lane.submit(images, key, deadline))
@@ -245,6 +247,8 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
 
 
 RETRY = {"Retry-After": "1"}
+DECODERS = min(max(os.cpu_count() or 1, 2), 4)
+"""Threads that decode images and write answers; more would take time from the models."""
 
 
 def check_answers(names: Sequence[str], answers: Sequence[Any]) -> None:

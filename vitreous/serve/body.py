@@ -79,7 +79,8 @@ async def read_images(request: Request, limits: Limits, hold: Hold) -> list[Imag
             if media_type == FORM:
                 images = await _from_form(chunks, options.get(b"boundary", b""), limits)
             elif media_type == JSON:
-                images = _from_json(await _joined(chunks), limits)
+                # megabytes of JSON would hold up all other requests here
+                images = await asyncio.to_thread(_from_json, await _joined(chunks), limits)
             elif media_type == RAW or media_type.startswith("image/"):
                 images = [ImageBytes(await _joined(chunks), "image")]
             else:
@@ -120,13 +121,12 @@ def _too_large(limits: Limits, given: str) -> ProblemError:
     )
 
 
-def check_count(count: int, limits: Limits) -> None:
-    if count > limits.images:
+def check_count(count: int, most: int) -> None:
+    if count > most:
         raise ProblemError(
             "cannot-be-used",
-            f"a request may have {limits.images} images, and this one has more: send several "
-            "requests",
-            limit=limits.images,
+            f"a request may have {most} images here, and this one has more: send several requests",
+            limit=most,
         )
 
 
@@ -192,7 +192,7 @@ class _Form:
                 f"the form's field {self.field!r} is no file: options are part of the address, "
                 "like ?top=3",
             )
-        check_count(len(self.images) + 1, self.limits)
+        check_count(len(self.images) + 1, self.limits.images)
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         self.data += memoryview(data)[start:end]
@@ -235,7 +235,7 @@ def _from_json(body: bytearray, limits: Limits) -> list[ImageBytes]:
     given = values["images"]
     if not isinstance(given, list):
         raise ProblemError("cannot-be-used", f"images is no list: {WAYS}")
-    check_count(len(given), limits)
+    check_count(len(given), limits.images)
     return [_from_base64(each, number) for number, each in enumerate(given, 1)]
 
 
