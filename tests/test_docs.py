@@ -43,6 +43,7 @@ def test_pages_run_from_top_to_bottom(group, tmp_path, monkeypatch, capsys):
 
 def test_every_page_with_code_is_followed():
     followed = {ROOT / page for pages in GROUPS.values() for page in pages}
+    followed.add(ROOT / "docs" / "serving.md")  # with servers, by tests/serve/test_documents.py
     for page in PAGES:
         languages = {language for language, _ in blocks(page)} - {"indented", "json", "toml"}
         shown = any(commands(text) for _, text in blocks(page))

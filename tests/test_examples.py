@@ -21,6 +21,7 @@ SMALL = {
     "few_labels.py": ["--count=2", "--epochs=1", "--arms", "random", "--candidates", "Muon 2e-3"],
     "onnx_client.py": [],
     "parity.py": ["resnet50"],
+    "serve_load.py": ["--seconds=1", "--requests=40", "--rounds=1", "--images=16"],
     "training_speed.py": ["--rounds=1", "--batch=2"],
 }
 PRINTED = {
@@ -30,6 +31,7 @@ PRINTED = {
     "few_labels.py": "random         0.",
     "onnx_client.py": "digit.png: ",
     "parity.py": "resnet50",
+    "serve_load.py": "exit code after SIGTERM               0",
     "training_speed.py": "ratio",
 }
 
@@ -85,6 +87,7 @@ FOLDERS = {
     "cifar10.py": cifar_package,
     "few_labels.py": pretrained,
     "onnx_client.py": exported,
+    "serve_load.py": lambda: [str(Path(__file__).parent / "old_runs" / "classify")],
 }
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         models,
         predict,
         pretrain,
+        serve,
         train,
     )
 
@@ -52,9 +53,10 @@ __all__ = [
     "models",
     "predict",
     "pretrain",
+    "serve",
     "train",
 ]
-_MODULES = ("embed", "explain", "import_run", "models", "predict", "train")
+_MODULES = ("embed", "explain", "import_run", "models", "predict", "serve", "train")
 """Verbs that are also the names of modules."""
 
 

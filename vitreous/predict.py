@@ -25,7 +25,7 @@ from torch import Tensor
 
 from vitreous.config import choice, pair
 from vitreous.data.decode.channels import without_alpha
-from vitreous.data.decode.images import AnyImage, from_any
+from vitreous.data.decode.images import AnyImage, ImageBytes, from_any
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.loader import EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
@@ -277,10 +277,11 @@ class Predictor(Generic[R]):
         """
         pool = choice("pool", pool, POOLS)
         for prepared in self._batches(things, batch, readers, bad, read):
-            yield [each.name for each in prepared], self._embed(prepared, pool).numpy()
+            yield [each.name for each in prepared], self.vectors(prepared, pool).numpy()
 
     @torch.inference_mode()
-    def _embed(self, prepared: Sequence[Prepared], pool: str) -> Tensor:
+    def vectors(self, prepared: Sequence[Prepared], pool: str = "head") -> Tensor:
+        """(n, d), for a batch of prepared images; see `embed`."""
         size = pair("image_size", self.preprocess.image_size)
         values = [each.values for each in prepared]
         if self.task.windows:
@@ -412,7 +413,12 @@ class Predictor(Generic[R]):
     def read(self, thing: Any) -> tuple[Tensor, str]:
         """An image in any form as it is stored, (c, h, w), and its name."""
         image, name = from_any(thing, max_pixels=self.max_pixels)
-        return image if isinstance(thing, str | Path) else self._as_files_are(image, name), name
+        is_file = isinstance(thing, str | Path | ImageBytes)
+        return image if is_file else self._as_files_are(image, name), name
+
+    def prepared(self, thing: Any) -> Prepared:
+        """An image in any form as `answer` and `vectors` take it."""
+        return self._prepare(self.read, self.preprocess, thing)
 
     def prepare(self, image: Tensor, name: str = "image") -> Tensor:
         """What `read` gives as the model takes it: (channels, *image_size), normalised."""

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,6 +186,8 @@ class Detection:
     first; `objects` lists those with a score of at least `threshold`.
     """
 
+    rows: ClassVar[tuple[str, ...]] = ("boxes", "classes", "scores", "queries", "tracks")
+    """The fields that have a row for each query."""
     boxes: NDArray[np.float32]
     """(queries, 4): left, top, right, bottom in pixels of the input image."""
     classes: NDArray[np.int64]
@@ -230,6 +232,14 @@ class Detection:
         """The same result with another threshold, from 0 to 1; objects are not tracked any more."""
         check_threshold(threshold)
         return replace(self, threshold=threshold, tracks=())
+
+    def best(self, count: int | None) -> Self:
+        """The same result with at most so many objects, the most confident."""
+        objects = self.objects if count is None else self.objects[:count]
+        if len(objects) == len(self.objects):
+            return self
+        kept = {name: getattr(self, name)[: len(objects)] for name in self.rows}
+        return replace(self, **kept)
 
     def agreement(self, other: Detection) -> float:
         """The part of the objects of both that are one object: the class is the same, and each side
@@ -304,6 +314,7 @@ class SegmentedObject(DetectedObject):
 class InstanceSegmentation(Detection):
     """The objects in one image, each with its mask. Masks are made when they are asked for."""
 
+    rows = (*Detection.rows, "masks")
     masks: tuple[MaskParts, ...] = field(kw_only=True, repr=False)
     """Of each query, as the model gives them."""
 

@@ -21,6 +21,7 @@ from vitreous.api.prediction import (
     predict_video,
     write_explanations,
 )
+from vitreous.api.serving import serve
 from vitreous.api.training import (
     TrainedRun,
     check_method,
@@ -65,6 +66,7 @@ __all__ = [
     "pretrain",
     "public_weights",
     "recipe_for",
+    "serve",
     "stored_values",
     "summary",
     "train",

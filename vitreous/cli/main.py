@@ -29,6 +29,7 @@ COMMANDS = {
     "explain": "see what a model looks at: the papers' figures, and a page to explore",
     "export": "write a model for ONNX Runtime, OpenVINO or torch.export, verified",
     "benchmark": "measure how fast a model is here, by each engine and beside other libraries",
+    "serve": "serve models at an address: HTTP, and a page to try them",
     "import": "make a run folder of weights from elsewhere, verified",
     "weights": "list what a weight file holds, and which model it is for",
     "convert": "convert weights between libraries, and verify them",

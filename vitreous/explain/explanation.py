@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch import Tensor
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import Layer
 
+Encode = Callable[[Tensor], Any]
+"""Makes plain data of maps (…, gh, gw)."""
 Pixel = tuple[int, int]
 """y and x"""
 
@@ -59,14 +62,15 @@ class Explanation:
             min(left + (column + 1) * wide, left + width),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: everything as lists, without the picture."""
+    def to_dict(self, encode: Encode = Tensor.tolist) -> dict[str, Any]:
+        """Plain data for JSON, without the picture; maps are lists unless `encode` makes something
+        else of them."""
         return {
             **self.result.to_dict(),
             "grid": list(self.grid),
             "pixels": list(self.pixels),
             "region": list(self.region),
-            "attention": [layer.tolist() for layer in self.attention],
+            "attention": [encode(layer) for layer in self.attention],
             **({} if self.pixel is None else {"pixel": list(self.pixel)}),
         }
 
@@ -82,9 +86,9 @@ class MapExplanation(Explanation):
     prefix: tuple[str, ...] = ()
     """Names of the tokens before the patches."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, encode: Encode = Tensor.tolist) -> dict[str, Any]:
         return {
-            **super().to_dict(),
-            "rollout": self.rollout.tolist(),
-            "class_maps": {name: values.tolist() for name, values in self.class_maps.items()},
+            **super().to_dict(encode),
+            "rollout": encode(self.rollout),
+            "class_maps": {name: encode(values) for name, values in self.class_maps.items()},
         }

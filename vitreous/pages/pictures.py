@@ -127,6 +127,13 @@ def data_url(picture: Image, *, exact: bool = False) -> str:
     return _url("png" if exact else "webp", buffer)
 
 
+def png_base64(picture: Image) -> str:
+    """The picture as a PNG file, in text."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
 def smaller_url(url: str, least: int = 4000) -> str:
     """A PNG's address as one of a WebP, unless it is small anyway."""
     from PIL import Image

@@ -196,6 +196,21 @@ class Show:
         `out`. `names`: by path, what an image is called there."""
         raise NotImplementedError
 
+    # ---- serve
+
+    takes_top = False
+    """Whether fewer classes or objects can be asked for than there are."""
+    mask_formats: tuple[str, ...] = ()
+    """How masks can be asked for: png, rle."""
+
+    def threshold(self, predictor: Predictor) -> float | None:
+        """Where results are cut unless another threshold is asked for, if there is one for all."""
+        return None
+
+    def served(self, result: Any, top: int | None, masks: str | None) -> dict[str, Any]:
+        """What the server sends: `record`, with masks in one of `mask_formats` if asked for."""
+        return self.record(result, 5 if top is None else top)
+
     # ---- training
 
     batch_columns = 8

@@ -13,13 +13,14 @@ the header and limited before anything is decoded.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -45,7 +46,15 @@ EXTENSIONS = (
     *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm", ".avif", ".heic", ".heif"),
 )
 
-AnyImage = str | Path | Image.Image | NDArray[Any] | Tensor
+
+class ImageBytes(NamedTuple):
+    """An image file that is in memory, and its name."""
+
+    data: bytes | bytearray
+    name: str
+
+
+AnyImage = str | Path | ImageBytes | Image.Image | NDArray[Any] | Tensor
 """An image as people have it: see `from_any`."""
 
 # Other files that are often found in place of an image, by their first bytes.
@@ -195,6 +204,8 @@ def from_any(thing: AnyImage, *, max_pixels: int = MAX_PIXELS) -> tuple[Tensor, 
     """
     if isinstance(thing, str | Path):
         return read_image(thing, max_pixels=max_pixels), shown(thing)
+    if isinstance(thing, ImageBytes):
+        return decode(io.BytesIO(thing.data), thing.name, max_pixels=max_pixels), thing.name
     if isinstance(thing, Image.Image):
         name = shown(getattr(thing, "filename", "") or "image")
         return from_pil(thing, name, max_pixels=max_pixels), name

@@ -93,6 +93,8 @@ class ClassifyShow(Show):
         rest = ", ".join(f"{name} {score:.3f}" for name, score in others)
         return best[0], f"{best[1]:.3f}", rest
 
+    takes_top = True
+
     def record(self, result: Classification, top: int) -> dict[str, Any]:
         return result.to_dict(top)
 

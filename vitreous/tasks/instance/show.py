@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitreous.labels import LabelMap
 from vitreous.pages.maps import Panel
-from vitreous.pages.pictures import as_picture, as_tensor
+from vitreous.pages.pictures import as_picture, as_tensor, png_base64
 from vitreous.predict import Predictor
 from vitreous.results import InstanceSegmentation
 from vitreous.tasks.instance import draw
@@ -42,6 +42,20 @@ class InstanceShow(ObjectShow):
 
     def picture(self, result: InstanceSegmentation, image: Tensor) -> Image:
         return draw.frame(image, result)
+
+    mask_formats = ("rle", "png")
+
+    def served(
+        self, result: InstanceSegmentation, top: int | None, masks: str | None
+    ) -> dict[str, Any]:
+        """Masks are run lengths with each object, as in `record`; or one picture of them all."""
+        chosen = result.best(top)
+        found = self.record(chosen, 5)
+        if masks == "png":
+            for each in found["objects"]:
+                del each["segmentation"]
+            found["mask"] = {"png": png_base64(draw.numbers_picture(chosen))}
+        return found
 
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
         """Boxes with their names, and masks; a small image is enlarged, for their outlines."""

@@ -21,7 +21,7 @@ from vitreous.explain.attention import (
     showing,
     showing_points,
 )
-from vitreous.explain.explanation import Explanation, Pixel
+from vitreous.explain.explanation import Encode, Explanation, Pixel
 from vitreous.explain.query import attended, check_inside, mark_pixel
 from vitreous.predict import Predictor, Prepared
 from vitreous.results import DetectedObject, Detection
@@ -56,12 +56,12 @@ class Look:
         """(gh, gw), of the last layer, from which box and class are predicted."""
         return self.layers[-1]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, encode: Encode = Tensor.tolist) -> dict[str, Any]:
         points = {} if self.points is None else {"points": self.points.tolist()}
         return {
             **self.found.to_dict(),
             "query": self.found.query,
-            "attention": self.layers.tolist(),
+            "attention": encode(self.layers),
             **points,
         }
 
@@ -81,12 +81,12 @@ class DetectionExplanation(Explanation):
     or of the image if there is none."""
     at: Pixel
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, encode: Encode = Tensor.tolist) -> dict[str, Any]:
         return {
-            **super().to_dict(),
+            **super().to_dict(encode),
             "threshold": self.result.threshold,
             "below_threshold": self.below,
-            "looks": [look.to_dict() for look in self.looks],
+            "looks": [look.to_dict(encode) for look in self.looks],
         }
 
 

@@ -29,6 +29,7 @@ from vitreous.tasks.objects.boxes import to_pixels
 from vitreous.tasks.objects.coco_results import coco_ids, writing
 from vitreous.tasks.objects.draw import mark_of, moved, told_apart
 from vitreous.tasks.objects.explanation import DetectionExplanation, explain_objects
+from vitreous.tasks.objects.object_task import ObjectTask
 from vitreous.tasks.objects.report import CURVES, ObjectReport
 from vitreous.tasks.show import Show
 from vitreous.tasks.task import Log
@@ -62,6 +63,16 @@ class ObjectShow(Show):
             shown = [f"none of {result.threshold:g} or more; {best} {result.scores[0]:.2f} is next"]
         height, width = result.size
         return f"{height}x{width}", str(len(result.objects)), ", ".join(shown)
+
+    takes_top = True
+
+    def threshold(self, predictor: Predictor) -> float:
+        assert isinstance(predictor.task, ObjectTask)
+        return predictor.task.threshold
+
+    def served(self, result: Any, top: int | None, masks: str | None) -> dict[str, Any]:
+        """All objects, unless fewer are asked for."""
+        return self.record(result.best(top), 5)
 
     @contextmanager
     def collecting(

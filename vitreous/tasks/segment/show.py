@@ -25,10 +25,10 @@ from vitreous.pages.content import (
     picture,
 )
 from vitreous.pages.maps import Panel
-from vitreous.pages.pictures import as_tensor
+from vitreous.pages.pictures import as_tensor, png_base64
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
-from vitreous.results import Segmentation
+from vitreous.results import Segmentation, encoded_mask
 from vitreous.tasks.segment import draw
 from vitreous.tasks.segment.draw import coloured, overlaid
 from vitreous.tasks.segment.explanation import PixelExplanation, PixelQuery
@@ -136,6 +136,18 @@ class SegmentShow(Show):
         self, result: Segmentation, image: Tensor, folder: Path, name: str, predictor: Predictor
     ) -> None:
         draw.write(result, image, folder, name)
+
+    mask_formats = ("png", "rle")
+
+    def served(self, result: Segmentation, top: int | None, masks: str | None) -> dict[str, Any]:
+        """The mask as the picture that `predict --out` writes, or each class's as run lengths."""
+        found = self.record(result, 5)
+        if masks == "png":
+            found["mask"] = {"png": png_base64(draw.mask_picture(result))}
+        elif masks == "rle":
+            for each in found["classes"]:
+                each["segmentation"] = encoded_mask(result.where(each["label"]))
+        return found
 
     has_picture = True
 

@@ -108,6 +108,8 @@ class TagShow(Show):
             for names in (chosen, others[: max(top - len(chosen), 0)])
         )
 
+    takes_top = True
+
     def record(self, result: Tags, top: int) -> dict[str, Any]:
         return result.to_dict(top)
 

@@ -1,0 +1,80 @@
+"""`vitreous serve`: models behind an address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vitreous.api.arguments import Folder, Log, to_stderr
+from vitreous.api.deployment import load
+from vitreous.errors import ConfigError
+
+LOCAL = ("127.0.0.1", "::1", "localhost")
+LEAST_TOKEN = 16
+
+
+def serve(
+    models: Sequence[str],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    engine: str = "torch",
+    threads: int | None = None,
+    workers: int = 1,
+    token: Folder | None = None,
+    drain: float = 0.0,
+    log: Log | None = None,
+    **limits: Any,
+) -> None:
+    """Serves run folders or exported files (NAME=PATH, or PATH) until SIGTERM.
+
+    `token` is a file with the token that requests must bear. `limits` are the fields of
+    `vitreous.serve.settings.Limits`.
+    """
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import python_multipart  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"serving needs {error.name}: pip install 'vitreous[serve]'") from None
+    from vitreous.import_run import open_run
+    from vitreous.serve.models import named_models
+    from vitreous.serve.server import serve
+    from vitreous.serve.settings import Limits, Settings
+
+    found = named_models(models)
+    for path in found.values():
+        open_run(path).read_config()  # what cannot be opened is known before anything is loaded
+    settings = Settings(
+        found,
+        engine=engine,
+        threads=threads,
+        host=host,
+        port=port,
+        workers=workers,
+        token="" if token is None else read_token(Path(token)),
+        drain=drain,
+        limits=Limits(**limits),
+    )
+    if host not in LOCAL and token is None:
+        (log or to_stderr)(
+            f"warning: --host {host} without --token FILE: whoever reaches this machine may use "
+            "the models"
+        )
+    serve(settings, load)
+
+
+def read_token(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--token {path}: cannot be read: {error}") from None
+    if len(text) < LEAST_TOKEN or not re.fullmatch(r"[\x21-\x7e]+", text):
+        raise ConfigError(
+            f"--token {path}: expected one line of at least {LEAST_TOKEN} letters, digits and "
+            "signs: openssl rand -hex 32 makes one"
+        )
+    return text

@@ -1,0 +1,1 @@
+"""The HTTP server: models behind an address, and a page to try them."""

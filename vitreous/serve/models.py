@@ -1,0 +1,62 @@
+"""The models of a server: their names, and how they are loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from vitreous.errors import ConfigError
+from vitreous.import_run import open_run
+from vitreous.predict import Predictor
+from vitreous.serve.app import Load
+from vitreous.serve.metrics import Metrics
+from vitreous.serve.served import ServedModel
+from vitreous.serve.settings import Settings
+
+LoadPredictor = Callable[..., Predictor]
+"""`vitreous.load`, which stands above this layer."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def named_models(given: Sequence[str]) -> dict[str, str]:
+    """Of NAME=PATH, or PATH alone, which is called like its last part."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not equals or "/" in name or not _NAME.fullmatch(name):
+            path = text
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", _last_part(text)).strip("-.")[:64]
+        if not _NAME.fullmatch(name) or not path:
+            raise ConfigError(f"{text}: give it a name of letters and digits: NAME={path}")
+        if name in found:
+            raise ConfigError(
+                f"two models are called {name!r}: {found[name]} and {path}: give one another name, "
+                f"NAME={path}"
+            )
+        found[name] = path
+    return found
+
+
+def _last_part(text: str) -> str:
+    path = Path(text).resolve() if Path(text).exists() else Path(text)
+    return path.stem if path.suffix in (".onnx", ".xml", ".pt2") else path.name
+
+
+def loader(settings: Settings, load: LoadPredictor) -> Load:
+    """What loads all models and warms them up, for the app."""
+    return partial(_load, settings, load)
+
+
+def _load(
+    settings: Settings, load: LoadPredictor, pool: ThreadPoolExecutor, metrics: Metrics
+) -> dict[str, ServedModel]:
+    found = {}
+    for name, path in settings.models.items():
+        predictor = load(path, engine=settings.engine, max_pixels=settings.limits.pixels)
+        config = open_run(path).read_config()
+        found[name] = ServedModel(name, predictor, config, settings.limits, pool, metrics)
+        found[name].warm_up()
+    return found

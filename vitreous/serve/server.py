@@ -1,0 +1,328 @@
+"""The life of a server: its port, its worker processes, and how it ends.
+
+SIGTERM (and Ctrl-C) drains: /readyz says no, the port is closed, what was accepted is answered, and
+the process exits with 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, cast
+
+import h11
+import torch
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from vitreous.errors import ConfigError
+from vitreous.serve.app import Load, create_app
+from vitreous.serve.life import Life
+from vitreous.serve.logs import log, set_up_logs
+from vitreous.serve.models import LoadPredictor, loader
+from vitreous.serve.problem import MEDIA_TYPE, ProblemError
+from vitreous.serve.settings import Limits, Settings
+
+HEAD_BYTES = 32_768
+"""Of a request's head."""
+LAST_CALL = 0.3
+"""Seconds in which a request may still come over a connection that was accepted before the end."""
+RESTART_SECONDS = 1.0
+"""A worker that died is started again, but not more often."""
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 with limits that uvicorn does not have: on the time in which a request's head
+    arrives (slow loris) and an answer is read, and on the number of connections. And it does not
+    hang up on a request that is under way when the server stops."""
+
+    limits = Limits()
+    ending = False
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        if len(self.connections) > self.limits.connections:
+            transport.abort()
+            return
+        self._await_head()
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.limits.head, self._hang_up)
+
+    def _head_arrived(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    @property
+    def _awaits_head(self) -> bool:
+        """Between requests, or when the rest of a body is to come that was answered already."""
+        return self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.our_state is h11.DONE and not self.transport.is_closing():
+            self._await_head()
+
+    def _hang_up(self) -> None:
+        self._head_timer = self._write_timer = None
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(self.limits.upload, self._hang_up)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._was_read()
+
+    def _was_read(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._awaits_head:
+            self._await_head()
+        else:
+            self._head_arrived()
+            if self.ending and self.cycle is not None:
+                self.cycle.keep_alive = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_arrived()
+        self._was_read()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """For what is no HTTP: like every error, it is answered by problem details."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        answer = ProblemError("bad-request", "the request is no HTTP/1.1: its head is damaged")
+        body = answer.response().body
+        headers = {"content-type": MEDIA_TYPE, "content-length": str(len(body))}
+        for event in (
+            h11.Response(status_code=400, headers=[*headers.items(), ("connection", "close")]),
+            h11.Data(data=bytes(body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def shutdown(self) -> None:
+        self.ending = True
+        if self._is_idle:
+            self.loop.call_later(LAST_CALL, self._close_if_idle)
+        else:
+            super().shutdown()
+
+    def _close_if_idle(self) -> None:
+        if self._is_idle and not self.transport.is_closing():
+            super().shutdown()
+
+
+class DrainingServer(Server):
+    """Ends by itself when a signal comes, and does not raise the signal again: that would be an
+    exit code of its own."""
+
+    def __init__(self, config: Config, life: Life, drain: float) -> None:
+        super().__init__(config)
+        self.life, self.drain = life, drain
+        life.stop = self.stop
+        self.ends_at: float | None = None
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        if self.life.draining and sig == signal.SIGINT:
+            self.force_exit = self.should_exit = True
+        self.life.draining = True
+        if self.ends_at is None:
+            self.ends_at = time.monotonic() + self.drain
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.ends_at is not None and time.monotonic() >= self.ends_at:
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Connections that the kernel has accepted for us are served, too."""
+        waiting = [each for port in sockets or [] for each in _accepted(port)]
+        for server in self.servers:
+            server.close()
+        loop, kind = asyncio.get_running_loop(), cast(Any, self.config.http_protocol_class)
+        protocol = partial(kind, self.config, self.server_state, self.lifespan.state)
+        for line in waiting:
+            await loop.connect_accepted_socket(protocol, line)
+        await super().shutdown(sockets)
+
+
+def _accepted(port: socket.socket) -> Iterator[socket.socket]:
+    port.setblocking(False)
+    with contextlib.suppress(OSError):
+        while True:
+            line, _ = port.accept()
+            line.setblocking(False)
+            yield line
+
+
+def serve(settings: Settings, load: LoadPredictor) -> None:
+    """Serves until it is told to stop."""
+    with listening(settings) as port:
+        address = f"http://{settings.host}:{port.getsockname()[1]}"
+        set_up_logs()
+        if settings.workers == 1:
+            log("listening", address=address, models=settings.models)
+            _work(settings, load, port)
+        else:
+            _check_models(settings, load)
+            log("listening", address=address, models=settings.models, workers=settings.workers)
+            _supervise(settings, load, port)
+        log("stopped")
+
+
+@contextlib.contextmanager
+def listening(settings: Settings) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as port:
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            port.bind((settings.host, settings.port))
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"{settings.host}:{settings.port} cannot be listened at: {error}: choose another "
+                "--port, or stop who uses it"
+            ) from None
+        yield port
+
+
+def _work(settings: Settings, load: LoadPredictor, port: socket.socket) -> None:
+    """One process."""
+    threads = settings.threads or max((os.cpu_count() or 1) // settings.workers, 1)
+    if settings.threads or settings.workers > 1:
+        torch.set_num_threads(threads)
+    life = Life()
+    config = configured(settings, loader(settings, load), life)
+    DrainingServer(config, life, settings.drain).run([port])
+    if life.failure is not None:
+        raise life.failure
+
+
+def configured(settings: Settings, load: Load, life: Life) -> Config:
+    limits = settings.limits
+    protocol = type("Protocol", (PatientProtocol,), {"limits": limits})
+    return Config(
+        create_app(settings, load, life),
+        http=protocol,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=1024,
+        timeout_keep_alive=limits.idle,  # type: ignore[arg-type]
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_graceful_shutdown=int(limits.deadline + limits.upload) + 5,
+    )
+
+
+def _check_models(settings: Settings, load: LoadPredictor) -> None:
+    """Once, before workers are started: their errors would come many times, and exported files be
+    made by all of them."""
+    for path in settings.models.values():
+        load(path, engine=settings.engine, max_pixels=settings.limits.pixels)
+
+
+# Several processes
+
+
+def _worker(settings: Settings, load: LoadPredictor, port: socket.socket) -> None:
+    set_up_logs()
+    _work(settings, load, port)
+
+
+def _supervise(settings: Settings, load: LoadPredictor, port: socket.socket) -> None:
+    """Worker processes that share the port. One that dies is replaced."""
+    context = multiprocessing.get_context("spawn")
+    stopping = False
+
+    def on_signal(number: int, frame: Any) -> None:
+        nonlocal stopping
+        stopping = True
+        port.close()  # the workers have it open until they stop
+        for each in workers:
+            if each.is_alive():
+                each.terminate()
+
+    def started() -> Any:
+        process = context.Process(target=_worker, args=(settings, load, port))
+        process.start()
+        return process
+
+    port.listen(1024)
+    with tempfile.TemporaryDirectory(prefix="vitreous-metrics-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # read by the workers; see metrics.py
+        workers: list[Any] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, on_signal)
+        workers += [started() for _ in range(settings.workers)]
+        while not stopping:
+            multiprocessing.connection.wait([each.sentinel for each in workers], timeout=None)
+            for place, each in enumerate(workers):
+                if each.is_alive() or stopping:
+                    continue
+                log("worker died", logging.ERROR, pid=each.pid, code=each.exitcode)
+                _forget(each.pid)
+                time.sleep(RESTART_SECONDS)
+                if not stopping:
+                    workers[place] = started()
+        for each in workers:
+            if each.is_alive():
+                each.terminate()  # one that was started while the signal came
+            each.join()
+
+
+def _forget(pid: int) -> None:
+    from prometheus_client.multiprocess import mark_process_dead
+
+    mark_process_dead(pid)
