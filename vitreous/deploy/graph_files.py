@@ -17,7 +17,7 @@ from vitreous.deploy.quantise import (
     quantised,
     save_onnx,
 )
-from vitreous.engines.graph import KEY, NOTE_FILE, Note, not_installed
+from vitreous.engines.graph import INPUT, KEY, NOTE_FILE, Note, not_installed
 
 Images = Iterable[NDArray[Any]]
 """To calibrate int8 with: batches as the graph takes them."""
@@ -54,11 +54,13 @@ def _onnx_program(program: torch.export.ExportedProgram, note: Note) -> Any:
             program,
             (),
             dynamo=True,
-            input_names=["images"],
+            input_names=[INPUT],
             output_names=list(note.outputs),
             verbose=False,
         )
     assert found is not None
+    for node in found.model.graph:
+        node.metadata_props.clear()  # lines of code, with the paths of this machine
     found.model.metadata_props[KEY] = note.text()
     return found
 

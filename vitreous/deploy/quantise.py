@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.engines.graph import not_installed
+from vitreous.engines.graph import INPUT, not_installed
 
 LEAST = 1024
 """Values of a tensor from which on it is worth storing otherwise."""
 LARGEST_PROTO = (1 << 31) - (1 << 20)
 """Bytes of an ONNX file; beyond, tensors are stored beside it."""
-WEIGHED = ("MatMul", "Gemm", "Convolution", "Conv", "GroupConvolution")
-"""Operations with weights."""
+LAYERS = ("MatMul", "Gemm", "Convolution", "Conv", "GroupConvolution")
+"""What int8 is computed in, as OpenVINO and ONNX call it."""
 
 
 def nncf_library() -> Any:
@@ -52,7 +53,7 @@ def quantised(model: Any, images: Iterable[NDArray[Any]], kept: list[str]) -> An
     """The graph, of OpenVINO or ONNX, in int8; `images` are batches as it takes them, and `kept`
     the names of operations that stay as they are."""
     nncf = nncf_library()
-    batches = list(images)
+    batches = [{INPUT: each} for each in images]
     with _quiet():
         return nncf.quantize(
             model,
@@ -82,33 +83,21 @@ def _quiet() -> Iterator[None]:
 
 
 def ends_of_openvino(model: Any) -> list[str]:
-    """The names of the first layer and the last ones of an OpenVINO graph."""
-    first = _nearest(
-        [model.input(0).get_node()],
-        lambda node: [
-            each.get_node() for out in node.outputs() for each in out.get_target_inputs()
-        ],
-    )
-    last = _nearest(
-        [output.get_node() for output in model.outputs],
-        lambda node: [each.get_source_output().get_node() for each in node.inputs()],
-    )
-    return [node.get_friendly_name() for node in (*first, *last)]
+    """The names of the layers nearest to the input and to each output of an OpenVINO graph."""
 
+    def before(node: Any) -> list[Any]:
+        return [each.get_source_output().get_node() for each in node.inputs()]
 
-def _nearest(begin: list[Any], following: Any) -> list[Any]:
-    """Operations with weights that are reached from `begin` without passing another."""
-    found, seen, waiting = [], set(), list(begin)
-    while waiting:
-        node = waiting.pop()
-        if node.get_friendly_name() in seen:
-            continue
-        seen.add(node.get_friendly_name())
-        if node.get_type_name() in WEIGHED:
-            found.append(node)
-        else:
-            waiting += following(node)
-    return found
+    def behind(node: Any) -> list[Any]:
+        return [each.get_node() for out in node.outputs() for each in out.get_target_inputs()]
+
+    def is_layer(node: Any) -> bool:
+        return node.get_type_name() in LAYERS
+
+    name = operator.methodcaller("get_friendly_name")
+    first = nearest(model.input(0).get_node(), behind, is_layer, name)
+    last = (nearest(each.get_node(), before, is_layer, name) for each in model.outputs)
+    return sorted({*first, *(each for found in last for each in found)})
 
 
 def ends_of_onnx(model: Any) -> list[str]:
@@ -119,27 +108,40 @@ def ends_of_onnx(model: Any) -> list[str]:
         for name in node.input:
             users.setdefault(name, []).append(node)
 
-    def search(names: list[str], following: Any) -> Iterator[str]:
-        seen, waiting = set(), list(names)
-        while waiting:
-            for node in following(waiting.pop()):
-                if node.name in seen:
-                    continue
-                seen.add(node.name)
-                if node.op_type in WEIGHED:
-                    yield node.name
-                else:
-                    waiting.extend(node.output if following is forward else node.input)
+    def before(node: Any) -> list[Any]:
+        return [makers[name] for name in node.input if name in makers]
 
-    def forward(name: str) -> list[Any]:
-        return users.get(name, [])
+    def behind(node: Any) -> list[Any]:
+        return [user for name in node.output for user in users.get(name, [])]
 
-    def backward(name: str) -> list[Any]:
-        return [makers[name]] if name in makers else []
+    def is_layer(node: Any) -> bool:
+        return node.op_type in LAYERS
 
-    first = search([model.graph.input[0].name], forward)
-    last = search([output.name for output in model.graph.output], backward)
-    return [*first, *last]
+    name = operator.attrgetter("name")
+    found = set()
+    for node in users.get(model.graph.input[0].name, []):
+        found |= nearest(node, behind, is_layer, name)
+    for output in model.graph.output:
+        found |= nearest(makers[output.name], before, is_layer, name)
+    return sorted(found)
+
+
+def nearest(
+    begin: Any,
+    following: Callable[[Any], list[Any]],
+    is_layer: Callable[[Any], bool],
+    name: Callable[[Any], str],
+) -> set[str]:
+    """The layers that are the fewest steps away from an operation. Not all that can be reached
+    without passing another: over the residual stream these are most of a transformer's."""
+    now, seen = {name(begin): begin}, set()
+    while now:
+        if found := {each for each, node in now.items() if is_layer(node)}:
+            return found
+        seen |= now.keys()
+        steps = {name(node): node for each in now.values() for node in following(each)}
+        now = {each: node for each, node in steps.items() if each not in seen}
+    return set()
 
 
 def halve_weights(model: Any) -> None:

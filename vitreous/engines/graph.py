@@ -31,6 +31,8 @@ from vitreous.models.model import Model
 KEY, NOTE_FILE = "vitreous", "vitreous.json"
 """Of the note among a file's metadata."""
 LONGEST_NOTE = 16 << 20
+INPUT = "images"
+"""What a graph calls what it takes."""
 FORMATS = {".onnx": "ONNX", ".xml": "OpenVINO", ".pt2": "torch.export"}
 """What a file is, by its suffix."""
 ENGINES = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",), ".pt2": ("torch",)}
