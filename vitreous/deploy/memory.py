@@ -52,7 +52,11 @@ def peak_memory(
     ]
     lines = "\n".join(json.dumps(each) for each in asked)
     child = [sys.executable, "-m", "vitreous.deploy.memory"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no processes of a process that was forked
+    }
     done = subprocess.run(
         child, input=lines, capture_output=True, text=True, check=False, env=environment
     )

@@ -72,7 +72,7 @@ def folded(
         fuse = torch.ops.mkldnn._convolution_pointwise
         found = fuse(x, weight, summand, *place, "relu" if relu else "none", [], "")
         return found
-    then = (weight, summand, *place, "add", 1.0, "relu" if relu else None, [], "")
+    then: tuple[Any, ...] = (weight, summand, *place, "add", 1.0, "relu" if relu else None, [], "")
     if spent and add.is_contiguous(memory_format=torch.channels_last):
         found = torch.ops.mkldnn._convolution_pointwise_.binary(add, x, *then)
     else:
