@@ -70,10 +70,11 @@ def test_losses_agree_with_one_process(one, two):
 
 
 @pytest.mark.parametrize(
-    "how", [["--unfreeze-after=1"], ["--freeze=!head.*", "--crop=none", "--mixup=0"]]
+    "how",
+    [["--unfreeze-after=1", "--checkpoint"], ["--freeze=!head.*", "--crop=none", "--mixup=0"]],
 )
 def test_what_is_trained_later_or_on_stored_features(tmp_path, how):
-    """DDP wraps another set of parameters then, or the head alone."""
+    """DDP wraps another set of parameters then, or the head alone; blocks may be computed again."""
     train(tmp_path / "one", *CALM_OF["classify"], "--epochs=2", *how)
     run_two(tmp_path / "two", "--epochs=2", *how)
     for alone, together in zip(*(evaluations(tmp_path / n) for n in ("one", "two")), strict=True):
@@ -213,11 +214,12 @@ def child_of(parent, rank):
     )
 
 
-def test_sharded_model_trains_alike(tmp_path):
+@pytest.mark.parametrize("how", ["--recompute", "--checkpoint"])
+def test_sharded_model_trains_alike(tmp_path, how):
     """FSDP2 divides the model; losses are those of one process, by AdamW (Muon needs whole
     matrices)."""
     out, whole = tmp_path / "sharded", tmp_path / "whole"
-    run_two(out, "--shard", "--ema=0")
+    run_two(out, "--shard", "--ema=0", how)
     train(whole, *CALM_OF["classify"], "--optimizer=adamw", "--ema=0")
     for sharded, copied in zip(evaluations(out), evaluations(whole), strict=True):
         assert sharded["train_loss"] == pytest.approx(copied["train_loss"], rel=1e-4)

@@ -8,6 +8,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from vitreous.errors import ConfigError
 from vitreous.layers import recompute
+from vitreous.layers.linear import training_step
 from vitreous.layers.recompute import cheap, recomputing
 from vitreous.models import create
 from vitreous.train import plan
@@ -18,6 +19,7 @@ from vitreous.train.recipe import Recipe, continued
 SMALL_VIT = {"patch": 4, "dim": 32, "depth": 2, "heads": 2, "image_size": 16}
 MODELS = {
     "vit": ("vit", {**SMALL_VIT, "drop_path": 0.3}),
+    "wide": ("vit", {**SMALL_VIT, "dim": 256}),  # where linear layers may be oneDNN's
     "dropout": ("vit", {**SMALL_VIT, "dropout": 0.2, "activation": "silu-gated"}),
     "conditional": ("cpvt-ti/16", {**SMALL_VIT, "norm": "post"}),
     "swin": (
@@ -65,6 +67,7 @@ def step(name, how, precision=None):
         stack.enter_context(torch.autocast("cpu", torch.bfloat16, enabled=precision is not None))
         plain = saved_tensors_hooks(keep, lambda tensor: tensor)
         stack.enter_context(recomputing() if how == "recompute" else plain)
+        stack.enter_context(training_step())
         output = model(images)
     output.float().square().mean().backward()
     state = dict(model.named_buffers())
@@ -96,10 +99,13 @@ def test_memory_that_is_used_again_is_not_taken_for_what_was_there(monkeypatch):
     torch.testing.assert_close(weight.grad, expected)
 
 
-@pytest.mark.parametrize("other", ["compile", "checkpoint"])
-def test_what_recompute_does_not_go_with(other):
-    with pytest.raises(ConfigError, match=f"{other} .* leave out recompute"):
-        Recipe(recompute=True, **{other: True})
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("compile", "recompute"), ("compile", "checkpoint"), ("checkpoint", "recompute")],
+)
+def test_what_does_not_go_together(one, other):
+    with pytest.raises(ConfigError, match=f"{one} .* leave out {other}"):
+        Recipe(**{one: True, other: True})
 
 
 @pytest.mark.parametrize(

@@ -254,11 +254,10 @@ def train_batches(
 
 
 def _normalised(images: Any, preprocess: Preprocess) -> Any:
-    """Images that have come as bytes, one by one: so they stay in the cache."""
-    if isinstance(images, Tensor) and images.dtype != torch.uint8:
-        return images
-    made = [preprocess.normalise(each) if each.dtype == torch.uint8 else each for each in images]
-    return joined(made)
+    """Images, some of which have come as bytes."""
+    if isinstance(images, Tensor):
+        return preprocess.normalise(images) if images.dtype == torch.uint8 else images
+    return joined([_normalised(each, preprocess) for each in images])
 
 
 def eval_batches(

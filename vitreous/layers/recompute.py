@@ -63,7 +63,7 @@ class _Recomputing:
         recipe = self.recipe_of(tensor)
         if recipe is None:
             return tensor.detach()
-        return _View(recipe, tensor.size(), tensor.stride(), tensor.storage_offset())
+        return _View(recipe, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
 
 
 def _memory(tensor: Tensor) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vitreous.errors import ConfigError
 from vitreous.layers.block import Block
+from vitreous.layers.linear import training_step
 from vitreous.models.model import Model
 
 
@@ -44,8 +45,8 @@ def _forward(module: nn.Module, forward: Callable[..., Any], *inputs: Any, **opt
 
 
 def _contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """For the first time and the second."""
-    return nullcontext(), _counted_once(module)
+    """For the first time and the second, which must take the same ways."""
+    return training_step(), _counted_once(module)
 
 
 @contextmanager
@@ -54,7 +55,8 @@ def _counted_once(module: nn.Module) -> Iterator[None]:
     norms = [each for each in module.modules() if isinstance(each, _BatchNorm) and each.training]
     before = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
     try:
-        yield
+        with training_step():
+            yield
     finally:
         for buffer, value in before:
             buffer.copy_(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -202,7 +202,7 @@ def fine_tuning_lr(model: Model, optimizer: str | None) -> float:
     return min(2 * lr, 1e-3) if optimizer == "muon" else lr
 
 
-def choose_precision(model: Model, world: World, log: Log) -> str:
+def choose_precision(model: Model, world: World, log: Log) -> Literal["float32", "bfloat16"]:
     """bfloat16 where every process computes on a CPU or GPU that is made for it, and the model is
     wide enough to gain."""
     if world.any(not _has_bfloat16(world.device)):

@@ -275,8 +275,9 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
         for name in ("unfreeze_after", "lora"):
             if getattr(self, name) and self.shard:
                 raise ConfigError(f"{name} = {getattr(self, name)} cannot be used with shard")
-        if self.recompute and self.compile:
-            raise ConfigError("compile decides itself what to compute again: leave out recompute")
+        for name in ("recompute", "checkpoint"):
+            if getattr(self, name) and self.compile:
+                raise ConfigError(f"compile decides itself what to compute again: leave out {name}")
         if self.recompute and self.checkpoint:
             raise ConfigError("checkpoint computes all of a block again: leave out recompute")
         if self.optimizer == "muon" and self.shard:

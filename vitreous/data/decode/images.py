@@ -375,7 +375,7 @@ def _tensor(pixels: NDArray[Any]) -> Tensor:
     Photographs stay as they are in memory: Pillow and torch resize them several times as fast so.
     """
     if pixels.dtype == np.uint8 and pixels.shape[2] == 3:
-        return torch.from_numpy(np.require(pixels, requirements="CW")).permute(2, 0, 1)
+        return torch.from_numpy(np.require(pixels, requirements=("C", "W"))).permute(2, 0, 1)
     return torch.from_numpy(np.array(pixels.transpose(2, 0, 1), order="C"))
 
 
