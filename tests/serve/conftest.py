@@ -32,22 +32,41 @@ def photos(tmp_path_factory):
     return paths
 
 
+class Runs(dict):
+    """By name: a run of every task, and an exported file; made when they are asked for."""
+
+    names = ("vit", "tags", "objects", "mae", "detect", "segment", "exported")
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, name):
+        self[name] = self.made(name)
+        return self[name]
+
+    def made(self, name):
+        match name:
+            case "vit":
+                return made(self.folder / name, "classify", "vit", **VIT)
+            case "tags":
+                return made(self.folder / name, "tag", "vit", **VIT)
+            case "objects":
+                return made(self.folder / name, "instance", "rf-detr", **MASKS)
+            case "mae":
+                return made(self.folder / name, "mae", "mae-pretrain", classes=None, **MAE)
+            case "exported":
+                file = self.folder / "vit.onnx"
+                return vitreous.export(self["vit"], file, log=lambda _: None).path
+        return OLD / name
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """By name: a run of every task, and an exported file."""
-    folder = tmp_path_factory.mktemp("served")
-    found = {
-        "vit": made(folder / "vit", "classify", "vit", **VIT),
-        "tags": made(folder / "tags", "tag", "vit", **VIT),
-        "objects": made(folder / "objects", "instance", "rf-detr", **MASKS),
-        "mae": made(folder / "mae", "mae", "mae-pretrain", classes=None, **MAE),
-        **{name: OLD / name for name in ("detect", "segment")},
-    }
-    found["exported"] = vitreous.export(found["vit"], folder / "vit.onnx", log=lambda _: None).path
-    return found
+    return Runs(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="session")
 def server(runs):
-    with running(*(f"{name}={path}" for name, path in runs.items())) as server:
+    with running(*(f"{name}={runs[name]}" for name in runs.names)) as server:
         yield server

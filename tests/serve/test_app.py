@@ -200,7 +200,7 @@ def test_vectors(server, runs, photos):
 
 def test_models_are_described(server, runs):
     found = {each["name"]: each for each in server.client.get("/v1/models").json()["models"]}
-    assert list(found) == list(runs)
+    assert list(found) == list(runs.names)
     assert found["vit"]["labels"] == ["red", "green", "blue", "grey", "black"]
     assert found["vit"]["ids"] == [10, 11, 12, 13, 14]
     assert found["vit"]["preprocessing"]["mean"] == [0.5, 0.4, 0.3]
@@ -370,7 +370,7 @@ def test_token(runs, photos):
 def test_client(server, runs, photos, tmp_path):
     client = Client(server.url)
     assert client.ready()
-    assert [each["name"] for each in client.models()] == list(runs)
+    assert [each["name"] for each in client.models()] == list(runs.names)
     one = client.predict("vit", photos[0], top=2)
     many = client.predict("vit", [photos[0], str(photos[1]), photos[2].read_bytes()])
     same(one["top"], many[0]["top"][:2])

@@ -36,7 +36,7 @@ def test_the_description_is_kept(server):
 
         @given(case=operation.as_strategy())
         @settings(
-            max_examples=12,
+            max_examples=8,
             deadline=None,
             derandomize=True,
             database=None,

@@ -262,6 +262,8 @@ def test_a_busy_server_is_asked_again(runs, photos):
             client = Client(server.url, timeout=20)
             asked = [threads.submit(client.predict, "vit", photos[0]) for _ in range(4)]
             until(lambda: server.metric("vitreous_rejections_total") > 0)
+            until(lambda: len(loads[0].computed) == 2)  # the first is the warm-up
+            until(lambda: server.metric("vitreous_queue_images", lane="predict") == 1)
             with pytest.raises(ServerError) as caught:
                 Client(server.url, timeout=0.5).predict("vit", photos[0])
             assert (caught.value.status, caught.value.kind) == (429, "queue-full")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from vitreous.api.arguments import Folder, Log, to_stderr
 from vitreous.api.deployment import load
 from vitreous.errors import ConfigError
 
+NEEDED = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 LOCAL = ("127.0.0.1", "::1", "localhost")
 LEAST_TOKEN = 16
 
@@ -35,13 +37,9 @@ def serve(
     validation data are shown on the page. `limits` are the fields of
     `vitreous.serve.settings.Limits`.
     """
-    try:
-        import fastapi  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import python_multipart  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(f"serving needs {error.name}: pip install 'vitreous[serve]'") from None
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"serving needs {', '.join(missing)}: pip install 'vitreous[serve]'")
     from vitreous.import_run import open_run
     from vitreous.serve.models import named_models
     from vitreous.serve.server import serve
