@@ -13,7 +13,7 @@ from serve.running import running
 import vitreous
 from vitreous.cli.main import main
 from vitreous.client import Client, ServerError
-from vitreous.results import encoded_mask
+from vitreous.mask_parts import encode, in_text
 
 TASKS = ("vit", "tags", "objects", "mae", "detect", "segment")
 
@@ -122,7 +122,7 @@ def test_masks(server, runs, photos):
     np.testing.assert_array_equal(picture(drawn), np.array(result.ids)[result.mask])
     lengths = predicted(server, "segment", photos[:1], masks="rle")["results"][0]
     for each in lengths["classes"]:
-        assert each["segmentation"] == encoded_mask(result.where(each["label"]))
+        assert each["segmentation"] == in_text(encode(result.where(each["label"])))
     objects = vitreous.load(runs["objects"])(str(photos[0])).above(0)
     numbers = predicted(server, "objects", photos[:1], masks="png", threshold=0)["results"][0]
     np.testing.assert_array_equal(picture(numbers), objects.ids_mask)

@@ -22,7 +22,8 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    engine: str = "torch",
+    engine: str | None = None,
+    precision: str | None = None,
     threads: int | None = None,
     workers: int = 1,
     token: Folder | None = None,
@@ -33,7 +34,7 @@ def serve(
 ) -> None:
     """Serves run folders or exported files (NAME=PATH, or PATH) until SIGTERM.
 
-    `token` is a file with the token that requests must bear. `examples` images of each run's own
+    `engine` and `precision` are those of `load`. `token` is a file with the token that requests must bear. `examples` images of each run's own
     validation data are shown on the page. `limits` are the fields of
     `vitreous.serve.settings.Limits`.
     """
@@ -51,6 +52,7 @@ def serve(
     settings = Settings(
         found,
         engine=engine,
+        precision=precision,
         threads=threads,
         host=host,
         port=port,

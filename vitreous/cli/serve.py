@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import Engine, MaxPixels
+from vitreous.cli.options import Engine, MaxPixels, Precision
 from vitreous.config import positive
 from vitreous.errors import ConfigError
 from vitreous.train.recipe import option
@@ -28,9 +28,12 @@ class ServeArguments:
     """Address to listen at; 0.0.0.0 for all of this machine's."""
     port: Annotated[int, option("N")] = 8000
     """Port to listen at; 0 for a free one."""
-    engine: Engine = "torch"
-    """What computes the models; all but torch run a file that is exported once, and auto takes the
-    fastest here."""
+    engine: Engine = None
+    """What computes the models: onnxruntime and openvino run a file that is exported once, and auto
+    takes the fastest here."""
+    precision: Precision = None
+    """How precisely: auto takes bfloat16 if this CPU is made for it and predictions agree with
+    float32 in a trial, never int8."""
     threads: Annotated[int | None, option("N", "all cores, shared by the workers")] = None
     """Threads that compute a model, in each worker."""
     workers: Annotated[int, option("N")] = 1
@@ -75,6 +78,7 @@ def run(arguments: ServeArguments) -> None:
         host=arguments.host,
         port=arguments.port,
         engine=arguments.engine,
+        precision=arguments.precision,
         threads=arguments.threads,
         workers=arguments.workers,
         token=arguments.token,

@@ -224,7 +224,9 @@ def fault(
 
 def calibration(predictor: Predictor, trial: Trial | None, input: str) -> Iterator[NDArray[Any]]:
     """What the graph is given when the images of a trial are predicted, one at a time."""
-    for sample in trial.calibration if trial is not None else ():
+    if trial is None:
+        return
+    for sample in trial.calibration:
         values = predictor.view(trial.source.image(sample), trial.source.where(sample)).values
         yield graph_input(values[None], predictor.preprocess, input)
 

@@ -134,7 +134,8 @@ def nearest(
 ) -> set[str]:
     """The layers that are the fewest steps away from an operation. Not all that can be reached
     without passing another: over the residual stream these are most of a transformer's."""
-    now, seen = {name(begin): begin}, set()
+    now: dict[str, Any] = {name(begin): begin}
+    seen: set[str] = set()
     while now:
         if found := {each for each, node in now.items() if is_layer(node)}:
             return found
@@ -170,5 +171,9 @@ def save_onnx(model: Any, file: Path) -> None:
     import onnx
 
     large = model.ByteSize() > LARGEST_PROTO
-    beside = {"save_as_external_data": True, "location": f"{file.name}.data"} if large else {}
-    onnx.save_model(model, file, **beside)
+    onnx.save_model(
+        model,
+        file,
+        save_as_external_data=large,
+        location=f"{file.name}.data" if large else None,
+    )

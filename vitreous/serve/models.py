@@ -56,7 +56,8 @@ def _load(
 ) -> dict[str, ServedModel]:
     found = {}
     for name, path in settings.models.items():
-        predictor = load(path, engine=settings.engine, max_pixels=settings.limits.pixels)
+        way = {"engine": settings.engine, "precision": settings.precision}
+        predictor = load(path, max_pixels=settings.limits.pixels, **way)
         config = open_run(path).read_config()
         examples = read_examples(name, path, settings.examples, settings.limits.pixels)
         found[name] = ServedModel(

@@ -44,7 +44,8 @@ class Limits:
 class Settings:
     models: dict[str, str]
     """Run folders or exported files, by the names under which they are served."""
-    engine: str = "torch"
+    engine: str | None = None
+    precision: str | None = None
     threads: int | None = None
     """Threads that compute a model, in each worker."""
     host: str = "127.0.0.1"

@@ -28,7 +28,8 @@ from vitreous.pages.maps import Panel
 from vitreous.pages.pictures import as_tensor, png_base64
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
-from vitreous.results import Segmentation, encoded_mask
+from vitreous.mask_parts import encode, in_text
+from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
 from vitreous.tasks.segment.draw import coloured, overlaid
 from vitreous.tasks.segment.explanation import PixelExplanation, PixelQuery
@@ -146,7 +147,7 @@ class SegmentShow(Show):
             found["mask"] = {"png": png_base64(draw.mask_picture(result))}
         elif masks == "rle":
             for each in found["classes"]:
-                each["segmentation"] = encoded_mask(result.where(each["label"]))
+                each["segmentation"] = in_text(encode(result.where(each["label"])))
         return found
 
     has_picture = True
