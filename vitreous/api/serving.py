@@ -34,9 +34,9 @@ def serve(
 ) -> None:
     """Serves run folders or exported files (NAME=PATH, or PATH) until SIGTERM.
 
-    `engine` and `precision` are those of `load`. `token` is a file with the token that requests must bear. `examples` images of each run's own
-    validation data are shown on the page. `limits` are the fields of
-    `vitreous.serve.settings.Limits`.
+    `engine` and `precision` are those of `load`. `token` is a file with the token that requests
+    must bear. `examples` images of each run's own validation data are shown on the page. `limits`
+    are the fields of `vitreous.serve.settings.Limits`.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:

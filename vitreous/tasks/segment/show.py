@@ -11,6 +11,7 @@ from torch import Tensor
 from vitreous.data.loader import Batch
 from vitreous.explain.explanation import Pixel
 from vitreous.labels import IGNORED, LabelMap
+from vitreous.mask_parts import encode, in_text
 from vitreous.pages import charts, maps, walk
 from vitreous.pages.colours import Colour, class_colours, colours_of
 from vitreous.pages.content import (
@@ -28,7 +29,6 @@ from vitreous.pages.maps import Panel
 from vitreous.pages.pictures import as_tensor, png_base64
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
-from vitreous.mask_parts import encode, in_text
 from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
 from vitreous.tasks.segment.draw import coloured, overlaid
