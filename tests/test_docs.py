@@ -21,6 +21,7 @@ GROUPS = {
     "instances": ["docs/instances.md"],
     "pretraining": ["docs/pretraining.md"],
     "export": ["docs/export.md"],
+    "merging": ["docs/token-merging.md"],
     "guide": [
         f"docs/{name}.md" for name in ("training", "segmentation", "detection", "explain", "embed")
     ],

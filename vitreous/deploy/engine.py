@@ -116,7 +116,7 @@ def _seconds(predictor: Predictor, images: Tensor) -> float:
     return time.perf_counter() - began
 
 
-def _place(folder: Run, merge: int) -> Path:
+def _place(folder: Run, merge: int = 0) -> Path:
     """In the cache, for these weights and this config, and the versions that export them."""
     weights = folder.weights if folder.checkpoint is None else folder.checkpoint / "manifest.json"
     facts = [weights.resolve(), weights.stat().st_size, weights.stat().st_mtime_ns]
