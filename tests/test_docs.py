@@ -22,6 +22,7 @@ GROUPS = {
     "pretraining": ["docs/pretraining.md"],
     "export": ["docs/export.md"],
     "benchmark": ["docs/benchmark.md"],
+    "merging": ["docs/token-merging.md"],
     "guide": [
         f"docs/{name}.md" for name in ("training", "segmentation", "detection", "explain", "embed")
     ],

@@ -203,8 +203,6 @@ class Model(nn.Module):
     otherwise than by itself."""
     merge = 0
     """How many patches every block merges into others: see `merge_tokens`."""
-    most_merged = 0
-    """How many it may merge."""
     sharded = False
     """Whether its parameters are spread over several processes, which then must run every part
     equally often."""
@@ -216,6 +214,11 @@ class Model(nn.Module):
     def core(self) -> Model:
         """The model that looks at the image: itself, or the encoder inside it."""
         return self
+
+    @property
+    def most_merged(self) -> int:
+        """How many patches a block may merge."""
+        return 0
 
     @property
     def width(self) -> int:
