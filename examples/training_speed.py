@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -94,40 +94,59 @@ def our_step(kind: str, model: str, batch: int, folder: str) -> Callable[[int], 
     return lambda number: trainer.step(number, given)
 
 
-def answer_steps(kind: str, model: str, batch: int) -> None:
-    """Takes a step for each line that comes in; answers with its seconds and the growth in MB."""
+def answer(kind: str, model: str, batch: int, folder: Path) -> None:
+    """Does something for each line that comes in; answers with a number and the growth in MB."""
     before = resident()
-    with tempfile.TemporaryDirectory() as folder:
-        plain = kind == "timm"
-        step = timm_step(model, batch) if plain else our_step(kind, model, batch, folder)
+    with tempfile.TemporaryDirectory() as place:
+        do = doing(kind, model, batch, folder, place)
         for number, _ in enumerate(sys.stdin):
-            began = time.perf_counter()
-            step(number)
-            spent = time.perf_counter() - began
+            found = do(number)
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-            print(f"{spent} {peak - before}", flush=True)
+            print(f"{found} {peak - before}", flush=True)
+
+
+def doing(kind: str, model: str, batch: int, folder: Path, place: str) -> Callable[[int], float]:
+    """A step, in seconds; or a pass of a loader, in images per second."""
+    if kind in LOADERS:
+        return lambda number: images_per_second(LOADERS[kind](folder))
+    step = timm_step(model, batch) if kind == "timm" else our_step(kind, model, batch, place)
+
+    def seconds(number: int) -> float:
+        began = time.perf_counter()
+        step(number)
+        return time.perf_counter() - began
+
+    return seconds
+
+
+def in_turns(
+    kinds: Sequence[str], rounds: int, *words: str
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """What each kind has answered, and its growth in MB. Each has a process of its own."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, __file__, *words, "--child"]
+    started = {
+        kind: subprocess.Popen([*command, kind], stdin=pipe, stdout=pipe, text=True)
+        for kind in kinds
+    }
+    found: dict[str, list[float]] = {kind: [] for kind in kinds}
+    grown = dict.fromkeys(kinds, 0.0)
+    for _ in range(1 + rounds):
+        for kind, process in started.items():
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            answered, grown[kind] = map(float, process.stdout.readline().split())
+            found[kind].append(answered)
+    for process in started.values():
+        process.communicate()
+    return found, grown
 
 
 def steps(model: str, batch: int, rounds: int, kinds: tuple[str, ...]) -> None:
     names = ("timm", *kinds)
-    words = [sys.executable, __file__, "--model", model, "--batch", str(batch), "--child"]
-    pipe = subprocess.PIPE
-    loops = {
-        name: subprocess.Popen([*words, name], stdin=pipe, stdout=pipe, text=True) for name in names
-    }
-    taken: dict[str, list[float]] = {name: [] for name in names}
-    grown = dict.fromkeys(names, 0.0)
-    for _ in range(1 + rounds):
-        for name, loop in loops.items():
-            assert loop.stdin is not None
-            assert loop.stdout is not None
-            loop.stdin.write("\n")
-            loop.stdin.flush()
-            seconds, megabytes = map(float, loop.stdout.readline().split())
-            taken[name].append(seconds)
-            grown[name] = megabytes
-    for loop in loops.values():
-        loop.communicate()
+    taken, grown = in_turns(names, rounds, "--model", model, "--batch", str(batch))
     best = {name: min(each[1:]) for name, each in taken.items()}
     print(f"a step of {model}, {batch} images of 224 pixels, best of {rounds}; speed and memory of")
     print("each against a plain timm loop")
@@ -160,16 +179,19 @@ def write_jpegs(folder: Path, count: int, size: tuple[int, int]) -> None:
     photos[0].save(held_out)
 
 
-def our_batches(folder: Path, count: int) -> Iterator[torch.Tensor]:
+def our_batches(folder: Path) -> Iterator[torch.Tensor]:
     from vitreous.data.augment import Augment
     from vitreous.data.formats import open_source
     from vitreous.data.loader import Order, TrainSet, train_batches
     from vitreous.data.preprocess import Preprocess
     from vitreous.data.truth import Truth
+    from vitreous.train.memory import keep_memory
 
+    keep_memory()  # as `vitreous train` does
     source = open_source(str(folder))
     preprocess = Preprocess(image_size=224, mean=MEAN, std=STD)
     samples = TrainSet(source, source.splits["train"], preprocess, Augment(), Truth(), seed=0)
+    count = len(samples.samples)
     for batch in train_batches(samples, Order(count, 32, 0, 0, count // 32), workers=1):
         yield batch.images
 
@@ -216,37 +238,40 @@ def torchvision_batches(folder: Path) -> Iterator[torch.Tensor]:
         yield images
 
 
+LOADERS: dict[str, Callable[[Path], Iterator[torch.Tensor]]] = {
+    "vitreous loader": our_batches,
+    "timm loader": lambda folder: timm_batches(folder, prefetch=False),
+    "timm prefetcher": lambda folder: timm_batches(folder, prefetch=True),
+    "torchvision": torchvision_batches,
+}
+
+
+def images_per_second(batches: Iterator[torch.Tensor]) -> float:
+    """With the start of the worker."""
+    began = time.perf_counter()
+    seen = sum(len(images) for images in batches)
+    return seen / (time.perf_counter() - began)
+
+
 def loaders(count: int, rounds: int) -> None:
     for name, size in SIZES.items():
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place, "images")
             write_jpegs(folder, count, size)
-            makers: dict[str, Callable[[], Iterator[torch.Tensor]]] = {
-                "vitreous": lambda: our_batches(folder, count),  # noqa: B023
-                "timm": lambda: timm_batches(folder, prefetch=False),  # noqa: B023
-                "timm, prefetcher": lambda: timm_batches(folder, prefetch=True),  # noqa: B023
-                "torchvision": lambda: torchvision_batches(folder),  # noqa: B023
-            }
-            best = dict.fromkeys(makers, 0.0)
-            for _ in range(rounds):
-                for who, make in makers.items():
-                    batches = make()
-                    next(batches)  # the worker has started
-                    began, seen = time.perf_counter(), 0
-                    for images in batches:
-                        seen += len(images)
-                    best[who] = max(best[who], seen / (time.perf_counter() - began))
-            print(f"JPEGs of {name}, one worker, images per second, and ours against each")
-            for who, speed in best.items():
-                print(f"{who:<18} {speed:6.0f}   ratio {best['vitreous'] / speed:.2f}")
+            found, _ = in_turns(list(LOADERS), rounds, "--folder", str(folder))
+        best = {kind: max(each[1:]) for kind, each in found.items()}
+        print(f"JPEGs of {name}, one worker, images per second, and ours against each")
+        for kind, speed in best.items():
+            print(f"{kind:<18} {speed:6.0f}   ratio {best['vitreous loader'] / speed:.2f}")
 
 
 def main(
     model: Literal["vit-ti/16", "vit-s/16", "swin-t"] = "vit-s/16",
     batch: int = 32,
     rounds: int = 4,
-    images: int = 512,
+    images: int = 1024,
     kinds: tuple[str, ...] = ("float32", "bfloat16", "recompute"),
+    folder: Annotated[Path, tyro.conf.arg(help="JPEGs for --child.")] = Path(),
     child: Annotated[str, tyro.conf.arg(help="A loop that waits to be asked for steps.")] = "",
 ) -> None:
     """Args:
@@ -257,7 +282,7 @@ def main(
     kinds: Ways to train: float32, bfloat16, recompute, checkpoint, compile, bfloat16+recompute.
     """
     if child:
-        answer_steps(child, model, batch)
+        answer(child, model, batch, folder)
         return
     if kinds:
         steps(model, batch, rounds, kinds)

@@ -40,8 +40,8 @@ def train_set(source, size=96, **changes):
 @pytest.mark.parametrize(("number", "stored"), [(0, (854, 1280)), (1, (1280, 854))])
 def test_it_looks_like_the_whole_image_reduced(source, monkeypatch, number, stored):
     data = train_set(source)
-    image, said = data._image(data.samples[number], (1, "seed"))
-    assert said == stored
+    image, said = data._image(data.samples[number])
+    assert said.stored == stored
     assert image.shape[1:] in {(-(-stored[0] // by), -(-stored[1] // by)) for by in (2, 4, 8)}
     values, _, _, size = data[Draw(0, number, number)]
     assert size == stored
@@ -56,6 +56,6 @@ def test_where_every_pixel_counts_none_is_left_out(source):
     same = OwnAugment(lambda image: image)
     for changes in ({"size": 512}, {"moves": MaskTruth()}, {"own": same}, {"crop": "none"}):
         data = train_set(source, **changes)
-        assert torch.equal(data._image(data.samples[0], (1, "seed"))[0], whole)
+        assert torch.equal(data._image(data.samples[0])[0], whole)
     val = EvalSet(source, source.splits["val"], Preprocess(image_size=96), Truth())
     assert torch.equal(val[0][0], val.preprocess(whole))

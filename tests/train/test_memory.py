@@ -1,6 +1,7 @@
 """--recompute and --checkpoint keep less and change nothing; bfloat16 only where it is a gain."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from vitreous.train import plan
 from vitreous.train.distributed import ALONE
 from vitreous.train.memory import checkpoint_blocks
 from vitreous.train.recipe import Recipe, continued
+from vitreous.train.rehearsal import dry_run
 
 SMALL_VIT = {"patch": 4, "dim": 32, "depth": 2, "heads": 2, "image_size": 16}
 MODELS = {
@@ -56,17 +58,10 @@ def step(name, how, precision=None):
             kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    pack = recompute._Recomputing.pack
-
-    def counted(self, tensor):
-        found = pack(self, tensor)
-        return keep(found) if isinstance(found, torch.Tensor) else found
-
-    with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recompute._Recomputing, "pack", counted)
+    with contextlib.ExitStack() as stack:
         stack.enter_context(torch.autocast("cpu", torch.bfloat16, enabled=precision is not None))
         plain = saved_tensors_hooks(keep, lambda tensor: tensor)
-        stack.enter_context(recomputing() if how == "recompute" else plain)
+        stack.enter_context(recomputing(keep) if how == "recompute" else plain)
         stack.enter_context(training_step())
         output = model(images)
     output.float().square().mean().backward()
@@ -127,3 +122,13 @@ def test_a_resumed_run_keeps_its_precision():
         assert continued(Recipe(precision=stored), Recipe()).precision == stored
     with pytest.raises(ConfigError, match="precision = 'bfloat16', but the run to resume has"):
         continued(Recipe(precision="float32"), Recipe(precision="bfloat16"))
+
+
+def test_a_dry_run_says_how_much_less_is_needed():
+    fields = ("patch=2", "dim=32", "depth=4", "heads=2")
+    recipe = Recipe("digits", model="vit", fields=fields, image_size=(8,), batch=64, epochs=1)
+    needed = [
+        dry_run(replace(recipe, **how), lambda text: None).bytes_needed
+        for how in ({}, {"recompute": True}, {"checkpoint": True})
+    ]
+    assert needed[0] > 1.2 * needed[1] > 1.2 * needed[2]

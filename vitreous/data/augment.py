@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,32 @@ from vitreous.data.truth import Truth
 from vitreous.errors import ConfigError, DataError
 
 CROPS = ("resized", "window", "shift", "none")
+
+
+class Cut(NamedTuple):
+    """A part that is cut out of an image, in its pixels."""
+
+    stored: tuple[int, int]
+    """Height and width of the image."""
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def enough(self, size: tuple[int, int]) -> tuple[int, int]:
+        """The height and width that the image must have, such that the part need not be enlarged
+        to `size`."""
+        (h, w), (height, width) = self.stored, size
+        return -(-h * height // self.height), -(-w * width // self.width)
+
+    def inside(self, size: tuple[int, int]) -> tuple[int, int, int, int]:
+        """top, left, height and width of the part where the image has this size."""
+        if size == self.stored:
+            return self[1:]
+        y, x = size[0] / self.stored[0], size[1] / self.stored[1]
+        top, left = round(self.top * y), round(self.left * x)
+        bottom, right = round((self.top + self.height) * y), round((self.left + self.width) * x)
+        return top, left, max(bottom - top, 1), max(right - left, 1)
 
 
 @dataclass(frozen=True)
@@ -99,29 +125,29 @@ class Augment:
         preprocess: Preprocess,
         moves: Truth,
         max_pixels: int = MAX_PIXELS,
-        stored: tuple[int, int] | None = None,
+        cut: Cut | None = None,
         *,
         pixels: bool = False,
     ) -> tuple[Tensor, Any]:
         """(c, h, w) as stored -> (channels, *image_size), normalised, and the truth moved with it.
 
         Where the truth allows any size, the crop `window` may give a smaller image. Draws from
-        torch's RNG. stored: the size of an image that was decoded smaller (`enough`). pixels: an
-        image of bytes need not be normalised, if that is the last thing to do.
+        torch's RNG. cut: what `draw` has drawn for an image that then may have been decoded
+        smaller. pixels: an image of bytes need not be normalised, if that is the last thing to do.
         """
         image = as_channels(image, preprocess.channels)
-        image, truth = self._place(image, truth, preprocess, moves, max_pixels, stored)
+        image, truth = self._place(image, truth, preprocess, moves, max_pixels, cut)
         if self.flip and torch.rand(()) < 0.5:
             image, truth = image.flip(-1), moves.hflip(truth, _size(image))
         if self.randaugment:
-            image = _transforms().RandAugment(num_ops=2, magnitude=self.randaugment)(image)
+            image = transforms().RandAugment(num_ops=2, magnitude=self.randaugment)(image)
         if self.jitter:
-            image = _transforms().ColorJitter(self.jitter, self.jitter, self.jitter)(image)
+            image = transforms().ColorJitter(self.jitter, self.jitter, self.jitter)(image)
         if pixels and image.dtype == torch.uint8 and not (self.erase or self.crop == "window"):
             return image, truth
         values = preprocess.normalise(image)
         if self.erase:
-            values = _transforms().RandomErasing(p=self.erase, value="random")(values)
+            values = transforms().RandomErasing(p=self.erase, value="random")(values)
         if self.crop == "window" and not moves.any_size:
             height, width = pair("image_size", preprocess.image_size)
             right, bottom = width - values.shape[2], height - values.shape[1]
@@ -129,17 +155,11 @@ class Augment:
             truth = moves.pad(truth, right, bottom)
         return values, truth
 
-    def enough(self, stored: tuple[int, int], preprocess: Preprocess) -> tuple[int, int]:
-        """The height and width that an image of size `stored` must have, such that what the crop
-        `resized` cuts out of it need not be enlarged. Draws from torch's RNG as a call does."""
-        height, width = pair("image_size", preprocess.image_size)
-        _, _, h, w = self._part(stored, (height, width))
-        return -(-stored[0] * height // h), -(-stored[1] * width // w)
-
-    def _part(self, stored: tuple[int, int], size: tuple[int, int]) -> tuple[int, int, int, int]:
-        """top, left, height and width of what the crop `resized` cuts out, drawn by chance."""
+    def draw(self, stored: tuple[int, int], preprocess: Preprocess) -> Cut:
+        """What the crop `resized` cuts out of an image of this size. Draws from torch's RNG."""
+        size = pair("image_size", preprocess.image_size)
         box = _resized_crop(size, self.scale).make_params([torch.empty(1, *stored, device="meta")])
-        return box["top"], box["left"], box["height"], box["width"]
+        return Cut(stored, box["top"], box["left"], box["height"], box["width"])
 
     def _place(
         self,
@@ -148,15 +168,13 @@ class Augment:
         preprocess: Preprocess,
         moves: Truth,
         max_pixels: int,
-        stored: tuple[int, int] | None,
+        cut: Cut | None,
     ) -> tuple[Tensor, Any]:
         """What is seen of an image and how large; with window it may still be too small."""
         size = pair("image_size", preprocess.image_size)
         if self.crop == "resized":
-            part = self._part(stored or _size(image), size)
-            if stored is not None:
-                part = _reduced(part, stored, _size(image))
-            image, truth = cropped(image, truth, moves, *part)
+            drawn = cut or self.draw(_size(image), preprocess)
+            image, truth = cropped(image, truth, moves, *drawn.inside(_size(image)))
             return resized(image, truth, moves, size, preprocess, max_pixels)
         if self.crop == "window":
             return self._window(image, truth, size, preprocess, moves, max_pixels)
@@ -283,21 +301,6 @@ def rescaled(images: Tensor, factor: float, pixels: int) -> Tensor:
     return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=True)
 
 
-def _reduced(
-    part: tuple[int, int, int, int], stored: tuple[int, int], size: tuple[int, int]
-) -> tuple[int, int, int, int]:
-    """top, left, height and width in an image of size `stored`, in one decoded as `size`."""
-    y, x = size[0] / stored[0], size[1] / stored[1]
-    top, left, bottom, right = (
-        part[0] * y,
-        part[1] * x,
-        (part[0] + part[2]) * y,
-        (part[1] + part[3]) * x,
-    )
-    top, left = min(round(top), size[0] - 1), min(round(left), size[1] - 1)
-    return top, left, max(round(bottom) - top, 1), max(round(right) - left, 1)
-
-
 def cropped(
     image: Tensor, truth: Any, moves: Truth, top: int, left: int, height: int, width: int
 ) -> tuple[Tensor, Any]:
@@ -333,10 +336,10 @@ def _size(image: Tensor) -> tuple[int, int]:
 
 @functools.cache
 def _resized_crop(size: tuple[int, int], scale: float) -> Any:
-    return _transforms().RandomResizedCrop(size, scale=(scale, 1.0))
+    return transforms().RandomResizedCrop(size, scale=(scale, 1.0))
 
 
-def _transforms() -> Any:
+def transforms() -> Any:
     """torchvision's transforms. Importing them takes as long as importing torch: only if needed."""
     from torchvision.transforms import v2
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
-from vitreous.data.augment import Augment, OwnAugment, random_by, seed_of
+from vitreous.config import pair
+from vitreous.data.augment import Augment, Cut, OwnAugment, random_by, seed_of, transforms
 from vitreous.data.decode.channels import as_channels
 from vitreous.data.mosaic import PARTS, mosaic
 from vitreous.data.preprocess import Preprocess
@@ -120,37 +121,33 @@ class TrainSet(Dataset[Item]):
     ) -> tuple[Tensor, Any, tuple[int, int]]:
         seed: tuple[int | str, ...] = (self.seed, draw.epoch, draw.position, sample.id)
         seed += (view,) if view else ()  # the first one is as if there were no others
-        image, stored = self._image(sample, seed)
-        truth = self.moves.read(self.source, sample)
-        limit = self.source.max_pixels
-        with random_by(*seed), self.source.naming(sample):
-            if self.own is not None:
-                image, truth = self.own(image, truth)
-            if self.augment.mosaic and torch.rand(()) < self.augment.mosaic:
-                image, truth = self._mosaic(image, truth)
-            pixels = self.pixels and not self.augment.mixes
-            values, truth = self.augment(
-                *(image, truth, self.preprocess, self.moves, limit, stored), pixels=pixels
-            )
+        limit, pixels = self.source.max_pixels, self.pixels and not self.augment.mixes
+        with random_by(*seed):
+            image, cut = self._image(sample)
+            truth = self.moves.read(self.source, sample)
+            with self.source.naming(sample):
+                if self.own is not None:
+                    image, truth = self.own(image, truth)
+                if self.augment.mosaic and torch.rand(()) < self.augment.mosaic:
+                    image, truth = self._mosaic(image, truth)
+                given = (image, truth, self.preprocess, self.moves, limit, cut)
+                values, truth = self.augment(*given, pixels=pixels)
         target = self.moves.target(truth, (values.shape[1], values.shape[2]))
-        return values, target, stored or (image.shape[1], image.shape[2])
+        return values, target, (image.shape[1], image.shape[2]) if cut is None else cut.stored
 
-    def _image(
-        self, sample: Sample, seed: tuple[int | str, ...]
-    ) -> tuple[Tensor, tuple[int, int] | None]:
-        """The image, and its stored size if it was decoded smaller: a JPEG that is more than twice
-        as large as what is cut out of it needs to be."""
+    def _image(self, sample: Sample) -> tuple[Tensor, Cut | None]:
+        """The image. Of a JPEG, what will be cut out of it is drawn first: one that is more than
+        twice as large as that needs is decoded smaller."""
         if self.own is not None or self.augment.crop != "resized" or not self.moves.stays:
             return self.source.image(sample), None
-        stored = None
+        cut = None
 
         def enough(height: int, width: int) -> tuple[int, int]:
-            nonlocal stored
-            stored = (height, width)
-            with random_by(*seed):  # as it will be drawn once more
-                return self.augment.enough(stored, self.preprocess)
+            nonlocal cut
+            cut = self.augment.draw((height, width), self.preprocess)
+            return cut.enough(pair("image_size", self.preprocess.image_size))
 
-        return self.source.image_for(sample, enough), stored
+        return self.source.image_for(sample, enough), cut
 
     def _mosaic(self, image: Tensor, truth: Any) -> tuple[Tensor, Any]:
         """With three other samples, any of them; an error in one of these names it too."""
@@ -239,6 +236,8 @@ def train_batches(
     dataset: TrainSet, order: Order, workers: int, *, pin: bool = False
 ) -> Iterator[Batch]:
     dataset = replace(dataset, pixels=workers > 0 and not pin)
+    if workers and dataset.augment.changes:
+        transforms()  # once, before there are several processes that would each import them
     batches = _readable(
         DataLoader(
             dataset,

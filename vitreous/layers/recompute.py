@@ -48,7 +48,8 @@ class _View(NamedTuple):
 class _Recomputing:
     """The cheap tensors of one forward that still exist, by where their memory begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, see: Callable[[Tensor], object] | None) -> None:
+        self.see = see
         self.made: dict[int, tuple[weakref.ref[Tensor], _Recipe]] = {}
 
     def add(self, tensor: Tensor, recipe: _Recipe) -> None:
@@ -62,6 +63,8 @@ class _Recomputing:
     def pack(self, tensor: Tensor) -> Tensor | _View:
         recipe = self.recipe_of(tensor)
         if recipe is None:
+            if self.see is not None:
+                self.see(tensor)
             return tensor.detach()
         return _View(recipe, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
 
@@ -81,9 +84,9 @@ _ACTIVE: ContextVar[_Recomputing | None] = ContextVar("recomputing", default=Non
 
 
 @contextmanager
-def recomputing() -> Iterator[None]:
-    """Around a forward of which a backward follows."""
-    active = _Recomputing()
+def recomputing(see: Callable[[Tensor], object] | None = None) -> Iterator[None]:
+    """Around a forward that a backward follows; `see` is called with what is kept for it."""
+    active = _Recomputing(see)
     token = _ACTIVE.set(active)
     try:
         with saved_tensors_hooks(active.pack, _unpack):

@@ -25,8 +25,8 @@ from vitreous.layers.linear import training_step
 from vitreous.models.model import Model
 
 
-def checkpoint_blocks(model: Model) -> int:
-    """Each block between what comes before them and the head, and those of a decoder; how many."""
+def checkpoint_blocks(model: Model) -> list[nn.Module]:
+    """Each block between what comes before them and the head, and those of a decoder."""
     found = [module for modules in model.layers()[1:-1] for module in modules]
     known = {part for module in found for part in module.modules()}
     found += [part for part in model.modules() if isinstance(part, Block) and part not in known]
@@ -34,7 +34,7 @@ def checkpoint_blocks(model: Model) -> int:
         raise ConfigError(f"checkpoint: {model.name} has no blocks to compute again")
     for module in found:
         module.forward = partial(_forward, module, module.forward)
-    return len(found)
+    return found
 
 
 def _forward(module: nn.Module, forward: Callable[..., Any], *inputs: Any, **options: Any) -> Any:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.data.loader import Batch, eval_batches, train_batches
 from vitreous.data.preprocess import Preprocess
@@ -79,8 +79,15 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
             kept += tensor.nbytes
             return tensor
 
+        def see_input(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            keep(inputs[0])
+
+        trainer.see_kept = keep
+        for module in trainer.checkpointed:
+            module.register_forward_pre_hook(see_input)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             trainer.step(0, batch)
+        trainer.see_kept = None
         began = time.perf_counter()
         trainer.step(1, batch)
         steps = trainer.order.steps_per_epoch if trainer.stores_features else trainer.steps

@@ -125,8 +125,10 @@ class Trainer:
         freeze(model, recipe.freeze)
         if recipe.lora:
             self._adapt(model, recipe.lora)
-        if recipe.checkpoint:
-            checkpoint_blocks(model)
+        self.checkpointed = checkpoint_blocks(model) if recipe.checkpoint else []
+        """Of these modules only the input is kept for the backward,"""
+        self.see_kept: Callable[[Tensor], object] | None = None
+        """and with `recompute`, this is shown what is kept."""
         if world.device.type == "cpu" and not (recipe.recompute or recipe.checkpoint):
             keep_memory()
         self.model = model.to(world.device)
@@ -534,7 +536,7 @@ class Trainer:
         return contextlib.nullcontext()
 
     def _memory(self) -> contextlib.AbstractContextManager[Any]:
-        return recomputing() if self.recipe.recompute else contextlib.nullcontext()
+        return recomputing(self.see_kept) if self.recipe.recompute else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _forward(self) -> Iterator[None]:

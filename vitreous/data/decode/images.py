@@ -147,9 +147,9 @@ def decode(
             pixels = tiff.read(file, name, max_pixels)
         else:
             with open_image(file, head, name) as image:
+                deep = image.format == "PNG" and png16.is_deep(head)
                 if enough is not None and image.format == "JPEG":
                     _shrink(image, enough)
-                deep = image.format == "PNG" and png16.is_deep(head)
                 pixels = _pixels(image, name, max_pixels, deep_png=file if deep else None)
     return _with_usable_values(_tensor(pixels), name)
 
@@ -366,7 +366,8 @@ def _shrink(image: ImageFile, enough: Enough) -> None:
     swapped = (orientation_of(image) or 1) in _SWAPPED
     width, height = image.size[::-1] if swapped else image.size
     least = enough(height, width)
-    image.draft(image.mode, least if swapped else (least[1], least[0]))
+    if 2 * least[0] <= height and 2 * least[1] <= width:
+        image.draft(image.mode, least if swapped else (least[1], least[0]))
 
 
 def _tensor(pixels: NDArray[Any]) -> Tensor:
