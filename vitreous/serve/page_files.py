@@ -25,13 +25,16 @@ POLICY = "; ".join(
     )
 )
 """Nothing from elsewhere, and no script but ours."""
+SHARED = ("theme.css", "viewer.css", "viewer.js")
 TYPES = {".js": "text/javascript", ".svg": "image/svg+xml", ".webmanifest": "application/json"}
 
 
 def add_page(app: FastAPI) -> None:
-    """index.html at /, and all files of the folder `page` below /page/."""
-    folder = files("vitreous.serve") / "page"
-    known = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+    """index.html at /, and all files of the folder `page` below /page/, with those that it shares
+    with the pages that are written as files."""
+    page, templates = files("vitreous.serve") / "page", files("vitreous.pages") / "templates"
+    known = {each.name: each.read_bytes() for each in page.iterdir() if each.is_file()}
+    known |= {name: (templates / name).read_bytes() for name in SHARED}
     tags = {name: f'"{hashlib.sha256(data).hexdigest()[:16]}"' for name, data in known.items()}
 
     def answer(request: Request, name: str) -> Response:

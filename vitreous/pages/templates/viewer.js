@@ -15,6 +15,7 @@ export const ENGLISH = {
   map: name => name,
   position: "position: places like the chosen patch's",
   hint: "Point at a patch, tap it, or focus the picture and use the arrow keys",
+  stop: ".",
   orObject: "; or choose an object",
   orToken: names => `; T chooses ${names.join(", then ")}`,
   mostAlike: "most alike",
@@ -61,7 +62,7 @@ function read(url) { // a PNG's gray values
 const percent = v => (100 * v).toFixed(v < 0.01 ? 2 : 1) + " %";
 const largest = map => map.reduce((a, b) => Math.max(a, b), -Infinity);
 
-function element(tag, properties, ...children) {
+export function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties))
     if (name in made) made[name] = value; else made.setAttribute(name, value);
@@ -80,7 +81,7 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
     element("div", {className: "shown"},
       part("stage", "div", {className: "stage", tabIndex: 0, role: "application",
         ariaLabel: words.stage, "aria-describedby": prefix + "status"},
-        part("picture", "img", {className: "pixelated", alt: ""}), part("over", "canvas")),
+        part("picture", "img", {className: Math.max(...data.size) < 128 ? "pixelated" : "", alt: ""}), part("over", "canvas")),
       element("p", {className: "soft legend"}, words.light), part("scale", "div", {className: "scale"}),
       element("div", {className: "ends"}, element("span", {}, "0"), part("most", "span"))),
     element("div", {className: "choices"},
@@ -261,5 +262,5 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
   show(at("what").value);
 
   const more = data.prefix ? words.orToken(data.prefixNames) : data.objects ? words.orObject : "";
-  return {hint: words.hint + more};
+  return {hint: words.hint + more + words.stop};
 }
