@@ -32,11 +32,12 @@ class Running:
         return total
 
 
-def running(*models, load=vitreous.load, token="", drain=0.0, wait=True, **limits: Any):
+def running(*models, load=vitreous.load, token="", drain=0.0, examples=0, wait=True, **limits: Any):
     settings = Settings(
         named_models([str(model) for model in models]),
         token=token,
         drain=drain,
+        examples=examples,
         limits=Limits(**limits),
     )
     return running_as(settings, load, wait)

@@ -27,12 +27,14 @@ def serve(
     workers: int = 1,
     token: Folder | None = None,
     drain: float = 0.0,
+    examples: int = 0,
     log: Log | None = None,
     **limits: Any,
 ) -> None:
     """Serves run folders or exported files (NAME=PATH, or PATH) until SIGTERM.
 
-    `token` is a file with the token that requests must bear. `limits` are the fields of
+    `token` is a file with the token that requests must bear. `examples` images of each run's own
+    validation data are shown on the page. `limits` are the fields of
     `vitreous.serve.settings.Limits`.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
@@ -55,6 +57,7 @@ def serve(
         workers=workers,
         token="" if token is None else read_token(Path(token)),
         drain=drain,
+        examples=examples,
         limits=Limits(**limits),
     )
     if host not in LOCAL and token is None:

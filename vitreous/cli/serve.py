@@ -15,6 +15,7 @@ from vitreous.config import positive
 from vitreous.errors import ConfigError
 from vitreous.train.recipe import option
 
+MOST_EXAMPLES = 100
 MODELS = tyro.conf.arg(metavar="[NAME=]RUN|FILE...", help_behavior_hint="(required)")
 
 
@@ -36,6 +37,9 @@ class ServeArguments:
     """Processes that share the port, each with all models."""
     token: Annotated[Path | None, option("FILE", "none: everybody may ask")] = None
     """File with a token that requests must bear."""
+    examples: Annotated[int, option("N")] = 0
+    """Images of each run's own validation data that the page offers to try; whoever reaches the
+    server can see them."""
     max_batch: Annotated[int, option("N")] = 8
     """Images that a model computes at once."""
     max_delay: Annotated[str, option("TIME")] = "5ms"
@@ -62,6 +66,8 @@ def run(arguments: ServeArguments) -> None:
         raise ConfigError(
             f"--max-images {arguments.max_images} do not fit into --queue {arguments.queue}"
         )
+    if not 0 <= arguments.examples <= MOST_EXAMPLES:
+        raise ConfigError(f"--examples {arguments.examples}: expected 0 to {MOST_EXAMPLES}")
     if not arguments.models:
         raise ConfigError("what should be served? give run folders or exported files")
     api.serve(
@@ -73,6 +79,7 @@ def run(arguments: ServeArguments) -> None:
         workers=arguments.workers,
         token=arguments.token,
         drain=seconds("--drain", arguments.drain),
+        examples=arguments.examples,
         batch=arguments.max_batch,
         delay=seconds("--max-delay", arguments.max_delay),
         body=int(amount("--max-body", arguments.max_body, SIZES, "10MB or 500KB")),

@@ -20,6 +20,7 @@ from vitreous import __version__
 from vitreous.errors import VitreousError
 from vitreous.serve import openapi
 from vitreous.serve.body import Memory, check_count, check_length, read_images
+from vitreous.serve.examples import add_examples
 from vitreous.serve.gate import CLIENT_LEFT, FAILURE, Account, Gate
 from vitreous.serve.lane import Lane, QueueFullError
 from vitreous.serve.life import Life
@@ -241,6 +242,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
         account_of(request)
         return openapi.describe(app, list(served))
 
+    add_examples(app, find)
     add_page(app)
     _add_errors(app)
     return Gate(app, settings.token, metrics, life)

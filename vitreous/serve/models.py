@@ -12,6 +12,7 @@ from vitreous.errors import ConfigError
 from vitreous.import_run import open_run
 from vitreous.predict import Predictor
 from vitreous.serve.app import Load
+from vitreous.serve.examples import read_examples
 from vitreous.serve.metrics import Metrics
 from vitreous.serve.served import ServedModel
 from vitreous.serve.settings import Settings
@@ -57,6 +58,9 @@ def _load(
     for name, path in settings.models.items():
         predictor = load(path, engine=settings.engine, max_pixels=settings.limits.pixels)
         config = open_run(path).read_config()
-        found[name] = ServedModel(name, predictor, config, settings.limits, pool, metrics)
+        examples = read_examples(name, path, settings.examples, settings.limits.pixels)
+        found[name] = ServedModel(
+            *(name, predictor, config, settings.limits, pool, metrics, examples)
+        )
         found[name].warm_up()
     return found

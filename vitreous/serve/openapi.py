@@ -15,16 +15,16 @@ from vitreous.serve.schema import ImagesInJSON, ProblemDetails
 DESCRIPTION = """Models that look at images. Send an image as it is, several as a form, or base64
 in JSON; options are parameters of the address. Errors are problem details (RFC 9457)."""
 _REFERENCE = {"$ref": "#/components/schemas/ProblemDetails"}
-_BINARY = {"type": "string", "format": "binary"}
+BINARY = {"type": "string", "format": "binary"}
 BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            RAW: {"schema": _BINARY},
+            RAW: {"schema": BINARY},
             FORM: {
                 "schema": {
                     "type": "object",
-                    "properties": {"image": {"type": "array", "items": _BINARY, "minItems": 1}},
+                    "properties": {"image": {"type": "array", "items": BINARY, "minItems": 1}},
                     "required": ["image"],
                 }
             },

@@ -105,10 +105,22 @@ class Model(BaseModel):
     """Whether one pixel can be explained."""
     pools: list[str]
     """Of what vectors can be made."""
+    examples: int
+    """Images of its own data to try it on."""
 
 
 class Models(BaseModel):
     models: list[Model]
+
+
+class ExampleName(BaseModel):
+    number: int
+    name: str
+
+
+class Examples(BaseModel):
+    examples: list[ExampleName]
+    """None, unless the server was started with --examples."""
 
 
 class Prediction(BaseModel):

@@ -19,6 +19,7 @@ from vitreous.pages.colours import colours_of
 from vitreous.pages.pictures import png_base64
 from vitreous.predict import POOLS, Predictor
 from vitreous.run_folder import RunConfig
+from vitreous.serve.examples import Example
 from vitreous.serve.lane import Lane
 from vitreous.serve.metrics import Metrics
 from vitreous.serve.schema import ExplainOptions, Model, PredictOptions
@@ -40,8 +41,9 @@ class ServedModel:
         limits: Limits,
         pool: Executor,
         metrics: Metrics,
+        examples: Sequence[Example] = (),
     ) -> None:
-        self.name, self.predictor = name, predictor
+        self.name, self.predictor, self.examples = name, predictor, examples
         self.show = show_of(predictor.task.name)
         self.description = self._describe(config)
         self.lane = Lane(
@@ -158,6 +160,7 @@ class ServedModel:
             can_explain=explainable,
             takes_pixel=takes_pixel,
             pools=[pool for pool in POOLS if _has_vectors(predictor, pool)],
+            examples=len(self.examples),
         )
 
 

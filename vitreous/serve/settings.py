@@ -54,4 +54,6 @@ class Settings:
     """What requests must bear; none: everybody may ask."""
     drain: float = 0.0
     """Seconds between SIGTERM, when /readyz begins to say no, and the closing of the port."""
+    examples: int = 0
+    """Images of each run's own data that the page shows."""
     limits: Limits = Limits()

@@ -58,12 +58,16 @@ function askToken() {
   });
 }
 
+function pathOf(model, action, options) {
+  const query = new URLSearchParams(options).toString();
+  return `/v1/models/${encodeURIComponent(model.name)}/${action}${query && `?${query}`}`;
+}
+
 // What is known about a photo, by model and question: nothing is asked twice.
 const known = new WeakMap();
 
 function once(photo, model, action, options, waiting) {
-  const query = new URLSearchParams(options).toString();
-  const path = `/v1/models/${encodeURIComponent(model.name)}/${action}?${query}`;
+  const path = pathOf(model, action, options);
   if (!known.has(photo)) known.set(photo, new Map());
   const answers = known.get(photo);
   if (!answers.has(path)) {
@@ -79,13 +83,24 @@ function once(photo, model, action, options, waiting) {
 
 export const LEAST = 0.05; // scores below are not asked for; above, the page cuts by itself
 
-export function predict(photo, model, waiting) {
+function predictOptions(model) {
   const options = [];
   const cuts = model.takes_threshold && model.threshold !== null;
   if (cuts) options.push(["threshold", Math.min(LEAST, model.threshold)]);
   if (model.takes_top) options.push(["top", cuts ? 100 : model.takes_threshold ? 50 : 10]);
   if (model.masks.includes("rle")) options.push(["masks", "rle"]);
-  return once(photo, model, "predict", options, waiting);
+  return options;
+}
+
+export function predict(photo, model, waiting) {
+  return once(photo, model, "predict", predictOptions(model), waiting);
+}
+
+export function curlLine(photo, model) { // what `predict` sends, for a shell
+  const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
+  const bearer = token ? " -H 'Authorization: Bearer TOKEN'" : "";
+  const address = location.origin + pathOf(model, "predict", predictOptions(model));
+  return `curl${bearer} -F ${quoted(`image=@${photo.name}`)} ${quoted(address)}`;
 }
 
 export function explain(photo, model, classes, waiting) {

@@ -1,17 +1,17 @@
 // Masks over a picture: run lengths, patterns that tell classes apart without colour, and where a label fits.
 
 const SIDE = 800; // pixels of a mask's longer side as it is drawn
-const STEP = 10; // pixels between the lines of a pattern
+const STEP = 16, LINE = 4; // pixels from one line of a pattern to the next, and of a line
 
 // Whether the pattern of a class has ink at a place.
 const PATTERNS = [
   () => false,
-  (x, y) => (x + y) % STEP < 2,
-  (x, y) => y % STEP < 2,
-  (x, y) => (x - y + 10000 * STEP) % STEP < 2,
-  (x, y) => x % STEP < 2,
-  (x, y) => x % STEP < 3 && y % STEP < 3,
-  (x, y) => x % STEP < 2 || y % STEP < 2,
+  (x, y) => (x + y) % STEP < LINE,
+  (x, y) => y % STEP < LINE,
+  (x, y) => (x - y + 1000 * STEP) % STEP < LINE,
+  (x, y) => x % STEP < LINE,
+  (x, y) => x % STEP < 2 * LINE && y % STEP < 2 * LINE,
+  (x, y) => x % STEP < LINE || y % STEP < LINE,
 ];
 const patternOf = number => PATTERNS[number % PATTERNS.length];
 
@@ -98,7 +98,7 @@ export function swatch(colour, pattern) {
   canvas.className = "swatch"; canvas.width = 28; canvas.height = 20;
   const context = canvas.getContext("2d"), has = patternOf(pattern);
   for (let y = 0; y < canvas.height; y++) for (let x = 0; x < canvas.width; x++) {
-    context.fillStyle = `rgba(${colour},${has(x, y) ? 1 : 0.55})`;
+    context.fillStyle = `rgba(${colour},${has(2 * x, 2 * y) ? 1 : 0.5})`;
     context.fillRect(x, y, 1, 1);
   }
   return canvas;

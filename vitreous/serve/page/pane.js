@@ -1,5 +1,5 @@
 // One model and what it says about a photo. Two of them stand side by side to be compared.
-import {explain, predict} from "./api.js";
+import {curlLine, explain, predict} from "./api.js";
 import {paint} from "./photo.js";
 import {showResult} from "./results.js";
 import {t, translate} from "./strings.js";
@@ -78,7 +78,7 @@ export class Pane {
     const waiting = words => { if (current()) parts.wait.lastChild.textContent = words; };
     waiting(t(inside ? "explaining" : "computing"));
     const timer = setTimeout(() => { if (current()) { parts.wait.hidden = false; this.root.classList.add("waiting"); } }, PATIENCE);
-    if (parts.answer.hidden && !inside) this.#paint(null); // the picture is there before the answer
+    if (!inside && this.painted !== photo) this.#paint(null); // the picture is there before the answer
     try {
       const result = await predict(photo, model, waiting);
       const data = inside ? await explain(photo, model, this.#classes(result, which), waiting) : null;
@@ -105,6 +105,7 @@ export class Pane {
 
   #paint(size) {
     const {photo, parts} = this;
+    this.painted = photo;
     paint(photo, parts.pixels, size);
     parts.photo.style.setProperty("--ratio", parts.pixels.width / parts.pixels.height);
     parts.name.textContent = photo.picture ? photo.name : `${photo.name}: ${t("noPicture")}`;
@@ -118,6 +119,8 @@ export class Pane {
   #showAnswer(result) {
     this.#paint(result.size);
     showResult(this.place, this.model, result);
+    this.place.results.append(element("details", {}, element("summary", {}, t("curl")),
+      element("pre", {}, curlLine(this.photo, this.model))));
   }
 
   #showInside(data, which) {

@@ -131,7 +131,8 @@ function showObjects(place, model, result) {
   }
   function drawMasks() {
     if (!objects.some(each => each.segmentation)) return;
-    paintMasks(place.masks, result.size, shown().reverse().filter(each => each.segmentation).map(each => ({
+    const above = shown().reverse().sort((a, b) => (a === chosen) - (b === chosen));
+    paintMasks(place.masks, result.size, above.filter(each => each.segmentation).map(each => ({
       mask: each.mask ??= readMask(each.segmentation), colour: each.colour, pattern: each.number,
       strength: chosen === null ? 0.75 : chosen === each ? 1 : 0.2})));
   }

@@ -33,13 +33,12 @@ const english = {
   noObjects: best => `Nothing reaches the threshold${best ? `; the highest is ${best}` : ""}.`,
   threshold: "Threshold",
   own: "Each label's own threshold",
-  found: "found",
   strength: "Strength of the masks",
   classesFound: n => n === 1 ? "1 class in this image" : `${n} classes in this image`,
   tagsFound: n => n === 0 ? "No label" : n === 1 ? "1 label" : `${n} labels`,
   ofImage: "Share of the image, and mean confidence",
   loss: value => `Loss ${value}`,
-  hidden: (n, all) => `${n} of ${all} patches were hidden and predicted.`,
+  hidden: (n, all) => `${n} of ${all} patches were hidden (hatched) and predicted.`,
   vector: n => `A vector of ${n} numbers`,
   range: (least, most) => `from ${least} to ${most}`,
   curl: "The same with curl",
@@ -96,13 +95,12 @@ const chinese = {
   noObjects: best => `没有目标达到阈值${best ? `；最高的是 ${best}` : ""}。`,
   threshold: "阈值",
   own: "使用每个标签自己的阈值",
-  found: "已检出",
   strength: "掩码浓度",
   classesFound: n => `图中有 ${n} 个类别`,
   tagsFound: n => n === 0 ? "没有标签" : `${n} 个标签`,
   ofImage: "占图片的比例与平均置信度",
   loss: value => `损失 ${value}`,
-  hidden: (n, all) => `${all} 个图块中有 ${n} 个被遮住并由模型预测。`,
+  hidden: (n, all) => `${all} 个图块中有 ${n} 个被遮住（斜线）并由模型预测。`,
   vector: n => `${n} 维向量`,
   range: (least, most) => `从 ${least} 到 ${most}`,
   curl: "用 curl 得到同样的结果",
@@ -161,6 +159,7 @@ const named = name => ({"the class token": "类别标记", "the distillation tok
 
 const wanted = navigator.languages.map(each => each.toLowerCase().split("-")[0]);
 export const language = wanted.find(each => each === "en" || each === "zh") ?? "en";
+export const tables = [english, chinese];
 const table = language === "zh" ? chinese : english;
 
 export function t(key, ...values) {
