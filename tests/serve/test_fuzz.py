@@ -50,5 +50,5 @@ def test_the_description_is_kept(server):
 
         check()
     paths = {path for path, _ in seen}
-    assert len(paths) == 7
+    assert len(paths) == 9
     assert ("/v1/models/{name}/predict", 422) in seen

@@ -103,6 +103,8 @@ export function curlLine(photo, model) { // what `predict` sends, for a shell
   return `curl${bearer} -F ${quoted(`image=@${photo.name}`)} ${quoted(address)}`;
 }
 
-export function explain(photo, model, classes, waiting) {
-  return once(photo, model, "explain", [["maps", "viewer"], ...classes.map(name => ["classes", name])], waiting);
+export function explain(photo, model, {classes = [], pixel = null}, waiting) {
+  const options = [["maps", "viewer"], ...classes.map(name => ["classes", name])];
+  if (pixel) options.push(["y", pixel[0]], ["x", pixel[1]]);
+  return once(photo, model, "explain", options, waiting);
 }

@@ -18,11 +18,13 @@ at("strip").ariaLabel = t("images");
 
 async function add(files) {
   const added = [];
-  for (const file of files) added.push(await openPhoto(file));
-  if (!added.length) return;
-  photos.push(...added);
-  for (const photo of added) at("strip").append(thumb(photo));
-  choose(added[0]);
+  for (const file of files) {
+    const photo = await openPhoto(file);
+    photos.push(photo);
+    at("strip").append(thumb(photo));
+    added.push(photo);
+    choose(added[0]);
+  }
   if (models.length) await preview(added);
 }
 
@@ -47,13 +49,14 @@ function thumb(photo) {
 }
 
 function choose(photo) {
+  const other = photo !== current;
   current = photo;
   for (const each of photos) each.item.firstChild.setAttribute("aria-pressed", each === photo);
-  photo?.item.scrollIntoView({block: "nearest", inline: "nearest"});
-  at("strip").hidden = !photos.length;
+  at("strip").hidden = photos.length < 2;
   at("start").hidden = photos.length > 0;
   document.body.classList.toggle("started", photos.length > 0);
-  for (const pane of panes) pane.show(photo);
+  photo?.item.scrollIntoView({block: "nearest", inline: "nearest"});
+  if (other) for (const pane of panes) pane.show(photo);
 }
 
 function discard(photo) {
@@ -62,7 +65,7 @@ function discard(photo) {
   photo.item.remove();
   photos.splice(place, 1);
   const next = photos[Math.min(place, photos.length - 1)] ?? null;
-  if (photo === current) choose(next);
+  choose(photo === current ? next : current);
   (next?.item.firstChild ?? at("choose")).focus();
 }
 
@@ -136,15 +139,18 @@ async function showExamples(model) {
   at("examples").hidden = !model.examples;
   if (!model.examples) return;
   const path = `/v1/models/${encodeURIComponent(model.name)}/examples`;
-  const {examples} = await (await ask(path)).json();
-  for (const {name, number} of examples) {
-    if (model !== panes[0].model) return;
-    const data = await (await ask(`${path}/${number}`)).blob();
-    const file = new File([data], name.split("/").at(-1), {type: data.type});
-    const button = element("button", {type: "button", className: "thumb", ariaLabel: t("example", name), title: name}, thumbnail(await openPhoto(file)));
-    button.addEventListener("click", () => { add([file]); scrollTo({top: 0}); });
-    row.append(button);
-  }
+  try {
+    const {examples} = await (await ask(path)).json();
+    for (const {name, number} of examples) {
+      const data = await (await ask(`${path}/${number}`)).blob();
+      const file = new File([data], name.split("/").at(-1), {type: data.type});
+      const photo = await openPhoto(file);
+      if (model !== panes[0].model) return;
+      const button = element("button", {type: "button", className: "thumb", ariaLabel: t("example", name), title: name}, thumbnail(photo));
+      button.addEventListener("click", () => { add([file]); scrollTo({top: 0}); });
+      row.append(button);
+    }
+  } catch { /* the page works without them */ }
 }
 
 async function start() {

@@ -56,7 +56,7 @@ export class Pane {
     this.refresh();
   }
 
-  look(which) { // at a class, by its name, or at one of the objects
+  look(which) { // at a class, by its name, at one of the objects, or at {pixel: [y, x]}
     if (!this.model.can_explain) return;
     this.mode = "inside";
     this.refresh(which);
@@ -81,7 +81,7 @@ export class Pane {
     if (!inside && this.painted !== photo) this.#paint(null); // the picture is there before the answer
     try {
       const result = await predict(photo, model, waiting);
-      const data = inside ? await explain(photo, model, this.#classes(result, which), waiting) : null;
+      const data = inside ? await explain(photo, model, this.#question(result, which), waiting) : null;
       if (!current()) return;
       if (inside) this.#showInside(data, which); else this.#showAnswer(result);
     } catch (error) {
@@ -97,10 +97,10 @@ export class Pane {
     }
   }
 
-  #classes(result, which) { // the most likely ones, and the one that is asked for
-    if (typeof which !== "string") return [];
-    const best = (result.top ?? result.classes ?? []).slice(0, 3).map(each => each.label);
-    return [...new Set([which, ...best])];
+  #question(result, which) { // a class that is asked for, with the most likely ones; or a pixel
+    if (typeof which !== "string") return {pixel: which?.pixel};
+    const best = result.top.slice(0, 3).map(each => each.label);
+    return {classes: [...new Set([which, ...best])]};
   }
 
   #paint(size) {

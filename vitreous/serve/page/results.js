@@ -16,7 +16,7 @@ const kindOf = result => KINDS.find(([has]) => has in result);
 
 export const caption = (result, model) => kindOf(result)?.[2](result, model) ?? "";
 
-// `place`: results, boxes and masks are its elements; look(label or object) opens the inside.
+// `place`: results, boxes and masks are its elements; look(label, object or {pixel}) opens the inside.
 export function showResult(place, model, result) {
   place.results.replaceChildren();
   place.boxes.replaceChildren();
@@ -209,6 +209,14 @@ function showAreas(place, model, result) {
     choose(areas.find(each => !off.has(each) && each.mask.inside[y * width + x]) ?? null);
   });
   surface.addEventListener("pointerleave", () => choose(null));
+  if (model.can_explain && model.takes_pixel) {
+    surface.title = t("why");
+    surface.addEventListener("click", event => {
+      const box = surface.getBoundingClientRect();
+      const shares = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
+      place.look({pixel: shares.map((share, i) => Math.max(0, Math.min(result.size[i] - 1, Math.floor(share * result.size[i]))))});
+    });
+  }
   place.boxes.append(surface, ...areas.map(each => each.tag));
   place.results.append(headline(t("classesFound", areas.length), t("ofImage")),
     element("ul", {className: "areas"}, ...areas.map(each => each.row)),
