@@ -1,7 +1,7 @@
 // One model and what it says about a photo. Two of them stand side by side to be compared.
 import {curlLine, explain, predict} from "./api.js";
 import {paint} from "./photo.js";
-import {showResult} from "./results.js";
+import {caption, showResult} from "./results.js";
 import {t, translate} from "./strings.js";
 import {element, openViewer} from "./viewer.js";
 
@@ -83,7 +83,7 @@ export class Pane {
       const result = await predict(photo, model, waiting);
       const data = inside ? await explain(photo, model, this.#question(result, which), waiting) : null;
       if (!current()) return;
-      if (inside) this.#showInside(data, which); else this.#showAnswer(result);
+      if (inside) this.#showInside(result, data, which); else this.#showAnswer(result);
     } catch (error) {
       if (!current() || error.name === "AbortError") return;
       if (!error.kind) throw error;
@@ -123,12 +123,13 @@ export class Pane {
       element("pre", {}, curlLine(this.photo, this.model))));
   }
 
-  #showInside(data, which) {
+  #showInside(result, data, which) {
     const {parts} = this;
     let first = typeof which === "string" ? `for the class ${which}` : null;
     if (which?.box) first = `object ${data.objects?.names.indexOf(`${which.label} ${which.score.toFixed(2)}`)}`;
     const viewer = openViewer(parts.inside, data, {words: t("viewer"), prefix: `${this.name}-`, first});
-    parts.inside.querySelector(".choices").prepend(element("p", {className: "soft hint"}, viewer.hint));
+    parts.inside.querySelector(".choices").prepend(
+      element("h2", {}, caption(result, this.model)), element("p", {className: "soft hint"}, viewer.hint));
     parts.answer.hidden = true;
     parts.inside.hidden = false;
     if (which) parts.inside.querySelector(".stage").focus({preventScroll: true});
