@@ -104,7 +104,7 @@ def answer(server, name, path, **options):
 
 
 def fits(page):
-    return page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    return page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def visible(page, selector):
@@ -376,6 +376,10 @@ def test_problems_are_said_in_words(chromium, server, photos, tmp_path):
         page.wait_for_selector(".name:has-text('wide.png')")
         headline(page, "class")
         assert page.evaluate("document.querySelector('.pixels').width") == 1600, "smaller, to draw"
+        Image.new("RGB", (80, 40), "red").save(tmp_path / "scan.tif")
+        give(page, "drop", tmp_path / "scan.tif")
+        page.wait_for_selector(".name:has-text('scan.tif: This browser cannot show this file')")
+        headline(page, "class")
 
 
 def test_token_and_examples(chromium):

@@ -90,7 +90,11 @@ document.addEventListener("paste", event => {
   if (files.length) { event.preventDefault(); add(files); }
 });
 let inside = 0; // how deep in the page a dragged file is
-document.addEventListener("dragenter", event => { event.preventDefault(); inside++; document.body.classList.add("dropping"); });
+document.addEventListener("dragenter", event => {
+  event.preventDefault();
+  inside++;
+  document.body.classList.toggle("dropping", event.dataTransfer.types.includes("Files"));
+});
 document.addEventListener("dragleave", () => { if (--inside <= 0) { inside = 0; document.body.classList.remove("dropping"); } });
 document.addEventListener("dragover", event => event.preventDefault());
 document.addEventListener("drop", event => {

@@ -83,6 +83,7 @@ export class Pane {
       const result = await predict(photo, model, waiting);
       const data = inside ? await explain(photo, model, this.#question(result, which), waiting) : null;
       if (!current()) return;
+      this.root.querySelector(".said").textContent = `${photo.name}: ${caption(result, model)}`;
       if (inside) this.#showInside(result, data, which); else this.#showAnswer(result);
     } catch (error) {
       if (!current() || error.name === "AbortError") return;
