@@ -294,7 +294,7 @@ def test_by_keyboard_alone(chromium, server, photos):
 def test_on_a_phone_in_both_schemes_and_chinese(chromium, server, photos, scheme):
     options = {"color_scheme": scheme, "has_touch": True, "is_mobile": True, "locale": "zh-CN"}
     with opened(chromium, server.url, width=390, **options) as page:
-        page.wait_for_selector("text=将图片拖到这里")
+        page.wait_for_selector("text=点按选择图片")
         assert page.get_attribute("html", "lang") == "zh"
         assert page.get_attribute("#camera", "capture") == "environment"
         assert visible(page, "#photograph") == 1

@@ -10,7 +10,13 @@ const at = id => document.getElementById(id);
 const photos = [], panes = [];
 let models = [], current = null;
 
+const touch = matchMedia("(pointer: coarse)").matches; // nothing is dropped here, but there is a camera
+
 document.documentElement.lang = language;
+if (touch) {
+  document.querySelector("#start h2").dataset.t = "tap";
+  document.querySelector("#start p").dataset.t = "orPhoto";
+}
 translate(document);
 at("strip").ariaLabel = t("images");
 
@@ -82,7 +88,7 @@ async function preview(some) { // a few words below each, by the first pane's mo
 at("choose").addEventListener("click", () => at("files").click());
 at("start").addEventListener("click", () => at("files").click());
 at("photograph").addEventListener("click", () => at("camera").click());
-at("photograph").hidden = !matchMedia("(pointer: coarse)").matches; // elsewhere it would only choose a file
+at("photograph").hidden = !touch; // elsewhere it would only choose a file
 for (const id of ["files", "camera"])
   at(id).addEventListener("change", event => { const chosen = [...event.target.files]; event.target.value = ""; add(chosen); });
 document.addEventListener("paste", event => {

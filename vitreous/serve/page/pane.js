@@ -108,6 +108,7 @@ export class Pane {
     const {photo, parts} = this;
     this.painted = photo;
     paint(photo, parts.pixels, size);
+    parts.pixels.ariaLabel = photo.name;
     parts.photo.style.setProperty("--ratio", parts.pixels.width / parts.pixels.height);
     parts.name.textContent = photo.picture ? photo.name : `${photo.name}: ${t("noPicture")}`;
     this.place.results.replaceChildren();
