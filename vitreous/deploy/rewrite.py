@@ -120,8 +120,8 @@ def _affine_of(norm: nn.BatchNorm2d | FrozenBatchNorm) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def fold_normalisation(model: Model, mean: Sequence[float], std: Sequence[float]) -> int:
-    """Into the first layer, which takes values from 0 to 1 then; 0 where it pads, or has a norm of
-    its own before it."""
+    """Into the first layer, which takes values from 0 to 1 then; 0 where it pads, has a norm of its
+    own before it, or is not in float32: the bias becomes large, and takes the precision of a sum."""
     core = model.core
     owner, _, name = core.input_weight.rpartition(".")
     first = core.get_submodule(owner)
@@ -131,7 +131,7 @@ def fold_normalisation(model: Model, mean: Sequence[float], std: Sequence[float]
     if padded or core.input_norms or getattr(core.config, "pad", False) or weight.ndim != 4:
         return 0
     bias = getattr(first, "bias", None)
-    if not isinstance(bias, Tensor):
+    if not isinstance(bias, Tensor) or weight.dtype != torch.float32:
         return 0
     shape = (1, -1, 1, 1)
     factor = torch.tensor(std).expand(weight.shape[1]).reshape(shape)
