@@ -23,7 +23,7 @@ SMALL = {
     "onnx_client.py": [],
     "parity.py": ["resnet50"],
     "swin_speed.py": ["--rounds=1", "--batch=1"],
-    "training_speed.py": ["--rounds=1", "--batch=2"],
+    "training_speed.py": ["--rounds=1", "--batch=2", "--images=64", "--kinds", "recompute"],
 }
 PRINTED = {
     "cifar10.py": "test: 2 images of 2 classes",
