@@ -22,7 +22,7 @@ SMALL = {
     "onnx_client.py": [],
     "parity.py": ["resnet50"],
     "serve_load.py": ["--seconds=1", "--requests=40", "--rounds=1", "--images=16"],
-    "training_speed.py": ["--rounds=1", "--batch=2"],
+    "training_speed.py": ["--rounds=1", "--batch=2", "--images=64", "--kinds", "recompute"],
 }
 PRINTED = {
     "cifar10.py": "test: 2 images of 2 classes",

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.config import choice, pair
 from vitreous.data.decode.channels import without_alpha
@@ -127,7 +127,7 @@ class Predictor(Generic[R]):
     ) -> None:
         self.device = find_device(device)
         self.engine: Engine
-        if isinstance(model, Model):
+        if isinstance(model, nn.Module):
             self.engine = TorchEngine(model.to(self.device).eval())
         else:
             self.engine = model

@@ -176,7 +176,6 @@ def test_true_and_false_in_any_case(tmp_path, monkeypatch):
         ("input-size", "image-size"),
         ("num-workers", "workers"),
         ("dataloader-num-workers", "workers"),
-        ("checkpoint", "weights"),
         ("pretrained", "weights"),
         ("ckpt", "weights"),
         ("output", "out"),

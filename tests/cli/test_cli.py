@@ -63,7 +63,7 @@ def test_training_options_are_grouped_and_the_common_ones_come_first(capsys):
     assert {"model", "weights", "epochs", "batch", "lr", "image-size"} <= set(common)
     assert {"recipe", "out", "resume", "task", "seed"} <= set(common)
     assert len(common) <= 15
-    choices = {"precision": "{float32,bfloat16}", "crop": "{resized,window,shift,none}"}
+    choices = {"precision": "{auto,float32,bfloat16}", "crop": "{resized,window,shift,none}"}
     choices["task"] = "{" + ",".join(TASKS) + "}"
     assert all(values in texts[option] for option, values in choices.items())
 

@@ -27,7 +27,11 @@ from vitreous.results import Detection
 def videos(tmp_path, monkeypatch):
     """Two clips in the working folder, and a detector that finds the two rectangles in them."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(vitreous.predict, "load", lambda run, **options: predictor(96, **options))
+
+    def load(run, engine=None, merge=None, **options):
+        return predictor(96, **options)
+
+    monkeypatch.setattr(vitreous.predict, "load", load)
     write_video("clip.mp4", [moving(number) for number in range(20)])
     return tmp_path
 

@@ -63,13 +63,13 @@ def album(tmp_path):
 @pytest.fixture
 def computed(monkeypatch):
     """The names of the images that the model has seen."""
-    names, embed = [], Predictor._embed
+    names, embed = [], Predictor.vectors
 
     def seen(self, prepared, pool):
         names.extend(os.path.basename(each.name) for each in prepared)
         return embed(self, prepared, pool)
 
-    monkeypatch.setattr(Predictor, "_embed", seen)
+    monkeypatch.setattr(Predictor, "vectors", seen)
     return names
 
 
@@ -143,7 +143,7 @@ def test_an_interrupted_run_computes_only_what_is_missing(run, album, tmp_path, 
     """15: by Ctrl-C, and by a kill, which leaves the parts that were written."""
     out, plain = tmp_path / "v.npz", vitreous.embed(run, album, progress=False)
     monkeypatch.setattr(Parts, "SECONDS", -1.0)  # a part for each batch
-    embed, count = Predictor._embed, 0
+    embed, count = Predictor.vectors, 0
 
     def stopped(self, prepared, pool):
         nonlocal count
@@ -152,7 +152,7 @@ def test_an_interrupted_run_computes_only_what_is_missing(run, album, tmp_path, 
             raise KeyboardInterrupt
         return embed(self, prepared, pool)
 
-    monkeypatch.setattr(Predictor, "_embed", stopped)
+    monkeypatch.setattr(Predictor, "vectors", stopped)
     with pytest.raises(KeyboardInterrupt):
         vitreous.embed(run, album, out, batch=4, progress=False)
     assert not out.exists()
@@ -160,7 +160,7 @@ def test_an_interrupted_run_computes_only_what_is_missing(run, album, tmp_path, 
     assert len(parts) == 2
     parts[1].write_bytes(parts[1].read_bytes()[:100])  # a damaged disk
     seen = []
-    monkeypatch.setattr(Predictor, "_embed", lambda s, p, q: seen.extend(p) or embed(s, p, q))
+    monkeypatch.setattr(Predictor, "vectors", lambda s, p, q: seen.extend(p) or embed(s, p, q))
     found = vitreous.embed(run, album, out, batch=4, progress=False)
     assert len(seen) == 8
     assert found.paths == plain.paths

@@ -227,7 +227,7 @@ def test_sharded_model_trains_alike(tmp_path, how):
 
 def test_a_batch_that_does_not_divide(tmp_path):
     """Known before the processes meet."""
-    recipe = Recipe(data=str(class_folder()), batch=65, epochs=1)
+    recipe = Recipe(data=str(class_folder()), batch=65, epochs=1, precision="float32")
     first_of_two = World(0, 2, torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"65.*2 processes.*multiple of 2"):
         prepare(recipe, Run(tmp_path / "run"), first_of_two, lambda _: None, lambda _: None)

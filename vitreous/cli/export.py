@@ -26,9 +26,9 @@ class ExportArguments:
     data: Annotated[str | None, option("DATA", "generated images; for int8 the run's own")] = None
     """Images to verify it on, and for int8 to calibrate with: a path as for 'vitreous train'."""
     precision: Literal["float32", "bfloat16", "bf16", "float16", "fp16", "int8"] = "float32"
-    """bfloat16 (.xml, .pt2) is computed in sixteen bits where the CPU is made for it; float16
-    (.onnx, .xml) halves the file and is computed in float32; int8 (.xml, .onnx) is computed in
-    integers, calibrated with images of --data."""
+    """Precision of the file: bfloat16 (.xml, .pt2) is computed in sixteen bits where the CPU is
+    made for it; float16 (.onnx, .xml) halves the file and is computed in float32; int8 (.xml,
+    .onnx) is computed in integers, calibrated with images of --data."""
     max_loss: Annotated[float | None, option("POINTS", "0.5")] = None
     """Points of the metric (or, without labels, percent of the predictions) that a lower precision
     may lose on --data; above it nothing is written."""

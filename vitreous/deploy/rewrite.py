@@ -121,7 +121,7 @@ def _affine_of(norm: nn.BatchNorm2d | FrozenBatchNorm) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def fold_normalisation(model: Model, mean: Sequence[float], std: Sequence[float]) -> int:
     """Into the first layer, which takes values from 0 to 1 then; 0 where it pads, has a norm of its
-    own before it, or is not in float32: the bias becomes large, and takes the precision of a sum."""
+    own before it, or is not in float32: the bias becomes large, and the sum loses precision."""
     core = model.core
     owner, _, name = core.input_weight.rpartition(".")
     first = core.get_submodule(owner)
