@@ -44,7 +44,8 @@ class SegmentInstances(ObjectTask):
     scratch_fields = ("mask_pixels=2",)
     tiles = True
     fine_tuning_gain = (
-        "a detector with masks needs hundreds of epochs from random weights (docs/instances.md)"
+        "they know photographs, and from random weights only generated shapes were tried "
+        "(docs/instances.md)"
     )
     checker = InstanceCheck
 
