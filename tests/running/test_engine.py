@@ -1,5 +1,7 @@
 """Engines: the same predictions, exported once, and the fastest of them by measurement."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from running.runs import VIT, made
@@ -71,10 +73,10 @@ def test_other_weights_are_another_file(run, cache):
     """A file of the cache is never that of weights that have changed."""
     from vitreous.run_folder import Run
 
-    first = engines._place(Run(run))
+    first = engines._place(Run(run), 0)
     model = Run(run).create_model()
     Run(run).write_weights(model, model.state_dict())
-    assert engines._place(Run(run)) != first
+    assert engines._place(Run(run), 0) != first
 
 
 def test_engines_that_are_not_there(run, cache, tmp_path):
@@ -83,7 +85,7 @@ def test_engines_that_are_not_there(run, cache, tmp_path):
     with pytest.raises(ConfigError, match="runs on the CPU"):
         load(run, engine="openvino", device="cuda")
     file = vitreous.export(run, tmp_path / "model.pt2", log=lambda text: None).path
-    with pytest.raises(ConfigError, match="is a file, and its suffix says which"):
+    with pytest.raises(ConfigError, match=r"'openvino' cannot run .*model\.pt2: use torch"):
         load(file, engine="openvino")
     assert load(file, engine="auto").engine.name == "torch"
 
@@ -98,3 +100,17 @@ def test_commands_have_it(run, cache, tmp_path, capsys):
         assert main(["predict", *words]) == 0
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]
+
+
+def test_openvino_has_a_graph_for_a_length_that_comes_again(run, cache):
+    """The outputs are the same in parts and from several threads; more lengths get none."""
+    engine = load(run, engine="openvino", threads=2).engine
+    exact, runner = load(run).engine, engine.graph.compute
+    images = torch.randn(7, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    for count in (4, 4, 4, 3, 3, 1, 1):
+        torch.testing.assert_close(engine(images[:count]), exact(images[:count]), atol=1e-4, rtol=0)
+    assert {count: own.parts for count, own in runner._own.items()} == {4: 2, 3: 1}
+    with ThreadPoolExecutor(4) as pool:
+        pairs = [images[[each, each + 1, each + 2, each + 3]] for each in (0, 1, 2, 3)] * 3
+        for wanted, found in zip(map(exact, pairs), pool.map(engine, pairs), strict=True):
+            torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)

@@ -118,7 +118,8 @@ def _peer(way: Candidate, model: Model, weights: bool, graph: Path | None) -> Co
         if way.precision != "float32" and way.engine == "onnxruntime":
             raise ConfigError(f"onnxruntime computes no {way.precision} on CPUs")
         note = Note(run="", recipe="", outputs=(), precision=way.precision)
-        opened = OPENERS[way.engine](graph, note, None)
+        as_usual = {"tuned": False} if way.engine == "openvino" else {}
+        opened = OPENERS[way.engine](graph, note, None, **as_usual)
 
         def tensors(images: Tensor) -> list[Tensor]:
             found = opened.compute(images.contiguous().numpy())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from vitreous.config import pair
 from vitreous.data.preprocess import Preprocess
+from vitreous.engines.openvino import OpenVINO
 from vitreous.engines.precision import PRECISIONS, check_bfloat16, has_bfloat16
 from vitreous.engines.threads import TorchThreads
 from vitreous.errors import ConfigError
@@ -182,12 +183,25 @@ def _onnx_note(path: Path) -> str | None:
     except ImportError:
         raise not_installed("ONNX", "onnx") from None
     model = onnx.load(path, load_external_data=False)
-    for tensor in model.graph.initializer:
+    for tensor in _onnx_tensors(model):
         for entry in tensor.external_data:
             inside = (path.parent / entry.value).resolve()
             if entry.key == "location" and not inside.is_relative_to(path.parent.resolve()):
                 raise ConfigError(f"{path} refers to {entry.value!r}, outside of its folder")
     return next((each.value for each in model.metadata_props if each.key == KEY), None)
+
+
+def _onnx_tensors(message: Any) -> Iterator[Any]:
+    """All tensors of an ONNX file, wherever they are: weights, constants, those of functions and of
+    graphs inside of operations."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for each in value if isinstance(value, Sequence) else (value,):
+            if each.DESCRIPTOR.name == "TensorProto":
+                yield each
+            else:
+                yield from _onnx_tensors(each)
 
 
 def _openvino_note(path: Path) -> str | None:
@@ -253,25 +267,18 @@ def _with_onnxruntime(path: Path, note: Note, threads: int | None) -> Graph:
     return Graph(compute, note, _shape(taken.shape), shapes, "onnxruntime")
 
 
-def _with_openvino(path: Path, note: Note, threads: int | None) -> Graph:
+def _with_openvino(path: Path, note: Note, threads: int | None, *, tuned: bool = True) -> Graph:
     core = openvino_core()
     # what int8 leaves is computed in bfloat16 where that is fast; elsewhere it is only storage
     halves = note.precision in ("bfloat16", "int8") and has_bfloat16()
-    hints: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "bf16" if halves else "f32"}
-    if threads:
-        hints["INFERENCE_NUM_THREADS"] = threads
-    compiled = core.compile_model(core.read_model(path), "CPU", hints)
-    names = [output.any_name for output in compiled.outputs]
-
-    def compute(images: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
-        found = compiled.create_infer_request().infer(images, share_inputs=True)
-        return {name: found[number] for number, name in enumerate(names)}
-
+    hint = {"INFERENCE_PRECISION_HINT": "bf16" if halves else "f32"}
+    model = core.read_model(path)
+    compute = OpenVINO(core, model, hint, threads or torch.get_num_threads(), tuned=tuned)
     shapes = {
         output.any_name: tuple(_length(axis) for axis in output.partial_shape)
-        for output in compiled.outputs
+        for output in model.outputs
     }
-    taken = tuple(_length(axis) for axis in compiled.input(0).partial_shape)
+    taken = tuple(_length(axis) for axis in model.input(0).partial_shape)
     return Graph(compute, note, taken, shapes, "openvino")
 
 
@@ -330,7 +337,7 @@ def _with_torch(path: Path, note: Note, threads: int | None) -> Graph:
     )
 
 
-OPENERS: dict[str, Callable[[Path, Note, int | None], Graph]] = {
+OPENERS: dict[str, Callable[..., Graph]] = {
     "onnxruntime": _with_onnxruntime,
     "openvino": _with_openvino,
     "torch": _with_torch,
