@@ -143,7 +143,7 @@ class Line:
 
     async def ask(self, body: bytes) -> int:
         """The status of a prediction."""
-        if self.writer is None:
+        if self.writer is None or self.reader.at_eof():  # closed by the server: idle for long
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         self.writer.write(
             b"POST /v1/models/model/predict?top=1 HTTP/1.1\r\nHost: localhost\r\n"

@@ -1,5 +1,6 @@
 """A real server in a thread of the test's process."""
 
+import os
 import threading
 import time
 from contextlib import contextmanager
@@ -72,6 +73,11 @@ def until(true, seconds=30):
     while not true():
         assert time.monotonic() < ends, "it did not happen"
         time.sleep(0.01)
+
+
+def die(settings, load, port):
+    """A worker process that does nothing else."""
+    os._exit(3)
 
 
 def slow(seconds, gate=None):

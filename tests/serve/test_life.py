@@ -1,9 +1,11 @@
 """How a server begins and ends: names, tokens, /readyz, SIGTERM under load, worker processes."""
 
 import json
+import multiprocessing
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,14 +15,17 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from serve.running import running, slow, until
+from serve.running import die, running, slow, until
 from serve.test_app import files, refused
 
 import vitreous
 from vitreous.api.serving import read_token
 from vitreous.cli.main import main
 from vitreous.errors import ConfigError
+from vitreous.serve import server as server_module
 from vitreous.serve.models import named_models
+from vitreous.serve.priority import NICE, computing_threads
+from vitreous.serve.settings import Settings
 
 PATH = "/v1/models/vit/predict"
 
@@ -191,6 +196,51 @@ def test_sigterm_under_load_and_workers(runs, photos):
     assert request["status"] == 200
     assert request["images"] == 5
     assert len(request["id"]) == 16
+
+
+def test_workers_that_die_at_once_end_the_server(monkeypatch):
+    """Not restarted without end: whoever watches over the server must see it."""
+    monkeypatch.setattr(server_module, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(server_module, "_worker", die)
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")  # and gone behind the test
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    settings = Settings({"vit": "vit"}, port=0, workers=2)
+    try:
+        with (
+            server_module.listening(settings) as port,
+            pytest.raises(
+                server_module.WorkersDiedError, match="5 workers died one after the other"
+            ) as e,
+        ):
+            server_module._supervise(settings, None, port)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert e.value.code == 1
+    assert not multiprocessing.active_children()
+
+
+def test_answers_do_not_wait_for_a_confirmation(runs):
+    """The head of an answer and its body are two packets; TCP would hold the second one back."""
+    with running(runs["vit"]) as server:
+        assert server.client.get("/livez").status_code == 200
+        (connection,) = server.server.server_state.connections
+        line = connection.transport.get_extra_info("socket")
+        assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_threads_that_compute_give_way():
+    with computing_threads(1, "test") as threads:
+
+        def priorities():
+            with ThreadPoolExecutor(1) as started:
+                return own(), started.submit(own).result()
+
+        assert threads.submit(priorities).result() == (own() + NICE, own() + NICE)
+
+
+def own():
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
 def children(pid):

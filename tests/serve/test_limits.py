@@ -138,6 +138,17 @@ def test_slow_clients_are_hung_up_on(runs, photos):
         until(lambda: len(server.server.server_state.connections) <= 1)
 
 
+def test_a_connection_stays_open_behind_an_answer_that_came_early(runs):
+    """For as long as other idle ones, not for the time in which a head must arrive."""
+    with running(runs["vit"], head=0.2, idle=20) as server, connected(server) as line:
+        line.sendall(head("Content-Length: 5", path="/v1/models/none/predict"))
+        assert line.recv(65536).startswith(b"HTTP/1.1 404 ")
+        line.sendall(b"12345")
+        time.sleep(0.5)
+        line.sendall(head(method="GET", path="/livez"))
+        assert b"HTTP/1.1 200 " in line.recv(65536)
+
+
 def test_a_drip_is_too_slow(runs):
     """A byte now and then does not keep a head's time from running out."""
     with running(runs["vit"], head=0.5) as server, connected(server) as line:

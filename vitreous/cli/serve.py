@@ -51,7 +51,7 @@ class ServeArguments:
     """Largest body of a request."""
     max_images: Annotated[int, option("N")] = 16
     """Images in a request."""
-    max_pixels: MaxPixels = 50_000_000
+    max_pixels: MaxPixels = 25_000_000
     """Refuse images with more pixels than this, or that would be enlarged to more."""
     queue: Annotated[int, option("N")] = 64
     """Images that wait for a model; more are refused."""

@@ -26,6 +26,7 @@ from vitreous.serve.lane import Lane, QueueFullError
 from vitreous.serve.life import Life
 from vitreous.serve.metrics import MEDIA_TYPE, Metrics
 from vitreous.serve.page_files import add_page
+from vitreous.serve.priority import computing_threads
 from vitreous.serve.problem import ProblemError, kind_of
 from vitreous.serve.schema import (
     Alive,
@@ -50,16 +51,19 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
     limits, life, metrics = settings.limits, life or Life(), Metrics()
     memory = Memory(limits.memory)
     served: dict[str, ServedModel] = {}
-    pool = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
+    pool = computing_threads(DECODERS, "decode")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async def start() -> None:
+            thread, loop = computing_threads(1, "load"), asyncio.get_running_loop()
             try:
-                served.update(await asyncio.to_thread(load, pool, metrics))
+                served.update(await loop.run_in_executor(thread, load, pool, metrics))
             except BaseException as error:
                 life.fail(error)
                 return
+            finally:
+                thread.shutdown(wait=False)
             for model in served.values():
                 for lane in model.lanes:
                     lane.start()

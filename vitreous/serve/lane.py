@@ -13,12 +13,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
 from vitreous.errors import VitreousError
 from vitreous.serve.metrics import Metrics
+from vitreous.serve.priority import computing_threads
 
 Prepare = Callable[[Any], Any]
 Compute = Callable[[Any, Sequence[Any]], Sequence[Any]]
@@ -75,7 +76,7 @@ class Lane:
         self._ready: list[Job] = []
         self._preparing: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-{model}")
+        self._thread = computing_threads(1, f"{name}-{model}")
         self._loop_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

@@ -46,6 +46,11 @@ class PatientProtocol(H11Protocol):
         """Between requests, or when the rest of a body is to come that was answered already."""
         return self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
 
+    @property
+    def _between_requests(self) -> bool:
+        """Nothing of the next one is here."""
+        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.conn.our_state is h11.DONE and not self.transport.is_closing():
@@ -72,7 +77,15 @@ class PatientProtocol(H11Protocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
-        if self._awaits_head:
+        if self._between_requests:
+            # The rest of a body that was answered already: uvicorn waits for what comes next only
+            # behind an answer.
+            self._head_arrived()
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        elif self._awaits_head:
             self._await_head()
         else:
             self._head_arrived()

@@ -24,7 +24,7 @@ from typing import Any, cast
 import torch
 from uvicorn import Config, Server
 
-from vitreous.errors import ConfigError
+from vitreous.errors import ConfigError, VitreousError
 from vitreous.serve.app import Load, create_app
 from vitreous.serve.life import Life
 from vitreous.serve.logs import log, set_up_logs
@@ -36,6 +36,15 @@ HEAD_BYTES = 32_768
 """Of a request's head."""
 RESTART_SECONDS = 1.0
 """A worker that died is started again, but not more often."""
+YOUNG_SECONDS, YOUNG_DEATHS = 60.0, 5
+"""If so many die one after the other, each within this time of its start, the server gives up: a
+sixth would die, too, and whoever watches over it should know."""
+
+
+class WorkersDiedError(VitreousError):
+    """Workers die as soon as they are started."""
+
+    code = 1
 
 
 class DrainingServer(Server):
@@ -117,7 +126,9 @@ def serve(settings: Settings, load: LoadPredictor) -> None:
 @contextlib.contextmanager
 def listening(settings: Settings) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family) as port:
+    # By the protocol asyncio knows that the rest of an answer must not wait until the client has
+    # confirmed its beginning (TCP_NODELAY), which takes 40 ms.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as port:
         port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             port.bind((settings.host, settings.port))
@@ -192,12 +203,15 @@ def _supervise(settings: Settings, load: LoadPredictor, port: socket.socket) -> 
     def started() -> Any:
         process = context.Process(target=_worker, args=(settings, load, port))
         process.start()
+        born[process.pid] = time.monotonic()
         return process
 
     port.listen(1024)
     with tempfile.TemporaryDirectory(prefix="vitreous-metrics-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # read by the workers; see metrics.py
         workers: list[Any] = []
+        born: dict[int | None, float] = {}  # by process id
+        young = 0
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, on_signal)
         workers += [started() for _ in range(settings.workers)]
@@ -208,6 +222,10 @@ def _supervise(settings: Settings, load: LoadPredictor, port: socket.socket) -> 
                     continue
                 log("worker died", logging.ERROR, pid=each.pid, code=each.exitcode)
                 _forget(each.pid)
+                young = young + 1 if time.monotonic() - born.pop(each.pid) < YOUNG_SECONDS else 0
+                if young == YOUNG_DEATHS:
+                    stopping = True
+                    break
                 time.sleep(RESTART_SECONDS)
                 if not stopping:
                     workers[place] = started()
@@ -215,6 +233,11 @@ def _supervise(settings: Settings, load: LoadPredictor, port: socket.socket) -> 
             if each.is_alive():
                 each.terminate()  # one that was started while the signal came
             each.join()
+    if young == YOUNG_DEATHS:
+        raise WorkersDiedError(
+            f"{YOUNG_DEATHS} workers died one after the other, each soon after its start: the log "
+            "above says how (a negative code is a signal; -9 often means too little memory)"
+        )
 
 
 def _forget(pid: int) -> None:

@@ -11,7 +11,7 @@ class Limits:
 
     body: int = 10_000_000
     """Bytes of a request's body."""
-    pixels: int = 50_000_000
+    pixels: int = 25_000_000
     """Of an image, as its header states them."""
     images: int = 16
     """In one request."""
