@@ -17,7 +17,7 @@ def test_singular_values_become_about_one(shape):
     torch.manual_seed(0)
     u, _, v = torch.linalg.svd(torch.randn(shape), full_matrices=False)
     values = torch.logspace(0, -2, min(shape))
-    found = torch.linalg.svdvals(orthogonalised(u * values @ v))
+    found = torch.linalg.svdvals(orthogonalised((u * values @ v)[None]))
     assert found.max() < 1.3
     assert found.min() > 0.5
 
@@ -39,6 +39,30 @@ def test_steps_are_those_of_torch(shape):
         ours_by.step()
         theirs_by.step()
     assert (ours - theirs).norm() < 0.02 * (theirs - start).norm()
+
+
+def test_matrices_of_one_shape_are_stepped_as_each_alone(monkeypatch):
+    """Also if not all of them fit into one go, and each at its own learning rate."""
+    torch.manual_seed(0)
+    start, gradients = torch.randn(5, 6, 4), torch.randn(2, 5, 6, 4)
+    rates = [0.1, 0.02, 0.1, 0.05, 0.1]
+
+    def stepped(together):
+        monkeypatch.setattr("vitreous.train.muon.TOGETHER", together)
+        parameters = [nn.Parameter(each.clone()) for each in start]
+        pairs = zip(parameters, rates, strict=True)
+        groups = [{"params": [each], "lr": lr, "weight_decay": 0.1} for each, lr in pairs]
+        optimizer = MuonAdamW(groups, set(parameters))
+        for step in gradients:
+            for parameter, gradient in zip(parameters, step, strict=True):
+                parameter.grad = gradient.clone()
+            optimizer.step()
+        return torch.stack([each.detach() for each in parameters])
+
+    alone = stepped(1)
+    assert (alone - start).abs().amax(dim=(1, 2)).min() > 0.01
+    for together in (3 * 24, 1 << 19):
+        torch.testing.assert_close(stepped(together), alone)
 
 
 def test_a_convolution_is_a_matrix_of_one_row_for_each_output():

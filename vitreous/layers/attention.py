@@ -19,6 +19,9 @@ from vitreous.layers.token_merging import TokenMerging
 Rotate = Callable[[Tensor], Tensor]
 """A positional encoding on queries and on keys, (b, heads, n, e) -> the same shape."""
 
+MOST_SCORES = 512 * 512
+"""Of a head, to train on a CPU in bfloat16 without the fused kernel."""
+
 
 class Heads(nn.Module):
     """softmax(q kᵀ · scale + bias) v for each head, then a projection back to `dim`.
@@ -70,7 +73,7 @@ class Heads(nn.Module):
             # With four axes torch takes its fused kernel, with three it does not.
             bias = (bias if bias.ndim == 4 else bias[None]).to(q.dtype)
         dropout = self.attention_dropout if self.training else 0.0
-        if is_tapped(self):
+        if is_tapped(self) or _learns_faster_in_steps(q, k):
             out = self._explicit(q, k, v, bias, dropout)
         else:
             out = F.scaled_dot_product_attention(
@@ -87,9 +90,11 @@ class Heads(nn.Module):
         """x (b, n, d) -> (last - first, b, heads, n, e): of queries (0), keys (1) and values (2)
         those from `first` to before `last`, and no work for the others."""
         width = self.heads * self.head_dim
-        rows = slice(first * width, last * width)
-        bias = self.bias()
-        made = linear(x, self.qkv.weight[rows], None if bias is None else bias[rows])
+        weight, bias = self.qkv.weight, self.bias()
+        if (first, last) != (0, 3):  # else a slice would stand in exported graphs
+            rows = slice(first * width, last * width)
+            weight, bias = weight[rows], None if bias is None else bias[rows]
+        made = linear(x, weight, bias)
         return made.unflatten(2, (last - first, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
 
     def bias(self) -> Tensor | None:
@@ -109,6 +114,18 @@ class Heads(nn.Module):
             scores = scores + bias
         weights = show(self, "weights", torch.softmax(scores, dim=-1))
         return F.dropout(weights, dropout, training=dropout > 0) @ v
+
+
+def _learns_faster_in_steps(q: Tensor, k: Tensor) -> bool:
+    """On a CPU in bfloat16, the backward of torch's fused kernel takes two to four times as long as
+    that of matrix products, up to about 500 tokens. They keep the weights, (b, heads, m, n)."""
+    return (
+        q.requires_grad
+        and q.dtype == torch.bfloat16
+        and q.device.type == "cpu"
+        and q.shape[2] * k.shape[2] <= MOST_SCORES
+        and not torch.compiler.is_compiling()
+    )
 
 
 class Attention(Heads):
