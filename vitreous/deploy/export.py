@@ -312,7 +312,8 @@ def difference(model: Model, engine: GraphEngine, images: Tensor) -> float:
 
 def _differences(model: Model, engine: GraphEngine, images: Tensor) -> Tensor:
     """(b,): the largest of each image."""
-    wanted, found = model.outputs(images), engine.tensors(images)
+    found = engine.tensors(images)
+    wanted = model.outputs(images, like=found)
     apart = [
         (values - found[name]).abs().flatten(1).amax(dim=1) / values.abs().max().clamp(min=1e-6)
         for name, values in wanted.items()

@@ -295,7 +295,9 @@ class DETR(Composite):
             ]
         return found
 
-    def outputs(self, images: Tensor) -> dict[str, Tensor]:
+    def outputs(
+        self, images: Tensor, like: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
         found = self(images)
         return {"logits": found.logits[-1], "boxes": found.boxes[-1]}
 

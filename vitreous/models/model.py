@@ -294,9 +294,15 @@ class Model(nn.Module):
         found = {"class": x[:, :1], "mean": x[:, self.prefix_length :]}
         return torch.cat([found[part].mean(dim=1) for part in pool.split("+")], dim=-1)
 
-    def outputs(self, images: Tensor) -> dict[str, Tensor]:
+    def outputs(
+        self, images: Tensor, like: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
         """What the model gives, as tensors by name with a row for each image: all that an engine
-        knows which is not torch. A classifier also gives what its head sees, as `vectors`."""
+        knows which is not torch. A classifier also gives what its head sees, as `vectors`.
+
+        `like` is what another engine gave for these images. Where rounding decides between equally
+        good choices, a model that makes any takes those, so that the rest can be compared.
+        """
         pooled = self.pooled(images)
         found = self.head(pooled)
         if getattr(self.config, "head", "") in ("none", "projection"):
@@ -481,7 +487,9 @@ class Composite(Model):
         core: Model = getattr(self, self.config.part)
         return core
 
-    def outputs(self, images: Tensor) -> dict[str, Tensor]:
+    def outputs(
+        self, images: Tensor, like: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
         return {"logits": self(images)}
 
     def why_unmerged(self) -> str:

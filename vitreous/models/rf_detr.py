@@ -56,6 +56,8 @@ from vitreous.models.rf_detr_parts import (
 
 Images = Tensor | Sequence[Tensor]
 """(b, c, h, w), or (c, h, w) each, of any sizes."""
+ROUNDING = 1e-4
+"""The part of the largest score by which two scores may differ and be the same up to rounding."""
 PROPOSED = 0.05
 """Width and height of the boxes that positions start from, as fractions of the image; twice that
 for each further level."""
@@ -143,6 +145,8 @@ class RFDETROutput(NamedTuple):
     """(layers, b, queries, h/4, w/4): logits,"""
     proposed_masks: Tensor | None = None
     """(b, queries, h/4, w/4) of the first stage, while training."""
+    places: Tensor | None = None
+    """(b, queries): the number of the position in the maps that each query begins at."""
 
 
 class Padded(NamedTuple):
@@ -214,10 +218,13 @@ class RFDETR(Composite):
     def width(self) -> int:
         return self.config.dim
 
-    def forward(self, images: Images, every_layer: bool = False) -> RFDETROutput:
-        """The output of the last decoder layer; of all while training, or with `every_layer`."""
+    def forward(
+        self, images: Images, every_layer: bool = False, places: Tensor | None = None
+    ) -> RFDETROutput:
+        """The output of the last decoder layer; of all while training, or with `every_layer`.
+        places (b, queries): where queries begin, instead of the best proposals."""
         _, maps, padding, size = self._encoded(images)
-        return self.detect(maps, padding, size, every_layer or self.training)
+        return self.detect(maps, padding, size, every_layer or self.training, places)
 
     def features(self, images: Images, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
         found, maps, padding, size = self._encoded(images, blocks)
@@ -229,6 +236,7 @@ class RFDETR(Composite):
         padding: Sequence[tuple[int, int]] | None,
         size: tuple[int, int],
         every_layer: bool,
+        places: Tensor | None = None,
     ) -> RFDETROutput:
         """Behind the backbone: its maps (b, c, gh, gw) of padded images of `size` pixels, of which
         `padding` says how much of each is image."""
@@ -240,8 +248,12 @@ class RFDETR(Composite):
         groups = self.config.groups if self.training else 1
         count = min(self.config.queries, memory.shape[1])
         anchors, valid = self._anchors(grids, padded, memory)
-        proposed = [proposal(memory, anchors, valid, count) for proposal in self.proposals[:groups]]
-        tokens, logits, boxes = (torch.cat(each, dim=1) for each in zip(*proposed, strict=True))
+        proposed = [
+            proposal(memory, anchors, valid, count, places) for proposal in self.proposals[:groups]
+        ]
+        tokens, logits, boxes, begun = (
+            torch.cat(each, dim=1) for each in zip(*proposed, strict=True)
+        )
         show(self, "proposals", tokens)
         start = moved(boxes.detach(), self._of_groups(self.query_boxes.weight, groups, count))
         start = show(self, "query_boxes", start)
@@ -250,7 +262,7 @@ class RFDETR(Composite):
         classes, found_boxes = self.class_head(found), moved(start, self.box_head(found))
         show(self, "class_head", classes[-1])
         show(self, "box_head", found_boxes[-1])
-        output = RFDETROutput(classes, found_boxes, logits, boxes, groups)
+        output = RFDETROutput(classes, found_boxes, logits, boxes, groups, places=begun)
         if self.mask_head is None:
             return output
         step = self.config.mask_pixels
@@ -292,10 +304,23 @@ class RFDETR(Composite):
                 hidden.append(self.norm(x))
         return hidden
 
-    def outputs(self, images: Tensor) -> dict[str, Tensor]:
+    def outputs(
+        self, images: Tensor, like: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Of several hundred proposals some are always equally good up to rounding, and which of
+        them comes first decides what their queries become. The places of `like` are taken as far as
+        they are as good as the best ones."""
         found = self(images)
+        if like is not None and "places" in like:
+            best, places = found, like["places"].long()
+            found = self(images, places=places)
+            wanted, given = (each.proposed_logits.amax(dim=-1) for each in (best, found))
+            as_good = (wanted - given).abs() <= ROUNDING * wanted.abs().amax()
+            found = found._replace(places=torch.where(as_good, places, best.places))
         parts = {"logits": found.logits, "boxes": found.boxes, "masks": found.masks}
-        return {name: part[-1] for name, part in parts.items() if part is not None}
+        last = {name: part[-1] for name, part in parts.items() if part is not None}
+        assert found.places is not None
+        return {**last, "places": found.places.float()}
 
     @classmethod
     def output_of(cls, tensors: Mapping[str, Tensor]) -> RFDETROutput:
@@ -304,7 +329,8 @@ class RFDETR(Composite):
         assert boxes is not None
         # Nothing that predicts reads the first stage.
         found = RFDETROutput(logits[None], boxes[None], logits[:, :0], boxes[:, :0])
-        return found if masks is None else found._replace(masks=masks[None])
+        masks = None if masks is None else masks[None]
+        return found._replace(masks=masks, places=tensors.get("places"))
 
     def _of_groups(self, table: Tensor, groups: int, count: int) -> Tensor:
         """(groups·queries, d) -> (1, groups·count, d): of each group the first rows."""

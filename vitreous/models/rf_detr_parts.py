@@ -140,6 +140,8 @@ class Proposed(NamedTuple):
     """(b, q, classes)"""
     boxes: Tensor
     """(b, q, 4)"""
+    places: Tensor
+    """(b, q): their numbers, the best one first."""
 
 
 class Proposals(nn.Module):
@@ -151,14 +153,23 @@ class Proposals(nn.Module):
         self.linear, self.norm = nn.Linear(dim, dim), nn.LayerNorm(dim, eps=norm_eps)
         self.class_head, self.box_head = ClassHead(dim, classes), BoxHead(dim)
 
-    def forward(self, memory: Tensor, anchors: Tensor, valid: Tensor, count: int) -> Proposed:
-        """memory (b, n, d); anchors (b or 1, n, 4), where positions start; valid (b or 1, n)."""
+    def forward(
+        self,
+        memory: Tensor,
+        anchors: Tensor,
+        valid: Tensor,
+        count: int,
+        places: Tensor | None = None,
+    ) -> Proposed:
+        """memory (b, n, d); anchors (b or 1, n, 4), where positions start; valid (b or 1, n);
+        places (b, q): these positions instead of the best."""
         x = self.norm(self.linear(memory.masked_fill(~valid[..., None], 0.0)))
         logits = self.class_head(x).masked_fill(~valid[..., None], -torch.inf)
-        best = logits.amax(dim=-1).topk(count, dim=1).indices  # (b, q)
+        best = logits.amax(dim=-1).topk(count, dim=1).indices if places is None else places
         tokens = taken(x, best)
         start = taken(anchors.masked_fill(~valid[..., None], 0.0).expand(x.shape[0], -1, -1), best)
-        return Proposed(tokens, self.class_head(tokens), moved(start, self.box_head(tokens)))
+        boxes = moved(start, self.box_head(tokens))
+        return Proposed(tokens, self.class_head(tokens), boxes, best)
 
 
 def taken(x: Tensor, places: Tensor) -> Tensor:
