@@ -199,7 +199,8 @@ def test_tensors_outside_of_the_folder_are_not_read(file, tmp_path):
     (tmp_path / "b.onnx").write_bytes(other.SerializeToString())
     with pytest.raises(ConfigError, match="outside of its folder"):
         vitreous.load(tmp_path / "b.onnx")
-    inside = onnx.helper.make_node("Constant", [], ["hidden"], value=other.graph.initializer[0])
+    outside = next(each for each in other.graph.initializer if each.external_data)
+    inside = onnx.helper.make_node("Constant", [], ["hidden"], value=outside)
     for entry in inside.attribute[0].t.external_data:
         entry.value = "/etc/passwd" if entry.key == "location" else entry.value
     hidden = onnx.load(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,11 +186,12 @@ def benchmark(
 
     from vitreous.deploy.benchmark import benchmark
 
-    before = torch.get_num_threads()
+    before, log = torch.get_num_threads(), log or to_stderr
+    trial = partial(_trial, run, options.get("data"), None, log)
     try:
         if threads is not None:
             torch.set_num_threads(threads)
-        found = benchmark(os.fspath(run), log=log or to_stderr, **options)
+        found = benchmark(os.fspath(run), trial=trial, log=log, **options)
     finally:
         torch.set_num_threads(before)
     if figure is not None:

@@ -30,6 +30,7 @@ from vitreous.deploy.candidates import (
     candidates_of_file,
     our_candidates,
 )
+from vitreous.deploy.engine import PAUSE, FindTrial
 from vitreous.deploy.export import batch_of, some_images
 from vitreous.deploy.memory import peak_memory
 from vitreous.deploy.peers import OUTPUTS, export_peer, peer
@@ -115,10 +116,12 @@ def benchmark(
     data: str | None = None,
     memory: bool = True,
     changes: Mapping[str, Any] | None = None,
+    trial: FindTrial | None = None,
     log: Log = lambda text: None,
 ) -> Benchmark:
     """Of a run folder, of an exported file, or of a model by its name with random weights and
-    `changes` to its config. Answers are compared on images of `data`."""
+    `changes` to its config. Answers are compared on images of `data`, and `trial` gives those that
+    int8 is calibrated with."""
     if rounds < 2 or any(batch < 1 for batch in batches) or not batches:
         raise ConfigError(f"rounds = {rounds}, batch = {list(batches)}: expected at least 2 and 1")
     peers = [Candidate.peer(text) for text in against]
@@ -144,7 +147,7 @@ def benchmark(
             )
         size = model.own_size()
         flops = _flops(config)
-        built = _Built(run, model, Path(kept), batch_of(prepared, 2, size), log)
+        built = _Built(run, model, Path(kept), batch_of(prepared, 2, size), trial, log)
         computes = built.all([reference, *(way for way in (*ways, *peers) if way != reference)])
         task = task_class(config.task).restored(config.labels, config.decoding)
         sizes = [(image.shape[1], image.shape[2]) for image in stored]
@@ -160,7 +163,7 @@ def benchmark(
         for batch in batches:
             log(f"batches of {batch}: {rounds} rounds of {', '.join(computes)}")
             images = batch_of(prepared, batch, size)
-            apart = _differences(computes, str(reference), images)
+            apart = _differences(computes, str(reference), images, model)
             for way, taken in _times(
                 {way: compute for way, compute in computes.items() if way in asked}, images, rounds
             ).items():
@@ -178,8 +181,17 @@ def benchmark(
 class _Built:
     """Ways that are ready to run, and why others are not."""
 
-    def __init__(self, run: str, model: Model, folder: Path, images: Tensor, log: Log) -> None:
-        self.run, self.model, self.folder, self.images, self.log = run, model, folder, images, log
+    def __init__(
+        self,
+        run: str,
+        model: Model,
+        folder: Path,
+        images: Tensor,
+        trial: FindTrial | None,
+        log: Log,
+    ) -> None:
+        self.run, self.model, self.folder, self.images = run, model, folder, images
+        self.trial, self.log = trial, log
         self.graphs: dict[str, Path] = {}
         """Other libraries' exports, by library."""
         self.left_out: dict[str, str] = {}
@@ -190,8 +202,14 @@ class _Built:
             try:
                 if way.library and next(self.model.parameters()).is_meta:
                     raise ConfigError("an exported file has no weights for it: give the run folder")
-                graph = self._graph(way)
-                found[str(way)] = build(way, self.run, self.model, graph=graph, log=self.log)
+                found[str(way)] = build(
+                    way,
+                    self.run,
+                    self.model,
+                    graph=self._graph(way),
+                    trial=self.trial,
+                    log=self.log,
+                )
             except VitreousError as error:
                 self.left_out[str(way)] = str(error)
                 self.log(f"{way} is left out: {error}")
@@ -250,17 +268,23 @@ def _agreements(
 
 
 def _differences(
-    computes: Mapping[str, Compute], reference: str, images: Tensor
+    computes: Mapping[str, Compute], reference: str, images: Tensor, model: Model
 ) -> dict[str, float]:
-    wanted = _tensors(computes[reference](images))
+    plain = _tensors(computes[reference](images))
 
-    def apart(found: Mapping[str, Tensor]) -> float:
+    def apart(output: Any) -> float:
+        found, wanted = _tensors(output), plain
+        places = getattr(output, "places", None)
+        if places is not None and not next(model.parameters()).is_meta:
+            with torch.inference_mode():
+                chosen = model.outputs(images, like={"places": places})
+            wanted = {name: chosen[name] for name in found}
         return max(
             float((found[name] - values).abs().max() / values.abs().max().clamp(min=1e-9))
             for name, values in wanted.items()
         )
 
-    return {way: apart(_tensors(compute(images))) for way, compute in computes.items()}
+    return {way: apart(compute(images)) for way, compute in computes.items()}
 
 
 def _tensors(output: Any) -> dict[str, Tensor]:
@@ -276,6 +300,7 @@ def _times(computes: Mapping[str, Compute], images: Tensor, rounds: int) -> dict
     taken: dict[str, list[float]] = {way: [] for way in computes}
     for _ in range(rounds + 1):
         for way, compute in computes.items():
+            time.sleep(PAUSE)
             began = time.perf_counter()
             compute(images)
             taken[way].append((time.perf_counter() - began) / len(images))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.deploy.engine import NAMES, load_with
+from vitreous.deploy.engine import NAMES, FindTrial, load_with
 from vitreous.deploy.peers import BUILDERS, OUTPUTS, peer
 from vitreous.engines.graph import ENGINES as RUNS
 from vitreous.engines.graph import OPENERS, GraphEngine, Note, open_graph, read_note
@@ -95,10 +95,12 @@ def build(
     *,
     weights: bool = True,
     graph: Path | None = None,
+    trial: FindTrial | None = None,
     log: Log = lambda text: None,
 ) -> Compute:
     """Ready to run on a CPU. model: that of `run`, whose weights another library's model gets;
-    without `weights`, that has random ones. graph: what `export_peer` wrote."""
+    without `weights`, that has random ones. graph: what `export_peer` wrote. trial: images for
+    int8."""
     if way.library:
         return _peer(way, model, weights, graph)
     folder = open_run(run)
@@ -107,7 +109,7 @@ def build(
         opened = open_graph(folder.path, way.engine)
         known = (type(model), config.preprocess, folder.path, len(config.labels))
         return GraphEngine(opened, *known)
-    return load_with(run, way.engine, way.precision, log=log, device="cpu").engine
+    return load_with(run, way.engine, way.precision, trial=trial, log=log, device="cpu").engine
 
 
 def _peer(way: Candidate, model: Model, weights: bool, graph: Path | None) -> Compute:

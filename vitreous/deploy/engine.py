@@ -37,6 +37,9 @@ from vitreous.run_folder import Run, RunConfig
 from vitreous.weights.download import cache_folder
 
 Log = Callable[[str], None]
+PAUSE = 0.1
+"""Seconds between two engines that are timed: threads of one (ONNX Runtime's) wait for more work by
+spinning, and would take a quarter from the next, which nobody has beside it otherwise."""
 FindTrial = Callable[[], Trial]
 """Opens the run's own data, for int8; an error says why it cannot."""
 SUFFIXES = {"onnxruntime": ".onnx", "openvino": ".xml"}
@@ -300,6 +303,7 @@ def _check_agreement(exact: Predictor, found: Predictor, way: Way, images: list[
 
 @torch.inference_mode()
 def _seconds(predictor: Predictor, images: Tensor) -> float:
+    time.sleep(PAUSE)
     began = time.perf_counter()
     predictor.engine(images)
     return time.perf_counter() - began

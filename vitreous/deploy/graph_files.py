@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,16 @@ import torch
 from numpy.typing import NDArray
 
 from vitreous.deploy.quantise import (
-    ends_of_onnx,
-    ends_of_openvino,
     halve_weights,
+    kept_of_onnx,
+    kept_of_openvino,
     quantised,
+    quiet,
     save_onnx,
 )
 from vitreous.engines.graph import INPUT, KEY, NOTE_FILE, Note, not_installed
 
+ANY_SIZE = 1 << 40
 Images = Iterable[NDArray[Any]]
 """To calibrate int8 with: batches as the graph takes them."""
 Writer = Callable[[torch.export.ExportedProgram, Note, Path, Images], None]
@@ -34,7 +35,7 @@ def _write_onnx(
     model = found.model_proto
     if note.precision == "int8":
         facts = {each.key: each.value for each in model.metadata_props}
-        model = quantised(model, images, ends_of_onnx(model))
+        model = quantised(model, images, kept_of_onnx(model))
         del model.metadata_props[:]
         for key, value in facts.items():
             model.metadata_props.add(key=key, value=value)
@@ -45,11 +46,10 @@ def _write_onnx(
 
 def _onnx_program(program: torch.export.ExportedProgram, note: Note) -> Any:
     try:
-        import onnxscript  # noqa: F401
+        from onnxscript.optimizer import fold_constants
     except ImportError:
         raise not_installed("ONNX", "onnx") from None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet("onnxscript"):
         found = torch.onnx.export(
             program,
             (),
@@ -58,7 +58,10 @@ def _onnx_program(program: torch.export.ExportedProgram, note: Note) -> Any:
             output_names=list(note.outputs),
             verbose=False,
         )
-    assert found is not None
+        assert found is not None
+        # Parts of weights (those of queries alone in a last block) become weights, whatever their
+        # size: int8 knows no others.
+        fold_constants(found.model, input_size_limit=ANY_SIZE, output_size_limit=ANY_SIZE)
     for node in found.model.graph:
         node.metadata_props.clear()  # lines of code, with the paths of this machine
     found.model.metadata_props[KEY] = note.text()
@@ -78,7 +81,7 @@ def _write_openvino(
     _onnx_program(program, note).save(through)
     model = openvino.Core().read_model(through)
     if note.precision == "int8":
-        model = quantised(model, images, ends_of_openvino(model))
+        model = quantised(model, images, kept_of_openvino(model))
     model.set_rt_info(note.text(), [KEY])
     halves = note.precision in ("bfloat16", "float16")
     openvino.save_model(model, file, compress_to_fp16=halves)

@@ -1,9 +1,10 @@
 """Lower precision in a graph: int8 by calibration, and weights that are stored in sixteen bits.
 
-int8: weights and activations of linear layers, convolutions and the products of attention become
-integers. Their scales come from calibration images (NNCF: SmoothQuant, then bias correction).
-Norms, softmax and GELU stay as they are, and so do the first layer and the last ones: they are a
-few percent of the work, and their errors go to the outputs unweakened.
+int8: weights and activations of linear layers and convolutions become integers. Their scales come
+from calibration images (NNCF: SmoothQuant, then bias correction). Norms, softmax, GELU and the
+products of attention stay as they are: as integers these are no faster (ViT-Ti, OpenVINO), and the
+outputs are further off. So do the first layer and the last ones: they are a few percent of the
+work, and their errors go to the outputs unweakened.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def quantised(model: Any, images: Iterable[NDArray[Any]], kept: list[str]) -> An
     the names of operations that stay as they are."""
     nncf = nncf_library()
     batches = [{INPUT: each} for each in images]
-    with _quiet():
+    with quiet("nncf"):
         return nncf.quantize(
             model,
             nncf.Dataset(batches),
@@ -65,9 +66,10 @@ def quantised(model: Any, images: Iterable[NDArray[Any]], kept: list[str]) -> An
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """NNCF prints every pass over the images."""
-    logger = logging.getLogger("nncf")
+def quiet(library: str) -> Iterator[None]:
+    """Inside, a library prints, logs and warns of nothing that nobody can act on: NNCF tells of
+    every pass over the images, onnxscript of every operation that it leaves as it is."""
+    logger = logging.getLogger(library)
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -82,8 +84,9 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def ends_of_openvino(model: Any) -> list[str]:
-    """The names of the layers nearest to the input and to each output of an OpenVINO graph."""
+def kept_of_openvino(model: Any) -> list[str]:
+    """The names of operations of an OpenVINO graph that stay as they are: the layers nearest to the
+    input and to each output, and products of attention, which multiply no weight."""
 
     def before(node: Any) -> list[Any]:
         return [each.get_source_output().get_node() for each in node.inputs()]
@@ -97,10 +100,17 @@ def ends_of_openvino(model: Any) -> list[str]:
     name = operator.methodcaller("get_friendly_name")
     first = nearest(model.input(0).get_node(), behind, is_layer, name)
     last = (nearest(each.get_node(), before, is_layer, name) for each in model.outputs)
-    return sorted({*first, *(each for found in last for each in found)})
+    constant, products = set[str](), set[str]()
+    for node in model.get_ordered_ops():
+        given = [name(each) in constant for each in before(node)]
+        if node.get_type_name() == "Constant" or (given and all(given)):
+            constant.add(name(node))
+        elif node.get_type_name() == "MatMul" and not any(given):
+            products.add(name(node))
+    return sorted({*first, *products, *(each for found in last for each in found)})
 
 
-def ends_of_onnx(model: Any) -> list[str]:
+def kept_of_onnx(model: Any) -> list[str]:
     """The same of an ONNX graph."""
     makers = {name: node for node in model.graph.node for name in node.output}
     users: dict[str, list[Any]] = {}
@@ -123,6 +133,13 @@ def ends_of_onnx(model: Any) -> list[str]:
         found |= nearest(node, behind, is_layer, name)
     for output in model.graph.output:
         found |= nearest(makers[output.name], before, is_layer, name)
+    constant = {each.name for each in model.graph.initializer}
+    for node in model.graph.node:
+        given = [each in constant for each in node.input]
+        if all(given):  # also that of an operation without inputs
+            constant |= {*node.output}
+        elif node.op_type == "MatMul" and not any(given):
+            found.add(node.name)
     return sorted(found)
 
 

@@ -56,7 +56,7 @@ class CompiledEngine(TorchEngine):
             return self._run(images)
         with self._lock:  # compiling is not safe from several threads
             found = self._run(images)
-            self._verify(found, super()._tensors(images))
+            self._verify(found, _in_float32(self.model.outputs(images, like=found)))
             self._verified.add(tuple(images.shape))
         return found
 
@@ -77,7 +77,7 @@ class CompiledEngine(TorchEngine):
                 f"engine = 'compile': this model could not be compiled: {' '.join(first)}: use "
                 "another engine"
             ) from error
-        return {name: values.float() for name, values in found.items()}
+        return _in_float32(found)
 
     def _verify(self, found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
         for name, values in wanted.items():
@@ -87,3 +87,7 @@ class CompiledEngine(TorchEngine):
                     f"engine = 'compile': {name} differs from torch's by {apart:.1e} of the "
                     f"largest value, more than {TOLERANCE[self.precision]:g}: use another engine"
                 )
+
+
+def _in_float32(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: values.float() for name, values in tensors.items()}
