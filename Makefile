@@ -8,6 +8,7 @@ PADDLE := .venv-paddle/ready
 export PYTHONDONTWRITEBYTECODE :=
 # Processes of one thread each are faster here than one of many: most tests are small. Some wait for
 # others that they have started, so one more than two cores. A file stays together, with what it made.
+# A process that is lost ends the run with the name of its test: xdist would wait for it forever.
 WORKERS ?= 3
 
 help:
@@ -28,7 +29,8 @@ $(READY): pyproject.toml constraints.txt tools/setup.sh tools/browser.sh
 	@touch $@
 
 test: $(READY)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		--max-worker-restart 0
 
 lint: $(READY)
 	@$(BIN)/ruff format --check --quiet
