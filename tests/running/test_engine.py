@@ -1,5 +1,7 @@
 """Engines: the same predictions, exported once, and the fastest of them by measurement."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -114,3 +116,30 @@ def test_openvino_has_a_graph_for_a_length_that_comes_again(run, cache):
         pairs = [images[[each, each + 1, each + 2, each + 3]] for each in (0, 1, 2, 3)] * 3
         for wanted, found in zip(map(exact, pairs), pool.map(engine, pairs), strict=True):
             torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+
+
+HANDLED = """
+import faulthandler, signal
+import openvino
+from vitreous.engines.graph import openvino_core
+from vitreous.engines.signal_stack import keep_signal_stack
+
+faulthandler.enable()  # with a stack for handlers, as pytest has one
+openvino_core()
+others = []
+with keep_signal_stack():  # as NNCF does, in the order in which it goes wrong
+    for _ in range(2):
+        others.append(openvino.Core())
+        others[-1].get_property("CPU", "FULL_DEVICE_NAME")
+while others:
+    del others[0]
+openvino_core.cache_clear()
+signal.signal(signal.SIGTERM, lambda *given: print("handled"))
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_signals_are_handled_behind_openvino():
+    """A segmentation fault, if OpenVINO's stack for signal handlers were kept: it frees it."""
+    done = subprocess.run([sys.executable, "-c", HANDLED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr

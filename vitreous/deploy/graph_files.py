@@ -17,7 +17,7 @@ from vitreous.deploy.quantise import (
     quiet,
     save_onnx,
 )
-from vitreous.engines.graph import INPUT, KEY, NOTE_FILE, Note, not_installed
+from vitreous.engines.graph import INPUT, KEY, NOTE_FILE, Note, not_installed, openvino_core
 
 ANY_SIZE = 1 << 40
 Images = Iterable[NDArray[Any]]
@@ -73,13 +73,12 @@ def _write_openvino(
 ) -> None:
     """In sixteen bits, weights are float16 in the file, also where bfloat16 is computed: it has
     more digits, and values that it does not reach stay in float32."""
-    try:
-        import openvino
-    except ImportError:
-        raise not_installed("OpenVINO", "openvino") from None
+    core = openvino_core()
+    import openvino
+
     through = file.with_suffix(".onnx")
     _onnx_program(program, note).save(through)
-    model = openvino.Core().read_model(through)
+    model = core.read_model(through)
     if note.precision == "int8":
         model = quantised(model, images, kept_of_openvino(model))
     model.set_rt_info(note.text(), [KEY])

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.engines.graph import INPUT, not_installed
+from vitreous.engines.signal_stack import keep_signal_stack
 
 LEAST = 1024
 """Values of a tensor from which on it is worth storing otherwise."""
@@ -55,7 +56,7 @@ def quantised(model: Any, images: Iterable[NDArray[Any]], kept: list[str]) -> An
     the names of operations that stay as they are."""
     nncf = nncf_library()
     batches = [{INPUT: each} for each in images]
-    with quiet("nncf"):
+    with quiet("nncf"), keep_signal_stack():
         return nncf.quantize(
             model,
             nncf.Dataset(batches),

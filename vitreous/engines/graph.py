@@ -7,6 +7,7 @@ shapes of the graph.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import zipfile
@@ -25,6 +26,7 @@ from vitreous.config import pair
 from vitreous.data.preprocess import Preprocess
 from vitreous.engines.openvino import OpenVINO
 from vitreous.engines.precision import PRECISIONS, check_bfloat16, has_bfloat16
+from vitreous.engines.signal_stack import keep_signal_stack
 from vitreous.engines.threads import TorchThreads
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
@@ -209,12 +211,17 @@ def _openvino_note(path: Path) -> str | None:
     return model.get_rt_info([KEY]).astype(str) if model.has_rt_info([KEY]) else None
 
 
+@functools.cache
 def openvino_core() -> Any:
+    """One for the whole process."""
     try:
         import openvino
     except ImportError:
         raise not_installed("OpenVINO", "openvino") from None
-    return openvino.Core()
+    with keep_signal_stack():
+        core = openvino.Core()
+        core.get_property("CPU", "FULL_DEVICE_NAME")  # loads what computes on CPUs
+    return core
 
 
 def _torch_note(path: Path) -> str | None:
