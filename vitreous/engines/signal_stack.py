@@ -1,4 +1,4 @@
-"""OpenVINO leaves a thread without the memory that its signal handlers run on; here it gets it back.
+"""OpenVINO takes away the memory that signal handlers run on; here a thread gets it back.
 
 When OpenVINO loads what computes on CPUs, it gives the calling thread another stack for signal
 handlers, and frees that memory when the last user of it goes: also if that is in another thread, or
