@@ -48,7 +48,7 @@ def test_it_looks_like_the_whole_image_reduced(source, monkeypatch, number, stor
     monkeypatch.setattr(FileSource, "image_for", lambda self, sample, enough: self.image(sample))
     whole, _, _, size = data[Draw(0, number, number)]
     assert size == stored
-    assert (values - whole).abs().mean() < 0.02 < whole.std()
+    assert (values - whole).abs().mean() < 0.05 < whole.std() / 5  # another part: as the latter
 
 
 def test_where_every_pixel_counts_none_is_left_out(source):

@@ -1,13 +1,17 @@
 """The stream of samples: a function of (seed, epoch, position, sample), and of nothing else."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.v2 import functional
 
-from vitreous.data.augment import Augment, random_by
+from vitreous.data.augment import Augment, random_by, random_part
 from vitreous.data.formats import open_source
-from vitreous.data.loader import Order, TrainSet, train_batches
-from vitreous.data.preprocess import Preprocess
+from vitreous.data.loader import Order, TrainSet, joined, train_batches
+from vitreous.data.photographs import photographs
+from vitreous.data.preprocess import Preprocess, is_interleaved
 from vitreous.tasks.classify.task import ClassTruth
 
 
@@ -107,3 +111,42 @@ def test_preprocess_sizes_and_values():
     wide = (image.to(torch.int32) * 257).to(torch.uint16)
     assert torch.allclose(deep(wide), same(image), atol=1e-4)
     assert torch.allclose(prepared.restore(prepared(image)), prepared.fit(image).float() / 255)
+
+
+@pytest.mark.parametrize("stored", [(224, 256), (40, 400), (300, 3), (1, 1)])
+def test_parts_are_those_of_torchvision(stored):
+    """By their mean and spread, also of strips, whose centre is taken."""
+    theirs = v2.RandomResizedCrop(224, scale=(0.35, 1.0))
+    image = torch.empty(1, *stored, device="meta")
+    torch.manual_seed(0)
+    ours = [random_part(stored, 0.35)[1:] for _ in range(4000)]
+    wanted = [theirs.make_params([image]) for _ in range(4000)]
+    other = [tuple(each[name] for name in ("top", "left", "height", "width")) for each in wanted]
+    for top, left, height, width in ours:
+        assert min(top, left) >= 0
+        assert min(height, width) >= 1
+        assert top + height <= stored[0]
+        assert left + width <= stored[1]
+    ours, other = torch.tensor(ours).float(), torch.tensor(other).float()
+    limit = 0.02 * max(stored)
+    assert (ours.mean(0) - other.mean(0)).abs().max() <= limit
+    assert (ours.std(0) - other.std(0)).abs().max() <= limit
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_photographs_are_resized_as_they_lie_in_memory(interpolation):
+    photo = photographs()[0]
+    part = as_decoded(photo)[:, 10:200, 20:333]
+    assert is_interleaved(part)
+    mode = InterpolationMode(interpolation)
+    for image in (part, part.contiguous(), part.float()):
+        wanted = functional.resize(part.to(image.dtype), [96, 64], mode, antialias=True)
+        found = Preprocess(interpolation=interpolation).resized(image, (96, 64))
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-3)
+        assert is_interleaved(found) == is_interleaved(image)
+    together = joined([part, part.flip(-1)])
+    assert torch.equal(together, torch.stack([part, part.flip(-1)]))
+
+
+def as_decoded(photo):
+    return photo.permute(1, 2, 0).contiguous().permute(2, 0, 1)

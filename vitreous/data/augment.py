@@ -6,7 +6,6 @@ nothing else: not of the worker, the rank or the batch it travels in.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import math
@@ -29,6 +28,10 @@ from vitreous.data.truth import Truth
 from vitreous.errors import ConfigError, DataError
 
 CROPS = ("resized", "window", "shift", "none")
+LONGEST_SIDE = 4 / 3
+"""Of a part that is cut out, against its other side."""
+TRIALS = 10
+"""To find a part that fits into an image."""
 
 
 class Cut(NamedTuple):
@@ -118,6 +121,10 @@ class Augment:
         others = ("flip", "randaugment", "jitter", "erase", "mixup", "cutmix", "mosaic")
         return [*random, *(name for name in others if getattr(self, name))]
 
+    @property
+    def needs_torchvision(self) -> bool:
+        return bool(self.randaugment or self.jitter or self.erase)
+
     def __call__(
         self,
         image: Tensor,
@@ -155,11 +162,9 @@ class Augment:
             truth = moves.pad(truth, right, bottom)
         return values, truth
 
-    def draw(self, stored: tuple[int, int], preprocess: Preprocess) -> Cut:
+    def draw(self, stored: tuple[int, int]) -> Cut:
         """What the crop `resized` cuts out of an image of this size. Draws from torch's RNG."""
-        size = pair("image_size", preprocess.image_size)
-        box = _resized_crop(size, self.scale).make_params([torch.empty(1, *stored, device="meta")])
-        return Cut(stored, box["top"], box["left"], box["height"], box["width"])
+        return random_part(stored, self.scale)
 
     def _place(
         self,
@@ -173,7 +178,7 @@ class Augment:
         """What is seen of an image and how large; with window it may still be too small."""
         size = pair("image_size", preprocess.image_size)
         if self.crop == "resized":
-            drawn = cut or self.draw(_size(image), preprocess)
+            drawn = cut or self.draw(_size(image))
             image, truth = cropped(image, truth, moves, *drawn.inside(_size(image)))
             return resized(image, truth, moves, size, preprocess, max_pixels)
         if self.crop == "window":
@@ -301,6 +306,21 @@ def rescaled(images: Tensor, factor: float, pixels: int) -> Tensor:
     return F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=True)
 
 
+def random_part(stored: tuple[int, int], scale: float) -> Cut:
+    """A part of an image with `scale` to 1 of its area, about square (Szegedy et al. 2015, section
+    6, with the sides that torchvision draws: importing it takes as long as importing torch)."""
+    height, width = stored
+    for area, shape, down, right in torch.rand(TRIALS, 4).tolist():
+        area = height * width * (scale + area * (1 - scale))
+        ratio = LONGEST_SIDE ** (2 * shape - 1)
+        h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        if 0 < h <= height and 0 < w <= width:
+            return Cut(stored, int(down * (height - h + 1)), int(right * (width - w + 1)), h, w)
+    # a strip: as much of its centre as has an allowed shape
+    h, w = min(height, round(width * LONGEST_SIDE)), min(width, round(height * LONGEST_SIDE))
+    return Cut(stored, (height - h) // 2, (width - w) // 2, h, w)
+
+
 def cropped(
     image: Tensor, truth: Any, moves: Truth, top: int, left: int, height: int, width: int
 ) -> tuple[Tensor, Any]:
@@ -332,11 +352,6 @@ def _shift(image: Tensor, truth: Any, moves: Truth) -> tuple[Tensor, Any]:
 
 def _size(image: Tensor) -> tuple[int, int]:
     return image.shape[1], image.shape[2]
-
-
-@functools.cache
-def _resized_crop(size: tuple[int, int], scale: float) -> Any:
-    return transforms().RandomResizedCrop(size, scale=(scale, 1.0))
 
 
 def transforms() -> Any:

@@ -19,7 +19,7 @@ from vitreous.config import pair
 from vitreous.data.augment import Augment, Cut, OwnAugment, random_by, seed_of, transforms
 from vitreous.data.decode.channels import as_channels
 from vitreous.data.mosaic import PARTS, mosaic
-from vitreous.data.preprocess import Preprocess
+from vitreous.data.preprocess import Preprocess, is_interleaved
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
 from vitreous.errors import DataError
@@ -144,7 +144,7 @@ class TrainSet(Dataset[Item]):
 
         def enough(height: int, width: int) -> tuple[int, int]:
             nonlocal cut
-            cut = self.augment.draw((height, width), self.preprocess)
+            cut = self.augment.draw((height, width))
             return cut.enough(pair("image_size", self.preprocess.image_size))
 
         return self.source.image_for(sample, enough), cut
@@ -236,7 +236,7 @@ def train_batches(
     dataset: TrainSet, order: Order, workers: int, *, pin: bool = False
 ) -> Iterator[Batch]:
     dataset = replace(dataset, pixels=workers > 0 and not pin)
-    if workers and dataset.augment.changes:
+    if workers and dataset.augment.needs_torchvision:
         transforms()  # once, before there are several processes that would each import them
     batches = _readable(
         DataLoader(
@@ -302,5 +302,8 @@ def joined(things: Sequence[Any]) -> Any:
         return torch.tensor(things)
     kind = (first.shape, first.dtype) if isinstance(first, Tensor) else None
     if kind is not None and all((thing.shape, thing.dtype) == kind for thing in things):
-        return default_collate(list(things))  # which stacks them where the other process reads them
+        # which stacks them where the other process reads them; that one has time to reorder pixels
+        if is_interleaved(first):
+            return default_collate([each.permute(1, 2, 0) for each in things]).permute(0, 3, 1, 2)
+        return default_collate(list(things))
     return list(things)

@@ -84,7 +84,9 @@ def attention_in_steps(
     """torch's fused attention as a graph should have it: engines know this pattern, and make one
     operation of it. The exporter's own reshapes and transposes the keys, which OpenVINO then copies
     in every block: 7 % of the time of a ViT-Ti in int8."""
-    assert not (dropout_p or is_causal or enable_gqa)
+    assert dropout_p == 0.0
+    assert not is_causal
+    assert not enable_gqa
     assert scale is not None
     scores = (q if scale == 1.0 else q * scale) @ k.transpose(-2, -1)
     scores = scores if attn_mask is None else scores + attn_mask
