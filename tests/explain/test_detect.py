@@ -748,6 +748,11 @@ def test_the_pages_in_a_browser(depth, photos, tmp_path):
             assert f"row {row + 1}, column {column + 1}:" in said
             assert page.locator("#what").input_value() == "attention"
             page.locator("#head").select_option("1")
+            page.locator("#what").select_option("object 0")  # which has more layers
+            wait_for(page, "looks most at")
+            last = len(found.looks[0].layers) - 1
+            assert last > len(found.layers) - 1
+            assert page.locator("#layer").input_value() == str(last)
     with browser((tmp_path / "photo-1" / "walk.html").as_uri()) as page:
         text = page.inner_text("main")
         assert "box_head 5 × 4" in text

@@ -263,6 +263,15 @@ BAD_REQUESTS = {
         *("/v1/models/vit/predict", {"Content-Type": "application/json"}),
         *(b'{"images": [{"url": "http://a/b.png"}]}', 422, "cannot-be-used", "name and data"),
     ),
+    "options in JSON": (
+        *("/v1/models/vit/predict", {"Content-Type": "application/json"}),
+        *(b'{"images": ["?"], "top": 2}', 422, "cannot-be-used"),
+        "also has 'top': options are part of the address",
+    ),
+    "no images": (
+        *("/v1/models/vit/predict", {"Content-Type": "application/json"}, b"[]", 422),
+        *("cannot-be-used", "no images: send"),
+    ),
     "no base64": (
         *("/v1/models/vit/predict", {"Content-Type": "application/json"}),
         *(b'{"images": ["?"]}', 422, "cannot-be-used", "image 1: data is not base64"),
@@ -319,6 +328,10 @@ def test_request_ids_and_metrics(server, photos):
         name = "vitreous_stage_seconds_count"
         assert server.metric(name, model="vit", stage=stage) > 0, stage
     assert server.metric("vitreous_requests_total", status="200", model="vit") > 0
+    route = "/v1/models/{name}/predict"
+    refused = server.metric("vitreous_requests_total", status="422", route=route)
+    assert server.client.post(f"{path}?top=abc", files=files(photos)).status_code == 422
+    assert server.metric("vitreous_requests_total", status="422", route=route) == refused + 1
 
 
 def test_the_page_loads_nothing_from_elsewhere(server):
@@ -340,6 +353,17 @@ def test_pages_of_other_sites_are_refused(server, photos):
         )
         assert answer.status_code == status
         assert "access-control-allow-origin" not in answer.headers
+    for origin, status in (("http://evil", 403), ("null", 403), (server.url, 200)):  # no Sec-Fetch
+        answer = server.client.post(path, files=files(photos[:1]), headers={"Origin": origin})
+        assert answer.status_code == status
+
+
+def test_head_is_get_without_a_body(server):
+    for path in ("/", "/readyz", "/v1/models"):
+        answer = server.client.head(path)
+        assert answer.status_code == 200
+        assert answer.content == b""
+        assert answer.headers["content-type"] == server.client.get(path).headers["content-type"]
 
 
 TOKEN = "a-token-that-is-long"
@@ -362,6 +386,11 @@ def test_token(runs, photos):
         assert server.client.get("/v1/models").status_code == 200
         client = Client(server.url, token=TOKEN)
         assert client.predict("vit", photos[0])["image"] == photos[0].name
+        described = server.client.get("/openapi.json").json()
+        assert described["security"] == [{"token": []}]
+        assert described["paths"]["/livez"]["get"]["security"] == []
+        with pytest.raises(ServerError, match="not the token of this server"):
+            Client(server.url, token="wrong").models()
         with pytest.raises(ServerError, match="wants a token") as caught:
             Client(server.url).models()
         assert (caught.value.status, caught.value.kind) == (401, "no-token")

@@ -191,7 +191,8 @@ def test_sigterm_under_load_and_workers(runs, photos):
             [each.result() for each in asked]
         assert set(codes) == {200}, codes
     records = [json.loads(line) for line in lines]
-    assert {"listening", "request", "worker died", "stopped"} == {each["event"] for each in records}
+    events = {"listening", "ready", "request", "worker died", "stopped"}
+    assert events == {each["event"] for each in records}
     request = next(each for each in records if each.get("path") == PATH)
     assert request["status"] == 200
     assert request["images"] == 5

@@ -165,6 +165,7 @@ def test_boxes_threshold_and_classes(chromium, server, photos):
             above = [each for each in found if each["score"] >= cut]
             assert visible(page, ".box") == visible(page, ".object") == len(above), cut
             headline(page, f"{len(above)} object")
+            assert f"predict?threshold={cut:g}&" in page.locator("details pre").text_content()
         assert "the highest is" in page.inner_text(".headline")
         assert len(page.asked) == asked, "the threshold is the page's own business"
         slider.fill("0.05")
@@ -392,9 +393,17 @@ def test_token_and_examples(chromium):
         assert picture.headers["content-type"] == "image/png"
         assert server.client.get("/v1/models/digits/examples/3").status_code == 404
         with opened(chromium, server.url, expected=["status of 401"]) as page:
+            page.click("#token button[type=button]")
+            page.wait_for_selector("#token", state="hidden")
+            page.set_input_files(
+                "#files", {"name": "a.png", "mimeType": "image/png", "buffer": picture.content}
+            )
+            page.wait_for_selector("#token[open]")
+            assert not page.is_visible("#token p")
             page.fill("#token input", "wrong")
             page.keyboard.press("Enter")
             page.wait_for_selector("#token[open] input:placeholder-shown")
+            assert page.inner_text("#token p") == "This token is wrong."
             page.fill("#token input", token)
             page.keyboard.press("Enter")
             page.wait_for_selector("#examples .thumb >> nth=2")
@@ -402,6 +411,9 @@ def test_token_and_examples(chromium):
             files = {"image": ("a.png", picture.content)}
             found = server.client.post("/v1/models/digits/predict", files=files).json()
             headline(page, found["results"][0]["label"])
+            with page.expect_popup() as described:
+                page.click("#description")
+            assert '"/v1/models/{name}/predict"' in described.value.content()
 
 
 def test_without_the_option_there_are_no_examples(server):

@@ -24,6 +24,7 @@ from vitreous.serve.examples import add_examples
 from vitreous.serve.gate import CLIENT_LEFT, FAILURE, Account, Gate
 from vitreous.serve.lane import Lane, QueueFullError
 from vitreous.serve.life import Life
+from vitreous.serve.logs import log
 from vitreous.serve.metrics import MEDIA_TYPE, Metrics
 from vitreous.serve.page_files import add_page
 from vitreous.serve.priority import computing_threads
@@ -69,6 +70,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
                     lane.start()
             life.ready = True
             metrics.ready.set(1)
+            log("ready")
 
         starting = asyncio.create_task(start())
         yield
@@ -244,7 +246,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
     @app.get("/openapi.json", include_in_schema=False)
     async def description(request: Request) -> Any:
         account_of(request)
-        return openapi.describe(app, list(served))
+        return openapi.describe(app, list(served), with_token=bool(settings.token))
 
     add_examples(app, find)
     add_page(app)
@@ -311,6 +313,7 @@ def _add_errors(app: FastAPI) -> None:
         return answered(request, ProblemError("cannot-be-used", str(error)))
 
     async def on_invalid(request: Request, error: Any) -> Response:
+        request.state.account.route = request.scope["route"].path
         where = "; ".join(
             f"{'.'.join(str(part) for part in each['loc'][1:])}: {each['msg']}"
             for each in error.errors()

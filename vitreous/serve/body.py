@@ -230,8 +230,14 @@ def _from_json(body: bytearray, limits: Limits) -> list[ImageBytes]:
         values = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ProblemError("bad-request", f"the body is no JSON: {error}") from None
-    if not isinstance(values, dict) or values.keys() != {"images"}:
-        raise ProblemError("cannot-be-used", f"the JSON has other names than images: {WAYS}")
+    if not isinstance(values, dict) or "images" not in values:
+        raise ProblemError("cannot-be-used", f"the JSON has no images: {WAYS}")
+    if more := sorted(values.keys() - {"images"}):
+        raise ProblemError(
+            "cannot-be-used",
+            f"the JSON also has {', '.join(map(repr, more))}: options are part of the address, "
+            "as in ?top=2",
+        )
     given = values["images"]
     if not isinstance(given, list):
         raise ProblemError("cannot-be-used", f"images is no list: {WAYS}")

@@ -68,9 +68,11 @@ class Gate:
         account = Account(given if _ID.fullmatch(given) else secrets.token_hex(8))
         scope.setdefault("state", {})["account"] = account
         answer = _Answer(scope, receive, send, account, self.life)
+        # HEAD is as GET; what would follow the head is not sent
+        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:
             self._check(scope, headers)
-            await self.app(scope, answer.receive, answer.send)
+            await self.app(asked, answer.receive, answer.send)
         except ProblemError as problem:
             await self._refuse(problem, scope, answer)
         except Exception as error:
@@ -81,17 +83,17 @@ class Gate:
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         path = scope["path"]
-        elsewhere = headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site")
-        if elsewhere and scope["method"] not in ("GET", "HEAD"):
+        if scope["method"] not in ("GET", "HEAD") and _from_elsewhere(headers):
             raise ProblemError("other-site", "pages of other sites may not use this server")
         if not self.token or path in OPEN or PAGE.fullmatch(path):
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         bearer = given.strip() if scheme.lower() == b"bearer" else b""
         if not hmac.compare_digest(bearer, self.token):
+            what = "this is not the token of this server" if bearer else "this server wants a token"
             raise ProblemError(
                 "no-token",
-                "this server wants a token: send the header 'Authorization: Bearer TOKEN'",
+                f"{what}: send the header 'Authorization: Bearer TOKEN'",
                 {"WWW-Authenticate": "Bearer"},
             )
 
@@ -121,6 +123,14 @@ class Gate:
                 if (value := getattr(account, name))
             },
         )
+
+
+def _from_elsewhere(headers: dict[bytes, bytes]) -> bool:
+    """Whether a browser sends this for a page of another site. Older ones name that page alone."""
+    site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+    if site is not None:
+        return site in (b"cross-site", b"same-site")
+    return origin is not None and origin.partition(b"://")[2] != headers.get(b"host")
 
 
 class _Answer:

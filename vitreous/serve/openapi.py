@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from vitreous.serve.body import FORM, JSON, RAW
+from vitreous.serve.gate import OPEN
 from vitreous.serve.problem import MEDIA_TYPE, TYPES
 from vitreous.serve.schema import ImagesInJSON, ProblemDetails
 
@@ -55,9 +56,16 @@ def answers(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def describe(app: FastAPI, names: list[str]) -> dict[str, Any]:
+def describe(app: FastAPI, names: list[str], *, with_token: bool) -> dict[str, Any]:
     """The document; models have the names that are served here."""
     made = app.openapi()
+    if with_token:
+        made.setdefault("components", {})["securitySchemes"] = {
+            "token": {"type": "http", "scheme": "bearer"}
+        }
+        made["security"] = [{"token": []}]
+        for path in OPEN:
+            made["paths"][path]["get"]["security"] = []
     schemas = made.setdefault("components", {}).setdefault("schemas", {})
     _, more = models_json_schema(
         [(ImagesInJSON, "validation"), (ProblemDetails, "serialization")],

@@ -203,7 +203,9 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
     state.what = what;
     if (shown !== layers()) {
       shown = layers();
-      at("layer").max = at("layer").value = state.layer = Math.max(shown.length - 1, 0);
+      state.layer = Math.max(shown.length - 1, 0);
+      at("layer").max = state.layer; // first: a value above it would be cut off
+      at("layer").value = state.layer;
     }
     draw();
   }

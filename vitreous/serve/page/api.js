@@ -28,7 +28,7 @@ export async function ask(path, {body, signal, waiting = () => {}} = {}) {
     if (answer.ok) return answer;
     const problem = await problemOf(answer);
     const seconds = +answer.headers.get("retry-after") || 1;
-    if (problem.kind === "no-token") token = await askToken();
+    if (problem.kind === "no-token") token = await askToken(token !== "");
     else if (problem.kind === "not-ready") { waiting(t("loading")); await pause(seconds); }
     else if (problem.kind === "queue-full" && tries < TRIES) { waiting(t("busy", seconds)); await pause(seconds); }
     else throw problem;
@@ -42,7 +42,7 @@ async function problemOf(answer) {
 }
 
 let asking = null; // one dialog, however many requests wait for it
-function askToken() {
+function askToken(wrong) {
   return asking ??= new Promise((done, failed) => {
     const dialog = document.getElementById("token"), input = dialog.querySelector("input");
     const end = given => {
@@ -53,6 +53,7 @@ function askToken() {
     dialog.querySelector("form").onsubmit = event => { event.preventDefault(); dialog.close(input.value.trim()); };
     dialog.querySelector("button[type=button]").onclick = () => dialog.close("");
     dialog.onclose = () => end(dialog.returnValue);
+    dialog.querySelector("p").hidden = !wrong;
     dialog.returnValue = input.value = "";
     dialog.showModal();
   });
@@ -96,10 +97,12 @@ export function predict(photo, model, waiting) {
   return once(photo, model, "predict", predictOptions(model), waiting);
 }
 
-export function curlLine(photo, model) { // what `predict` sends, for a shell
+export function curlLine(photo, model, threshold) { // what gives the answer that is shown, for a shell
   const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
   const bearer = token ? " -H 'Authorization: Bearer TOKEN'" : "";
-  const address = location.origin + pathOf(model, "predict", predictOptions(model));
+  const options = predictOptions(model).filter(([name]) => name === "masks");
+  if (threshold !== undefined) options.unshift(["threshold", threshold]);
+  const address = location.origin + pathOf(model, "predict", options);
   return `curl${bearer} -F ${quoted(`image=@${photo.name}`)} ${quoted(address)}`;
 }
 
@@ -107,4 +110,9 @@ export function explain(photo, model, {classes = [], pixel = null}, waiting) {
   const options = [["maps", "viewer"], ...classes.map(name => ["classes", name])];
   if (pixel) options.push(["y", pixel[0]], ["x", pixel[1]]);
   return once(photo, model, "explain", options, waiting);
+}
+
+export async function openDescription() { // by a link, the browser would send no token
+  const found = await (await ask("/openapi.json")).blob();
+  open(URL.createObjectURL(found), "_blank");
 }

@@ -1,5 +1,5 @@
 // The page: images come in, panes show what models say about the one that is chosen.
-import {ask, predict} from "./api.js";
+import {ask, openDescription, predict} from "./api.js";
 import {Pane} from "./pane.js";
 import {openPhoto, thumbnail} from "./photo.js";
 import {caption} from "./results.js";
@@ -8,7 +8,7 @@ import {element} from "./viewer.js";
 
 const at = id => document.getElementById(id);
 const photos = [], panes = [];
-let models = [], current = null;
+let models = [], current = null, starting = null;
 
 const touch = matchMedia("(pointer: coarse)").matches; // nothing is dropped here, but there is a camera
 
@@ -32,6 +32,7 @@ async function add(files) {
     choose(added[0]);
   }
   if (models.length) await preview(added);
+  else starting ??= start(); // the token was not given before
 }
 
 function thumb(photo) {
@@ -170,6 +171,7 @@ async function start() {
     ({models} = await (await ask("/v1/models", {waiting})).json());
   } catch (error) {
     at("loading").textContent = `${error.title}: ${error.message}`;
+    starting = null;
     return;
   }
   at("loading").hidden = true;
@@ -179,4 +181,5 @@ async function start() {
   preview(photos);
   await showExamples(models[0]);
 }
-start();
+at("description").addEventListener("click", event => { event.preventDefault(); openDescription(); });
+starting = start();

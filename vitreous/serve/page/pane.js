@@ -16,7 +16,8 @@ export class Pane {
     const find = selector => this.root.querySelector(selector);
     this.parts = {select: find("select"), about: find(".about"), wait: find(".wait"), problem: find(".problem"),
       answer: find(".answer"), inside: find(".inside"), photo: find(".photo"), pixels: find(".pixels"), name: find(".name")};
-    this.place = {results: find(".results"), boxes: find(".boxes"), masks: find(".masks"), look: which => this.look(which)};
+    this.place = {results: find(".results"), boxes: find(".boxes"), masks: find(".masks"), look: which => this.look(which),
+      cut: threshold => { this.threshold = threshold; this.#curl(); }};
     this.model = models[0];
     this.mode = "answer";
     this.photo = null;
@@ -67,7 +68,9 @@ export class Pane {
     this.root.classList.toggle("empty", !photo);
     for (const button of this.root.querySelectorAll("[data-mode]")) {
       button.setAttribute("aria-pressed", button.dataset.mode === this.mode);
-      button.disabled = !photo || (button.dataset.mode === "inside" && !model.can_explain);
+      const closed = button.dataset.mode === "inside" && !model.can_explain;
+      button.disabled = !photo || closed;
+      button.title = closed ? t("noInside") : "";
     }
     parts.problem.hidden = true;
     if (!photo) {
@@ -120,9 +123,15 @@ export class Pane {
 
   #showAnswer(result) {
     this.#paint(result.size);
+    this.threshold = undefined;
+    this.line = element("pre");
     showResult(this.place, this.model, result);
-    this.place.results.append(element("details", {}, element("summary", {}, t("curl")),
-      element("pre", {}, curlLine(this.photo, this.model))));
+    this.place.results.append(element("details", {}, element("summary", {}, t("curl")), this.line));
+    this.#curl();
+  }
+
+  #curl() {
+    this.line.textContent = curlLine(this.photo, this.model, this.threshold);
   }
 
   #showInside(result, data, which) {

@@ -149,6 +149,7 @@ function showObjects(place, model, result) {
       each.querySelector(".number").textContent = counts.get(each.dataset.label) ?? 0;
     }
     drawMasks();
+    place.cut(threshold);
   }
   for (const label of new Set(objects.map(each => each.label))) {
     const input = element("input", {type: "checkbox", checked: true});
