@@ -196,6 +196,11 @@ class Run:
         """The file with the weights, which the first evaluation writes."""
         path = self.path / "model.safetensors"
         if not path.is_file():
+            if newest_checkpoint(self.checkpoints) is None:
+                raise CheckpointError(
+                    f"{self.path} has no model.safetensors, and no checkpoint either: copy them "
+                    "from where the run was made"
+                )
             verb = "pretrain" if self.read_config().task in PRETRAINING else "train"
             raise CheckpointError(
                 f"{self.path} has no model.safetensors, which the first evaluation writes: "

@@ -247,3 +247,31 @@ def test_a_gpu_is_refused(file, monkeypatch):
     monkeypatch.setattr("vitreous.predict.find_device", lambda name: torch.device("cuda"))
     with pytest.raises(ConfigError, match="exported files run on the CPU"):
         vitreous.load(file, "cuda")
+
+
+def test_what_is_missing_or_damaged_is_named(run, tmp_path):
+    """OpenVINO tells of lines in its own code first, and only then of the file."""
+    with pytest.raises(ConfigError, match="is a folder: give the name of a file in it"):
+        export(run, tmp_path, force=True)
+    path = export(run, tmp_path / "model.xml").path
+    weights = path.with_suffix(".bin")
+    content = weights.read_bytes()
+    weights.unlink()
+    with pytest.raises(ConfigError, match=r"its weights, model\.bin, are not beside it"):
+        vitreous.load(path)
+    weights.write_bytes(content[:1000])
+    with pytest.raises(ConfigError, match="cannot be opened: Incorrect weights in bin file: it is"):
+        vitreous.load(path)
+    weights.write_bytes(content)
+    path.write_text(path.read_text()[:5000])
+    with pytest.raises(ConfigError, match="it is damaged, or of another kind: copy or export it"):
+        vitreous.load(path)
+
+
+def test_vectors_by_another_engine_are_those_of_the_same_model(run, photo, tmp_path, monkeypatch):
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+    abouts = [
+        vitreous.embed(run, [photo], engine=engine, out=tmp_path / "v.npz").about
+        for engine in ("torch", "onnxruntime")
+    ]
+    assert abouts[0] == abouts[1]

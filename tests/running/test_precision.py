@@ -109,7 +109,7 @@ def test_int8_of_a_trained_model(run, tmp_path, capsys):
     both = zip(whole(images), file(images), strict=True)
     differ = max(abs(one.score - other.score) for one, other in both)
     assert 1e-5 < differ < 0.2  # integers were computed with, and not badly
-    with pytest.raises(ConfigError, match="was exported in int8: export another"):
+    with pytest.raises(ConfigError, match="was exported in int8: take the run folder"):
         load(path, precision="bfloat16")
 
 

@@ -120,6 +120,10 @@ def export(
     from vitreous.predict import load
 
     path = Path(file)
+    if path.is_dir():
+        raise ConfigError(
+            f"{path} is a folder: give the name of a file in it, like {path / 'model.onnx'}"
+        )
     if path.exists() and not force:
         raise ConfigError(f"{path} exists: choose another name, or replace it with --force")
     precision, log = check_precision(path, precision), log or to_stderr
@@ -187,6 +191,9 @@ def benchmark(
     from vitreous.deploy.benchmark import benchmark
 
     before, log = torch.get_num_threads(), log or to_stderr
+    for name in ("engines", "precisions", "against"):  # one may be given as it is
+        if isinstance(options.get(name), str):
+            options[name] = (options[name],)
     trial = partial(_trial, run, options.get("data"), None, log)
     try:
         if threads is not None:

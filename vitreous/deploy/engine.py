@@ -108,8 +108,8 @@ def _load_file(
     found = load(run, engine=None if engine == "auto" else engine, threads=threads, **options)
     if precision not in (None, "auto", found.engine.precision):
         raise ConfigError(
-            f"precision = {precision!r}: {run} was exported in {found.engine.precision}: export "
-            f"another with --precision {precision}, or take the run folder"
+            f"precision = {precision!r}: {run} was exported in {found.engine.precision}: take the "
+            f"run folder, or export it with --precision {precision} (.xml has all of them)"
         )
     return found
 

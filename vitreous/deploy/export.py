@@ -43,6 +43,8 @@ TOLERANCE = 1e-4
 LEAST_AGREEMENT = 0.9
 """Of a lower precision, where there are no images to measure its loss on: the few that are verified
 on are unlike the user's, and what is broken agrees on none of them."""
+FEW = 50
+"""Images on which points lost are mostly chance."""
 MAX_LOSS = 0.5
 """Points of the metric that a lower precision may lose."""
 BATCHES = (1, 2, 5)
@@ -165,6 +167,8 @@ def export(
         loss = None
         if precision != "float32" and trial is not None:
             loss = measured_loss(reference, engine, trial, log)
+            if loss.images < FEW:
+                log(f"{loss.images} images tell little about what is lost: pass more as data")
         why = fault(graph.engine, precision, apart, agreement, loss, max_loss)
         if why:
             raise ExportError(f"{path} was not written: {why}")

@@ -38,8 +38,7 @@ def nncf_library() -> Any:
     before = os.environ.get(name)
     os.environ[name] = "1"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet("torch.utils.cpp_extension"):  # which looks for compilers
             import nncf
     except ImportError:
         raise not_installed("NNCF", "int8") from None

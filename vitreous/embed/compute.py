@@ -49,7 +49,7 @@ def embed(
     if not len(images):
         raise DataError("there are no images to embed")
     about = About(
-        predictor.title,
+        predictor.exact().title,
         model_hash(predictor),
         pool,
         images.truth_kind,
@@ -111,14 +111,15 @@ def model_hash(predictor: Predictor) -> str:
     """Of everything that vectors depend on. Fields of the config that have their usual value are
     left out, so that a field that a later version adds changes nothing."""
     digest = hashlib.sha256()
-    if isinstance(predictor.engine, GraphEngine):
-        files = [predictor.engine.where, predictor.engine.where.with_suffix(".bin")]
+    if predictor.engine.precision != "float32":
+        digest.update(predictor.engine.precision.encode())
+    exact = predictor.exact()  # of a run folder's engines, which are verified against it
+    if isinstance(exact.engine, GraphEngine):
+        files = [exact.engine.where, exact.engine.where.with_suffix(".bin")]
         for file in files:
             digest.update(file.read_bytes() if file.is_file() else b"")
         return digest.hexdigest()[:32]
-    if predictor.engine.precision != "float32":
-        digest.update(predictor.engine.precision.encode())
-    model = predictor.model
+    model = exact.model
     config = {
         each.name: value
         for each in fields(model.config)

@@ -71,7 +71,7 @@ class Note:
         if text is None:
             raise ConfigError(
                 f"{where} says nothing about its labels and preprocessing: it was not written by "
-                "'vitreous export'"
+                "'vitreous export'. Import the weights that it was made from ('vitreous import')"
             )
         if len(text) > LONGEST_NOTE:
             raise ConfigError(f"{where}: its note has {len(text):,} characters: it is not ours")
@@ -140,8 +140,10 @@ class GraphEngine:
     def vector_length(self, pool: str) -> int:
         length = self.graph.output_shapes.get("vectors", (None, None))[1]
         if pool != "head" or length is None:
+            given = ", ".join(self.graph.output_shapes)
             raise ConfigError(
-                f"{self.where} gives no vectors of pool = {pool!r}: take the run folder"
+                f"{self.where} gives {given}, and no vectors of pool = {pool!r}: embed with the "
+                "run folder that it was exported from"
             )
         return length
 
@@ -168,14 +170,28 @@ def read_note(path: Path) -> Note:
     """What a file says about itself; nothing is computed, and nothing that it holds is run."""
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file")
-    try:
+    if path.suffix == ".xml" and not path.with_suffix(".bin").is_file():
+        weights = path.with_suffix(".bin").name
+        raise ConfigError(f"{path}: its weights, {weights}, are not beside it: copy both files")
+    with opening(path):
         text = NOTES[path.suffix](path)
+    return Note.read(text, path)
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """What a library says about a file that it cannot open becomes an error that names the file."""
+    try:
+        yield
     except ConfigError:
         raise
     except Exception as error:  # of protobuf, OpenVINO, zipfile: whatever the file is
-        first = str(error).strip().splitlines()[:1]
-        raise ConfigError(f"{path} cannot be opened: {' '.join(first)}") from None
-    return Note.read(text, path)
+        # OpenVINO first says in which lines of its code it was, one after the other.
+        said = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        raise ConfigError(
+            f"{path} cannot be opened: {said[-1].strip(' .!')}: it is damaged, or of another kind: "
+            "copy or export it again"
+        ) from None
 
 
 def _onnx_note(path: Path) -> str | None:
@@ -247,13 +263,8 @@ def open_graph(path: Path, engine: str | None = None, threads: int | None = None
     if engine is not None and engine not in able:
         raise ConfigError(f"engine = {engine!r} cannot run {path}: use {' or '.join(able)}")
     note = read_note(path)
-    try:
+    with opening(path):
         return OPENERS[engine or able[0]](path, note, threads)
-    except ConfigError:
-        raise
-    except Exception as error:  # each library has its own, without a common base
-        first = str(error).strip().splitlines()[:1]
-        raise ConfigError(f"{path} cannot be opened: {' '.join(first)}") from None
 
 
 def _with_onnxruntime(path: Path, note: Note, threads: int | None) -> Graph:
