@@ -56,6 +56,8 @@ def end(process, timeout=300):
 
 
 def _run(words, output, dies_at, environment):
+    # As for people: workers that load data are forks too, and end when this process is killed.
+    multiprocessing.set_start_method("fork", force=True)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)

@@ -22,6 +22,19 @@ from vitreous.run_folder import Run
 from vitreous.train.distributed import World, restarts
 
 CLAIM = ".claim"
+_HELD: set[IO[str]] = set()
+"""Locked by this process. A fork of it has them open, too, and would keep the lock for seconds when
+this process is killed: processes that load data notice that late."""
+
+
+def _leave_to_parent() -> None:
+    for file in _HELD:
+        file.close()
+    _HELD.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def folder_names(data: str) -> Iterator[Path]:
@@ -70,6 +83,7 @@ def claimed(out: Path | None, data: str, world: World) -> Iterator[Claim]:
                 (path / CLAIM).unlink(missing_ok=True)
             if made and not any(path.iterdir()):
                 path.rmdir()
+            _HELD.discard(held)
             held.close()
 
 
@@ -117,6 +131,7 @@ def _lock(path: Path) -> IO[str]:
     file.truncate(0)
     file.write(_job())
     file.flush()
+    _HELD.add(file)
     return file
 
 
