@@ -19,6 +19,7 @@ from vitreous.deploy.quantise import (
     save_onnx,
 )
 from vitreous.engines.graph import INPUT, KEY, NOTE_FILE, Note, not_installed, openvino_core
+from vitreous.layers.attention import attention_weights
 
 ANY_SIZE = 1 << 40
 ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
@@ -88,9 +89,7 @@ def attention_in_steps(
     assert not is_causal
     assert not enable_gqa
     assert scale is not None
-    scores = (q if scale == 1.0 else q * scale) @ k.transpose(-2, -1)
-    scores = scores if attn_mask is None else scores + attn_mask
-    return torch.softmax(scores, dim=-1) @ v
+    return attention_weights(q, k, attn_mask, scale) @ v
 
 
 def _write_openvino(

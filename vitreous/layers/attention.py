@@ -109,11 +109,14 @@ class Heads(nn.Module):
     ) -> Tensor:
         for name, tensor in (("q", q), ("k", k), ("v", v)):
             show(self, name, tensor)
-        scores = (q * self.scale) @ k.transpose(-2, -1)  # (b, heads, m, n)
-        if bias is not None:
-            scores = scores + bias
-        weights = show(self, "weights", torch.softmax(scores, dim=-1))
+        weights = show(self, "weights", attention_weights(q, k, bias, self.scale))
         return F.dropout(weights, dropout, training=dropout > 0) @ v
+
+
+def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """softmax(q kᵀ · scale + bias): (b, heads, m, n)."""
+    scores = (q if scale == 1.0 else q * scale) @ k.transpose(-2, -1)
+    return torch.softmax(scores if bias is None else scores + bias, dim=-1)
 
 
 def _learns_faster_in_steps(q: Tensor, k: Tensor) -> bool:

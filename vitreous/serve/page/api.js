@@ -112,7 +112,10 @@ export function explain(photo, model, {classes = [], pixel = null}, waiting) {
   return once(photo, model, "explain", options, waiting);
 }
 
-export async function openDescription() { // by a link, the browser would send no token
+export async function openDescription(event) { // by a link, the browser would send no token
+  if (!token) return;
+  event.preventDefault();
+  const tab = open("", "_blank"); // at once: later it would be a popup that browsers block
   const found = await (await ask("/openapi.json")).blob();
-  open(URL.createObjectURL(found), "_blank");
+  tab.location = URL.createObjectURL(found);
 }

@@ -181,5 +181,5 @@ async function start() {
   preview(photos);
   await showExamples(models[0]);
 }
-at("description").addEventListener("click", event => { event.preventDefault(); openDescription(); });
+at("description").addEventListener("click", openDescription);
 starting = start();
