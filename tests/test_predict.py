@@ -381,7 +381,7 @@ def test_unknown_classes_that_nothing_has_are_left_out(kind):
     assert source.splits["test"]
     unused = Predictor._unused_classes(predictor, source, "test", lines.append)
     assert unused == {number}
-    assert lines == [f"classes that the model does not know, and test does not have: {last}"]
+    assert lines == [f"classes that the model does not know, and no image has: {last}"]
     here = predictor.task.labels.indices_of(source.labels, unused=unused)
     assert here[number] == IGNORED
     assert [known[i] for i in here if i != IGNORED] == [name for name in names if name != last]

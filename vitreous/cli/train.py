@@ -114,7 +114,8 @@ def print_done(done: api.TrainedRun, *, json: bool) -> None:
         return
     images = done.metrics["samples"]
     number = number_text(done.metric, done.metrics)
-    print(f"{done.metric:<8} {number} on {done.split} ({images:,} images)")
+    where = f"{done.split} ({images:,} image{'' if images == 1 else 's'})"
+    print(f"{done.metric:<8} {number} on {where}")
     print_verdicts(done.metrics)
     if (threshold := done.metrics.get("threshold")) is not None:
         print(f"score    {threshold:g} or more is shown by predict: the best F1 on val")
