@@ -315,7 +315,7 @@ def evaluated(capsys, *arguments):
 
 
 def test_other_data_is_evaluated_completely(run, album, capsys):
-    assert evaluated(capsys, run.path, album) == ("train", 20)
+    assert evaluated(capsys, run.path, album) == ("all", 20)
     for name in "37":
         (album / "train").mkdir(exist_ok=True)
         shutil.move(album / name, album / "train" / name)
@@ -334,7 +334,7 @@ def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, cap
     monkeypatch.chdir(tmp_path)
     for data in ([], [album], ["album/"], ["folder:./album"]):
         assert evaluated(capsys, own.path, *data) == ("val", 2)
-    assert evaluated(capsys, run.path, album) == ("train", 20)
+    assert evaluated(capsys, run.path, album) == ("all", 20)
     (own.path / "recipe.toml").unlink()
     assert main(["evaluate", str(own.path)]) == 2
     assert "says how" in capsys.readouterr().err

@@ -35,8 +35,8 @@ COLUMNS = {"train": (0.0, 0.5), "test": (0.5, 0.75), "val": (0.75, 1.0)}
 """The part of each photograph that a split has, from left to right."""
 WINDOW = (64, 110)
 """Pixels of a photograph, a side, that become an image."""
-HEIGHT = (15, 26)
-"""Pixels of a digit, a side."""
+HEIGHTS = ((15, 26), (24, 44))
+"""Pixels of a digit, a side: where there are several, and where there is one."""
 TURN = 20
 """Degrees, to either side."""
 TRIES = 20
@@ -49,32 +49,36 @@ _LABELS = {
     "mask": LabelMap(("background", *_NAMES), tuple(range(11))),
     "instances": LabelMap(_NAMES, tuple(range(10))),
     "labels": LabelMap.of_names(_NAMES),
+    "class": LabelMap.of_names(_NAMES),
 }
 """By the kind of ground truth."""
 
 
 class HandwritingSource(GeneratedSource):
+    may_flip = False
+
     def scene(self, sample: Sample) -> Scene:
-        return scene(self.seed, sample.id)
+        return scene(self.seed, sample.id, sample.target)
 
 
 @lru_cache(maxsize=KEPT)
-def scene(seed: int, id: str) -> Scene:
-    """One to four digits, each apart from the others."""
+def scene(seed: int, id: str, target: int | None) -> Scene:
+    """One to four digits, each apart from the others; or, larger, the one that is asked for."""
     split, random = random_of(seed, id)
     image, places = _ground(random, split), np.zeros((SIZE, SIZE), np.int8)
+    taken = np.zeros((SIZE, SIZE), np.bool_)
     kinds: list[int] = []
     boxes: list[tuple[int, int, int, int]] = []
     digits = read_digits()
-    for number in random.integers(
-        len(digits.splits[split]), size=random.integers(1, MOST_DIGITS + 1)
-    ):
-        sample = digits.splits[split][number]
+    known = [each for each in digits.splits[split] if target in (None, each.target)]
+    wanted = 1 if target is not None else random.integers(1, MOST_DIGITS + 1)
+    for number in random.integers(len(known), size=wanted):
+        sample = known[number]
         for _ in range(TRIES):
-            cover = _cover(random, digits.shades[int(sample.id)])
+            cover = _cover(random, digits.shades[int(sample.id)], HEIGHTS[target is not None])
             mask = cover >= INK
             left, top, right, bottom = box_of(mask)
-            if not places[top:bottom, left:right].any():
+            if not taken[top:bottom, left:right].any():
                 break
         else:
             continue  # there is no room for it
@@ -83,6 +87,7 @@ def scene(seed: int, id: str) -> Scene:
         kinds.append(sample.target)
         boxes.append((left, top, right, bottom))
         places[mask] = len(kinds)
+        taken[top:bottom, left:right] = True
     pixels = np.round(image.clip(0, 1) * 255).astype(np.uint8)
     return Scene(pixels, places, tuple(kinds), tuple(boxes))
 
@@ -105,10 +110,12 @@ def _photograph(name: str) -> Image.Image:
         return image.convert("RGB")
 
 
-def _cover(random: np.random.Generator, shades: NDArray[np.uint8]) -> NDArray[np.float64]:
+def _cover(
+    random: np.random.Generator, shades: NDArray[np.uint8], sides: tuple[int, int]
+) -> NDArray[np.float64]:
     """(h, w) from 0 to 1: how much of each pixel the ink of a digit (8, 8) covers, wholly inside of
     the image."""
-    side = int(random.integers(*HEIGHT, endpoint=True))
+    side = int(random.integers(*sides, endpoint=True))
     paper = Image.fromarray(np.pad(shades, 1))  # so that no stroke is cut off by turning
     digit = paper.resize((side, side), Image.Resampling.BICUBIC)
     digit = digit.rotate(random.uniform(-TURN, TURN), Image.Resampling.BICUBIC)

@@ -57,7 +57,7 @@ FORMATS = {
         "shapes", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
     ),
     "handwriting": DataFormat(
-        "handwriting", ("boxes", "mask", "instances", "labels"), on_disk=False
+        "handwriting", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
     ),
     "torchvision": DataFormat("torchvision", ("class",), on_disk=False),
 }
