@@ -1,13 +1,14 @@
 """Real digits on real photographs, of which no part is in two splits."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
 
 from vitreous.data.formats import open_source
 from vitreous.data.formats.digits import read_digits
-from vitreous.data.formats.generated import SIZE
-from vitreous.data.formats.handwriting import COLUMNS, MOST_DIGITS, scene
+from vitreous.data.formats.handwriting import COLUMNS, MOST_DIGITS, SMALL, scene
 
 
 def test_an_image_is_a_function_of_seed_and_number():
@@ -17,7 +18,7 @@ def test_an_image_is_a_function_of_seed_and_number():
         open_source("handwriting", seed=1),
     )
     first, same, another = (each.image(each.splits["train"][8]) for each in (source, again, other))
-    assert (first.shape, first.dtype) == ((3, SIZE, SIZE), torch.uint8)
+    assert (first.shape, first.dtype) == ((3, SMALL, SMALL), torch.uint8)
     assert torch.equal(first, same)
     assert not torch.equal(first, another)
     assert not torch.equal(first, source.image(source.splits["test"][8]))
@@ -30,7 +31,7 @@ def test_splits_share_neither_digits_nor_parts_of_photographs():
     ids = [sample.id for samples in digits.splits.values() for sample in samples]
     assert len(set(ids)) == len(ids) == 1797
     spans = sorted(COLUMNS.values())
-    assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
     assert COLUMNS.keys() == digits.splits.keys()
 
 

@@ -11,7 +11,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
-from train.tiny import CLASSIFY, class_folder
+from train.tiny import CLASSIFY, class_folder, teacher
+from train.undrawn import undrawn
 
 import vitreous
 from vitreous.cli.main import main
@@ -604,3 +605,55 @@ def test_training_and_evaluation_tell_it(tmp_path, capsys):
     assert any("only 20 validation images" in line for line in told)
     accuracy = next(line for line in told if line.strip().startswith("accuracy  "))
     assert all(name in accuracy for name in ("k-NN on pixels 1.", "the most frequent class 0.25"))
+
+
+def test_a_test_split_is_held_out_for_good(tmp_path, capsys):
+    """It is measured after training and later, and a run that is resumed keeps it."""
+    out, folder = tmp_path / "run", class_folder() / "train"  # which has no splits of its own
+    words = [str(folder), *CLASSIFY, "--test-fraction=0.2", "--epochs=2", "--out", str(out)]
+    with undrawn():
+        assert main(["train", *words, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["split"], result["samples"]) == ("test", 32)
+    assert result["selection"] == {"split": "val", "samples": 12, "evaluations": 2}
+    kept = json.loads((out / "verdict.json").read_text())
+    assert kept["selection"] == result["selection"]
+    assert "test_fraction = 0.2" in (out / "recipe.toml").read_text()
+    assert main(["evaluate", str(out), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert {name: again[name] for name in result.keys() & again.keys()} == {
+        name: result[name] for name in result.keys() & again.keys()
+    }
+    resume = ["train", "--resume", "--out", str(out), "--epochs=3"]
+    assert main([*resume, "--test-fraction=0.1"]) == 2
+    assert "test_fraction = 0.1, but the run to resume has 0.2" in capsys.readouterr().err
+    with undrawn():
+        assert main([*resume, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["baselines"] == result["baselines"]
+
+
+def test_without_a_test_split_the_score_is_told_to_be_optimistic(tmp_path, capsys):
+    out, folder = tmp_path / "run", class_folder() / "train"
+    assert main(["train", str(folder), *CLASSIFY, "--epochs=2", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "on val (16 images)" in told.splitlines()[0]
+    sentence = "this score is optimistic: the same 16 validation images chose the weights, the best"
+    assert sentence in told
+    assert sentence in (out / "report.html").read_text()
+    assert sentence in (out / "verdict.json").read_text()
+
+
+def test_other_data_is_called_by_its_path(capsys):
+    folder = class_folder()
+    assert main(["evaluate", str(teacher()), str(folder / "test")]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == f"{folder / 'test'}: 20 images"
+    assert not any("train" in line.split("vitreous train")[0] for line in told)
+
+
+def test_the_most_frequent_class_is_the_same_for_training_and_for_vectors(capsys):
+    trained = json.loads((teacher() / "verdict.json").read_text())
+    assert main(["embed", str(teacher()), str(class_folder()), "--knn", "--json"]) == 0
+    embedded = json.loads(capsys.readouterr().out)["knn"]
+    constant = trained["baselines"]["the most frequent class"]["accuracy"]
+    assert embedded["majority_accuracy"] == constant

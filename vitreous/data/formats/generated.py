@@ -109,20 +109,24 @@ G = TypeVar("G", bound=GeneratedSource)
 
 
 def generated(
-    builder: SourceBuilder, source: type[G], labels: Mapping[str, LabelMap], note: str
+    builder: SourceBuilder,
+    source: type[G],
+    labels: Mapping[str, LabelMap],
+    note: str,
+    usual: int = 2000,
 ) -> G:
-    """The number of images to train on (2000 if not given), and up to 300 for val and 600 for test,
-    fewer where there are few to train on. `labels` are by the kind of ground truth."""
+    """The number of images to train on (`usual` if not given), and up to 300 for val and 600 for
+    test, fewer where there are few to train on. `labels` are by the kind of ground truth."""
     count, seed, name = builder.path, builder.hold_out.seed, builder.kind
     if count and not (count.isdecimal() and int(count) > 0):
         raise DataError(f"{name}:{count}: expected the number of training images, as {name}:5000")
     if seed < 0:
         raise DataError(f"{name}: seed = {seed}: expected 0 or more")
-    train = int(count or 2000)
+    train = int(count or usual)
     val = min(max(train * 3 // 20, 20), 300)
     known = labels[builder.truth_kind]
     classes = len(known) if builder.truth_kind == "class" else None
-    notes = [f"{note} of {SIZE}x{SIZE}, seed {seed}"]
+    notes = [f"{note}, seed {seed}"]
     splits = {
         split: GeneratedSamples(split, length, classes)
         for split, length in (("train", train), ("val", val), ("test", 2 * val))

@@ -1,9 +1,10 @@
-"""Real handwritten digits on real photographs, with boxes, masks or tags: `handwriting:5000` has so
-many images to train on.
+"""Real handwritten digits on real photographs, with any kind of ground truth. `handwriting:9000`
+has so many images to train on.
 
 Digits and photographs are those that come with scikit-learn. Chance decides which digits an image
 has, and where, how large, how turned and in which colour. Each split has digits of its own, as in
 `digits`, and its own part of each photograph: nothing in an image of test was seen in training.
+To learn one class per image, images have one digit each; else one to four.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ COLUMNS = {"train": (0.0, 0.5), "test": (0.5, 0.75), "val": (0.75, 1.0)}
 """The part of each photograph that a split has, from left to right."""
 WINDOW = (64, 110)
 """Pixels of a photograph, a side, that become an image."""
-HEIGHTS = ((15, 26), (24, 44))
-"""Pixels of a digit, a side: where there are several, and where there is one."""
+SMALL = 32
+"""Height and width of an image with one digit."""
+SIDES = (14, 26)
+"""Pixels of a digit, a side."""
 TURN = 20
 """Degrees, to either side."""
 TRIES = 20
@@ -63,10 +66,12 @@ class HandwritingSource(GeneratedSource):
 
 @lru_cache(maxsize=KEPT)
 def scene(seed: int, id: str, target: int | None) -> Scene:
-    """One to four digits, each apart from the others; or, larger, the one that is asked for."""
+    """One to four digits, each apart from the others; or, in a smaller image, the one that is asked
+    for."""
     split, random = random_of(seed, id)
-    image, places = _ground(random, split), np.zeros((SIZE, SIZE), np.int8)
-    taken = np.zeros((SIZE, SIZE), np.bool_)
+    size = SIZE if target is None else SMALL
+    image, places = _ground(random, split, size), np.zeros((size, size), np.int8)
+    taken = np.zeros((size, size), np.bool_)
     kinds: list[int] = []
     boxes: list[tuple[int, int, int, int]] = []
     digits = read_digits()
@@ -75,7 +80,7 @@ def scene(seed: int, id: str, target: int | None) -> Scene:
     for number in random.integers(len(known), size=wanted):
         sample = known[number]
         for _ in range(TRIES):
-            cover = _cover(random, digits.shades[int(sample.id)], HEIGHTS[target is not None])
+            cover = _cover(random, digits.shades[int(sample.id)], size)
             mask = cover >= INK
             left, top, right, bottom = box_of(mask)
             if not taken[top:bottom, left:right].any():
@@ -92,7 +97,7 @@ def scene(seed: int, id: str, target: int | None) -> Scene:
     return Scene(pixels, places, tuple(kinds), tuple(boxes))
 
 
-def _ground(random: np.random.Generator, split: str) -> NDArray[np.float64]:
+def _ground(random: np.random.Generator, split: str, size: int) -> NDArray[np.float64]:
     """(h, w, 3) from 0 to 1: a window of a photograph, within the split's part of it."""
     photograph = _photograph(PHOTOGRAPHS[random.integers(len(PHOTOGRAPHS))])
     side = int(random.integers(*WINDOW, endpoint=True))
@@ -100,7 +105,7 @@ def _ground(random: np.random.Generator, split: str) -> NDArray[np.float64]:
     left = int(random.integers(first, last - side, endpoint=True))
     top = int(random.integers(photograph.height - side, endpoint=True))
     box = (left, top, left + side, top + side)
-    window = photograph.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box)
+    window = photograph.resize((size, size), Image.Resampling.BILINEAR, box)
     return np.asarray(window, np.float64) / 255
 
 
@@ -111,21 +116,21 @@ def _photograph(name: str) -> Image.Image:
 
 
 def _cover(
-    random: np.random.Generator, shades: NDArray[np.uint8], sides: tuple[int, int]
+    random: np.random.Generator, shades: NDArray[np.uint8], size: int
 ) -> NDArray[np.float64]:
     """(h, w) from 0 to 1: how much of each pixel the ink of a digit (8, 8) covers, wholly inside of
     the image."""
-    side = int(random.integers(*sides, endpoint=True))
+    side = int(random.integers(*SIDES, endpoint=True))
     paper = Image.fromarray(np.pad(shades, 1))  # so that no stroke is cut off by turning
     digit = paper.resize((side, side), Image.Resampling.BICUBIC)
     digit = digit.rotate(random.uniform(-TURN, TURN), Image.Resampling.BICUBIC)
-    cover = np.zeros((SIZE, SIZE))
-    top, left = random.integers(SIZE - side, size=2, endpoint=True)
+    cover = np.zeros((size, size))
+    top, left = random.integers(size - side, size=2, endpoint=True)
     cover[top : top + side, left : left + side] = np.asarray(digit, np.float64) / 255
     return cover
 
 
 def read(builder: SourceBuilder) -> HandwritingSource:
-    return generated(
-        builder, HandwritingSource, _LABELS, "real digits on real photographs, put together: images"
-    )
+    size = SMALL if builder.truth_kind == "class" else SIZE
+    note = f"real digits on real photographs, put together: images of {size}x{size}"
+    return generated(builder, HandwritingSource, _LABELS, note, usual=5000)

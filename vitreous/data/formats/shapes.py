@@ -65,4 +65,4 @@ def scene(seed: int, id: str) -> Scene:
 
 
 def read(builder: SourceBuilder) -> ShapesSource:
-    return generated(builder, ShapesSource, _LABELS, "generated images")
+    return generated(builder, ShapesSource, _LABELS, f"generated images of {SIZE}x{SIZE}")
