@@ -75,7 +75,7 @@ def scene(seed: int, id: str, target: int | None) -> Scene:
     kinds: list[int] = []
     boxes: list[tuple[int, int, int, int]] = []
     digits = read_digits()
-    known = [each for each in digits.splits[split] if target in (None, each.target)]
+    known = _known(split, target)
     wanted = 1 if target is not None else random.integers(1, MOST_DIGITS + 1)
     for number in random.integers(len(known), size=wanted):
         sample = known[number]
@@ -95,6 +95,12 @@ def scene(seed: int, id: str, target: int | None) -> Scene:
         taken[top:bottom, left:right] = True
     pixels = np.round(image.clip(0, 1) * 255).astype(np.uint8)
     return Scene(pixels, places, tuple(kinds), tuple(boxes))
+
+
+@cache
+def _known(split: str, target: int | None) -> list[Sample]:
+    """The digits of a split, or those of one class."""
+    return [each for each in read_digits().splits[split] if target in (None, each.target)]
 
 
 def _ground(random: np.random.Generator, split: str, size: int) -> NDArray[np.float64]:
