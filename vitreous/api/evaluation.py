@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Data, Folder, Log, python_source, to_stderr
+from vitreous.config import choice
 from vitreous.errors import ConfigError, DataError
 from vitreous.train.recipe import Recipe
 
@@ -248,7 +249,7 @@ def check_data(
     from vitreous.tasks import TASKS
     from vitreous.tasks.data_check import check
 
-    kind = None if task is None else TASKS[task]
+    kind = None if task is None else TASKS[choice("task", task, TASKS)]
     source: Source
     if isinstance(path, str | os.PathLike):
         source = open_source(
