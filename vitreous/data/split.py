@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from itertools import islice, zip_longest
 
 from vitreous.data.source import SPLITS, Sample
 from vitreous.errors import ConfigError, DataError
@@ -50,6 +51,20 @@ def hold_out(
         held.update(sample.id for sample in members[:count])
     kept = [sample for sample in samples if sample.id not in held]
     return kept, [sample for sample in samples if sample.id in held]
+
+
+def few_of(
+    samples: Sequence[Sample], count: int, seed: int, *, truth_kind: str = "class"
+) -> list[Sample]:
+    """`count` samples from all over, in the order given: of each class, or set of labels, as many
+    as of any other, as far as it has them."""
+    groups: dict[Hashable, list[Sample]] = defaultdict(list)
+    for sample in sorted(samples, key=lambda sample: (draw(seed, sample.id), sample.id)):
+        groups[sample.target if truth_kind in ("class", "labels") else None].append(sample)
+    common = sorted(groups.values(), key=len, reverse=True)
+    in_turn = (each for turn in zip_longest(*common) for each in turn if each is not None)
+    chosen = {sample.id for sample in islice(in_turn, count)}
+    return [sample for sample in samples if sample.id in chosen]
 
 
 def with_val(

@@ -15,6 +15,7 @@ from vitreous.data.check.listing import listing
 from vitreous.data.formats import BUILT_IN, ON_DISK, Columns, open_source
 from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.source import Sample, Source
+from vitreous.data.split import few_of
 from vitreous.errors import ConfigError, DataError
 from vitreous.run_folder import Run
 from vitreous.tasks import TASKS, UNLABELLED
@@ -124,7 +125,8 @@ def open_usable(
             for split, samples in source.splits.items()
         }
     if recipe.overfit:
-        few = list(source.splits.get("train", ())[: recipe.overfit])
+        train = source.splits.get("train", ())
+        few = few_of(train, recipe.overfit, recipe.seed, truth_kind=source.truth_kind)
         log(f"overfit: {len(few)} images, {REPEATED} times in each epoch, and measured on the same")
         source.splits = {"train": few}
         if not few:

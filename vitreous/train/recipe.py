@@ -89,7 +89,8 @@ class DataOptions:
     sampler: Literal["uniform", "balanced"] = "uniform"
     """Draw every image equally often, or every class (balanced)."""
     overfit: Annotated[int, option("N")] = 0
-    """Train and evaluate on only this many images, to see whether the model can fit them."""
+    """Train and evaluate on only this many images, of all classes, to see whether the model can fit
+    them."""
     on_bad: Literal["error", "skip"] = "error"
     """Stop if an image cannot be read, or skip such images and list them."""
     max_pixels: Annotated[int, option("N")] = 50_000_000
