@@ -223,7 +223,11 @@ def test_a_flag_obeys_its_value_or_refuses_it(command, option, form):
             parse(command, module, [option, "true"])
         return
     name = option[2:].replace("-", "_")
-    for words, value in (([option, "False"], False), ([f"{option}=false"], False), ([option], True)):
+    for words, value in (
+        ([option, "False"], False),
+        ([f"{option}=false"], False),
+        ([option], True),
+    ):
         assert getattr(parse(command, module, words).to_recipe(), name) is value
     with pytest.raises(ConfigError, match="True or False, got 'no'"):
         parse(command, module, [option, "no"])

@@ -301,7 +301,9 @@ def test_the_split_is_what_all_questions_are_about(run, copies, tmp_path, capsys
     words = [run, copies, "--split", "test", "--pool", "pixels", "--duplicates", "--suspects"]
     alone = embedded(capsys, *words)
     page = tmp_path / "map.html"
-    result = embedded(capsys, *words, "--knn", "--map", page, "--near", alone["suspects"][0]["path"])
+    result = embedded(
+        capsys, *words, "--knn", "--map", page, "--near", alone["suspects"][0]["path"]
+    )
     assert result["suspects"] == alone["suspects"]
     assert result["duplicates"] == alone["duplicates"]
     assert {each["split"] for each in result["near"]} == {"test"}

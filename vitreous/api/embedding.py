@@ -41,8 +41,8 @@ def embed(
     `knn`, `plane`.
 
     `images` are paths, folders and patterns; or labelled data, as `train` takes it, all of it or
-    one `split` or some. The run's own data is split as it was for training; of other data that has no
-    splits, a tenth is val, as `train` would hold it out.
+    the `split` or splits that are named. The run's own data is split as it was for training; of
+    other data that has no splits, a tenth is val, as `train` would hold it out.
     `pool` is head (what the model's head sees), class, mean, class+mean or pixels. With `out`, a
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
     missing. With on_bad="skip", images that cannot be used are left out. `check` sees the images

@@ -146,7 +146,7 @@ class OptimisationOptions:
     patience: Annotated[int, option("N")] = 0
     """Stop after this many evaluations without a better smoothed metric; 0 never stops early."""
     skip_nonfinite: Annotated[int, option("N")] = 0
-    """Skip up to this many steps whose loss is not finite before the run stops."""
+    """Skip up to this many steps whose loss or gradient is not finite before the run stops."""
     smoothing: Annotated[float | None, option("F", "by the task")] = None
     """Label smoothing."""
     class_weights: Literal["none", "auto"] = "none"
