@@ -1,9 +1,11 @@
 """Lower precisions: what each file carries, what it loses on real data, and who may have it."""
 
+import logging
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import onnx
 import pytest
@@ -17,6 +19,7 @@ from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy import engine as engines
 from vitreous.deploy import export as exporting
+from vitreous.deploy import quantise
 from vitreous.deploy.export import fault
 from vitreous.deploy.loss import Loss, Trial, measured_loss
 from vitreous.deploy.quantise import kept_of_onnx
@@ -164,6 +167,24 @@ def test_a_loss_that_may_be_chance_is_written_with_its_interval(
     low, high = loss.interval
     assert low <= 0.1 < loss.points <= high
     assert any("may be chance: 300 images cannot tell" in line for line in said)
+
+
+def test_what_nncf_imports_in_its_work_does_not_warn_of_missing_gpus(monkeypatch, caplog):
+    class Library:
+        Dataset = IgnoredScope = staticmethod(lambda *given, **options: None)
+        ModelType = SimpleNamespace(TRANSFORMER=None)
+
+        @staticmethod
+        def quantize(model, *given, **options):
+            for name in ("torch.utils.cpp_extension", "nncf"):
+                logging.getLogger(name).warning("No CUDA runtime is found")
+            return model
+
+    monkeypatch.setattr(quantise, "nncf_library", lambda: Library)
+    assert quantise.quantised("model", [], []) == "model"
+    assert not caplog.records
+    logging.getLogger("nncf").warning("afterwards")
+    assert len(caplog.records) == 1
 
 
 @pytest.fixture(scope="module")
