@@ -576,6 +576,15 @@ def test_public_data_needs_to_be_fetched_explicitly(tmp_path, monkeypatch):
         open_source("torchvision:CIFAR11")
 
 
+def test_images_of_public_data_have_a_limit_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("torchvision.datasets.CIFAR10", Fake)
+    monkeypatch.setenv("VITREOUS_DATA", str(tmp_path))
+    source = open_source("torchvision:CIFAR10", download=True)
+    source.max_pixels = 11
+    with pytest.raises(DataError, match=r"CIFAR10, image test/3: .*too many pixels: 4x3"):
+        source.image(source.splits["test"][3])
+
+
 def test_the_public_data_sets_exist():
     from torchvision import datasets
 
