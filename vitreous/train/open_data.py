@@ -114,8 +114,8 @@ def open_usable(
     source.max_pixels = recipe.max_pixels
     for note in source.notes:
         log(note)
-    for _, text in listing(source.problems):
-        log(text)
+    for level, text in listing(source.problems):
+        log(f"leak: {text}" if level == "leak" else text)
     if recipe.on_bad == "skip":
         bad = {}
         if world is None or world.is_first:

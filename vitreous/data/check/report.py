@@ -229,7 +229,8 @@ def _duplicates(
         if other is not None:
             what = truth.differs(first, other, names)
         else:
-            other = next((one for one in group if one.split != first.split), None)
+            others = (one for one in group if one.sample.id != first.sample.id)
+            other = next((one for one in others if one.split != first.split), None)
             if other is None:
                 continue
             what = (
@@ -246,8 +247,15 @@ def _leaks(report: CheckReport, groups: Iterable[Sequence[Inspected]]) -> Iterab
     for group in groups:
         first = {one.split: one for one in reversed(group)}
         for here, there in combinations([split for split in report.splits if split in first], 2):
-            found[here, there] += [(one, first[here]) for one in group if one.split == there]
+            known = {one.sample.id for one in group if one.split == here}  # by their names
+            found[here, there] += [
+                (one, first[here])
+                for one in group
+                if one.split == there and one.sample.id not in known
+            ]
     for (here, there), pairs in found.items():
+        if not pairs:
+            continue
         one, other = pairs[0]
         are = "is" if len(pairs) == 1 else "are"
         yield Problem(
