@@ -39,7 +39,8 @@ def write_report(
 
     Returns its path, the split and the metrics, with verdicts.
     """
-    predictor = load(run.path)
+    recipe = stored_recipe(run)
+    predictor = load(run.path, None if recipe is None else recipe.device)
     split = split or next(s for s in ("test", "val", "train") if s in source.splits)
     part = show_of(predictor.task.name).report(predictor)
     result = evaluate(run, predictor, source, split, own=True, see=part.see)
@@ -54,7 +55,7 @@ def write_report(
     parameters = sum(p.numel() for p in predictor.model.parameters())
     advice = _advice(run, source, predictor)
     here = f"{split}, {_images(result['samples'])}"
-    learning = [_learning(evaluations, part, best["epoch"], stored_recipe(run))] if best else []
+    learning = [_learning(evaluations, part, best["epoch"], recipe)] if best else []
     lede = [
         *([f"{len(config.labels)} classes"] if config.labels.names else ()),
         *([f"best at epoch {best['epoch']:g} of {evaluations[-1]['epoch']:g}"] if best else ()),
