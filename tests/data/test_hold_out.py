@@ -10,6 +10,7 @@ from PIL import Image
 
 from vitreous.data.formats import open_source
 from vitreous.data.formats.python_data import from_python
+from vitreous.data.source import Sample
 from vitreous.data.split import HoldOut, complete
 from vitreous.errors import ConfigError
 
@@ -129,3 +130,11 @@ def test_built_in_data_has_a_test_of_its_own(name):
 def test_a_part_is_below_one():
     with pytest.raises(ConfigError, match="test_fraction = 1: expected a part"):
         complete({}, HoldOut(test=1), [])
+
+
+def test_a_val_that_shares_images_with_train_does_not_see_the_test():
+    samples = [Sample(str(number), number % 2) for number in range(COUNT)]
+    splits = complete({"train": samples, "val": samples}, HoldOut(test=0.2), [])
+    held = {sample.id for sample in splits["test"]}
+    assert len(held) == TEST
+    assert not any(sample.id in held for sample in (*splits["train"], *splits["val"]))
