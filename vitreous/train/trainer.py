@@ -20,6 +20,7 @@ from vitreous.errors import ConfigError, VitreousError
 from vitreous.layers.linear import training_step
 from vitreous.layers.lora import add_lora, merge_lora
 from vitreous.layers.recompute import recomputing
+from vitreous.layers.shared_batch import RandomRows, sharing_batch, synchronise_batch_norms
 from vitreous.models.model import Model
 from vitreous.predict import evaluating, measure
 from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
@@ -132,6 +133,11 @@ class Trainer:
         if world.device.type == "cpu" and not (recipe.recompute or recipe.checkpoint):
             keep_memory()
         self.model = model.to(world.device)
+        self.shares_chance = world.size > 1 and world.device.type == "cpu" and not recipe.compile
+        """Whether dropout and the like draw the same numbers as in one process: see `RandomRows`.
+        For many GPUs it would take too much memory."""
+        if world.size > 1:
+            synchronise_batch_norms(self.model)
         self.computed: Model = self.model
         """What batches go through: the model, or its head where the features are stored."""
         self.stores_features = self._stores_features()
@@ -364,13 +370,15 @@ class Trainer:
             )
 
     def step(self, step: int, batch: Batch, lr: float | None = None) -> float:
-        """One update; returns the loss. The random numbers of dropout depend on the step alone.
+        """One update; returns the loss. The random numbers of dropout depend on the step, and on
+        GPUs on the process.
 
         `lr` replaces the schedule's learning rate.
         """
         recipe, parts = self.recipe, self.recipe.accumulate
         assert recipe.lr is not None
-        torch.manual_seed(seed_of(recipe.seed, step, self.world.rank, "model"))  # of all devices
+        rank = 0 if self.shares_chance else self.world.rank
+        torch.manual_seed(seed_of(recipe.seed, step, rank, "model"))  # of all devices
         if self.head_alone and step >= self.head_steps:
             self.log(f"step {step + 1}: all parameters are trained from here on")
             self._wrap()
@@ -388,13 +396,15 @@ class Trainer:
             part = batch.part(number, parts) if parts > 1 else batch
             last = number == parts - 1
             with self._without_sync(not last):
-                with self._forward():  # the backward follows its types
+                with self._forward(), self._random_rows(part):  # the backward follows its types
                     output = self.compute(part.images)
                 if self.teacher is not None:
                     with self._precision():
                         extra["teacher"] = self.teacher(part.images)
-                terms = self.task.loss(output, part.targets, **extra)
-                (torch.stack(list(terms.values())).sum() / parts).backward()
+                with sharing_batch() if self.shares_chance else contextlib.nullcontext():
+                    terms = self.task.loss(output, part.targets, **extra)
+                with self._random_rows(part):  # blocks may be computed again
+                    (torch.stack(list(terms.values())).sum() / parts).backward()
             for name, term in terms.items():
                 total[name] = total.get(name, 0) + term.detach() / parts
         # one copy to the CPU for everything that is looked at
@@ -534,6 +544,9 @@ class Trainer:
         if self.recipe.precision == "bfloat16":
             return torch.autocast(self.world.device.type, torch.bfloat16)
         return contextlib.nullcontext()
+
+    def _random_rows(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
+        return RandomRows(len(batch.ids)) if self.shares_chance else contextlib.nullcontext()
 
     def _memory(self) -> contextlib.AbstractContextManager[Any]:
         return recomputing(self.see_kept) if self.recipe.recompute else contextlib.nullcontext()
