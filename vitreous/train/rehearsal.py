@@ -27,7 +27,7 @@ from vitreous.train.open_data import NOTHING, FromPython, advising, open_named
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe, seconds
 from vitreous.train.run import prepare
-from vitreous.train.trainer import Trainer, TrainingError
+from vitreous.train.trainer import NotFiniteError, Trainer, TrainingError
 
 Log = Callable[[str], None]
 
@@ -72,6 +72,7 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
     images = sum(map(len, source.splits.values()))
     with _trainer(recipe, log, own) as trainer:
         batch = _first_batches(trainer, 1)[0]
+        last = trainer.steps - 1  # when all of the model is trained
         kept = 0
 
         def keep(tensor: Tensor) -> Tensor:
@@ -86,10 +87,10 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
         for module in trainer.checkpointed:
             module.register_forward_pre_hook(see_input)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            trainer.step(0, batch)
+            trainer.fitting_step(last, batch)
         trainer.see_kept = None
         began = time.perf_counter()
-        trainer.step(1, batch)
+        trainer.fitting_step(last, batch)
         steps = trainer.order.steps_per_epoch if trainer.stores_features else trainer.steps
         seconds = (time.perf_counter() - began) * steps
         total = sum(p.numel() for p in trainer.model.parameters())
@@ -114,10 +115,10 @@ def within_time(recipe: Recipe, log: Log, steps: int = 3, own: FromPython = NOTH
         began = time.perf_counter()
         batches = _first_batches(trainer, steps + 1)
         reading = (time.perf_counter() - began) / len(batches)
-        trainer.step(last, batches[0])  # the first one is slower
+        trainer.fitting_step(last, batches[0])  # the first one is slower
         began = time.perf_counter()
         for batch in batches[1:] or batches:
-            trainer.step(last, batch)
+            trainer.fitting_step(last, batch)
         step = (time.perf_counter() - began) / len(batches[1:] or batches)
         few = replace(trainer.val_set, samples=trainer.val_set.samples[: trainer.batch])
         began = time.perf_counter()
@@ -175,14 +176,15 @@ def _short_run(
 ) -> float:
     """The mean loss of the last quarter of its steps: single batches differ."""
     recipe, losses = trainer.recipe, list[float]()
-    trainer.model.load_state_dict(begin)
-    trainer.optimizer.state.clear()
+    trainer.restart(begin)
+    schedule = {"warmup": recipe.warmup, "final": recipe.final_lr}
+    head_steps = trainer.head_steps if trainer.head_steps < steps else 0
     for step in range(steps):
-        scale = lr_factor(step, steps, warmup=recipe.warmup, final=recipe.final_lr)
+        scale = lr_factor(step, steps, **schedule, head_steps=head_steps)
         try:
-            losses.append(trainer.step(step, batches[step % len(batches)], lr * scale))
-        except TrainingError:
-            return math.inf  # the loss is not finite any more
+            losses.append(trainer.fitting_step(step, batches[step % len(batches)], lr * scale))
+        except NotFiniteError:
+            return math.inf
     last = losses[-max(steps // 4, 1) :]
     mean = sum(last) / len(last)
     return mean if math.isfinite(mean) else math.inf

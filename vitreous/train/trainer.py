@@ -39,12 +39,13 @@ from vitreous.train.optimizer import (
     Average,
     freeze,
     frozen_batch_norms,
+    has_training_batch_norms,
     head_parameters,
     lr_factor,
     make_optimizer,
     set_lr,
 )
-from vitreous.train.recipe import Recipe
+from vitreous.train.recipe import Recipe, write_recipe
 from vitreous.train.state import gather, restore
 
 LEARNT_BY_HEART = 0.97
@@ -55,6 +56,10 @@ SMOOTHING = 0.5
 
 class TrainingError(VitreousError):
     """A run that cannot continue."""
+
+
+class NotFiniteError(TrainingError):
+    """A run whose loss is not finite any more."""
 
 
 class StoppedError(VitreousError):
@@ -153,6 +158,13 @@ class Trainer:
         self.stop_asked = 0
         self.pins = world.device.type == "cuda"
         """Whether batches are put into memory that a GPU can copy from meanwhile."""
+        self.has_batch_norms = has_training_batch_norms(model)
+        """Whether what the model gives for an image depends on the others of its batch, or part."""
+        if recipe.accumulate > 1 and self.has_batch_norms:
+            log(
+                f"accumulate: {recipe.accumulate}: batch norm normalises each of the parts by "
+                "itself, as if the batch were that small"
+            )
         if self.head_steps:
             self._wrap(head_alone=True)
             count = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -206,6 +218,13 @@ class Trainer:
         self.wrapped = wrap(self.computed, self.world, self.recipe.shard)
         self.compute = torch.compile(self.wrapped) if self.recipe.compile else self.wrapped
 
+    def restart(self, weights: dict[str, Tensor]) -> None:
+        """Be as before the first step, with these weights."""
+        self.model.load_state_dict(weights)
+        self.optimizer.state.clear()
+        if self.head_steps:
+            self._wrap(head_alone=True)
+
     def _store_features(self) -> None:
         """From here on, batches have features in place of images."""
         began = time.perf_counter()
@@ -247,7 +266,7 @@ class Trainer:
         progress, began, counted = self.progress, time.perf_counter(), 0
         with self._signals():
             for step in range(start, self.steps):
-                loss = self._fitting_step(step, next(batches))
+                loss = self.fitting_step(step, next(batches))
                 progress.step, progress.lr = step + 1, self.lr
                 if math.isfinite(loss):  # else the step was left out
                     progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
@@ -345,29 +364,43 @@ class Trainer:
             checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)
         self.world.barrier()
 
-    def _fitting_step(self, step: int, batch: Batch) -> float:
-        """One update. A batch that does not fit into the device's memory is computed in more parts
-        from then on, which changes nothing but the time."""
+    def fitting_step(self, step: int, batch: Batch, lr: float | None = None) -> float:
+        """One update, as `step` does it. A batch that does not fit into the device's memory is
+        computed in more parts from then on, where that changes nothing but the time."""
         while True:
             try:
-                return self.step(step, batch)
+                return self.step(step, batch, lr)
             except torch.OutOfMemoryError as error:
                 parts = 2 * self.recipe.accumulate
-                if self.world.size > 1 or self.batch % parts:
-                    advice = "--accumulate 2, a smaller --batch or --image-size"
+                if reason := self._why_not_in(parts):
                     raise TrainingError(
-                        f"a batch of {self.batch} images does not fit into the memory of "
-                        f"{self.world.device}: give {advice}"
+                        f"step {step + 1}: a batch of {self.batch} images does not fit into the "
+                        f"memory of {self.world.device}{reason}"
                     ) from error
-                self.recipe = replace(self.recipe, accumulate=parts)
-            self.optimizer.zero_grad(
-                set_to_none=True
-            )  # outside: the error holds what is to be freed
+            # outside: the error holds what is to be freed
+            self.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
+            self.recipe = replace(self.recipe, accumulate=parts)
+            if self.run.exists:
+                self.run.write_text("recipe.toml", write_recipe(self.recipe))
             self.log(
-                f"step {step + 1}: the batch of {self.batch} does not fit into memory: it is "
-                f"computed in {parts} parts (--accumulate {parts})"
+                f"step {step + 1}: the batch of {self.batch} does not fit into memory: from here "
+                f"on it is computed in {parts} parts (--accumulate {parts})"
             )
+
+    def _why_not_in(self, parts: int) -> str:
+        """Why a batch cannot be computed in so many parts, and what to do; "" if it can."""
+        less = "a smaller --batch, --recompute or --checkpoint"
+        if "accumulate" in self.task.refused:
+            return f": {self.task.name} compares all images of a batch, so give {less}"
+        if self.has_batch_norms:
+            return (
+                f": give {less}; or --accumulate {parts}, which trains otherwise: batch norm then "
+                "normalises each part by itself"
+            )
+        if self.batch % (parts * self.world.size):
+            return f": give {less}"
+        return f": give --accumulate {parts}, {less}" if self.world.size > 1 else ""
 
     def step(self, step: int, batch: Batch, lr: float | None = None) -> float:
         """One update; returns the loss. The random numbers of dropout depend on the step, and on
@@ -464,7 +497,7 @@ class Trainer:
         numbers = f"step {step + 1}: loss {loss}, gradient norm {norm}"
         what = f"{numbers}; {self._culprit(batch)}samples {', '.join(batch.ids)}"
         if self.progress.skipped > self.recipe.skip_nonfinite:
-            raise TrainingError(
+            raise NotFiniteError(
                 f"the loss is not finite at {what}. Look at these images; a smaller --lr, or "
                 "--precision float32, often helps"
             )
