@@ -15,11 +15,11 @@ from PIL import Image
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.data.loader import Batch, train_batches
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.models.vit import ViT
 from vitreous.run_folder import Run
 from vitreous.tasks.classify.task import Classify
-from vitreous.train.distributed import World
 from vitreous.train.open_data import stored_recipe
 from vitreous.train.recipe import Recipe, find_recipe
 from vitreous.train.run import prepare, train

@@ -50,9 +50,9 @@ def import_run(
     `vitreous.import_run.import_into`: labels, task, reinit, drop, resample, source_grid,
     adapt_channels, force.
     """
+    from vitreous.engines.world import ALONE
     from vitreous.import_run import import_into
     from vitreous.train.claim import claimed
-    from vitreous.train.distributed import ALONE
     from vitreous.weights.adopt import find
 
     given: dict[str, Any] = {"resize": resize, "crop": crop, "interpolation": interpolation}

@@ -93,6 +93,8 @@ class EmbedArguments:
 
 
 def run(arguments: EmbedArguments) -> None:
+    from vitreous.train.distributed import sharing
+
     positive(arguments, "k", *(["top"] if arguments.top is not None else []))
     asked = [name for name in TOP if getattr(arguments, name)]
     if not (asked or arguments.out or arguments.knn or arguments.map):
@@ -104,25 +106,27 @@ def run(arguments: EmbedArguments) -> None:
         check_page_name(page)
     if arguments.page and not asked:
         raise ConfigError("--page shows what --near, --duplicates or --suspects found: add one")
-    found = api.embed(
-        arguments.run,
-        arguments.images,
-        arguments.out,
-        pool=arguments.pool,
-        split=None if arguments.knn else arguments.split,
-        path_column=arguments.path_column,
-        label_column=arguments.label_column,
-        split_column=arguments.split_column,
-        batch=arguments.batch,
-        readers=arguments.readers,
-        on_bad=arguments.on_bad,
-        max_pixels=arguments.max_pixels,
-        engine=arguments.engine,
-        precision=arguments.precision,
-        threads=arguments.threads,
-        merge=arguments.merge,
-        check=lambda images: _check(images, arguments),
-    )
+    with sharing() as world:
+        found = api.share_embedding(
+            world,
+            arguments.run,
+            arguments.images,
+            arguments.out,
+            pool=arguments.pool,
+            split=None if arguments.knn else arguments.split,
+            columns=(arguments.path_column, arguments.label_column, arguments.split_column),
+            batch=arguments.batch,
+            readers=arguments.readers,
+            on_bad=arguments.on_bad,
+            max_pixels=arguments.max_pixels,
+            engine=arguments.engine,
+            precision=arguments.precision,
+            threads=arguments.threads,
+            merge=arguments.merge,
+            check=lambda images: _check(images, arguments),
+        )
+    if found is None:
+        return  # of several processes the first one prints
     results = _results(found, arguments)
     count, length = found.vectors.shape
     facts = {

@@ -89,7 +89,12 @@ class EvaluateArguments:
 
 
 def run(arguments: EvaluateArguments) -> None:
-    result = api.evaluate(**options_besides(arguments, "json"))
+    from vitreous.train.distributed import sharing
+
+    with sharing() as world:
+        result = api.evaluate(**options_besides(arguments, "json"), world=world)
+    if not world.is_first:
+        return
     if arguments.json:
         print_json(result)
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ def synchronise_batch_norms(model: nn.Module) -> None:
     SyncBatchNorm needs GPUs.)"""
     for module in model.modules():
         if isinstance(module, _BatchNorm):
-            module.forward = partial(_batch_norm, module)
+            module.forward = partial(_batch_norm, module)  # type: ignore[method-assign]
 
 
 def _batch_norm(norm: _BatchNorm, x: Tensor) -> Tensor:
@@ -87,6 +87,9 @@ def rand_rows(count: int, *shape: int, device: torch.device) -> Tensor:
     return torch.rand(sum(counts), *shape, device=device)[first : first + count]
 
 
+_ROWS: ContextVar[RandomRows | None] = ContextVar("random_rows", default=None)
+
+
 class RandomRows(TorchFunctionMode):
     """Inside, random numbers for the rows of a batch (drop path, dropout, masks of MAE) are those
     that one process with the same seed would draw for them: all processes draw the numbers of the
@@ -95,11 +98,25 @@ class RandomRows(TorchFunctionMode):
     def __init__(self, rows: int) -> None:
         super().__init__()
         self.rows = rows
+        self.tokens: list[Token[RandomRows | None]] = []
         self.replaced = {
             torch.rand: self._rand,
             F.dropout: self._dropout,
             F.scaled_dot_product_attention: self._attention,
         }
+
+    @staticmethod
+    def active() -> RandomRows | None:
+        """The one that this is inside of. A backward, which may compute a block again, is not."""
+        return _ROWS.get()
+
+    def __enter__(self) -> RandomRows:
+        self.tokens.append(_ROWS.set(self))
+        return super().__enter__()  # type: ignore[no-any-return]
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        _ROWS.reset(self.tokens.pop())
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None

@@ -11,6 +11,7 @@ import torch
 
 from vitreous.config import config_fields, pair, size_of
 from vitreous.data.source import Source
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError
 from vitreous.layers.cpu import has_bfloat16
 from vitreous.models import create
@@ -18,7 +19,6 @@ from vitreous.models.model import Model
 from vitreous.tasks import TASKS, task_class
 from vitreous.tasks.task import Glance, Task, glance_at
 from vitreous.train.build_model import Start
-from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
 Log = Callable[[str], None]

@@ -11,6 +11,7 @@ from vitreous.config import to_dict
 from vitreous.data.augment import Augment, random_by
 from vitreous.data.loader import EvalSet, TrainSet
 from vitreous.data.source import Source
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
 from vitreous.models import configure
@@ -20,7 +21,7 @@ from vitreous.tasks.task import Task
 from vitreous.train.advice import fine_tuning_advice
 from vitreous.train.build_model import build, choose_preprocess, find_start, wrapped
 from vitreous.train.claim import claimed
-from vitreous.train.distributed import World, joined, restarts
+from vitreous.train.distributed import joined, restarts
 from vitreous.train.open_data import (
     NOTHING,
     FromPython,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from vitreous.data.augment import random_by, rescaled, seed_of
 from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, train_batches
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.layers.linear import training_step
 from vitreous.layers.lora import add_lora, merge_lora
@@ -27,7 +28,7 @@ from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
 from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
-from vitreous.train.distributed import World, whole, wrap
+from vitreous.train.distributed import whole, wrap
 from vitreous.train.features import (
     HeadAlone,
     store_features,
@@ -436,8 +437,7 @@ class Trainer:
                         extra["teacher"] = self.teacher(part.images)
                 with sharing_batch() if self.shares_chance else contextlib.nullcontext():
                     terms = self.task.loss(output, part.targets, **extra)
-                with self._random_rows(part):  # blocks may be computed again
-                    (torch.stack(list(terms.values())).sum() / parts).backward()
+                (torch.stack(list(terms.values())).sum() / parts).backward()
             for name, term in terms.items():
                 total[name] = total.get(name, 0) + term.detach() / parts
         # one copy to the CPU for everything that is looked at
