@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import keyword
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -70,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         of = f"process {rank}: " if rank else ""
         return _fail(of + _spelled(str(error), arguments), code=code)
     except KeyboardInterrupt:
+        if argv is None:  # threads that still work would be waited for
+            signal.signal(signal.SIGINT, lambda *given: os._exit(130))
         return 130 if rank else _fail("stopped", code=130)
     except BrokenPipeError:
         # The reader of our output has closed it (`| head`), which is no error. Without a new

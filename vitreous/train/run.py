@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import shlex
+import signal
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -36,7 +38,14 @@ from vitreous.train.probe import probe_for
 from vitreous.train.recipe import Recipe, continued, write_recipe
 from vitreous.train.teacher import answers_of, find_teacher, sample_weights, some_vectors
 from vitreous.train.tensorboard import board
-from vitreous.train.trainer import Event, StoppedError, Trainer
+from vitreous.train.trainer import (
+    SILENT,
+    Event,
+    Show,
+    StoppedError,
+    Trainer,
+    is_main_thread,
+)
 from vitreous.weights.rules.keys import family_of
 
 Log = Callable[[str], None]
@@ -52,6 +61,7 @@ def train(
     watch: Watch = lambda event: None,
     report: Callable[[Run, Source], object] = lambda run, source: None,
     own: FromPython = NOTHING,
+    show: Show = SILENT,
 ) -> Run:
     """Train by a recipe into the folder `out`, or a new one; with `resume`, continue where the run
     stopped.
@@ -60,6 +70,65 @@ def train(
     `report` is called in the first process when the run is finished, or has been stopped and has
     weights. `own` is what the recipe cannot hold.
     """
+    reported: list[tuple[Run, Source]] = []
+    try:
+        run = _fit(recipe, out, resume, log, watch, own, show, reported)
+    except StoppedError:
+        with contextlib.suppress(KeyboardInterrupt):
+            _report(report, reported, recipe, show)
+        raise
+    _report(report, reported, recipe, show)
+    return run
+
+
+def _report(
+    report: Callable[[Run, Source], object],
+    reported: list[tuple[Run, Source]],
+    recipe: Recipe,
+    show: Show,
+) -> None:
+    """Write the report of a run that nobody claims any more: it may be resumed meanwhile. The other
+    processes need not wait for it."""
+    for run, source in reported:
+        again = f"vitreous {recipe.command} --resume --out {shlex.quote(str(run.path))}"
+        text = f"stopping: the weights are safe, the report is not written: {again} writes it"
+        if run.has_weights:
+            with _telling(text, show):
+                report(run, source)
+
+
+@contextlib.contextmanager
+def _telling(text: str, show: Show) -> Iterator[None]:
+    """Inside, Ctrl-C says this at once, before anything that waits for others comes to its end."""
+    own = signal.getsignal(signal.SIGINT)
+    if own is not signal.default_int_handler or not is_main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        show.tell(text)
+        signal.signal(number, own)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, own)
+
+
+def _fit(
+    recipe: Recipe,
+    out: Path | None,
+    resume: bool,
+    log: Log,
+    watch: Watch,
+    own: FromPython,
+    show: Show,
+    reported: list[tuple[Run, Source]],
+) -> Run:
+    """All of `train` but the report; `reported` is given what that is about, in the first process
+    alone."""
     with joined(recipe.device) as world, claimed(out, recipe.data, world) as claim:
         quiet: Log = log if world.is_first else (lambda text: None)
         run = claim.run
@@ -73,8 +142,9 @@ def train(
         if stored is not None:
             recipe = continued(stored, wrapped(absolute(recipe))) if resume else stored
         seen = watch if world.is_first else (lambda event: None)
-        trainer, config = prepare(recipe, run, world, quiet, seen, own)
-        source = trainer.train_set.source
+        trainer, config = prepare(recipe, run, world, quiet, seen, own, show)
+        if world.is_first:
+            reported.append((run, trainer.train_set.source))
         if again:
             if world.is_first:
                 run.remove_leftovers()
@@ -92,17 +162,18 @@ def train(
             claim.begun = True
             with contextlib.ExitStack() as stack:
                 if recipe.tensorboard and world.is_first:
-                    show = board(run.path / "tensorboard", trainer.progress.step)
-                    trainer.watch = _both(watch, stack.enter_context(show))
+                    drawn = board(run.path / "tensorboard", trainer.progress.step)
+                    trainer.watch = _both(watch, stack.enter_context(drawn))
                 try:
                     with advising(recipe):
                         trainer.fit()
-                except StoppedError:
-                    if world.is_first and run.has_weights:
-                        report(run, source)
+                except KeyboardInterrupt:
+                    path = shlex.quote(str(run.path))
+                    quiet(
+                        f"left at once: vitreous {recipe.command} --resume --out {path} continues "
+                        f"after step {trainer.saved}"
+                    )
                     raise
-    if world.is_first:  # the other processes need not wait for it
-        report(run, source)
     return run
 
 
@@ -115,7 +186,13 @@ def _both(one: Watch, other: Watch) -> Watch:
 
 
 def prepare(
-    recipe: Recipe, run: Run, world: World, log: Log, watch: Watch, own: FromPython = NOTHING
+    recipe: Recipe,
+    run: Run,
+    world: World,
+    log: Log,
+    watch: Watch,
+    own: FromPython = NOTHING,
+    show: Show = SILENT,
 ) -> tuple[Trainer, RunConfig]:
     """Everything before the first step; nothing is written.
 
@@ -195,6 +272,7 @@ def prepare(
         **({"probe": probe_for(recipe, source, preprocess, world, log)} if recipe.method else {}),
         watch=watch,
         log=log,
+        show=show if world.is_first else SILENT,
     )
     return trainer, config
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +54,27 @@ LEARNT_BY_HEART = 0.97
 """The metric of a few images (`overfit`) from which on more steps would show nothing new."""
 SMOOTHING = 0.5
 """What the metric that `patience` watches keeps of its last value."""
+
+
+class Show(Protocol):
+    """Shows people what takes long, besides events and logs."""
+
+    def tell(self, text: str) -> None:
+        """Print a line at once: it may be called while another is being printed."""
+
+    def evaluated(self, done: int, total: int) -> None:
+        """So many images of an evaluation are done."""
+
+
+class _Silent:
+    def tell(self, text: str) -> None:
+        pass
+
+    def evaluated(self, done: int, total: int) -> None:
+        pass
+
+
+SILENT = _Silent()
 
 
 class TrainingError(VitreousError):
@@ -111,6 +133,7 @@ class Trainer:
         probe: Callable[[Model, bool], dict[str, Any]] = lambda model, final: {},
         watch: Callable[[Event], None] = lambda event: None,
         log: Callable[[str], None] = lambda text: None,
+        show: Show = SILENT,
     ) -> None:
         assert recipe.batch is not None
         assert recipe.epochs is not None
@@ -118,6 +141,7 @@ class Trainer:
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
         self.train_set, self.val_set = train_set, val_set
         self.weights, self.teacher, self.watch, self.log = weights, teacher, watch, log
+        self.show = show
         self.probe = probe
         """What each evaluation measures besides the task's metrics, and whether it is the last."""
         count = len(train_set.samples)
@@ -157,6 +181,10 @@ class Trainer:
         self.terms: dict[str, float] = {}
         """The terms of the last step's loss."""
         self.stop_asked = 0
+        self.saved = 0
+        """The step of the last checkpoint,"""
+        self.doing = "step"
+        """and what is done before the next one."""
         self.pins = world.device.type == "cuda"
         """Whether batches are put into memory that a GPU can copy from meanwhile."""
         self.has_batch_norms = has_training_batch_norms(model)
@@ -341,6 +369,7 @@ class Trainer:
             restore(tensors, self.model, self.optimizer, self.average)
             if self.progress.lr is not None:
                 set_lr(self.optimizer, self.progress.lr)
+        self.saved = self.progress.step
         if longer:
             self.progress.finished, self.progress.waited = False, 0
         if self.world.is_first:
@@ -363,6 +392,7 @@ class Trainer:
         if self.world.is_first:
             checkpoint.save(self.run.checkpoints, tensors, self.progress)
             checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)
+        self.saved = self.progress.step
         self.world.barrier()
 
     def fitting_step(self, step: int, batch: Batch, lr: float | None = None) -> float:
@@ -505,6 +535,7 @@ class Trainer:
         self._log(step + 1, "skipped", loss=str(loss), samples=batch.ids)
 
     def _evaluate(self, step: int, train_loss: float, last: bool) -> dict[str, Any]:
+        self.doing = "evaluation"
         with self._averaged():
             # The shards of a model must be called equally often: each process takes all samples.
             sharded = self.recipe.shard
@@ -513,7 +544,7 @@ class Trainer:
             batch = min(2 * self.batch, preprocess.at_once) if preprocess.whole else 2 * self.batch
             batches = eval_batches(self.val_set, batch, self.workers, rank, size, pin=self.pins)
             with evaluating(self.computed) as engine:
-                metrics = measure(engine, self.task, batches)
+                metrics = measure(engine, self.task, self._counting(batches, size))
             counts = metrics.counts()
             if not sharded:
                 counts = metrics.merge(self.world.gather(counts))
@@ -533,7 +564,17 @@ class Trainer:
         terms = {name: term / losses for name, term in self.progress.terms.items()}
         self._log(step, "evaluation", train_loss=train_loss, **_named(terms), **numbers)
         self.world.barrier()
+        self.doing = "step"
         return result
+
+    def _counting(self, batches: Iterable[Batch], processes: int) -> Iterator[Batch]:
+        """The batches, while their progress is shown."""
+        done, total = 0, len(self.val_set)
+        self.show.evaluated(done, total)
+        for batch in batches:
+            yield batch
+            done += len(batch.ids) * processes
+            self.show.evaluated(min(done, total), total)
 
     def _wait(self, primary: float) -> None:
         """For `patience`: whether the smoothed metric has improved."""
@@ -594,12 +635,19 @@ class Trainer:
     def _signals(self) -> Iterator[None]:
         """Inside, Ctrl-C and SIGTERM ask the loop to save and stop; a second one stops at once."""
 
+        process = os.getpid()
+
         def ask(number: int, frame: object) -> None:
             if self.stop_asked:
                 raise KeyboardInterrupt
             self.stop_asked = number
+            if os.getpid() == process and self.world.is_first:  # those that load data are forks
+                self.show.tell(
+                    f"stopping when this {self.doing} is done and saved; Ctrl-C again leaves at "
+                    f"once, and loses what was learned after step {self.saved}"
+                )
 
-        if threading.current_thread() is not threading.main_thread():
+        if not is_main_thread():
             yield  # signals are the main thread's
             return
         before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
@@ -608,3 +656,8 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def is_main_thread() -> bool:
+    """The one that handles signals."""
+    return threading.current_thread() is threading.main_thread()

@@ -83,6 +83,7 @@ def evaluate(
     def watch(batch: Batch, output: Any, targets: Any) -> None:
         if learned and not compared.learned:
             training = EvalSet(source, learned, predictor.preprocess, task.truth)
+            log(f"reading {len(learned):,} training images, for simple methods to compare with")
             try:
                 compared.learn(training, workers)
             except DataError as error:  # of images that are not to be measured
@@ -101,6 +102,7 @@ def evaluate(
     findings.append(_comparison(task, result, faults=bool(findings)))
     if learned:
         count = min(result["samples"], MOST_REPEATED)
+        log(f"evaluating {count:,} training images, to compare with {split}")
         trained = _on(predictor, source, learned[:count], batch, workers)
         result["train"] = _numbers(trained, result["intervals"])
         findings += _worse_in_training(task, trained, result, split)
