@@ -92,6 +92,8 @@ def _dispatch(arguments: list[str]) -> int:
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS) or f": the commands are {', '.join(COMMANDS)}"
         return _fail(f"unknown command {command!r}{hint}")
+    if command in ("train", "pretrain"):
+        _wait_asleep()
     module = module_of(command)
     from vitreous.cli.parse import parse
 
@@ -108,6 +110,13 @@ def _silent() -> Iterator[None]:
     """Of several processes the first one prints."""
     with open(os.devnull, "w", encoding="utf-8") as nothing, contextlib.redirect_stdout(nothing):
         yield
+
+
+def _wait_asleep() -> None:
+    """Let OpenMP's threads sleep while they wait (`train/threads.py`), unless the user has decided
+    it. It is read when torch is imported."""
+    if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 def module_of(command: str) -> Any:

@@ -112,7 +112,7 @@ class RandomRows(TorchFunctionMode):
 
     def __enter__(self) -> RandomRows:
         self.tokens.append(_ROWS.set(self))
-        return super().__enter__()  # type: ignore[no-any-return]
+        return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)

@@ -27,6 +27,7 @@ from vitreous.train.open_data import NOTHING, FromPython, advising, open_named
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe, seconds
 from vitreous.train.run import prepare
+from vitreous.train.threads import computing_threads
 from vitreous.train.trainer import NotFiniteError, Trainer, TrainingError
 
 Log = Callable[[str], None]
@@ -192,8 +193,13 @@ def _short_run(
 
 @contextmanager
 def _trainer(recipe: Recipe, log: Log, own: FromPython) -> Iterator[Trainer]:
-    with tempfile.TemporaryDirectory() as folder, joined(recipe.device) as world:
-        yield prepare(recipe, Run(folder), world, log, lambda event: None, own)[0]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        joined(recipe.device) as world,
+        computing_threads(recipe.threads),
+    ):
+        quiet = log if world.is_first else (lambda text: None)
+        yield prepare(recipe, Run(folder), world, quiet, lambda event: None, own)[0]
 
 
 def _first_batches(trainer: Trainer, count: int) -> list[Batch]:

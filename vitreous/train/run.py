@@ -38,6 +38,7 @@ from vitreous.train.probe import probe_for
 from vitreous.train.recipe import Recipe, continued, write_recipe
 from vitreous.train.teacher import answers_of, find_teacher, sample_weights, some_vectors
 from vitreous.train.tensorboard import board
+from vitreous.train.threads import computing_threads
 from vitreous.train.trainer import (
     SILENT,
     Event,
@@ -129,7 +130,11 @@ def _fit(
 ) -> Run:
     """All of `train` but the report; `reported` is given what that is about, in the first process
     alone."""
-    with joined(recipe.device) as world, claimed(out, recipe.data, world) as claim:
+    with (
+        joined(recipe.device) as world,
+        claimed(out, recipe.data, world) as claim,
+        contextlib.ExitStack() as stack,
+    ):
         quiet: Log = log if world.is_first else (lambda text: None)
         run = claim.run
         # torchrun starts all processes again when one has died: that is a resume.
@@ -141,6 +146,7 @@ def _fit(
             )
         if stored is not None:
             recipe = continued(stored, wrapped(absolute(recipe))) if resume else stored
+        threads = stack.enter_context(computing_threads(recipe.threads))
         seen = watch if world.is_first else (lambda event: None)
         trainer, config = prepare(recipe, run, world, quiet, seen, own, show)
         if world.is_first:
@@ -152,6 +158,11 @@ def _fit(
             found = trainer.resume(longer)
             at = f"resumed at step {trainer.progress.step} of {trainer.steps}"
             quiet(at if found else "there is no complete checkpoint to resume: starting anew")
+            if trainer.progress.threads not in (0, threads):
+                quiet(
+                    f"threads: {threads}, and {trainer.progress.threads} before: sums are rounded "
+                    f"otherwise (--threads {trainer.progress.threads} repeats them to the bit)"
+                )
             if trainer.progress.finished:
                 trainer.keep_weights()
                 quiet("this run is finished: a larger --epochs makes it longer")
@@ -160,20 +171,20 @@ def _fit(
                 run.write_text("recipe.toml", write_recipe(trainer.recipe))
                 run.write_config(config)  # last: from here on there is a run
             claim.begun = True
-            with contextlib.ExitStack() as stack:
-                if recipe.tensorboard and world.is_first:
-                    drawn = board(run.path / "tensorboard", trainer.progress.step)
-                    trainer.watch = _both(watch, stack.enter_context(drawn))
-                try:
-                    with advising(recipe):
-                        trainer.fit()
-                except KeyboardInterrupt:
-                    path = shlex.quote(str(run.path))
-                    quiet(
-                        f"left at once: vitreous {recipe.command} --resume --out {path} continues "
-                        f"after step {trainer.saved}"
-                    )
-                    raise
+            trainer.progress.threads = threads
+            if recipe.tensorboard and world.is_first:
+                drawn = board(run.path / "tensorboard", trainer.progress.step)
+                trainer.watch = _both(watch, stack.enter_context(drawn))
+            try:
+                with advising(recipe):
+                    trainer.fit()
+            except KeyboardInterrupt:
+                path = shlex.quote(str(run.path))
+                quiet(
+                    f"left at once: vitreous {recipe.command} --resume --out {path} continues "
+                    f"after step {trainer.saved}"
+                )
+                raise
     return run
 
 
