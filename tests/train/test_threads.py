@@ -45,22 +45,16 @@ def test_threads_sleep_while_they_wait(command, environment, policy):
 
 def test_as_many_as_are_asked_for(tmp_path, monkeypatch):
     """A run that is resumed with another number says so."""
-    seen, before = set(), torch.get_num_threads()
-
-    def step(self, *given):
-        seen.add(torch.get_num_threads())
-        return 1.0
-
-    monkeypatch.setattr(Trainer, "step", step)
-    train(tmp_path / "run", "--epochs=1", "--threads=2")
-    assert seen == {2}
-    assert torch.get_num_threads() == before
+    counts, before = [], torch.get_num_threads()
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+    monkeypatch.setattr(Trainer, "step", lambda *given: 1.0)
     said = [
-        train(tmp_path / "run", "--resume", f"--epochs={epochs}", "--threads=1").stderr
-        for epochs in (2, 3)
+        train(tmp_path / "run", "--epochs=1", "--threads=3").stderr,
+        train(tmp_path / "run", "--resume", "--epochs=2", "--threads=1").stderr,
+        train(tmp_path / "run", "--resume", "--epochs=3", "--threads=1").stderr,
     ]
-    assert "threads: 1, and 2 before" in said[0]
-    assert "before: sums" not in said[1]
+    assert counts == [3, before, 1, before, 1, before]
+    assert ["threads: 1, and 3 before: sums" in each for each in said] == [False, True, False]
     with pytest.raises(ConfigError, match="threads = 0: expected at least 1"):
         Recipe(threads=0)
 
