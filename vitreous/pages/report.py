@@ -26,6 +26,7 @@ from vitreous.train.open_data import stored_recipe
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe
 from vitreous.train.verdicts import evaluate
+from vitreous.wording import counted
 
 if TYPE_CHECKING:
     from vitreous.tasks.show import TaskReport
@@ -51,8 +52,7 @@ def write_report(
     split = split or next(s for s in ("test", "val", "train") if s in source.splits)
     part = show_of(predictor.task.name).report(predictor)
     count = len(source.splits[split])
-    images = f"{count:,} image{'s' * (count != 1)}"
-    log(f"report: evaluating the best weights on {split}, {images}")
+    log(f"report: evaluating the best weights on {split}, {counted(count, 'image')}")
     with CountProgress(count, log, visible=progress) as shown:
 
         def see(batch: Batch, output: Any, targets: Any) -> None:

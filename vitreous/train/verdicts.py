@@ -33,6 +33,7 @@ from vitreous.tasks.verdict import (
 from vitreous.train.advice import Advice, fine_tuning_advice
 from vitreous.train.open_data import stored_recipe
 from vitreous.train.recipe import Recipe
+from vitreous.wording import counted
 
 FEW_TO_CHOOSE = 100
 """Validation images below which the best evaluation is likely to be one by chance."""
@@ -83,7 +84,8 @@ def evaluate(
     def watch(batch: Batch, output: Any, targets: Any) -> None:
         if learned and not compared.learned:
             training = EvalSet(source, learned, predictor.preprocess, task.truth)
-            log(f"reading {len(learned):,} training images, for simple methods to compare with")
+            images = counted(len(learned), "training image")
+            log(f"reading {images}, for simple methods to compare with")
             try:
                 compared.learn(training, workers)
             except DataError as error:  # of images that are not to be measured
@@ -102,7 +104,7 @@ def evaluate(
     findings.append(_comparison(task, result, faults=bool(findings)))
     if learned:
         count = min(result["samples"], MOST_REPEATED)
-        log(f"evaluating {count:,} training images, to compare with {split}")
+        log(f"evaluating {counted(count, 'training image')}, to compare with {split}")
         trained = _on(predictor, source, learned[:count], batch, workers)
         result["train"] = _numbers(trained, result["intervals"])
         findings += _worse_in_training(task, trained, result, split)
