@@ -44,6 +44,7 @@ def evaluate(
     threads: int | None = None,
     merge: int | None = None,
     merge_curve: Sequence[int] = (),
+    verify: bool = True,
     log: Log | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data; with 95 % confidence
@@ -55,9 +56,9 @@ def evaluate(
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
     `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap`, `nms`,
-    `engine`, `precision`, `threads` and `merge` are those of `load`. With `merge`, or with several
-    numbers of patches to merge in `merge_curve`, `merging` says for each what it gains and loses:
-    see `vitreous.deploy.merging.Merged`.
+    `engine`, `precision`, `threads`, `merge` and `verify` are those of `load`. With `merge`, or
+    with several numbers of patches to merge in `merge_curve`, `merging` says for each what it gains
+    and loses: see `vitreous.deploy.merging.Merged`.
     """
     from vitreous.api.deployment import load
     from vitreous.import_run import open_run
@@ -86,8 +87,8 @@ def evaluate(
     if from_results is not None:
         metrics = task.measure_results(Path(from_results), source, split)
     else:
-        predictor = load(run, log=log, **ways)
-        way = {"engine": engine, "precision": precision, "threads": threads}
+        predictor = load(run, log=log, verify=verify, **ways)
+        way = {"engine": engine, "precision": precision, "threads": threads, "verify": verify}
         comparison = _comparison(run, predictor, way, merge or 0, merge_curve, log)
         writing: Any = nullcontext()
         if results is not None:
