@@ -38,7 +38,8 @@ def write_report(
 
     Returns its path, the split and the metrics, with verdicts.
     """
-    predictor = load(run.path)
+    recipe = stored_recipe(run)
+    predictor = load(run.path, None if recipe is None else recipe.device)
     split = split or next(s for s in ("test", "val", "train") if s in source.splits)
     part = show_of(predictor.task.name).report(predictor)
     result = evaluate(run, predictor, source, split, own=True, see=part.see)
@@ -65,7 +66,7 @@ def write_report(
         verdicts=result["verdicts"],
         headline=part.headline(result),
         sections=[
-            *([_learning(evaluations, part, best["epoch"], stored_recipe(run))] if best else ()),
+            *([_learning(evaluations, part, best["epoch"], recipe)] if best else ()),
             *part.sections(result),
             *inside_sections(predictor, source, source.splits[split]),
         ],
