@@ -16,7 +16,7 @@ from running.runs import NAMES, VIT, made
 import vitreous
 from vitreous import checksums
 from vitreous.cli.main import main
-from vitreous.deploy import engine
+from vitreous.deploy import engine, quantise
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.import_run import open_run
 from vitreous.run_folder import WEIGHTS, Run
@@ -248,3 +248,16 @@ def test_an_exported_file_that_was_changed(file, photo, tmp_path, capsys):
     assert "copy or export it again, or pass --no-verify" in said
     assert main(["predict", str(changed), str(photo), "--no-verify"]) == 0
     assert open_run(changed).read_config().labels.names[3] == "gray"
+
+
+def test_tensors_beside_an_onnx_file_are_part_of_it(good, tmp_path, monkeypatch):
+    monkeypatch.setattr(quantise, "LARGEST_PROTO", 1000)
+    path = tmp_path / "model.onnx"
+    vitreous.export(good, path, precision="float16", log=lambda text: None)
+    vitreous.load(path)
+    beside = tmp_path / "model.onnx.data"
+    content = bytearray(beside.read_bytes())
+    content[len(content) // 2] ^= 1
+    beside.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"model\.onnx\.data: not as written by"):
+        vitreous.load(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from vitreous.engines.precision import PRECISIONS, check_bfloat16, has_bfloat16
 from vitreous.engines.seal import check_seal
 from vitreous.engines.signal_stack import keep_signal_stack
 from vitreous.engines.threads import TorchThreads
-from vitreous.engines.torch_graph import entries_of, open_archive, read_torch_graph
+from vitreous.engines.torch_graph import entries_of, read_torch_graph
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
 
@@ -249,7 +250,7 @@ def openvino_core() -> Any:
 
 
 def _read_torch(path: Path) -> tuple[str | None, list[Path]]:
-    with open_archive(path) as archive:
+    with zipfile.ZipFile(path) as archive:
         info = entries_of(archive, path).get(f"extra/{NOTE_FILE}")
         if info is None or info.file_size > LONGEST_NOTE:
             return None, []

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from vitreous.checksums import Buffer, State, sha256_without, state_of
-from vitreous.engines.torch_graph import entries_of, open_archive
+from vitreous.engines.torch_graph import entries_of
 from vitreous.errors import ConfigError
 
 _verified: set[tuple[str, State]] = set()
@@ -56,7 +56,7 @@ def _mapped(path: Path, stack: ExitStack) -> Buffer:
 
 def _archive_parts(path: Path, more: Mapping[str, bytes] = MappingProxyType({})) -> Iterator[bytes]:
     """Names and contents; how an archive lays them out does not matter."""
-    with open_archive(path) as archive:
+    with zipfile.ZipFile(path) as archive:
         entries = entries_of(archive, path)
         for name in sorted({*entries, *more}):
             content = more[name] if name in more else archive.read(entries[name])

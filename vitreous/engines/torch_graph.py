@@ -167,7 +167,7 @@ def _store(found: Any, slots: list[Any], values: list[Any]) -> None:
 
 def read_torch_graph(path: Path) -> TorchGraph:
     """The graph of a .pt2 file; everything that it says is checked, and nothing of it is run."""
-    with open_archive(path) as archive:
+    with zipfile.ZipFile(path) as archive:
         entries = entries_of(archive, path)
         program = _json(archive, entries[PROGRAM])
         weights: dict[str, Tensor] = {}
@@ -180,10 +180,6 @@ def read_torch_graph(path: Path) -> TorchGraph:
             "export it again"
         )
     return _Reader(path, program["graph_module"], weights).graph()
-
-
-def open_archive(path: Path) -> zipfile.ZipFile:
-    return zipfile.ZipFile(path)
 
 
 def entries_of(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
