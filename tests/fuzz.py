@@ -26,6 +26,7 @@ import traceback
 import warnings
 import zipfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -195,11 +196,20 @@ def exports(folder: Path) -> list[tuple[str, Callable[[Path], object]]]:
 
 
 def _exported(folder: Path) -> dict[str, Path]:
-    run = _random_run(folder / "run")
-    paths = [folder / f"model{suffix}" for suffix in (".onnx", ".xml", ".pt2")]
-    for path in paths:
-        vitreous.export(run, path, log=lambda text: None)
-    return {path.name: path for path in paths} | {"model.bin": folder / "model.xml"}
+    for name, content in _export().items():
+        (folder / name).write_bytes(content)
+    paths = {name: folder / name for name in ("model.onnx", "model.xml", "model.pt2")}
+    return paths | {"model.bin": folder / "model.xml"}
+
+
+@cache
+def _export() -> dict[str, bytes]:
+    """What takes longest, once."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = _random_run(Path(folder, "run"))
+        for suffix in (".onnx", ".xml", ".pt2"):
+            vitreous.export(run, Path(folder, f"model{suffix}"), log=lambda text: None)
+        return {path.name: path.read_bytes() for path in Path(folder).glob("model.*")}
 
 
 def _random_run(folder: Path) -> Path:
