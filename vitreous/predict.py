@@ -647,6 +647,7 @@ def load(
     precision: str = "float32",
     threads: int | None = None,
     merge: int | None = None,
+    verify: bool = True,
 ) -> Predictor:
     """The predictor of a run folder, or of a file that 'vitreous export' wrote; or of
     hf:OWNER/NAME[@REVISION], a name from the catalog, or a folder of transformers or timm, which is
@@ -662,6 +663,9 @@ def load(
     A run folder is computed by torch, or compiled (`engine`), in float32 or bfloat16; a file by
     what its suffix says, or another `engine` that can run it. `vitreous.deploy.engine.load_with`
     has all others. `threads` is how many threads compute.
+
+    Weights and files that were changed after Vitreous wrote them are an error, unless `verify` is
+    False.
     """
     _at_least("max_pixels", max_pixels, 1)
     if threads is not None:
@@ -675,7 +679,7 @@ def load(
         "overlap": overlap,
         "nms": nms,
     }
-    folder = open_run(run)
+    folder = open_run(run, verify=verify)
     config: RunConfig = folder.read_config()
     model: GraphEngine | TorchEngine
     if isinstance(folder, ExportedRun):
@@ -684,7 +688,7 @@ def load(
                 f"merge = {merge}: {run} was exported with merge = {config.merge}, which cannot be "
                 f"changed any more: export its run folder with --merge {merge}"
             )
-        model = _graph_engine(folder.path, config, found, engine, threads)
+        model = _graph_engine(folder, config, found, engine, threads)
     else:
         weights = folder.create_model()
         if merge is not None:
@@ -700,11 +704,15 @@ def load(
 
 
 def _graph_engine(
-    path: Path, config: RunConfig, device: torch.device, engine: str | None, threads: int | None
+    file: ExportedRun,
+    config: RunConfig,
+    device: torch.device,
+    engine: str | None,
+    threads: int | None,
 ) -> GraphEngine:
     """Of an exported file; what it says about itself is compared with its graph."""
     if device.type != "cpu":
         raise ConfigError(f"device = {str(device)!r}: exported files run on the CPU")
     family, classes = FAMILIES[config.family].model, len(config.labels)
-    graph = open_graph(path, engine, threads)
-    return GraphEngine(graph, family, config.preprocess, path, classes)
+    graph = open_graph(file.path, engine, threads, verify=file.verify)
+    return GraphEngine(graph, family, config.preprocess, file.path, classes)

@@ -48,7 +48,7 @@ def embed(
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
     missing. With on_bad="skip", images that cannot be used are left out. `check` sees the images
     before any vector is computed. `limits` are those of `load`: engine, precision, threads,
-    max_pixels, merge. `readers` is how many threads read images.
+    max_pixels, merge, verify. `readers` is how many threads read images.
     """
     from vitreous.engines.world import ALONE
 

@@ -46,6 +46,7 @@ def evaluate(
     threads: int | None = None,
     merge: int | None = None,
     merge_curve: Sequence[int] = (),
+    verify: bool = True,
     log: Log | None = None,
     world: World | None = None,
 ) -> dict[str, Any]:
@@ -58,10 +59,10 @@ def evaluate(
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
     `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap`, `nms`,
-    `engine`, `precision`, `threads` and `merge` are those of `load`. With `merge`, or with several
-    numbers of patches to merge in `merge_curve`, `merging` says for each what it gains and loses:
-    see `vitreous.deploy.merging.Merged`. The processes of a `world` share the work, and the first
-    one has the metrics.
+    `engine`, `precision`, `threads`, `merge` and `verify` are those of `load`. With `merge`, or
+    with several numbers of patches to merge in `merge_curve`, `merging` says for each what it gains
+    and loses: see `vitreous.deploy.merging.Merged`. The processes of a `world` share the work, and
+    the first one has the metrics.
     """
     from vitreous.api.deployment import load
     from vitreous.engines.world import ALONE
@@ -93,10 +94,10 @@ def evaluate(
         metrics = task.measure_results(Path(from_results), source, split)
     else:
         with world.first_leads():
-            predictor = load(run, log=log, **ways)
+            predictor = load(run, log=log, verify=verify, **ways)
         comparison = None
         if world.is_first:
-            way = {"engine": engine, "precision": precision, "threads": threads}
+            way = {"engine": engine, "precision": precision, "threads": threads, "verify": verify}
             comparison = _comparison(run, predictor, way, merge or 0, merge_curve, log)
         writing: Any = nullcontext()
         if results is not None:

@@ -23,7 +23,7 @@ def predict(run: Folder, images: Any, batch: int | None = None, **options: Any) 
     """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors.
 
     `options` are those of `load`: engine, precision, threads, max_pixels, tile, overlap, nms,
-    merge.
+    merge, verify.
     """
     return load(run, **options)(images, batch)
 
@@ -137,7 +137,8 @@ def explain(
     unless `out` is given; returns the files. `predictor.explain(image)` gives the arrays instead.
 
     `classes` are names, or how many of the most likely ones; `pixel` (y, x) is the one whose class
-    and attention are explained, if there is one for each. `limits` are those of `load`: max_pixels.
+    and attention are explained, if there is one for each. `limits` are those of `load`:
+    max_pixels, verify.
     """
     many = list(images) if isinstance(images, list | tuple) else [images]
     folder = explanation_folder(run) if out is None else Path(out)

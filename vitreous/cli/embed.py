@@ -89,6 +89,8 @@ class EmbedArguments:
     """Fail when all others are done if an image cannot be read, or leave such images out."""
     max_pixels: MaxPixels = 50_000_000
     """Refuse images with more pixels than this, or that would be enlarged to more."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one JSON object."""
 
@@ -124,6 +126,7 @@ def run(arguments: EmbedArguments) -> None:
             precision=arguments.precision,
             threads=arguments.threads,
             merge=arguments.merge,
+            verify=not arguments.no_verify,
             check=lambda images: _check(images, arguments),
         )
     if found is None:

@@ -80,6 +80,8 @@ class PredictArguments:
     """Write what was found to --out as labels of a data set instead: yolo, voc or coco."""
     data: Annotated[Path | None, option("FILE", "images are numbered")] = None
     """Take the ids of images and categories in what is written from this COCO file."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one line of JSON per image or frame."""
 
@@ -115,6 +117,7 @@ def run(arguments: PredictArguments) -> None:
                 precision=arguments.precision,
                 threads=arguments.threads,
                 merge=arguments.merge,
+                verify=not arguments.no_verify,
                 log=to_stderr if world.is_first else lambda text: None,
             )
         names = {} if arguments.out is None else video_file_names(videos, arguments.out)
