@@ -15,6 +15,7 @@ from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.loader import Batch
 from vitreous.data.source import Sample, Source
 from vitreous.data.split import HELD_OUT
+from vitreous.engines.world import ALONE, World
 from vitreous.errors import DataError
 from vitreous.predict import Predictor
 from vitreous.run_folder import Run
@@ -32,6 +33,7 @@ from vitreous.train.advice import Advice, fine_tuning_advice
 from vitreous.train.baselines import Compared, compare, drawn
 from vitreous.train.open_data import stored_recipe
 from vitreous.train.recipe import Recipe
+from vitreous.wording import counted
 
 FEW_TO_CHOOSE = 100
 """Validation images below which the best evaluation is likely to be one by chance."""
@@ -57,17 +59,21 @@ def evaluate(
     workers: int = 0,
     see: See | None = None,
     log: Log = lambda text: None,
+    world: World = ALONE,
 ) -> dict[str, Any]:
     """The metrics on a split, with `intervals`, `baselines` and `verdicts`.
 
     own: the source is what the run was trained on. Then `train` has the metrics of some training
     images, and `selection` what has chosen the weights.
+    The processes of a `world` share the images of the split; the first one has the result.
     """
     task = predictor.task
     lines = [line for line in run.metrics() if line.get("kind") == "evaluation"]
     judged = task.judge(lines[-1] if lines else {})
     if judged is not None:
-        result = predictor.evaluate(source, split, batch, workers, see, log)
+        result = predictor.evaluate(source, split, batch, workers, see, log, world)
+        if not world.is_first:
+            return {}
         said = [Verdict(severity, seen, "").to_dict() for severity, seen, _ in judged]
         return result | {"intervals": {}, "baselines": {}, "verdicts": said}
     signs = task.signs()
@@ -77,15 +83,19 @@ def evaluate(
         if see is not None:
             see(batch, output, targets)
 
-    result = predictor.evaluate(source, split, batch, workers, watch, log)
+    result = predictor.evaluate(source, split, batch, workers, watch, log, world)
+    if not world.is_first:
+        return {}
     trained = own and source.labels == task.labels
     here = task.labels.indices_of(source.labels, unused=range(len(source.labels)))
+    log("measuring simple methods, to compare with")
     compared = compare(task, source, split, trained=trained, here=here, workers=workers, log=log)
     result["baselines"] = {each.name: each.numbers for each in compared}
     findings = signs.findings(result)
     findings.append(_comparison(task, result, compared, trained=trained, faults=bool(findings)))
     if trained and split != "train" and "train" in source.splits:
         few = drawn(source.splits["train"], min(result["samples"], MOST_REPEATED))
+        log(f"evaluating {counted(len(few), 'training image')}, to compare with {split}")
         try:
             again = _on(predictor, source, few, batch, workers)
         except DataError:  # which the comparison has logged
