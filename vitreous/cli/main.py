@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import importlib
 import keyword
-import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from vitreous import __version__
+from vitreous.atomic_write import DISK_ERRORS, cannot_write
 from vitreous.errors import VitreousError, did_you_mean
-from vitreous.terminal import print
+from vitreous.terminal import OutputClosedError, all_printed, print
 
 COMMANDS = {
     "models": "list the models, or public checkpoints (--weights)",
@@ -53,18 +54,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Pillow's warnings name no file; 'vitreous data check' reports what matters, with the file.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     try:
-        code = _dispatch(arguments)
-        sys.stdout.flush()
-        return code
+        with all_printed():
+            return _dispatch(arguments)
+    except OutputClosedError:  # `| head` has read enough, and left; as if SIGPIPE had ended us
+        return 128 + 13
     except VitreousError as error:
         return _fail(_spelled(str(error), arguments), code=getattr(error, "code", 2))
     except KeyboardInterrupt:
         return _fail("stopped", code=130)
-    except BrokenPipeError:
-        # The reader of our output has closed it (`| head`), which is no error. Without a new
-        # stdout, Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        return _fail(str(cannot_write(error.filename or "a file", error)))
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -101,7 +102,8 @@ def _spelled(message: str, arguments: list[str]) -> str:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    print(f"vitreous: {message}", file=sys.stderr)
+    with suppress(OutputClosedError):
+        print(f"vitreous: {message}", file=sys.stderr)
     return code
 
 

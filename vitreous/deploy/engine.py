@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from vitreous.atomic_write import making_folder, write_text
 from vitreous.config import choice
 from vitreous.data.formats import is_there
 from vitreous.deploy.export import ExportError, batch_of, export, some_images
@@ -233,11 +234,8 @@ def fastest(
     seconds = _noted(note, ways)
     if seconds is None:
         seconds = _timed(folder, run, ways, threads, trial, log, merge)
-        note.parent.mkdir(parents=True, exist_ok=True)
-        temporary = note.with_suffix(f".{os.getpid()}.tmp")
-        stored = [[*way, each] for way, each in seconds.items()]
-        temporary.write_text(json.dumps(stored), encoding="utf-8")
-        os.replace(temporary, note)
+        with making_folder(note.parent):
+            write_text(note, json.dumps([[*way, each] for way, each in seconds.items()]))
     best = min(seconds, key=lambda way: seconds[way])
     times = ", ".join(f"{way} {1000 * each:.1f}" for way, each in seconds.items())
     log(f"engine: {best}, the fastest here (ms per image: {times})")

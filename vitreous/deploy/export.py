@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from vitreous.atomic_write import check_writable, making_folder, naming_file, renaming_files
 from vitreous.config import choice, pair, to_dict
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
@@ -133,6 +132,7 @@ def export(
     are (c, h, w) as they are stored. A lower precision may lose `max_loss` points on the images of
     `trial`; int8 needs them."""
     precision = check_precision(path, precision)
+    check_writable(path.parent, named=path)
     if precision == "int8" and trial is None:
         raise ConfigError("precision = 'int8' is calibrated with images of yours: pass data=DATA")
     input = choice("input", input, INPUTS)
@@ -155,11 +155,14 @@ def export(
     note = Note(about, recipe or "", names, input, precision, any_size)
     task = task_class(config.task).restored(config.labels, config.decoding)
     reference = Predictor(model, config.preprocess, task)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
-        file = Path(folder, path.name)
+    with (
+        making_folder(path.parent),
+        renaming_files(path.parent, path, last=lambda each: each.name == path.name) as folder,
+    ):
+        file = folder / path.name
         log(f"writing {FORMATS[path.suffix]}" + f" in {precision}" * (precision != "float32"))
-        WRITERS[path.suffix](program, note, file, calibration(reference, trial, input))
+        with naming_file(path):
+            WRITERS[path.suffix](program, note, file, calibration(reference, trial, input))
         graph = open_graph(file)
         engine = GraphEngine(graph, type(model), config.preprocess, file, len(config.labels))
         log(f"verifying with {graph.engine}")
@@ -172,9 +175,7 @@ def export(
         why = fault(graph.engine, precision, apart, agreement, loss, max_loss)
         if why:
             raise ExportError(f"{path} was not written: {why}")
-        size = sum(each.stat().st_size for each in Path(folder).iterdir())
-        for each in sorted(Path(folder).iterdir(), key=lambda one: one == file):
-            os.replace(each, path.parent / each.name)  # the named file last
+        size = sum(each.stat().st_size for each in folder.iterdir())
     return Exported(
         path,
         FORMATS[path.suffix],

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vitreous.atomic_write import streaming
 from vitreous.deploy.quantise import (
     halve_weights,
     kept_of_onnx,
@@ -115,7 +116,8 @@ def _write_openvino(
 def _write_torch(
     program: torch.export.ExportedProgram, note: Note, file: Path, images: Images
 ) -> None:
-    torch.export.save(program, file, extra_files={NOTE_FILE: note.text()})
+    with streaming(file) as stream:
+        torch.export.save(program, stream, extra_files={NOTE_FILE: note.text()})
 
 
 WRITERS: dict[str, Writer] = {".onnx": _write_onnx, ".xml": _write_openvino, ".pt2": _write_torch}

@@ -18,7 +18,7 @@ from vitreous.config import choice
 from vitreous.data.threads import in_threads
 from vitreous.embed.embeddings import Embeddings
 from vitreous.embed.images import Images
-from vitreous.embed.vector_files import About, Parts, Stored, check_writable, read, write
+from vitreous.embed.vector_files import About, Parts, Stored, check_out, read, write
 from vitreous.engines.graph import GraphEngine
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.predict import POOLS, Predictor
@@ -60,7 +60,7 @@ def embed(
     done = np.zeros(len(images), np.bool_)
     parts = None
     if out is not None:
-        check_writable(out)
+        check_out(out)
         parts = Parts(out, about)
         for stored in _stored(out, parts, places, log):
             _take(stored, images, places, vectors, stamps, done)

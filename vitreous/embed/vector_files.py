@@ -8,7 +8,6 @@ Files appear complete or not at all.
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.atomic_write import check_writable, making_folder, replacing
 from vitreous.errors import ConfigError, DataError
 
 NPZ, PARQUET = ".npz", ".parquet"
@@ -54,7 +54,7 @@ class Stored:
     about: About
 
 
-def check_writable(path: Path) -> None:
+def check_out(path: Path) -> None:
     """Before any work is done."""
     if path.suffix.lower() not in (NPZ, PARQUET):
         raise ConfigError(f"--out {path}: vectors are written to a file ending in .npz or .parquet")
@@ -62,15 +62,11 @@ def check_writable(path: Path) -> None:
         _pyarrow(path)
     if path.is_dir():
         raise ConfigError(f"--out {path}: is a folder: give the name of a file")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {path}: cannot be written: {error}") from error
+    check_writable(path.parent, named=f"--out {path}")
 
 
 def write(path: Path, stored: Stored) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
+    with making_folder(path.parent), replacing(path) as temporary:
         if path.suffix.lower() == PARQUET:
             _write_parquet(temporary, stored, path)
         else:
@@ -84,11 +80,6 @@ def write(path: Path, stored: Stored) -> None:
             }
             with temporary.open("wb") as file:
                 np.savez(file, **arrays)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Stored:
@@ -133,10 +124,6 @@ class Parts:
             names = [name for part, _, _ in self.pending for name in part]
             stamps, vectors = (np.concatenate([each[i] for each in self.pending]) for i in (1, 2))
             none = [""] * len(names)
-            try:
-                self.folder.mkdir(exist_ok=True)
-            except OSError as error:
-                raise ConfigError(f"{self.folder}: cannot be written: {error}") from error
             stored = Stored(names, vectors, stamps, none, none, self.about)
             write(self.folder / f"{time.time_ns()}.npz", stored)
             self.pending = []

@@ -86,8 +86,7 @@ def train(
                 quiet("this run is finished: a larger --epochs makes it longer")
         if not trainer.progress.finished:
             if world.is_first:
-                run.write_text("recipe.toml", write_recipe(trainer.recipe))
-                run.write_config(config)  # last: from here on there is a run
+                run.begin(config, write_recipe(trainer.recipe))
             claim.begun = True
             with contextlib.ExitStack() as stack:
                 if recipe.tensorboard and world.is_first:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from vitreous.atomic_write import write_text
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import build, create
@@ -172,7 +173,7 @@ def _write(
     file = target if target.suffix else target / WEIGHTS_FILE
     with written_aside(target) as aside:
         for name, values in described.items():
-            (aside / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+            write_text(aside / name, json.dumps(values, indent=2) + "\n")
         write_tensors(aside / file.name, tensors, kind, metadata, wrap=wrap)
         mark(aside / file.name, kind)
         difference = _verify(model, aside / file.name, to_format, file)
