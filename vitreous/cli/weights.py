@@ -77,15 +77,15 @@ def run(arguments: WeightsArguments) -> None:
     rows = TextTable("tensor", "shape>", "type", "count>")
     if arguments.all:
         for name, shape in found.shapes.items():
-            rows.row(name, "x".join(map(str, shape)) or "1 number", found.dtypes[name], "1")
+            rows.row(_line(name), "x".join(map(str, shape)) or "1 number", found.dtypes[name], "1")
     else:
         for group in found.groups():
             sides = "x".join(map(str, group.shape)) or "1 number"
-            rows.row(group.name, sides, group.dtype, str(group.tensors))
+            rows.row(_line(group.name), sides, group.dtype, str(group.tensors))
     rows.print()
 
 
 def _line(text: str) -> str:
     """Of other people's files: on one line, and not without end."""
-    safe = printable(text, one_line=True)
+    safe = printable(text[:201], one_line=True)
     return safe if len(safe) <= 200 else f"{safe[:200]}…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,11 @@ def _write_openvino(
         model = quantised(model, images, kept_of_openvino(model))
     model.set_rt_info(note.text(), [KEY])
     halves = note.precision in ("bfloat16", "float16")
-    openvino.save_model(model, file, compress_to_fp16=halves)
+    try:
+        openvino.save_model(model, file, compress_to_fp16=halves)
+    except RuntimeError as error:  # it does not say why
+        why = f"OpenVINO has failed ({error}): is the disk full?"
+        raise OSError(errno.EIO, why) from error
     del model  # it holds the file
     through.unlink()
 

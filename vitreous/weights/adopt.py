@@ -27,7 +27,7 @@ from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_has
 from vitreous.weights.rule_problems import has_misfits, rule_problems
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.importing import import_weights
-from vitreous.weights.rules.keys import detect_format, family_of
+from vitreous.weights.rules.keys import detect_format, family_of, first_keys
 from vitreous.weights.rules.language import Format
 from vitreous.weights.rules.report import ImportReport
 
@@ -188,7 +188,7 @@ def _as_seen(
             )
         raise ConfigError(
             f"{source} neither states its model nor shows it: no known model and format have its "
-            f"tensors; its first keys are {', '.join(list(checkpoint.tensors)[:5])}. Name the "
+            f"tensors; its first keys are {first_keys(checkpoint.tensors)}. Name the "
             "model, like --model vit-b/16 ('vitreous models' lists them), or write rules for its "
             f"format (docs/formats.md): 'vitreous weights {source}' lists its tensors"
         )

@@ -7,7 +7,8 @@ is guessed, and every guess is reported with the field that changes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ from vitreous.weights.rules.language import Format, Place, Rule, Shape, placehol
 from vitreous.weights.rules.patterns import axes_in, our_shape, repeated
 
 Shapes = Mapping[str, Shape]
+MOST_TENSORS, MOST_KINDS, LONGEST_NAME = 10_000, 2_000, 500
+"""What no model reaches: tensors, names that differ in more than numbers, and letters of a name. A
+file beyond that is not compared with all formats, which would take minutes."""
+_NUMBERS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,8 @@ def read_shapes(
     stated: Mapping[str, Any] | None = None,
 ) -> list[Reading]:
     """`readings` of tensors by their shapes; stated: config fields that are certain."""
+    if too_many_names(shapes):
+        return []
     candidates: list[tuple[Format, Gathered]] = []
     for rules in _candidates(format, model):
         gathered = gather(rules, shapes)
@@ -160,6 +167,13 @@ def read_shapes(
                 kept.append(reading)
     # A DINOv2 is a ViT with some fields changed: the name that says most comes first.
     return sorted(kept, key=lambda reading: len(reading.changes.keys() - {*FREE, "head"}))
+
+
+def too_many_names(names: Collection[str]) -> bool:
+    """Whether these are more or longer names than the tensors of any model have."""
+    if len(names) > MOST_TENSORS or any(len(name) > LONGEST_NAME for name in names):
+        return True
+    return len({_NUMBERS.sub("#", name) for name in names}) > MOST_KINDS
 
 
 def _candidates(format: str | Path | None, model: str | None) -> list[Format]:
