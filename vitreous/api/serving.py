@@ -29,15 +29,16 @@ def serve(
     token: Folder | None = None,
     drain: float = 0.0,
     examples: int = 0,
+    verify: bool = True,
     log: Log | None = None,
     **limits: Any,
 ) -> None:
     """Serves run folders or exported files (NAME=PATH, or PATH) until SIGTERM.
 
-    `engine` and `precision` are those of `load`. `token` is a file with the token that requests
-    must bear. `allow_hosts` are names by which it may be asked, besides its own. `examples` images
-    of each run's own validation data are shown on the page. `limits` are the fields of
-    `vitreous.serve.settings.Limits`.
+    `engine`, `precision` and `verify` are those of `load`. `token` is a file with the token that
+    requests must bear. `allow_hosts` are names by which it may be asked, besides its own.
+    `examples` images of each run's own validation data are shown on the page. `limits` are the
+    fields of `vitreous.serve.settings.Limits`.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -63,6 +64,7 @@ def serve(
         token="" if token is None else read_token(Path(token)),
         drain=drain,
         examples=examples,
+        verify=verify,
         limits=Limits(**limits),
     )
     Hosts.of(host, settings.allow_hosts)  # a name that cannot be one is an error here

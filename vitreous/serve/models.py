@@ -55,7 +55,7 @@ def loader(settings: Settings, load: LoadPredictor) -> Load:
 def load_options(settings: Settings) -> dict[str, Any]:
     """What `load` is told of each model, here and in every worker."""
     way = {"engine": settings.engine, "precision": settings.precision}
-    return {**way, "max_pixels": settings.limits.pixels}
+    return {**way, "max_pixels": settings.limits.pixels, "verify": settings.verify}
 
 
 def _load(

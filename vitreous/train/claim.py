@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import IO
 
 from vitreous.atomic_write import missing_folders, remove_empty
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError
 from vitreous.run_folder import Run
-from vitreous.train.distributed import World, restarts
+from vitreous.train.distributed import restarts
 
 CLAIM = ".claim"
 _HELD: set[IO[str]] = set()

@@ -3,7 +3,7 @@
 The folder has the images too, as they are. Only one whose EXIF rotates it is saved upright, because
 readers of labels disagree about such images.
 
-    yolo   images/  labels/  data.yaml
+    yolo   images/  labels/  data.yaml  train.txt  val.txt
     voc    JPEGImages/  Annotations/
     coco   images/  annotations/instances_train.json
 """
@@ -13,14 +13,16 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
-from vitreous.atomic_write import making_folder, replacing, write_text
+from vitreous.atomic_write import making_folder, replacing, write_bytes, write_text
 from vitreous.data.decode.images import displayed_size
+from vitreous.data.source import Sample
+from vitreous.data.split import VAL_FRACTION, hold_out
 from vitreous.results import Detection, SegmentedObject
 from vitreous.tasks.objects.coco_results import CocoIds
 from vitreous.tasks.objects.outlines import polygon
@@ -65,11 +67,11 @@ class Place(NamedTuple):
 def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iterator[Add]:
     """A line for each object: the class from 0, then normalised cxcywh, or of a mask x and y of the
     points of its outline."""
-    empty = 0
+    empty, images = 0, list[str]()
 
     def add(result: Detection, path: str) -> None:
         nonlocal empty
-        place.image(path, "images")
+        images.append(place.image(path, "images").name)
         height, width = result.size
         lines = []
         for found in result.objects:
@@ -90,9 +92,26 @@ def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iter
     yield add
     if empty:
         log(f"left out: {empty} objects whose masks have no pixel")
-    names = "".join(f"  {number}: {json.dumps(name)}\n" for number, name in enumerate(classes))
-    text = f"path: .\ntrain: images\nnames:\n{names}"
-    write_text(place.out / "data.yaml", text)
+    _write_data_yaml(place.out, images, classes)
+
+
+def _write_data_yaml(out: Path, images: Sequence[str], classes: Sequence[str]) -> None:
+    """As Ultralytics reads it, too: that needs a val, and takes a path that is not absolute as one
+    below a folder of its own. A part of the images is held out, as `train` would do it."""
+    samples = [Sample(name, None) for name in images]
+    train, val = hold_out(samples, VAL_FRACTION, 0, truth_kind="boxes")
+    for split, part in {"train": train, "val": val or train}.items():
+        lines = "".join(f"./images/{sample.id}\n" for sample in part)
+        write_text(out / f"{split}.txt", lines)
+    names = "".join(f"  {number}: {_quoted(name)}\n" for number, name in enumerate(classes))
+    path = f"path: {_quoted(str(out.resolve()))}  # of this folder: change it if that is moved\n"
+    text = f"{path}train: train.txt\nval: val.txt\nnames:\n{names}"
+    write_bytes(out / "data.yaml", text.encode(errors="surrogateescape"))
+
+
+def _quoted(text: str) -> str:
+    """As YAML and JSON write it."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 @contextmanager

@@ -108,10 +108,12 @@ def write_tensors(
     kind: str,
     metadata: dict[str, str] | None = None,
     wrap: str | None = None,
+    before_rename: Callable[[Path], None] = lambda temporary: None,
 ) -> None:
     """Write tensors as 'safetensors', 'npz', 'pth' or 'pdparams': completely or not at all.
 
     wrap: the key for the tensors in the outer dict of a .pth file, which some scripts expect.
+    before_rename: is given the complete file before it takes its name.
     """
     path = Path(path)
     if kind not in WRITERS:
@@ -124,6 +126,7 @@ def write_tensors(
     try:
         with replacing(path) as temporary:
             WRITERS[kind](temporary, separate(tensors), **options)
+            before_rename(temporary)
     except (WeightFileError, WriteError) as error:
         text = str(error) if isinstance(error, WriteError) else f"{path}: {error}"
         raise CheckpointError(text) from error
