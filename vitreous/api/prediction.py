@@ -134,7 +134,10 @@ def explain(
     `classes` are names, or how many of the most likely ones; `pixel` (y, x) is the one whose class
     and attention are explained, if there is one for each. `limits` are those of `load`: max_pixels.
     """
-    many = list(images) if isinstance(images, list | tuple) else [images]
+    from vitreous.data.decode.images import several
+
+    found = several(images)
+    many = [images] if found is None else list(found)
     folder = explanation_folder(run) if out is None else Path(out)
     return list(write_explanations(load(Path(run), **limits), many, folder, classes, pixel))
 

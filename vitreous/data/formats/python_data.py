@@ -99,7 +99,8 @@ def from_python(
     With truth = "none", images may stand alone.
 
     Every target is looked at once, to learn which classes there are. `names` are those of classes
-    that are numbers; a Dataset's own `classes` are used unless given.
+    that are numbers; a Dataset's own `classes` are used unless given, also of one of which it is a
+    `Subset`.
     """
     if isinstance(data, Source):
         return data
@@ -112,7 +113,7 @@ def from_python(
                 f"data: {split} is a {type(items).__name__}: expected a sequence of (image, "
                 "target), or a Dataset with a length"
             )
-    own = next((n for p in parts.values() if (n := getattr(p, "classes", None))), None)
+    own = next(filter(None, map(_own_names, parts.values())), ())
     if truth == "none":
         parts = {split: Unpaired(items) for split, items in parts.items()}
     targets = {
@@ -127,8 +128,8 @@ def from_python(
         raise DataError(f"data: its targets are {kind}, where {truth} is asked for")
     ids = {split: [_ids(kind, target) for target in each] for split, each in targets.items()}
     labels = _labels({id for each in ids.values() for found in each for id in found}, kind)
-    if names is None and own is not None and labels.external == tuple(range(len(own))):
-        names = [str(name) for name in own]
+    if names is None and _are_named(labels, own, kind):
+        names = {id: own[int(id)] for id in labels.external}
     labels = with_names(labels, names, partial=kind in ("mask", "boxes", "instances"))
     classes = labels.by_external()
     splits = {
@@ -147,6 +148,24 @@ def from_python(
         notes=notes,
         items=parts,
     )
+
+
+def _own_names(items: Any) -> tuple[str, ...]:
+    """The classes that a Dataset names, as torchvision's do; also that of which it is a part."""
+    if names := getattr(items, "classes", None):
+        return tuple(map(str, names))
+    inside = [getattr(items, "dataset", None), *getattr(items, "datasets", ())]
+    return next(filter(None, (_own_names(each) for each in inside if each is not None)), ())
+
+
+def _are_named(labels: LabelMap, names: tuple[str, ...], kind: str) -> bool:
+    """Whether classes are places in a list of names. A part of the data may lack some; but the
+    numbers of boxes and masks may have a background before them."""
+    if not names or len(set(names)) < len(names):
+        return False
+    if kind == "class":
+        return all(isinstance(id, int) and 0 <= id < len(names) for id in labels.external)
+    return labels.external == tuple(range(len(names)))
 
 
 def _pair(items: Any, number: int, where: str) -> tuple[Any, Any]:
