@@ -396,9 +396,13 @@ class ExportedRun(Run):
         return read_note(self.path).recipe or None
 
 
+WEIGHT_FILES = (".safetensors", ".npz", ".pth", ".pt", ".bin", ".pdparams")
+
+
 def open_run(reference: str | os.PathLike[str]) -> Run:
     """The run folder that is meant: itself; or one in the cache, imported from a hub reference, a
-    catalog name, or a folder of transformers or timm. An exported file is like one."""
+    catalog name, a folder of transformers or timm, or a file of weights that states all that is
+    needed or is one of the catalog's. An exported file is like one."""
     if Path(reference).suffix in ENGINES:
         return ExportedRun(Path(reference))
     run = Run(Path(reference))
@@ -406,7 +410,8 @@ def open_run(reference: str | os.PathLike[str]) -> Run:
         return run
     name = Path(reference).as_posix()
     known = not run.path.exists() and (name.startswith("hf:") or bool(named(name)))
-    if run.path.is_file():
+    known |= run.path.is_file() and run.path.suffix in WEIGHT_FILES
+    if run.path.is_file() and not known:
         raise ConfigError(
             f"{name} is a file and no run folder; if it has weights, make one of it: "
             f"vitreous import {shlex.quote(name)} --out RUN"

@@ -25,7 +25,7 @@ from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
-from vitreous.weights.adopt import find
+from vitreous.weights.adopt import find, known_file
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import assumptions, readings
 from vitreous.weights.io.files import Checkpoint, read_tensors
@@ -90,6 +90,8 @@ def find_start(recipe: Recipe) -> Start:
     stored = read_tensors(path)
     stated = stated_by(recipe.weights, stored.path, stored.metadata)
     origin = stated.origin
+    if stated.model is None and recipe.model is not None:  # as `find` does, if it is not named
+        stated = known_file(stated, stored.path)
     if origin is not None and recipe.method is None and origin[0] in PRETRAINED:
         with torch.device("meta"):
             whole = create(origin[0], **origin[1])
