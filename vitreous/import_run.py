@@ -43,6 +43,7 @@ from vitreous.weights.hub import resolve
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import family_of
 from vitreous.weights.rules.report import ImportReport
+from vitreous.wording import counted
 
 EXAMPLES = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "crop": 0.9}
 """Of values that are asked for."""
@@ -173,8 +174,9 @@ def _labels(classes: int, given: Any, found: Found, missing: dict[str, Any]) -> 
         return NoLabels()
     if len(labels) != classes:
         raise ConfigError(
-            f"{len(labels)} names of classes for {found.source}, whose head has {classes} "
-            "classes: pass labels='names.txt' with as many names, in the order of the classes"
+            f"{counted(len(labels), 'name')} of classes for {found.source}, whose head has "
+            f"{counted(classes, 'class')}: pass labels='names.txt' with as many names, in the "
+            "order of the classes"
         )
     return labels
 

@@ -45,6 +45,7 @@ from vitreous.tasks import show_of, task_class
 from vitreous.tasks.task import Engine, Log, Metrics, See, Task
 from vitreous.tasks.tiles import TiledInference
 from vitreous.weights.rules.importing import import_weights
+from vitreous.wording import counted
 
 if TYPE_CHECKING:
     from vitreous.explain.explanation import Explanation
@@ -169,7 +170,7 @@ class Predictor(Generic[R]):
         height, width = pair("image_size", self.preprocess.image_size)
         model = f"{self.title} for {height}x{width} images"
         count = len(self.labels)
-        classes = f"{count} class{'es' if count != 1 else ''}, " if count else ""
+        classes = f"{counted(count, 'class')}, " if count else ""
         return f"Predictor({self.task.name}, {model}, {classes}on {self.device})"
 
     @property

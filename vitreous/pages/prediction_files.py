@@ -21,6 +21,7 @@ from vitreous.errors import ConfigError
 from vitreous.predict import Predictor
 from vitreous.tasks import show_of
 from vitreous.tasks.task import Log
+from vitreous.wording import counted
 
 VIDEO_ENDINGS = ("-annotated.mp4", ".jsonl")
 
@@ -96,7 +97,7 @@ def writing_video(
         raise ConfigError(f"--out {out}: cannot be written: {error}") from error
     finally:
         if pictures.frames:
-            log(f"written: {drawn} and {data.name}, {pictures.frames:,} frames")
+            log(f"written: {drawn} and {data.name}, {counted(pictures.frames, 'frame')}")
 
 
 def frame_record(

@@ -33,6 +33,7 @@ from vitreous.weights.origin import Stated, stated_by
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import detect_format, family_of
 from vitreous.weights.rules.report import ImportReport
+from vitreous.wording import counted
 
 Log = Callable[[str], None]
 DECIDED = {
@@ -224,7 +225,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
         count = configure(start.model, **start.fields)[1].classes
     if recipe.keep_head and count != len(names):
         raise ConfigError(
-            f"keep_head: the head of the weights has {count} classes, {source.name} has "
+            f"keep_head: the head of the weights has {counted(count, 'class')}, {source.name} has "
             f"{len(names)}: leave it out for a new head"
         )
     order = [number for name in names if (number := _class_of(start, name)) is not None]
@@ -281,7 +282,7 @@ def _reorder(model: Model, order: Sequence[int]) -> None:
 
 
 def _about_head(keep: bool, recipe: Recipe, names: Sequence[str], known: Sequence[str]) -> str:
-    count = f"{len(names)} class{'es' if len(names) != 1 else ''}"
+    count = counted(len(names), "class")
     if recipe.keep_head:
         return f"kept, as asked: its {count} are taken for those of the data, in this order"
     if keep:

@@ -32,6 +32,7 @@ from vitreous.data.source import IGNORED, SPLITS, Sample, Source
 from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.errors import DataError, naming
 from vitreous.labels import External, LabelMap, NoLabels
+from vitreous.wording import counted
 
 FROM_PYTHON = "python:data"
 """What a recipe calls such data."""
@@ -129,7 +130,7 @@ def from_python(
     ids = {split: [_ids(kind, target) for target in each] for split, each in targets.items()}
     labels = _labels({id for each in ids.values() for found in each for id in found}, kind)
     if names is None and _are_named(labels, own, kind):
-        names = {id: own[int(id)] for id in labels.external}
+        names = {int(id): own[int(id)] for id in labels.external}
     labels = with_names(labels, names, partial=kind in ("mask", "boxes", "instances"))
     classes = labels.by_external()
     splits = {
@@ -251,7 +252,9 @@ def _boxes(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Te
     ids = [id if isinstance(id, str) else int(id) for id in target["labels"]]
     crowd = [bool(each) for each in target.get("crowd", [False] * len(ids))]
     if not len(boxes) == len(ids) == len(crowd):
-        raise DataError(f"{len(boxes)} boxes, {len(ids)} labels and {len(crowd)} crowd")
+        raise DataError(
+            f"{counted(len(boxes), 'box')}, {counted(len(ids), 'label')} and {len(crowd)} crowd"
+        )
     classes = labels.by_external()
     rows = enumerate(zip(ids, boxes, crowd, strict=True))
     things = [
@@ -276,7 +279,9 @@ def _instances(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str
             "width)"
         )
     if not len(masks) == len(ids) == len(crowd):
-        raise DataError(f"{len(masks)} masks, {len(ids)} labels and {len(crowd)} crowd")
+        raise DataError(
+            f"{counted(len(masks), 'mask')}, {counted(len(ids), 'label')} and {len(crowd)} crowd"
+        )
     if masks.dtype.kind == "f" and not np.isin(masks, (0, 1)).all():
         raise DataError("the masks have fractions: expected True or 1 inside of an object, else 0")
     classes = labels.by_external()
