@@ -46,6 +46,8 @@ class Progress:
     """and how many."""
     terms: dict[str, float] = field(default_factory=dict)
     """The same for each term that the loss is made of."""
+    threads: int = 0
+    """That have computed it; others may round sums otherwise. 0: not known."""
 
 
 def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:
