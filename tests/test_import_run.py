@@ -347,6 +347,26 @@ def test_a_file_of_the_catalog_is_known_by_its_hash(file, tmp_path, monkeypatch,
     assert (done.config.origin["licence"], done.config.preprocess.crop) == ("MIT", 0.9)
 
 
+def test_a_known_file_is_prepared_for_as_the_catalog_says(file, tmp_path, entry):
+    """Whoever is given the file itself: load, and train with or without a model's name."""
+    weights(file, head="none")
+    object.__setattr__(entry, "config", {**FIELDS, "head": "none"})
+    object.__setattr__(entry, "classes", 0)
+    with pytest.raises(ConfigError, match=r"does not state its .*mean.*vitreous import .*--mean"):
+        vitreous.load(file)
+    object.__setattr__(entry, "sha256", file_sha256(file)[:8])
+    predictor = vitreous.load(file)
+    assert (predictor.preprocess.crop, predictor.preprocess.interpolation) == (0.9, "bicubic")
+    same = vitreous.load(vitreous.import_run(file, tmp_path / "run"))
+    photo = photographs()[0]
+    assert np.array_equal(predictor.embed(photo), same.embed(photo))
+    for model in (None, "vit"):
+        fields = () if model is None else tuple(f"{name}={value}" for name, value in FIELDS.items())
+        start = find_start(Recipe(weights=str(file), model=model, fields=fields))
+        assert start.preprocess is not None
+        assert start.preprocess.mean == (0.5, 0.5, 0.5)
+
+
 # ---- the real thing
 
 

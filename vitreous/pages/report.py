@@ -72,9 +72,9 @@ def write_report(
     parameters = sum(p.numel() for p in predictor.model.parameters())
     advice = _advice(run, source, predictor)
     lede = [
-        *([f"{len(config.labels)} classes"] if config.labels.names else ()),
+        *([f"{counted(len(config.labels), 'class')}"] if config.labels.names else ()),
         *([f"best at epoch {best['epoch']:g} of {evaluations[-1]['epoch']:g}"] if best else ()),
-        f"measured on {split}: {result['samples']:,} images",
+        f"measured on {split}: {counted(result['samples'], 'image')}",
     ]
     text = render(
         "report.html",

@@ -106,7 +106,7 @@ def find(
     given = changes or {}
     stated = stated_by(called, checkpoint.path, checkpoint.metadata)
     if stated.model is None and model is None:
-        stated = _known_file(stated, checkpoint.path)
+        stated = known_file(stated, checkpoint.path)
     if model is not None and stated.whole and configure(model)[0] == stated.whole[0]:
         stated, model = replace(stated, model=stated.whole[0], fields=stated.whole[1]), None
     seen: list[Reading] = []
@@ -198,7 +198,7 @@ def _as_seen(
     return seen[0].model, merged(shown, given)
 
 
-def _known_file(stated: Stated, path: Path) -> Stated:
+def known_file(stated: Stated, path: Path) -> Stated:
     """What the catalog knows about a file that is one of its own, by the published hash."""
     known = of_hash(file_sha256(path)) if path.name != SHARD_INDEX else Stated()
     return replace(known, names=stated.names) if known.model is not None else stated

@@ -30,6 +30,7 @@ from vitreous.tasks.objects.track import Tracker
 from vitreous.tasks.objects.verdict import DetectSigns
 from vitreous.tasks.task import Engine, Glance, Log, ModelChoice, See, Task
 from vitreous.tasks.threshold import USUAL
+from vitreous.wording import counted
 
 EASILY_SEEN = 24
 """Pixels of an object's side, one and a half patches of a usual ViT."""
@@ -88,7 +89,7 @@ class ObjectTask(Task):
         most = most_objects(source)
         queries = max(2 * most, 10)
         small = ("backbone.stages=[1,1]", *cls.scratch_fields) if glance.small else ()
-        reason = f"{cls.scratch_model}, {queries} queries for up to {most} objects"
+        reason = f"{cls.scratch_model}, {queries} queries for up to {counted(most, 'object')}"
         fields = (f"queries={queries}", *small)
         return ModelChoice(cls.scratch_model, size, fields, reason, resize="square")
 
@@ -226,7 +227,7 @@ class ObjectTask(Task):
         with writing(path, f"--results {path}") as file:
             yield see
         log_missing(self.labels, theirs, source.name, log)
-        log(f"written: {path}, {file.rows:,} boxes")
+        log(f"written: {path}, {counted(file.rows, 'box')}")
 
     def signs(self) -> DetectSigns:
         return DetectSigns(self.labels, self.threshold)
