@@ -18,9 +18,9 @@ from torch import Tensor
 
 from vitreous.config import to_dict
 from vitreous.errors import CheckpointError
-from vitreous.models import FAMILIES, create
+from vitreous.models import FAMILIES, configure, create
 from vitreous.models.infer import FREE, Wanted, infer
-from vitreous.models.model import Model
+from vitreous.models.model import CompositeConfig, Model
 from vitreous.weights.catalog import (
     CatalogEntry,
     CatalogPreprocessing,
@@ -112,6 +112,25 @@ class Stated:
     @property
     def origin(self) -> Origin | None:
         return None if self.model is None else (self.model, dict(self.fields))
+
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """The stated fields that no tensor shows."""
+        stated = {name: self.fields[name] for name in HIDDEN_FIELDS if name in self.fields}
+        return {name: tuple(v) if isinstance(v, list) else v for name, v in stated.items()}
+
+    @property
+    def inner_epsilon(self) -> float | None:
+        """Of the norms of a model inside, where the source states that."""
+        if self.model is None or FAMILIES[configure(self.model)[0]].part is None:
+            return None
+        return core_epsilon(configure(self.model, **self.fields)[1])
+
+
+def core_epsilon(config: CompositeConfig) -> float:
+    """Of the norms of the model inside one with this config."""
+    epsilon: float = configure(getattr(config, config.part), **config.core_fields())[1].norm_eps
+    return epsilon
 
 
 def stated_by(source: str, path: Path, metadata: Mapping[str, str]) -> Stated:
@@ -211,13 +230,6 @@ def _of_run(config: Mapping[str, Any]) -> Stated:
 def origin_of(source: str, path: Path, metadata: Mapping[str, str]) -> Origin | None:
     """The model that the checkpoint states it is for, or None."""
     return stated_by(source, path, metadata).origin
-
-
-def stated_fields(source: str, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """The hidden fields that the checkpoint states."""
-    changes = stated_by(source, path, metadata).fields
-    stated = {name: changes[name] for name in HIDDEN_FIELDS if name in changes}
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in stated.items()}
 
 
 def infer_changes(

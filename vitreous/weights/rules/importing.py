@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.layers.resample import Grid, adapt_channels
 from vitreous.models import build
-from vitreous.models.conv_stem import ConvStem
 from vitreous.models.extras import KEY as EXTRAS
 from vitreous.models.extras import Extras
-from vitreous.models.model import Model
+from vitreous.models.model import CompositeConfig, Model
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import differing_fields
 from vitreous.weights.io.files import Checkpoint, read_tensors
-from vitreous.weights.origin import HIDDEN_FIELDS, stated_fields
+from vitreous.weights.origin import HIDDEN_FIELDS, core_epsilon, stated_by
 from vitreous.weights.rules.formats import OWN, check_names, find_format
 from vitreous.weights.rules.keys import (
     axes_of,
@@ -83,7 +82,7 @@ def import_weights(
     for field in keep:
         if field not in HIDDEN_FIELDS:
             raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
-    name, tensors, stated, metadata = _read(source, inside)
+    name, tensors, stated, metadata, inner_eps = _read(source, inside)
     if format is None:
         rules = detect_format(model, tensors, name, reinit)
     else:
@@ -116,7 +115,7 @@ def import_weights(
     work.load()
     epsilon = stated.get("norm_eps", rules.numbers.get("norm_eps"))
     if epsilon is not None and "norm_eps" not in keep:
-        work.set_epsilon(epsilon)
+        work.set_epsilon(epsilon, inner_eps)
     if rules.note and all(getattr(model.config, k) == v for k, v in rules.note_when.items()):
         work.report.notes.append(rules.note)
     return work.report
@@ -131,10 +130,11 @@ def _patterns(option: str, given: Iterable[str]) -> list[str]:
 
 def _read(
     source: str | Path | Mapping[str, Any] | Checkpoint, inside: str | None
-) -> tuple[str, dict[str, Tensor], dict[str, Any], Mapping[str, str]]:
-    """The source's name, its tensors, the hidden fields of its config, and its metadata."""
+) -> tuple[str, dict[str, Tensor], dict[str, Any], Mapping[str, str], float | None]:
+    """The source's name, its tensors, the hidden fields of its config, its metadata, and the norms'
+    eps of a model inside."""
     if isinstance(source, Mapping):
-        return "the given state dict", _as_tensors(source), {}, {}
+        return "the given state dict", _as_tensors(source), {}, {}, None
     if isinstance(source, Checkpoint):
         name, read = str(source.path), source
     elif isinstance(source, str | Path):
@@ -143,7 +143,8 @@ def _read(
         raise CheckpointError(
             f"expected a path or a state dict, got {type(source).__name__}: pass model.state_dict()"
         )
-    return name, read.tensors, stated_fields(name, read.path, read.metadata), read.metadata
+    stated = stated_by(name, read.path, read.metadata)
+    return name, read.tensors, stated.hidden, read.metadata, stated.inner_epsilon
 
 
 def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -418,19 +419,45 @@ class _Import:
         changed = {*report.resampled, *report.adapted, *report.reinitialised}
         report.loaded = [name for name in target if name not in changed]
 
-    def set_epsilon(self, value: float) -> None:
-        """Use the LayerNorm and BatchNorm eps of the checkpoint's library."""
-        before = self.model.config.norm_eps
-        if before == value:
+    def set_epsilon(self, value: float, inner: float | None) -> None:
+        """Use the eps of the checkpoint's library, in the norms and in the config; inner: that of
+        the model inside this one, where the checkpoint states it."""
+        model, before = self.model, self.model.config
+        config = _with_epsilon(before, value, inner)
+        if config == before:
             return
-        # Convolutions of a stem have their own eps in the config.
-        stems = [module for module in self.model.modules() if isinstance(module, ConvStem)]
-        apart = {module for stem in stems for module in stem.modules()}
-        for module in self.model.modules():
-            if isinstance(module, nn.LayerNorm | nn.BatchNorm2d) and module not in apart:
-                module.eps = value
-        self.model.config = dataclasses.replace(self.model.config, norm_eps=value)
-        self.report.numbers["norm_eps"] = f"{before} to {value}, as in the checkpoint's library"
+        with torch.device("meta"):
+            like = build(family_of(model), config)
+        modules: dict[str, Any] = dict(model.named_modules())
+        for name, module in like.named_modules():
+            if isinstance(eps := getattr(module, "eps", None), float):
+                modules[name].eps = eps
+        old, new = model.core.config.norm_eps, like.core.config.norm_eps
+        model.config = config
+        model.core.config = like.core.config
+        said = {"norm_eps": (before.norm_eps, value)}
+        if isinstance(config, CompositeConfig):
+            said[f"{config.part}.norm_eps"] = (old, new)
+        self.report.numbers |= {
+            name: f"{one} to {other}, as in the checkpoint's library"
+            for name, (one, other) in said.items()
+            if one != other
+        }
+
+
+def _with_epsilon(config: Any, value: float, inner: float | None) -> Any:
+    """The config with this eps; a model inside has its own, where that is stated."""
+    changes: dict[str, Any] = {"norm_eps": value}
+    if isinstance(config, CompositeConfig):
+        fields = {k: v for k, v in config.core_changes.items() if k != "norm_eps"}
+        part = f"{config.part}_fields"
+        plain = dataclasses.replace(config, **changes, **{part: fields})
+        if inner is None and "norm_eps" not in plain.core_fields():
+            fields = config.core_changes  # the library's eps is not about the model inside
+        elif inner is not None and core_epsilon(plain) != inner:
+            fields |= {"norm_eps": inner}
+        changes[part] = fields
+    return dataclasses.replace(config, **changes)
 
 
 def _check_finite(source: str, key: str, tensor: Tensor) -> None:
