@@ -16,7 +16,7 @@ import torch
 
 from vitreous.config import Size, merged, pair
 from vitreous.errors import CheckpointError, ConfigError
-from vitreous.models import configure, create
+from vitreous.models import FAMILIES, configure, create
 from vitreous.models.infer import FREE
 from vitreous.models.model import Model
 from vitreous.weights.download import sha256_of
@@ -122,6 +122,7 @@ def find(
         start, fields = stated.model, {**stated.fields, **given}
     else:
         hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
+        hidden = {**_named_fields(stated, seen, model), **hidden}
         if model is not None:  # of another family it has other fields
             usual = configure(model)[1]
             hidden = {name: v for name, v in hidden.items() if hasattr(usual, name)}
@@ -129,6 +130,8 @@ def find(
             shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
             if not seen or has_misfits(shapes, format):
                 raise CheckpointError(rule_problems(called, shapes, format, certain))
+        if model is None and seen:
+            _ask(called, seen[0], {**hidden, **given})
         start, fields = _as_seen(called, checkpoint, seen, model, {**hidden, **given}, stated)
         format = format or (seen[0].format if seen else None)
     # The caller and the source override the defaults of the source's library.
@@ -152,6 +155,29 @@ def find(
         *(called, checkpoint, stated, start, fields, rules.name, name, keep, assumed, also),
         given=frozenset(given),
     )
+
+
+def _named_fields(stated: Stated, seen: list[Reading], model: str | None) -> dict[str, Any]:
+    """What no tensor shows, by the name of a file: as in that model of its library, if it is one of
+    the same kind."""
+    if stated.named is None or not seen or model is not None:
+        return {}
+    family, config = configure(stated.named[0], **stated.named[1])
+    if FAMILIES[family].model is not FAMILIES[configure(seen[0].model)[0]].model:
+        return {}
+    return {name: getattr(config, name) for name in HIDDEN_FIELDS if hasattr(config, name)}
+
+
+def _ask(source: str, seen: Reading, known: dict[str, Any]) -> None:
+    """Refuse to choose where models of a library differ in what neither tensors nor names show."""
+    rules = find_format(seen.format, configure(seen.model)[0])
+    for name, values in rules.ask.items():
+        if name not in known:
+            ways = " or ".join(f"--set {name}={value} ({whose})" for value, whose in values.items())
+            raise ConfigError(
+                f"{source} is {seen.model}, and its tensors do not show its {name}: pass {ways}; "
+                f"or name the model as {rules.name} does, by --model or as the file's name"
+            )
 
 
 def _rules(

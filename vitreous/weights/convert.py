@@ -186,8 +186,11 @@ def _write(
 def _opened(model: Model, folder: Path, file: Path) -> Model:
     """The model that a folder is by its config.json, as its library would build it."""
     whole = family_of(model) if reads_whole(family_of(model)) else None
+    config = model.config
+    # A model without a head gives its tokens: what pools them is not the folder's to say.
+    bare = {"pool": config.pool} if hasattr(config, "pool") and config.head == "none" else {}
     try:
-        return find(folder, model=whole).load()[0]
+        return find(folder, model=whole, changes=bare).load()[0]
     except VitreousError as error:
         raise CheckpointError(
             f"{file}: its {CONFIG_FILE} describes another model, so that its library would refuse "

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from vitreous.config import to_dict
 from vitreous.errors import CheckpointError
-from vitreous.models import FAMILIES, configure, create
+from vitreous.models import FAMILIES, configure, create, names
 from vitreous.models.infer import FREE, Wanted, infer
 from vitreous.models.model import CompositeConfig, Model
+from vitreous.models.names import translate
 from vitreous.weights.catalog import (
     CatalogEntry,
     CatalogPreprocessing,
@@ -106,6 +107,9 @@ class Stated:
     """Of the library whose folder it is."""
     notes: tuple[str, ...] = ()
     """What was taken otherwise than it is stated."""
+    named: Origin | None = None
+    """The model of another library that the file is called by, where nothing else states it: its
+    library's values of what no tensor shows."""
     whole: Origin | None = None
     """The model around `model` that the source has too, for whoever asks for it."""
 
@@ -129,8 +133,8 @@ class Stated:
 
 def core_epsilon(config: CompositeConfig) -> float:
     """Of the norms of the model inside one with this config."""
-    epsilon: float = configure(getattr(config, config.part), **config.core_fields())[1].norm_eps
-    return epsilon
+    usual = configure(getattr(config, config.part))[1]
+    return float(config.core_fields().get("norm_eps", usual.norm_eps))
 
 
 def stated_by(source: str, path: Path, metadata: Mapping[str, str]) -> Stated:
@@ -154,7 +158,18 @@ def stated_by(source: str, path: Path, metadata: Mapping[str, str]) -> Stated:
         if family not in FAMILIES or not isinstance(config, dict):
             raise CheckpointError(f"{path}: its metadata names an unknown family {family!r}")
         found = replace(found, model=family, fields=config)
-    return found
+    return found if found.model is not None else replace(found, named=named_by(source, path))
+
+
+def named_by(source: str, path: Path) -> Origin | None:
+    """The model that a file is named after: `vit_base_patch16_clip_224.openai.safetensors`, or the
+    hub's `hf:timm/vit_base_patch16_clip_224.openai`."""
+    stem = path.name.removesuffix(path.suffix)
+    for name in (stem, Path(source).name, *source.removeprefix("hf:").split("@")[:1]):
+        known = translate(name) or translate(name.rpartition("/")[2])
+        if known is not None and known[0] in names():
+            return known
+    return None
 
 
 def _of_entry(entry: CatalogEntry) -> Stated:

@@ -22,7 +22,7 @@ from vitreous.models.model import CompositeConfig, Model
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import differing_fields
 from vitreous.weights.io.files import Checkpoint, read_tensors
-from vitreous.weights.origin import HIDDEN_FIELDS, core_epsilon, stated_by
+from vitreous.weights.origin import HIDDEN_FIELDS, Stated, core_epsilon, stated_by
 from vitreous.weights.rules.formats import OWN, check_names, find_format
 from vitreous.weights.rules.keys import (
     axes_of,
@@ -38,6 +38,8 @@ from vitreous.weights.rules.language import Format
 from vitreous.weights.rules.patterns import left_by, pattern_of, to_ours, unit_advice
 from vitreous.weights.rules.report import ImportReport, Misfit
 
+FEW_FIT = 10
+"""Where fewer than one in so many tensors fit, a checkpoint is for another model."""
 FEW = 4
 """So many misfits are listed even if config fields explain them."""
 WITH_OTHER_REMEDIES = ("image_size", "channels", "window")
@@ -82,7 +84,7 @@ def import_weights(
     for field in keep:
         if field not in HIDDEN_FIELDS:
             raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
-    name, tensors, stated, metadata, inner_eps = _read(source, inside)
+    name, tensors, stated, metadata = _read(source, inside)
     if format is None:
         rules = detect_format(model, tensors, name, reinit)
     else:
@@ -91,6 +93,7 @@ def import_weights(
     grid = None if source_grid is None else pair("source_grid", source_grid)
 
     work = _Import(model, rules, reinit, ImportReport(name, rules.name))
+    work.is_for = metadata.get("model") or stated.model or ""
     if rules.name == OWN:
         work.extras = Extras.read(tensors, metadata)
         tensors = {key: value for key, value in tensors.items() if not key.startswith(EXTRAS)}
@@ -113,9 +116,9 @@ def import_weights(
         raise CheckpointError(work.explain_misfit(tensors))
 
     work.load()
-    epsilon = stated.get("norm_eps", rules.numbers.get("norm_eps"))
+    epsilon = stated.fields.get("norm_eps", rules.numbers.get("norm_eps"))
     if epsilon is not None and "norm_eps" not in keep:
-        work.set_epsilon(epsilon, inner_eps)
+        work.set_epsilon(epsilon, stated.inner_epsilon)
     if rules.note and all(getattr(model.config, k) == v for k, v in rules.note_when.items()):
         work.report.notes.append(rules.note)
     return work.report
@@ -130,11 +133,10 @@ def _patterns(option: str, given: Iterable[str]) -> list[str]:
 
 def _read(
     source: str | Path | Mapping[str, Any] | Checkpoint, inside: str | None
-) -> tuple[str, dict[str, Tensor], dict[str, Any], Mapping[str, str], float | None]:
-    """The source's name, its tensors, the hidden fields of its config, its metadata, and the norms'
-    eps of a model inside."""
+) -> tuple[str, dict[str, Tensor], Stated, Mapping[str, str]]:
+    """The source's name, its tensors, what it states, and its metadata."""
     if isinstance(source, Mapping):
-        return "the given state dict", _as_tensors(source), {}, {}, None
+        return "the given state dict", _as_tensors(source), Stated(), {}
     if isinstance(source, Checkpoint):
         name, read = str(source.path), source
     elif isinstance(source, str | Path):
@@ -143,8 +145,7 @@ def _read(
         raise CheckpointError(
             f"expected a path or a state dict, got {type(source).__name__}: pass model.state_dict()"
         )
-    stated = stated_by(name, read.path, read.metadata)
-    return name, read.tensors, stated.hidden, read.metadata, stated.inner_epsilon
+    return name, read.tensors, stated_by(name, read.path, read.metadata), read.metadata
 
 
 def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -183,6 +184,8 @@ class _Import:
         self.values: dict[str, Tensor] = {}
         """The checkpoint's values for our parameters, in our layout."""
         self.extras = Extras(rules.name)
+        self.is_for = ""
+        """The model that the checkpoint states it is for."""
         headless = getattr(model.config, "head", "") == "none"
         for pattern in reinit:
             known = headless and pattern in (*model.classwise, *model.behind_maps)
@@ -361,13 +364,13 @@ class _Import:
                 advice = unit_advice(have, want)
             self.misfit.misshaped[name] = f"{have}, the model has {want}{advice}"
 
-    def compare_fields(self, stated: Mapping[str, Any], keep: list[str]) -> None:
+    def compare_fields(self, stated: Stated, keep: list[str]) -> None:
         """The model must have the hidden fields that the checkpoint's config states."""
         model, new = self.model, self.report.reinitialised
         headless = getattr(model.config, "head", "") == "none"
         if headless or any(matches(name, model.classwise) for name in new):
             keep = [*keep, "pool"]  # a new head learns from any pooling
-        for name, value in stated.items():
+        for name, value in stated.hidden.items():
             have = getattr(model.config, name, value)
             if name != "norm_eps" and name not in keep and have != value:
                 self.misfit.misshaped[name] = (
@@ -375,7 +378,7 @@ class _Import:
                     f"with {name}={value!r}, or pass keep=[{name!r}]"
                 )
         for name, value in self.rules.unlike(model.config).items():
-            if name not in keep and name not in stated:
+            if name not in keep and name not in stated.fields:
                 self.misfit.misshaped[name] = (
                     f"the rules state {value!r}, the model has {getattr(model.config, name)!r}: "
                     f"create it with {name}={value!r}"
@@ -385,6 +388,8 @@ class _Import:
         """The config fields that differ, if they explain most of it; and what is left."""
         model, rules, misfit = self.model, self.rules, self.misfit
         said = (self.report.source, title(model), rules.name)
+        if other := self._other_model(len(tensors)):
+            return other
         if hint := _other_format(model, rules, tensors):
             return misfit.explain(*said, hint)
         shapes = {key: tuple(value.shape) for key, value in tensors.items()}
@@ -401,6 +406,20 @@ class _Import:
         if not fields or 2 * len(rest) >= len(misfit):
             return misfit.explain(*said)
         return (misfit if len(misfit) <= FEW else rest).explain(*said, fields=fields)
+
+    def _other_model(self, count: int) -> str:
+        """One sentence, where a checkpoint of so many tensors has nearly nothing of this model: a
+        list of all that is missing would help nobody."""
+        fitting = self.values.keys() - self.misfit.misshaped.keys()
+        if FEW_FIT * len(fitting) >= min(count, len(self.ours)):
+            return ""
+        source, model = self.report.source, title(self.model)
+        what = f"is for {self.is_for}" if self.is_for else "is for another model"
+        take = self.is_for or f"the one that 'vitreous weights {source}' names"
+        return (
+            f"{source} {what}, not for {model}: {len(fitting)} of its {count} tensors fit, and "
+            f"nothing was loaded. Create {take} (--model), or take weights of {model}"
+        )
 
     def load(self) -> None:
         values, target, report = self.values, self.ours, self.report

@@ -165,6 +165,9 @@ class Format:
     needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The values of other fields that a model with some value (`head=linear`) has in this
     library."""
+    ask: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Fields in which models of this library differ although nothing shows it: their values, and
+    whose they are."""
     writes: Mapping[str, Any] = field(default_factory=dict)
     """The same for models that we write: their library builds no others, but there are files of
     people who have changed it, which are read."""
