@@ -171,7 +171,7 @@ CASES = [
     *[
         (name, "siglip", {**SMALL, "head": "none", **fields})
         for name in ("timm", "huggingface", "huggingface-v4", "open_clip", OWN)
-        for fields in ({}, {"image_size": (16, 24), "channels": 1})
+        for fields in ({}, {"image_size": (16, 24) if name in ("timm", OWN) else 24, "channels": 1})
     ],
     *[
         (name, "pe", {**SMALL, "pool_heads": 2, "head": head})

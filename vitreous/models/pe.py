@@ -8,12 +8,10 @@ largest one has no class token. As in CLIP, the published files end in a project
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from vitreous.config import Size
-from vitreous.models.model import Shapes
 from vitreous.models.vit import SIZES, Pool, PositionName, ViT, ViTConfig
 
 
@@ -36,17 +34,6 @@ class PE(ViT):
     """(b, c, h, w) -> logits or, with `head="projection"`, embeddings (b, classes)."""
 
     image_text = True
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        """Beside the table that shows there are rotary positions, which do not: numbered as the table's grid is."""
-        found = super().fields_of(shapes, axes)
-        ways = []
-        for fields in found:
-            unseen = {"position": "learned-1d+rotary", "rotary_grid": fields.get("grid")}
-            guessed = (*fields.get("guessed", ()), *unseen)
-            ways.append({**fields, **unseen, "guessed": guessed})
-        return ways
 
 
 G: dict[str, Any] = {"dim": 1536, "depth": 50, "heads": 16, "mlp_dim": 8960}

@@ -111,6 +111,7 @@ def find(
         stated, model = replace(stated, model=stated.whole[0], fields=stated.whole[1]), None
     seen: list[Reading] = []
     hidden: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     if model is not None or stated.model is None:
         # What the caller is certain of helps to find the rest; where it does not fit, the import
         # says so.
@@ -122,7 +123,7 @@ def find(
         start, fields = stated.model, {**stated.fields, **given}
     else:
         hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
-        hidden = {**_named_fields(stated, seen, model), **hidden}
+        named = _named_fields(stated, seen, model)
         if model is not None:  # of another family it has other fields
             usual = configure(model)[1]
             hidden = {name: v for name, v in hidden.items() if hasattr(usual, name)}
@@ -131,8 +132,9 @@ def find(
             if not seen or has_misfits(shapes, format):
                 raise CheckpointError(rule_problems(called, shapes, format, certain))
         if model is None and seen:
-            _ask(called, seen[0], {**hidden, **given})
-        start, fields = _as_seen(called, checkpoint, seen, model, {**hidden, **given}, stated)
+            _ask(called, seen[0], {**named, **hidden, **given})
+        known = {**named, **hidden, **given}
+        start, fields = _as_seen(called, checkpoint, seen, model, known, stated)
         format = format or (seen[0].format if seen else None)
     # The caller and the source override the defaults of the source's library.
     keep = frozenset({*given, "norm_eps"} & {*HIDDEN_FIELDS} & fields.keys())
@@ -149,7 +151,13 @@ def find(
     own = checkpoint.metadata.get("format") == "vitreous" and model is None
     name = checkpoint.metadata.get("model", "") if own else ""
     unseen = seen[0].assumed if seen else {}
-    assumed = {n: value for n, value in unseen.items() if n not in {**hidden, **given}}
+    assumed = {
+        name: (named[name], "as in the model that the file is named after")
+        if name in named
+        else why
+        for name, why in unseen.items()
+        if name not in {**hidden, **given}
+    }
     also = tuple(str(reading) for reading in seen[1:]) if model is None else ()
     return Found(
         *(called, checkpoint, stated, start, fields, rules.name, name, keep, assumed, also),

@@ -406,7 +406,7 @@ def _why(name: str, found: Inferred) -> str:
 def _why_heads(found: Inferred) -> str:
     """As another model of this width has them, or as near to the usual width as it allows."""
     config = found.config
-    width = config.head_width
+    width = getattr(config, "head_width", config.dim // config.heads)
     for name, other in FAMILIES[found.family].variants.items():
         if width != HEAD_WIDTH and (other.dim, other.heads) == (config.dim, config.heads):
             return f"as in {name}, which is {config.dim} wide too"

@@ -388,8 +388,6 @@ class _Import:
         """The config fields that differ, if they explain most of it; and what is left."""
         model, rules, misfit = self.model, self.rules, self.misfit
         said = (self.report.source, title(model), rules.name)
-        if other := self._other_model(len(tensors)):
-            return other
         if hint := _other_format(model, rules, tensors):
             return misfit.explain(*said, hint)
         shapes = {key: tuple(value.shape) for key, value in tensors.items()}
@@ -404,7 +402,7 @@ class _Import:
         left |= {name for name, what in misfit.misshaped.items() if "pass " in what}
         rest = misfit.unexplained(left)
         if not fields or 2 * len(rest) >= len(misfit):
-            return misfit.explain(*said)
+            return self._other_model(len(tensors)) or misfit.explain(*said)
         return (misfit if len(misfit) <= FEW else rest).explain(*said, fields=fields)
 
     def _other_model(self, count: int) -> str:
