@@ -53,6 +53,6 @@ def run(arguments: ConvertArguments) -> None:
     print(done.imported)
     agreement = "the same bits" if done.difference == 0 else f"relative {done.difference:.1e}"
     print(f"{done.written} ({done.format}): {done.tensors} tensors of {done.model} written")
-    print(f"  read back, outputs agree: {agreement}")
+    print(f"  read back, outputs are those of the model that was read: {agreement}")
     for note in done.notes:
         print(f"  note            {note}")
