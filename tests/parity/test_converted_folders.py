@@ -33,7 +33,7 @@ EXACT = [
     ("timm", "dinov2", {"activation": "silu-gated", "norm_eps": 1e-6}),
     ("timm", "pe", {}),
     ("timm", "beit", {"channels": 1}),
-    ("timm", "swin", {"norm_eps": 1e-6, "window": 2}),
+    ("timm", "swin", {"window": 2}),
 ]
 REFUSED = [
     ("huggingface", "vit", {"head_dim": 8}, "head_dim = 8"),
@@ -44,7 +44,8 @@ REFUSED = [
     ("huggingface", "beit", {"image_size": (24, 40)}, "only square images"),
     ("huggingface", "swin", {"image_size": (32, 64)}, "larger than a window both ways"),
     ("huggingface", "swin", {"image_size": 16, "window": 7}, "at least one window"),
-    ("timm", "vit", {"norm_eps": 1e-3}, r"norm_eps = 0.001.*--set norm_eps=1e-05 or --set"),
+    ("timm", "vit", {"norm_eps": 1e-3}, r"norm_eps = 0.001.*: --set norm_eps=1e-06 or --set"),
+    ("timm", "swin", {"norm_eps": 1e-6}, "norm_eps = 1e-06"),
     ("timm", "eva", {"norm_eps": 1e-3}, "norm_eps = 0.001"),
     ("timm", "vit", {"head": "tanh"}, "head = 'tanh'"),
     ("timm", "vit", {"pool": "attention"}, "pool = 'attention' with tokens = 'class'"),

@@ -537,7 +537,7 @@ def test_weights_of_another_family_are_one_sentence(tmp_path):
     swin, path = make("swin", **SWIN), tmp_path / "own.safetensors"
     write_tensors(path, swin.state_dict(), "safetensors", own_metadata(swin))
     with pytest.raises(CheckpointError) as caught:
-        vitreous.import_weights(make(), path)
+        vitreous.import_weights(make(), path, OWN)
     (line,) = str(caught.value).splitlines()
     assert f"{path} is for swin, not for vit" in line
     assert "Create swin (--model), or take weights of vit" in line

@@ -15,7 +15,7 @@ from torch import Tensor
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.layers.resample import Grid, adapt_channels
-from vitreous.models import build
+from vitreous.models import FAMILIES, build, configure
 from vitreous.models.extras import KEY as EXTRAS
 from vitreous.models.extras import Extras
 from vitreous.models.model import CompositeConfig, Model
@@ -409,7 +409,9 @@ class _Import:
         """One sentence, where a checkpoint of so many tensors has nearly nothing of this model: a
         list of all that is missing would help nobody."""
         fitting = self.values.keys() - self.misfit.misshaped.keys()
-        if FEW_FIT * len(fitting) >= min(count, len(self.ours)):
+        kind = type(self.model)
+        same = not self.is_for or issubclass(kind, FAMILIES[configure(self.is_for)[0]].model)
+        if same and FEW_FIT * len(fitting) >= min(count, len(self.ours)):
             return ""
         source, model = self.report.source, title(self.model)
         what = f"is for {self.is_for}" if self.is_for else "is for another model"
