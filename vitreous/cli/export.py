@@ -31,7 +31,7 @@ class ExportArguments:
     .onnx) is computed in integers, calibrated with images of --data."""
     max_loss: Annotated[float | None, option("POINTS", "0.5")] = None
     """Points of the metric (or, without labels, percent of the predictions) that a lower precision
-    may lose on --data; above it nothing is written."""
+    may lose on --data; nothing is written if it loses more by more than chance (95 % interval)."""
     images: Annotated[int | None, option("N", "1000")] = None
     """Images of --data to measure the loss on, at most."""
     input: Literal["float32", "uint8"] = "float32"
@@ -40,6 +40,8 @@ class ExportArguments:
     """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
     force: Flag = False
     """Replace a file that exists."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one JSON object."""
 
@@ -54,6 +56,7 @@ def run(arguments: ExportArguments) -> None:
         max_loss=arguments.max_loss,
         images=arguments.images,
         merge=arguments.merge or 0,
+        verify=not arguments.no_verify,
         force=arguments.force,
     )
     if arguments.json:

@@ -36,7 +36,7 @@ class Progress:
     waited: int = 0
     """and evaluations since it improved."""
     skipped: int = 0
-    """Steps left out because the loss was not finite."""
+    """Steps left out because the loss or the gradient was not finite."""
     finished: bool = False
     lr: float | None = None
     """Of the last step; --epochs can have changed the schedule that it came from."""
@@ -46,6 +46,8 @@ class Progress:
     """and how many."""
     terms: dict[str, float] = field(default_factory=dict)
     """The same for each term that the loss is made of."""
+    threads: int = 0
+    """That have computed it; others may round sums otherwise. 0: not known."""
 
 
 def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:

@@ -22,12 +22,14 @@ from vitreous.labels import LabelMap
 from vitreous.predict import evaluating, measure
 from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
+from vitreous.train.build_model import find_start, wrapped
 from vitreous.train.distributed import joined
-from vitreous.train.open_data import NOTHING, FromPython, advising, open_named
+from vitreous.train.open_data import NOTHING, FromPython, absolute, advising, open_named
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe, seconds
-from vitreous.train.run import prepare
-from vitreous.train.trainer import Trainer, TrainingError
+from vitreous.train.run import planned_preprocess, prepare
+from vitreous.train.threads import computing_threads
+from vitreous.train.trainer import NotFiniteError, Trainer, TrainingError
 
 Log = Callable[[str], None]
 
@@ -66,12 +68,21 @@ class Rehearsal:
 def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
     """One step of a run that is thrown away, and every image read once."""
     source = open_named(recipe, own.source)
-    bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
+    with joined(recipe.device) as world:
+        named = wrapped(absolute(recipe))
+        start = None if recipe.weights is None else find_start(named)
+        bad = bad_samples(
+            source,
+            max_pixels=recipe.max_pixels,
+            channels=recipe.channels,
+            choose_preprocess=planned_preprocess(named, world, start),
+        )
     if bad:  # the step is taken with what remains; the run itself would stop, or skip them as well
         recipe = replace(recipe, on_bad="skip")
     images = sum(map(len, source.splits.values()))
     with _trainer(recipe, log, own) as trainer:
         batch = _first_batches(trainer, 1)[0]
+        last = trainer.steps - 1  # when all of the model is trained
         kept = 0
 
         def keep(tensor: Tensor) -> Tensor:
@@ -86,10 +97,10 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
         for module in trainer.checkpointed:
             module.register_forward_pre_hook(see_input)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            trainer.step(0, batch)
+            trainer.fitting_step(last, batch)
         trainer.see_kept = None
         began = time.perf_counter()
-        trainer.step(1, batch)
+        trainer.fitting_step(last, batch)
         steps = trainer.order.steps_per_epoch if trainer.stores_features else trainer.steps
         seconds = (time.perf_counter() - began) * steps
         total = sum(p.numel() for p in trainer.model.parameters())
@@ -114,10 +125,10 @@ def within_time(recipe: Recipe, log: Log, steps: int = 3, own: FromPython = NOTH
         began = time.perf_counter()
         batches = _first_batches(trainer, steps + 1)
         reading = (time.perf_counter() - began) / len(batches)
-        trainer.step(last, batches[0])  # the first one is slower
+        trainer.fitting_step(last, batches[0])  # the first one is slower
         began = time.perf_counter()
         for batch in batches[1:] or batches:
-            trainer.step(last, batch)
+            trainer.fitting_step(last, batch)
         step = (time.perf_counter() - began) / len(batches[1:] or batches)
         few = replace(trainer.val_set, samples=trainer.val_set.samples[: trainer.batch])
         began = time.perf_counter()
@@ -175,14 +186,15 @@ def _short_run(
 ) -> float:
     """The mean loss of the last quarter of its steps: single batches differ."""
     recipe, losses = trainer.recipe, list[float]()
-    trainer.model.load_state_dict(begin)
-    trainer.optimizer.state.clear()
+    trainer.restart(begin)
+    schedule = {"warmup": recipe.warmup, "final": recipe.final_lr}
+    head_steps = trainer.head_steps if trainer.head_steps < steps else 0
     for step in range(steps):
-        scale = lr_factor(step, steps, warmup=recipe.warmup, final=recipe.final_lr)
+        scale = lr_factor(step, steps, **schedule, head_steps=head_steps)
         try:
-            losses.append(trainer.step(step, batches[step % len(batches)], lr * scale))
-        except TrainingError:
-            return math.inf  # the loss is not finite any more
+            losses.append(trainer.fitting_step(step, batches[step % len(batches)], lr * scale))
+        except NotFiniteError:
+            return math.inf
     last = losses[-max(steps // 4, 1) :]
     mean = sum(last) / len(last)
     return mean if math.isfinite(mean) else math.inf
@@ -190,8 +202,13 @@ def _short_run(
 
 @contextmanager
 def _trainer(recipe: Recipe, log: Log, own: FromPython) -> Iterator[Trainer]:
-    with tempfile.TemporaryDirectory() as folder, joined(recipe.device) as world:
-        yield prepare(recipe, Run(folder), world, log, lambda event: None, own)[0]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        joined(recipe.device) as world,
+        computing_threads(recipe.threads),
+    ):
+        quiet = log if world.is_first else (lambda text: None)
+        yield prepare(recipe, Run(folder), world, quiet, lambda event: None, own)[0]
 
 
 def _first_batches(trainer: Trainer, count: int) -> list[Batch]:
