@@ -122,7 +122,8 @@ def test_a_projection_needs_no_names(tmp_path):
     exported = vitreous.export_weights(model, "timm")
     assert not exported["head.bias"].any(), "timm's linear layer needs one"
     write_tensors(tmp_path / "w.safetensors", exported, "safetensors")
-    run = vitreous.import_run(tmp_path / "w.safetensors", tmp_path / "run", **PREPARED)
+    given = {**PREPARED, "changes": {"activation": "gelu"}}
+    run = vitreous.import_run(tmp_path / "w.safetensors", tmp_path / "run", **given)
     assert (run.config.task, run.config.config["head"]) == ("features", "projection")
     vitreous.convert(run, tmp_path / "back.safetensors", to_format="timm")
     assert_same_bits(read_tensors(tmp_path / "back.safetensors").tensors, exported)
@@ -395,7 +396,7 @@ def test_predictions_are_timms_with_real_weights(tmp_path):
     options = {"mean": 0.5, "std": 0.5, "crop": 0.9, "interpolation": "bicubic"}
     run = vitreous.import_run(path, tmp_path / "run", labels="imagenet-1k", **options)
     assert run.config.model == "vit-ti/16", "found from the tensors"
-    assert run.assumed["heads"][0] == 3
+    assert run.assumed["heads"] == (3, "as in the model that the file is named after")
     theirs = timm.create_model("vit_tiny_patch16_224", checkpoint_path=str(path)).eval()
     transform = create_transform(
         **{"input_size": (3, 224, 224), "interpolation": "bicubic", "crop_pct": 0.9},

@@ -59,6 +59,6 @@ def run(arguments: ConvertArguments) -> None:
     print(
         f"{done.written} ({done.format}): {counted(done.tensors, 'tensor')} of {done.model} written"
     )
-    print(f"  read back, outputs agree: {agreement}")
+    print(f"  read back, outputs are those of the model that was read: {agreement}")
     for note in done.notes:
         print(f"  note            {note}")

@@ -85,5 +85,7 @@ def run(arguments: ImportArguments) -> None:
         print(f"assumed  {assumed}: the tensors do not show it; --set changes it")
     for note in done.notes:
         print(f"note     {note}")
-    print("checked  read back, the outputs for photographs are the same bits")
+    print("checked  the written run, read back, gives the same bits for photographs as before")
+    if done.assumed:
+        print("         (not what was assumed: only images with known labels can show that)")
     print(f"run      {done.path}")
