@@ -90,7 +90,7 @@ def fill_in(
         parts = world.size * recipe.accumulate
         changes["batch"] = -(-batch // parts) * parts
         log(f"batch: {changes['batch']}")
-    if recipe.epochs is None:
+    if recipe.epochs is None and recipe.time is None:
         least, most, budget = task.effort(glance, fine_tunes=recipe.weights is not None)
         usual = max(least, min(most, round(budget / count)))
         changes["epochs"] = task.overfit_epochs if recipe.overfit else usual

@@ -31,7 +31,7 @@ from vitreous.tasks.verdict import (
 )
 from vitreous.train.advice import Advice, fine_tuning_advice
 from vitreous.train.open_data import stored_recipe
-from vitreous.train.recipe import Recipe
+from vitreous.train.recipe import Recipe, doubled
 
 FEW_TO_CHOOSE = 100
 """Validation images below which the best evaluation is likely to be one by chance."""
@@ -105,6 +105,14 @@ def evaluate(
         told = any(remedy == each.remedy for each in findings[:number])
         verdicts.append(Verdict(severity, seen, "" if told else remedies.next(remedy)))
     return result | {"verdicts": [verdict.to_dict() for verdict in verdicts]}
+
+
+def images_measured(source: Source) -> int:
+    """How many predictions `evaluate` needs for the report of a run."""
+    split = next((name for name in ("test", "val", "train") if name in source.splits), "train")
+    count, val = (len(source.splits.get(name, ())) for name in (split, "val"))
+    again = val if split != "val" and val < FEW_TO_CHOOSE else 0
+    return count + (min(count, MOST_REPEATED) if split != "train" else 0) + again
 
 
 def _some(samples: Sequence[Sample]) -> list[Sample]:
@@ -322,8 +330,11 @@ class Remedies:
 
     def _longer(self) -> str:
         assert self.recipe is not None
-        epochs = 2 * (self.recipe.epochs or 1)
+        name, value = "epochs", str(2 * (self.recipe.epochs or 1))
+        if self.recipe.time is not None:
+            name, value = "time", doubled(self.recipe.time)
         if self.recipe.data == FROM_PYTHON:
-            return f"vitreous.train(data, out={str(self.run.path)!r}, resume=True, epochs={epochs})"
+            value = repr(value) if name == "time" else value
+            return f"vitreous.train(data, out={str(self.run.path)!r}, resume=True, {name}={value})"
         path = shlex.quote(str(self.run.path))
-        return f"vitreous train --resume --out {path} --epochs {epochs}"
+        return f"vitreous train --resume --out {path} --{name} {value}"
