@@ -82,6 +82,7 @@ class Glance(NamedTuple):
     same_size: bool
     """Whether all images have one size."""
     on_cpu: bool
+    classes: int = 0
 
     @property
     def small(self) -> bool:
@@ -100,7 +101,8 @@ def glance_at(source: Source, on_cpu: bool, count: int = 64) -> Glance:
     shapes = [tuple(source.image(sample).shape) for sample in samples[::step][:count]]
     channels = max({shape[0] for shape in shapes}, key=[shape[0] for shape in shapes].count)
     height, width = (sorted(s[axis] for s in shapes)[len(shapes) // 2] for axis in (1, 2))
-    return Glance(height, width, channels, len({shape[1:] for shape in shapes}) == 1, on_cpu)
+    same_size = len({shape[1:] for shape in shapes}) == 1
+    return Glance(height, width, channels, same_size, on_cpu, len(source.labels))
 
 
 TINY = 16
@@ -398,6 +400,10 @@ class Task:
 
     default_smoothing: ClassVar[float | None] = None
     """Label smoothing."""
+
+    @classmethod
+    def choose_class_weights(cls, *, fine_tunes: bool) -> str:
+        return "none"
 
     # Advice
 

@@ -146,8 +146,10 @@ class OptimisationOptions:
     """Skip up to this many steps whose loss is not finite before the run stops."""
     smoothing: Annotated[float | None, option("F", "by the task")] = None
     """Label smoothing."""
-    class_weights: Literal["none", "auto"] = "none"
-    """Weigh all classes alike in the loss, or rare ones more (auto)."""
+    class_weights: Annotated[
+        Literal["none", "auto"] | None, option(None, "auto to fine-tune masks, else none")
+    ] = None
+    """Weigh all classes alike in the loss (none), or rare ones more (auto)."""
     dice: Annotated[float, option("F")] = 0.0
     """Weight of the Dice loss that is added to the cross-entropy of masks."""
     teacher: Annotated[str | None, option("RUN", "none")] = None
