@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-AIM = 0.97
+AIM = 0.95
 """The part of the time that is planned for: what cannot be foreseen makes a run longer."""
 AGAIN = 0.04
 """After which part of the time a plan is made again, if no epoch ends before."""

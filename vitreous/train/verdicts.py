@@ -70,8 +70,8 @@ def evaluate(
         result = predictor.evaluate(source, split, batch, workers, see, log)
         found = [*remedies.still_rising, *(each._replace(remedy="") for each in judged)]
         said = [Verdict(each.severity, each.seen, remedies.next(each.remedy)) for each in found]
-        told = {"verdicts": [verdict.to_dict() for verdict in said]}
-        return result | {"intervals": {}, "baselines": {}} | told
+        kept = {"verdicts": [verdict.to_dict() for verdict in said]}
+        return result | {"intervals": {}, "baselines": {}} | kept
     learned: list[Sample] = []
     if own and source.labels == task.labels and split != "train":
         learned = _some(source.splits.get("train", ()))
