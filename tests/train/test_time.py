@@ -171,6 +171,17 @@ def test_a_run_keeps_its_plan_and_is_resumed_by_it(tmp_path, fake_clock, capsys,
     assert progress_of(out)["step"] == pytest.approx(AIM * 90 - REPORT, abs=1)
 
 
+def test_the_head_alone_comes_first(tmp_path, fake_clock, capsys):
+    """Its schedule and that of all of the model end with their parts."""
+    out = tmp_path / "run"
+    assert timed(out, "--time=45s", "--unfreeze-after=1") == 0
+    assert "step 11: all parameters are trained from here on" in capsys.readouterr().err
+    rates = {line["step"]: line["lr"] for line in Run(out).metrics()}
+    last = max(rates)
+    assert last == pytest.approx(AIM * 45 - REPORT, abs=1)
+    assert rates[10] < 0.1 * max(rates.values()) > 2 * rates[last]
+
+
 def test_time_and_epochs_are_not_given_together(tmp_path, capsys):
     assert main(["train", "digits", "--time=4s", "--epochs=3"]) == 2
     assert "both say how long" in capsys.readouterr().err
