@@ -293,7 +293,7 @@ class Remedies:
         if remedy == "longer":
             return longer
         if remedy == "balance":
-            able = recipe.class_weights == "none" and "class_weights" in self.task.options
+            able = recipe.class_weights != "auto" and "class_weights" in self.task.options
             if able:
                 first = "if longer training does not help, " if self.still_rising else ""
                 return f"{first}let rare classes count more: {self._train(class_weights='auto')}"

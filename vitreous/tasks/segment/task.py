@@ -69,7 +69,7 @@ class Segment(Task):
     @classmethod
     def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
         weights = None
-        if recipe.class_weights != "none":
+        if recipe.class_weights == "auto":
             # Of pixels the rarest are a thousand times rarer than the commonest, and learning would
             # see nothing else: so by the root of their number.
             counts = pixel_counts(source, samples).clamp(min=1)
