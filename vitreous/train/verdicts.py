@@ -294,10 +294,11 @@ class Remedies:
             return longer
         if remedy == "balance":
             able = recipe.class_weights != "auto" and "class_weights" in self.task.options
-            if able:
-                first = "if longer training does not help, " if self.still_rising else ""
-                return f"{first}let rare classes count more: {self._train(class_weights='auto')}"
-            return f"label more of them, or {longer}" if longer else "label more of them"
+            weigh = f"let rare classes count more: {self._train(class_weights='auto')}"
+            helps = weigh if able else "label more of them"
+            if self.still_rising:
+                return f"if longer training does not help, {helps}"
+            return f"{helps}, or {longer}" if longer and not able else helps
         if (advice := self._advice()) is not None:
             return f"start from weights: {advice.command}"
         better = f"look for a better learning rate: {self._train(lr_find=True)}"
