@@ -6,13 +6,16 @@ import subprocess
 import sys
 import time
 import tomllib
+import typing
 
 import pytest
 
 import vitreous
+from vitreous.cli import parse as parsing
 from vitreous.cli import train
 from vitreous.cli.main import COMMANDS, main, module_of
 from vitreous.cli.parse import arguments_of, options_of, parse
+from vitreous.errors import ConfigError
 from vitreous.tasks import TASKS
 
 GROUPS = ("data", "model", "optimisation", "augmentation", "preprocessing", "run")
@@ -181,6 +184,80 @@ def test_options_take_both_spellings_of_false(spelled, capsys):
     less = json.loads(capsys.readouterr().out)["parameters"]
     assert less == 5_717_416 - 12 * 3 * 192
     assert parse("train", train, ["--flip", spelled]).to_recipe().flip is False
+
+
+def _each_option(matches):
+    """(command, option, what its help shows as its value) of every command."""
+    found = []
+    for command in COMMANDS:
+        module = module_of(command)
+        found += [
+            (command, f"--{name}", value)
+            for name, kind, notes in parsing._options(arguments_of(module))
+            if (value := matches(kind, [getattr(note, "metavar", None) for note in notes]))
+        ]
+    return found
+
+
+def _flag(kind, metavars):
+    return kind is bool and ("recipe" if any(metavars) else "alone")
+
+
+def _choices(kind, metavars):
+    """Those that a type lists, and those that only the help does."""
+    for part in (kind, *typing.get_args(kind)):
+        if typing.get_origin(part) is typing.Literal:
+            return typing.get_args(part)
+    return next((each[1:-1].split(",") for each in metavars if str(each).startswith("{")), None)
+
+
+@pytest.mark.parametrize(("command", "option", "form"), _each_option(_flag))
+def test_a_flag_obeys_its_value_or_refuses_it(command, option, form):
+    module = module_of(command)
+    if form == "alone":
+        underscored = "--" + option[2:].replace("-", "_")
+        for words in ([option, "False"], [f"{option}=False"], [underscored, "no"]):
+            with pytest.raises(ConfigError, match=f"{option} takes no value.* leave {option} out"):
+                parse(command, module, words)
+        with pytest.raises(ConfigError, match=f"write {option} alone"):
+            parse(command, module, [option, "true"])
+        return
+    name = option[2:].replace("-", "_")
+    for words, value in (
+        ([option, "False"], False),
+        ([f"{option}=false"], False),
+        ([option], True),
+    ):
+        assert getattr(parse(command, module, words).to_recipe(), name) is value
+    with pytest.raises(ConfigError, match="True or False, got 'no'"):
+        parse(command, module, [option, "no"])
+
+
+@pytest.mark.parametrize(("command", "option", "choices"), _each_option(_choices))
+def test_a_misspelt_choice_is_answered_with_the_right_one(command, option, choices):
+    wrong = f"{choices[0]}x"
+    words = [*POSITIONAL.get(command, []), option, wrong]
+    with pytest.raises(ConfigError, match=f"{option}: expected .*{re.escape(repr(wrong))}") as got:
+        parse(command, module_of(command), words)
+    assert repr(choices[0]) in str(got.value)
+
+
+POSITIONAL = {
+    "data": ["check", "digits"],
+    "evaluate": ["run"],
+    "predict": ["run", "image"],
+    "embed": ["run", "image"],
+    "export": ["run", "a.onnx"],
+    "serve": ["run"],
+    "import": ["file", "--out", "run"],
+    "convert": ["file", "other", "--to", "timm"],
+}
+"""What the commands with such options must be given besides."""
+
+
+def test_a_misspelt_task_is_answered_from_python_too():
+    with pytest.raises(ConfigError, match="did you mean 'classify'"):
+        vitreous.check_data("digits", task="clasify")
 
 
 def test_a_closed_pipe_is_no_error():

@@ -267,7 +267,7 @@ def test_folders_that_are_not_clear(tmp_path):
     both = tmp_path / "both"
     for split in ("train", "val"):
         write(both / "annotations" / f"{split}.json", [square(1)], folder=both / "images")
-    with pytest.raises(DataError, match=r"images/1\.png is in both train and val: keep it in one"):
+    with pytest.raises(DataError, match=r"images/1\.png is in both train and val, with labels"):
         opened(both)
 
 

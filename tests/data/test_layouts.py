@@ -20,6 +20,10 @@ def put(root, *files):
             Image.fromarray(RANDOM.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
         elif path.suffix == ".png":
             Image.fromarray(RANDOM.integers(0, 2, (8, 8), dtype=np.uint8)).save(path)
+        elif path.suffix == ".xml":
+            box = "<xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax>"
+            thing = f"<object><name>cell</name><bndbox>{box}</bndbox></object>"
+            path.write_text(f"<annotation>{thing}</annotation>")
         else:
             path.write_text("0 0.5 0.5 0.5 0.5\n" if path.suffix == ".txt" else "x = 1\n")
     return root
@@ -128,6 +132,42 @@ def test_a_program_with_many_images(tmp_path):
         open_source(tmp_path)
     (tmp_path / "setup.py").unlink()
     assert open_source(tmp_path).kind == "folder", "a script among images is no program"
+
+
+@pytest.mark.parametrize(
+    ("files", "inner", "has"),
+    [
+        (
+            ("CamVid/train/{}.png", "CamVid/trainannot/{}.png", "CamVid/test/1{}.png"),
+            *("CamVid", "data to be read as masks"),
+        ),
+        (("bccd/JPEGImages/{}.jpg", "bccd/Annotations/{}.xml"), "bccd", "read as voc"),
+        (("sets/pets/images/{}.jpg", "sets/pets/labels/{}.txt"), "sets/pets", "read as yolo"),
+        (("flowers/train/rose/{}.jpg", "flowers/train/lily/{}.jpg"), "flowers", "splits"),
+        (("dataset/rose/{}.jpg", "dataset/lily/{}.jpg"), "dataset", "class folders"),
+    ],
+)
+def test_a_data_set_inside_a_repository_is_named(tmp_path, files, inner, has):
+    put(tmp_path, *numbered(*files), "Scripts/test.py", "Scripts/colours.png", "README.md")
+    with pytest.raises(DataError, match=rf"has .*{has}.* did you mean {tmp_path}/{inner}\?") as got:
+        open_source(tmp_path)
+    assert f"folder:{tmp_path} reads each of" in str(got.value)
+    assert open_source(tmp_path / inner).splits
+    assert "Scripts" in open_source(f"folder:{tmp_path}").labels.names
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("cat/{}.jpg", "cat/1{}.jpg", "dog/{}.jpg"),
+        ("dogs/husky/{}.jpg", "dogs/poodle/{}.jpg", "cats/{}.jpg"),
+        ("cat/train/{}.jpg", "cat/val/{}.jpg", "cat/val/1{}.jpg", "dog/train/{}.jpg"),
+        ("cat/{}.jpg", "cat/{}.txt", "dog/{}.jpg", "dog/{}.txt", "dog/1{}.jpg"),
+    ],
+)
+def test_classes_that_are_alike_are_no_repository(tmp_path, files):
+    put(tmp_path, *numbered(*files))
+    assert len(open_source(tmp_path).labels) == 2
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from vitreous.cli.main import main
 from vitreous.data.formats import Columns, open_source, same_source
 from vitreous.data.formats.scenes import SHAPES, draw_scene
 from vitreous.data.source import Sample
-from vitreous.data.split import hold_out
+from vitreous.data.split import few_of, hold_out
 from vitreous.errors import ConfigError, DataError
 
 
@@ -79,6 +79,26 @@ def test_new_images_leave_the_others_where_they_were():
     before = {s.id for s in hold_out(samples[:100], 0.2, 0)[1]}
     after = {s.id for s in hold_out(samples, 0.2, 0)[1]}
     assert len(before - after) <= 2
+
+
+@pytest.mark.parametrize(
+    ("count", "of_each"),
+    [(1, [1]), (3, [1, 1, 1]), (8, [3, 3, 2]), (25, [10, 10, 5]), (99, [70, 20, 5])],
+)
+def test_a_few_samples_are_of_all_classes_alike(count, of_each):
+    sizes = {0: 20, 1: 70, 2: 5}
+    samples = [Sample(f"{c}/{i}", c) for c, size in sizes.items() for i in range(size)]
+    few = few_of(samples, count, 0)
+    assert sorted(Counter(s.target for s in few).values(), reverse=True) == of_each
+    assert few == [sample for sample in samples if sample in few]  # in their order
+    assert {s.id for s in few} == {s.id for s in few_of(samples[::-1], count, 0)}
+
+
+def test_a_few_samples_without_classes_are_from_all_over():
+    samples = [Sample(f"{i:03}", None) for i in range(200)]
+    few = [int(s.id) for s in few_of(samples, 8, 0, truth_kind="mask")]
+    assert len(few) == 8
+    assert min(few) < 70 < 130 < max(few)
 
 
 def test_no_val_if_none_is_wanted(tmp_path):
@@ -554,6 +574,15 @@ def test_public_data_needs_to_be_fetched_explicitly(tmp_path, monkeypatch):
     assert open_source("torchvision:CIFAR10").splits == source.splits  # it is there now
     with pytest.raises(DataError, match="CIFAR11 is not known: did you mean 'cifar10'"):
         open_source("torchvision:CIFAR11")
+
+
+def test_images_of_public_data_have_a_limit_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("torchvision.datasets.CIFAR10", Fake)
+    monkeypatch.setenv("VITREOUS_DATA", str(tmp_path))
+    source = open_source("torchvision:CIFAR10", download=True)
+    source.max_pixels = 11
+    with pytest.raises(DataError, match=r"CIFAR10, image test/3: .*too many pixels: 4x3"):
+        source.image(source.splits["test"][3])
 
 
 def test_the_public_data_sets_exist():

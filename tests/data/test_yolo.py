@@ -16,6 +16,8 @@ from vitreous.data.formats import open_source, same_source
 from vitreous.data.formats.yolo_yaml import read_data_yaml
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
+from vitreous.train.open_data import open_usable
+from vitreous.train.recipe import Recipe
 
 HEIGHT, WIDTH = 20, 40
 
@@ -223,11 +225,20 @@ def test_folders_that_are_not_yolos(tmp_path):
 
 
 def test_the_same_images_to_train_and_to_test(data):
-    text(data / "data.yaml", "train: images/train\nval: images/train\nnames: [cat]\n")
-    with pytest.raises(
-        DataError, match=r"images/train/a\.jpg is in both train and val: keep it in"
-    ):
-        opened(data)
+    """A leak, and no reason not to train: sample files have it."""
+    text(data / "data.yaml", "train: images/train\nval: images/train\nnames: [cat, dog]\n")
+    source = opened(data)
+    assert source.splits["train"] == source.splits["val"]
+    (leak,) = [problem for problem in source.problems if problem.leak]
+    assert not leak.fatal
+    assert "all images of val are in train too, as images/train/a.jpg" in leak.what
+    assert "leave it out: then a part of train is held out" in leak.what
+    report = check(source)
+    assert [problem for problem in report.problems if problem.leak] == [leak]  # once
+    assert not report.fatal
+    said = []
+    open_usable(Recipe(data=str(data)), said.append)
+    assert any(line.startswith(f"leak: {data}: all images of val") for line in said)
 
 
 def test_no_label_file_at_all(data):

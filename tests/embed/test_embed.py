@@ -297,6 +297,22 @@ def test_questions_on_the_command_line(run, copies, tmp_path, capsys):
     assert "weighted votes" in said
 
 
+def test_the_split_is_what_all_questions_are_about(run, copies, tmp_path, capsys):
+    words = [run, copies, "--split", "test", "--pool", "pixels", "--duplicates", "--suspects"]
+    alone = embedded(capsys, *words)
+    page = tmp_path / "map.html"
+    result = embedded(
+        capsys, *words, "--knn", "--map", page, "--near", alone["suspects"][0]["path"]
+    )
+    assert result["suspects"] == alone["suspects"]
+    assert result["duplicates"] == alone["duplicates"]
+    assert {each["split"] for each in result["near"]} == {"test"}
+    assert (result["knn"]["split"], result["knn"]["samples"]) == ("test", alone["images"])
+    assert alone["images"] < result["images"] < 201  # train votes, and val is not needed
+    assert "copy.png" in page.read_text()
+    assert "train/corner1" not in page.read_text()
+
+
 def test_an_image_that_is_not_among_them_is_embedded(run, album, tmp_path, capsys):
     other = tmp_path / "other.png"
     shutil.copy(album / "4.png", other)
@@ -319,6 +335,7 @@ def test_an_image_that_is_not_among_them_is_embedded(run, album, tmp_path, capsy
         (["--map=map.png"], "ends in .html"),
         (["--suspects"], "these have no labels"),
         (["--knn", "--k=0"], "k = 0"),
+        (["--knn", "--split=train"], "--split test"),
         (["--split=test", "--out=v.npz"], "nothing that says what they show"),
         (["--near=nowhere.png"], "nowhere.png: there is no such file"),
     ],

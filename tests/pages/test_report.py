@@ -11,6 +11,7 @@ from explain.test_pages import BROWSER, browser
 from PIL import Image
 
 import vitreous
+from vitreous import predict
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.labels import LabelMap
@@ -103,6 +104,21 @@ def test_the_report_says_what_was_trained_on_what(run, tmp_path):
         "torch": torch.__version__,
     }
     assert expected.items() <= facts(text).items()
+
+
+@pytest.mark.parametrize("device", ["cpu", None])
+def test_the_report_is_computed_where_the_run_was_trained(run, tmp_path, monkeypatch, device):
+    own, asked = Run(tmp_path / "own"), []
+    shutil.copytree(run.path, own.path)
+    own.write_text("recipe.toml", write_recipe(Recipe(device=device)))
+
+    def load(path, device=None):
+        asked.append(device)
+        return predict.load(path, device)
+
+    monkeypatch.setattr("vitreous.pages.report.load", load)
+    write_report(own, open_source("digits"))
+    assert asked == [device]
 
 
 @pytest.mark.parametrize("kind", ["", "coco:"])

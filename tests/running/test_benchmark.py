@@ -9,6 +9,8 @@ from running.runs import VIT, made
 import vitreous
 from vitreous.api import summary
 from vitreous.cli.main import main
+from vitreous.deploy import candidates
+from vitreous.errors import ConfigError
 
 SMALL_DETR = [
     *("backbone=resnet-18", "backbone.norm=frozen", "dim=32", "heads=4", "mlp_dim=32"),
@@ -77,6 +79,36 @@ def test_an_exported_file(run, tmp_path, capsys):
     assert found["reference"] == "onnxruntime"
     assert all(each["difference"] < 1e-4 for each in found["timings"])
     assert "timm" in found["left_out"]
+
+
+def without(monkeypatch, *engines):
+    """As if engines were not installed."""
+
+    def build(way, *given, **options):
+        if way.engine in engines:
+            raise ConfigError(f"{way.engine} is not installed")
+        return candidates.build(way, *given, **options)
+
+    monkeypatch.setattr("vitreous.deploy.benchmark.build", build)
+
+
+def test_an_exported_file_without_its_usual_engine(run, tmp_path, capsys, monkeypatch):
+    file = vitreous.export(run, tmp_path / "model.onnx", log=lambda text: None).path
+    without(monkeypatch, "onnxruntime")
+    found = benchmarked(capsys, file, "--batch", "1", "--no-memory")
+    assert [each["way"] for each in found["timings"]] == ["openvino"]
+    assert found["reference"] == "openvino"
+    assert found["timings"][0]["agreement"] == 1
+    assert found["left_out"] == {"onnxruntime": "onnxruntime is not installed"}
+    without(monkeypatch, "onnxruntime", "openvino")
+    assert main(["benchmark", str(file), "--no-memory"]) == 2
+    assert "nothing can be measured: onnxruntime: onnx" in capsys.readouterr().err
+
+
+def test_a_run_without_any_engine_that_was_asked_for(run, capsys, monkeypatch):
+    without(monkeypatch, "openvino")
+    assert main(["benchmark", str(run), "--engines", "openvino", "--no-memory"]) == 2
+    assert "nothing can be measured: openvino: openvino is not" in capsys.readouterr().err
 
 
 def test_a_run_as_a_table(run, capsys):

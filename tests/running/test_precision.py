@@ -1,9 +1,11 @@
 """Lower precisions: what each file carries, what it loses on real data, and who may have it."""
 
+import logging
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import onnx
 import pytest
@@ -17,6 +19,7 @@ from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy import engine as engines
 from vitreous.deploy import export as exporting
+from vitreous.deploy import quantise
 from vitreous.deploy.export import fault
 from vitreous.deploy.loss import Loss, Trial, measured_loss
 from vitreous.deploy.quantise import kept_of_onnx
@@ -131,8 +134,57 @@ def test_what_is_good_enough():
     assert not fault("torch", "int8", 0.3, 0.8, lost, 0.7)
     assert "0.60 points lost" in fault("torch", "int8", 0.3, 0.8, lost, 0.5)
     assert "costs more" in fault("torch", "int8", 0.3, 0.8, replace(lost, points=math.nan), 0.5)
+    assert not fault("torch", "int8", 0.3, 0.8, replace(lost, interval=(0.5, 2)), 0.5)
+    certain = fault("torch", "int8", 0.3, 0.8, replace(lost, interval=(0.51, 2)), 0.5)
+    assert "0.60 points lost (95 % interval of the points lost: 0.51 to 2.00)" in certain
     assert not fault("torch", "bfloat16", 0.3, 0.95, None, 0.5)
     assert "agree with float32's to 80.00%" in fault("torch", "bfloat16", 0.3, 0.8, None, 0.5)
+
+
+@pytest.mark.parametrize(("wrong", "written"), [(3, True), (15, False)])
+def test_a_loss_that_may_be_chance_is_written_with_its_interval(
+    run, tmp_path, monkeypatch, wrong, written
+):
+    """One point of 300 images are three images; five points are more than chance."""
+    exact, seen = exporting.GraphEngine.__call__, []
+
+    def forgetful(self, images):
+        """Wrong about a few of those that are measured: the model knows most of them."""
+        logits = exact(self, images)
+        if len(images) > 5:  # more than are verified at once
+            seen.extend(images)
+            logits[: max(wrong - len(seen) + len(images), 0)] *= -1
+        return logits
+
+    monkeypatch.setattr(exporting.GraphEngine, "__call__", forgetful)
+    said, path = [], tmp_path / "a.onnx"
+    options = {"precision": "fp16", "data": "digits", "images": 300, "max_loss": 0.1}
+    if not written:
+        with pytest.raises(exporting.ExportError, match=r"95 % interval of the points lost: [1-9]"):
+            vitreous.export(run, path, log=said.append, **options)
+        return
+    loss = vitreous.export(run, path, log=said.append, **options).loss
+    low, high = loss.interval
+    assert low <= 0.1 < loss.points <= high
+    assert any("may be chance: 300 images cannot tell" in line for line in said)
+
+
+def test_what_nncf_imports_in_its_work_does_not_warn_of_missing_gpus(monkeypatch, caplog):
+    class Library:
+        Dataset = IgnoredScope = staticmethod(lambda *given, **options: None)
+        ModelType = SimpleNamespace(TRANSFORMER=None)
+
+        @staticmethod
+        def quantize(model, *given, **options):
+            for name in ("torch.utils.cpp_extension", "nncf"):
+                logging.getLogger(name).warning("No CUDA runtime is found")
+            return model
+
+    monkeypatch.setattr(quantise, "nncf_library", lambda: Library)
+    assert quantise.quantised("model", [], []) == "model"
+    assert not caplog.records
+    logging.getLogger("nncf").warning("afterwards")
+    assert len(caplog.records) == 1
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,13 @@
 """What `predict` writes of detections, for other tools and as labels."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from explain.detect_runs import LABELS, make_run, write_coco, write_photos
 from PIL import Image
 
@@ -54,7 +57,7 @@ def test_labels_are_read_back_as_they_were_found(run, photos, tmp_path, format, 
     assert predict(run, *photos, photos[0], "--out", out, "--save-labels", format) == 0
     source = open_source(out, truth="boxes", val_fraction=0)
     assert source.kind == format
-    samples = {s.id.rpartition("/")[2]: s for s in source.splits["train"]}
+    samples = {s.id.rpartition("/")[2]: s for part in source.splits.values() for s in part}
     assert len(samples) == len(photos)
     results = [result.above(THRESHOLD) for result in vitreous.load(run.path)(photos)]
     assert sum(len(result.objects) for result in results) > 5
@@ -71,6 +74,40 @@ def test_labels_are_read_back_as_they_were_found(run, photos, tmp_path, format, 
     assert "already exists" in capsys.readouterr().err
 
 
+def resolved_by_ultralytics(yaml_file, cwd):
+    """By the rules of its documentation: train and val are needed, a path that is not absolute is
+    below a folder of its own, and lists have paths that begin with "./", for their own folder."""
+    data = yaml.safe_load(yaml_file.read_text())
+    root = Path(data.get("path", yaml_file.parent))
+    root = root if root.is_absolute() else cwd / "datasets" / root
+    images = {}
+    for split in ("train", "val"):
+        file = root / data[split]
+        lines = file.read_text().splitlines()
+        images[split] = [Path(line.replace("./", f"{file.parent}/", 1)) for line in lines]
+    return images, data["names"]
+
+
+def test_yolo_labels_are_where_ultralytics_looks(run, photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert predict(run, *photos, "--out", "labelled", "--save-labels", "yolo") == 0
+    images, names = resolved_by_ultralytics(Path("labelled", "data.yaml"), tmp_path)
+    assert names == dict(enumerate(LABELS.names))
+    assert not {*images["train"]} & {*images["val"]}
+    for image in (*images["train"], *images["val"]):
+        assert image.is_file()
+        assert Path(str(image).replace("/images/", "/labels/")).with_suffix(".txt").is_file()
+    assert len(images["train"]) + len(images["val"]) == len(photos)
+    # a folder that was moved is still read by us, and of a copy it is said what is read
+    shutil.copytree("labelled", "copied")
+    assert any("if this is a copy, change path" in note for note in open_source("copied").notes)
+    shutil.move("labelled", "moved")
+    moved = open_source("moved")
+    assert {s.id for part in moved.splits.values() for s in part} == {
+        f"images/{image.name}" for part in images.values() for image in part
+    }
+
+
 def test_an_image_that_exif_rotates_is_saved_upright(run, photos, tmp_path):
     """14.20"""
     exif = Image.Exif()
@@ -81,6 +118,7 @@ def test_an_image_that_exif_rotates_is_saved_upright(run, photos, tmp_path):
     assert predict(run, tmp_path / "turned.jpg", "--out", out, "--save-labels", "yolo") == 0
     source = open_source(out, val_fraction=0)
     (sample,) = source.splits["train"]
+    assert source.problems[0].leak  # a single image is train and val
     assert (
         source.image(sample).shape == vitreous.load(run.path).read(tmp_path / "turned.jpg")[0].shape
     )

@@ -11,6 +11,7 @@ from tasks.test_detect import LABELS, scenes
 from tasks.test_detect import measured as detected
 
 from vitreous.data.loader import Batch
+from vitreous.deploy.loss import _differences
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.tasks import bootstrap, task_class
 from vitreous.tasks.classify.verdict import MostFrequentClass, NearestImages, variation
@@ -135,6 +136,43 @@ def test_intervals_of_boxes_hold_the_number():
     for name in ("ap", "ap50", "ap75"):
         assert limits[name][0] < result[name] < limits[name][1]
     assert detected([]).intervals() == {}
+
+
+def _seen(task, wrong):
+    """Metrics of 40 images, of which the first so many are answered wrongly."""
+    generator = torch.Generator().manual_seed(0)
+    if task == "detect":
+        pairs = scenes()
+        for answer, _ in pairs[:wrong]:
+            answer.boxes[:] += 1000
+        return detected(pairs)
+    if task == "segment":
+        masks = torch.randint(3, (40, 6, 5), generator=generator)
+        answers = torch.where(torch.rand(masks.shape, generator=generator) < 0.2, 0, masks)
+        answers[:wrong] = (masks[:wrong] + 1) % 3
+        return metrics_of(task, ([MaskPrediction(each, each.half()) for each in answers], masks))
+    targets = torch.randint(3, (40,), generator=generator)
+    logits = torch.randn(40, 3, generator=generator) + 2 * torch.nn.functional.one_hot(targets, 3)
+    logits[:wrong] *= -1
+    if task == "tag":
+        targets = torch.nn.functional.one_hot(targets, 3).float()
+    return metrics_of(task, (logits, targets))
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "segment", "detect"])
+def test_two_models_are_compared_on_the_same_draws(task):
+    """Equal models never differ; one that is wrong about a few images is nowhere better, and the
+    interval of the difference is narrower than that of the metric."""
+    metric = task_class(task).primary
+    exact, same, worse = _seen(task, 0), _seen(task, 0), _seen(task, 3)
+    assert _differences(exact, same, metric).abs().max() == 0
+    found = _differences(exact, worse, metric)
+    assert len(found) >= 100
+    low, high = bootstrap.interval(found)
+    difference = exact.compute(exact.counts())[metric] - worse.compute(worse.counts())[metric]
+    assert low < difference < high
+    below, above = worse.intervals()[metric]
+    assert high - low < above - below
 
 
 def test_draws_in_blocks_are_the_same(monkeypatch):

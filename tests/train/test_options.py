@@ -11,6 +11,7 @@ import pytest
 import tifffile
 import torch
 from PIL import Image
+from train.tiny import class_folder
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
@@ -20,6 +21,7 @@ from vitreous.models.vit import ViT
 from vitreous.run_folder import Run
 from vitreous.tasks.classify.task import Classify
 from vitreous.train.distributed import World
+from vitreous.train.open_data import open_usable
 from vitreous.train.recipe import Recipe, find_recipe
 from vitreous.train.run import prepare, train
 from vitreous.train.teacher import sample_weights
@@ -401,6 +403,12 @@ def test_overfit_says_whether_the_images_are_known_by_heart(tmp_path, capsys):
     assert max(row["epoch"] for row in rows) < 3
     main([*few, "--epochs=1", "--lr=1e-9", f"--out={tmp_path / 'b'}"])
     assert "has not fitted its 8 images (accuracy 0." in capsys.readouterr().out
+
+
+def test_overfit_takes_images_of_all_classes():
+    source = open_usable(replace(SMALL, data=str(class_folder()), overfit=4), lambda text: None)
+    classes = {sample.target for sample in source.splits["train"]}
+    assert len(source.splits["train"]) == len(classes) == 4
 
 
 @pytest.mark.parametrize(

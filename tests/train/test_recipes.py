@@ -142,10 +142,33 @@ def test_a_loss_that_is_not_finite_stops_and_names_the_samples(tmp_path, monkeyp
     )
     small = ("depth=1", "dim=16", "heads=2", "patch=4")
     recipe = Recipe(epochs=1, batch=64, model="vit", image_size=(8, 8), fields=small)
-    with pytest.raises(TrainingError, match=r"step 1: loss nan.*samples \S+, "):
+    with pytest.raises(
+        TrainingError, match=r"loss is not .*step 1: loss nan.*samples \S+, "
+    ) as got:
         train(recipe, tmp_path / "nan")
+    assert "and 61 more" in str(got.value)
     with pytest.raises(TrainingError, match="step 4"):
         train(replace(recipe, skip_nonfinite=3), tmp_path / "nan3")
+
+
+def test_a_gradient_that_is_not_finite_is_called_so_with_advice_about_the_rate(
+    tmp_path, monkeypatch
+):
+    from vitreous.tasks.classify.task import Classify
+    from vitreous.train.trainer import TrainingError
+
+    # the root of 0 is finite, and its slope is not
+    monkeypatch.setattr(
+        Classify, "_cross_entropy", lambda self, logits, t: (logits * 0).sqrt().sum()
+    )
+    small = ("depth=1", "dim=16", "heads=2", "patch=4")
+    recipe = Recipe(epochs=1, batch=64, lr=10.0, model="vit", image_size=(8, 8), fields=small)
+    with pytest.raises(TrainingError) as got:
+        train(recipe, tmp_path / "run")
+    text = str(got.value)
+    assert re.search(r"the gradient is not finite at step 1: loss 0, gradient norm (nan|inf)", text)
+    assert "than 10: --lr 1, or --lr-find" in text
+    assert len(text) < 400
 
 
 def test_dry_run_says_what_would_happen_and_leaves_nothing(tmp_path, capsys, monkeypatch):

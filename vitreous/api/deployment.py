@@ -109,8 +109,9 @@ def export(
 
     `precision` is float32, bfloat16, float16 or int8. int8 is calibrated with images of train in
     `data`, or in the run's own data. What a lower precision costs is measured on up to `images`
-    (1000) images of test, else val; above `max_loss` (0.5) points of the task's metric, or of
-    predictions that differ where there are no labels, nothing is written.
+    (1000) images of test, else val; if that is certainly (by its 95 % interval) more than
+    `max_loss` (0.5) points of the task's metric, or of predictions that differ where there are no
+    labels, nothing is written.
     """
     import torch
 

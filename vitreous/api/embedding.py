@@ -25,7 +25,7 @@ def embed(
     out: Folder | None = None,
     *,
     pool: str = "head",
-    split: str | None = None,
+    split: str | Sequence[str] | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
     split_column: str | None = None,
@@ -41,8 +41,8 @@ def embed(
     `knn`, `plane`.
 
     `images` are paths, folders and patterns; or labelled data, as `train` takes it, all of it or
-    one `split`. The run's own data is split as it was for training; of other data that has no
-    splits, a tenth is val, as `train` would hold it out.
+    the `split` or splits that are named. The run's own data is split as it was for training; of
+    other data that has no splits, a tenth is val, as `train` would hold it out.
     `pool` is head (what the model's head sees), class, mean, class+mean or pixels. With `out`, a
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
     missing. With on_bad="skip", images that cannot be used are left out. `check` sees the images
@@ -72,7 +72,7 @@ def embed(
 def _images(
     run: Folder,
     images: Any,
-    split: str | None,
+    split: str | Sequence[str] | None,
     columns: tuple[str | None, ...],
     max_pixels: int,
     log: Log,
@@ -93,9 +93,10 @@ def _images(
             run, os.fspath(many[0]), columns, max_pixels, log, needed=split is not None
         )
     if source is not None:
-        if split is not None:
-            check_split(source, split)
-        return of_source(source, list(source.splits) if split is None else [split])
+        asked = [split] if isinstance(split, str) else split
+        for name in asked or ():
+            check_split(source, name)
+        return of_source(source, list(source.splits) if asked is None else asked)
     if split is not None or any(columns):
         raise ConfigError(
             "--split and the columns are those of labelled data: name one folder or table"

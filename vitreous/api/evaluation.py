@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Data, Folder, Log, python_source, to_stderr
+from vitreous.config import choice
 from vitreous.errors import ConfigError, DataError
 from vitreous.train.recipe import Recipe
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from vitreous.data.check.report import CheckReport
     from vitreous.data.source import Source
     from vitreous.deploy.merging import Comparison
-    from vitreous.labels import LabelMap
     from vitreous.predict import Predictor
+    from vitreous.run_folder import RunConfig
 
 
 def evaluate(
@@ -182,7 +183,7 @@ def labelled_source(
         name = os.fspath(data)
         known = config.data == FROM_PYTHON or is_there(config.data)
         if recipe is not None and not known and names is None:
-            moved = _moved_source(replace(recipe, data=name, task=task), config.labels)
+            moved = _moved_source(replace(recipe, data=name, task=task), config)
             if moved is not None:
                 log(f"{config.data} is not there: {name} is taken for it, split as in training")
                 return moved
@@ -211,18 +212,20 @@ def labelled_source(
             f"{config.data}, the data of {folder.path}, is not there any more: if it was moved, "
             f"give its new path: vitreous evaluate {folder.path} DATA"
         )
-    return open_usable(recipe, log)
+    return open_usable(recipe, log, choose_preprocess=lambda source: config.preprocess)
 
 
-def _moved_source(recipe: Recipe, labels: LabelMap) -> Source | None:
+def _moved_source(recipe: Recipe, config: RunConfig) -> Source | None:
     """The data of a run at another place, if it looks like it."""
     from vitreous.train.open_data import open_usable
 
     try:
-        source = open_usable(recipe, lambda note: None)
+        source = open_usable(
+            recipe, lambda note: None, choose_preprocess=lambda source: config.preprocess
+        )
     except (ConfigError, DataError):
         return None
-    return source if source.labels == labels else None
+    return source if source.labels == config.labels else None
 
 
 def check_data(
@@ -248,7 +251,7 @@ def check_data(
     from vitreous.tasks import TASKS
     from vitreous.tasks.data_check import check
 
-    kind = None if task is None else TASKS[task]
+    kind = None if task is None else TASKS[choice("task", task, TASKS)]
     source: Source
     if isinstance(path, str | os.PathLike):
         source = open_source(

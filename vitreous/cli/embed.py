@@ -63,7 +63,8 @@ class EmbedArguments:
     top: Annotated[int | None, option("N", "10 near images, 50 pairs or suspects")] = None
     """Number of images or pairs to show."""
     split: Annotated[str | None, option("{train,val,test}", "all; for --knn test, else val")] = None
-    """Split of labelled data to embed; with --knn, the one that is classified."""
+    """Split of labelled data to look at; with --knn, the one that is classified: train is embedded
+    too, and --out keeps both."""
     path_column: Annotated[str | None, option("NAME", "path")] = None
     """Column of a table with the images' paths."""
     label_column: Annotated[str | None, option("NAME", "label")] = None
@@ -109,7 +110,7 @@ def run(arguments: EmbedArguments) -> None:
         arguments.images,
         arguments.out,
         pool=arguments.pool,
-        split=None if arguments.knn else arguments.split,
+        split=_splits(arguments),
         path_column=arguments.path_column,
         label_column=arguments.label_column,
         split_column=arguments.split_column,
@@ -132,7 +133,7 @@ def run(arguments: EmbedArguments) -> None:
         "images": count,
         "dim": length,
     }
-    written = _write(found, arguments, results)
+    written = _write(_asked(found, arguments), arguments, results)
     if arguments.json:
         plain = {name: _plain(value) for name, value in results.items()}
         print_json({**facts, **plain, **written})
@@ -147,29 +148,47 @@ def run(arguments: EmbedArguments) -> None:
         print(f"{name:<7} {value}")
 
 
+def _splits(arguments: EmbedArguments) -> str | tuple[str, ...] | None:
+    """What is embedded: k-NN also needs the images that vote."""
+    if not arguments.knn or arguments.split is None:
+        return arguments.split
+    if arguments.split == "train":
+        raise ConfigError("--knn classifies images of val or test by those of train: --split test")
+    return ("train", arguments.split)
+
+
+def _asked(found: Embeddings, arguments: EmbedArguments) -> Embeddings:
+    """What all questions but k-NN are about: the split that was named."""
+    return found.only(arguments.split) if arguments.knn and arguments.split else found
+
+
 def _check(images: Images, arguments: EmbedArguments) -> None:
     """What cannot be answered is known before hours of work."""
-    from vitreous.embed.embeddings import check_classes
+    from vitreous.embed.embeddings import check_classes, knn_split
 
     near = arguments.near
-    if near and not os.path.exists(near) and near not in {e.name for e in images.entries}:
+    names = {e.name for e in images.entries if arguments.split in (None, e.split)}
+    if near and not os.path.exists(near) and near not in names:
         raise DataError(f"--near {near}: there is no such file, nor an image of this name")
     if arguments.suspects or arguments.knn:
         check_classes(images.truth_kind)
+    if arguments.knn:
+        knn_split((entry.split for entry in images.entries), arguments.split)
 
 
 def _results(found: Embeddings, arguments: EmbedArguments) -> dict[str, Any]:
     """What was asked, by name."""
     top = {name: arguments.top or usual for name, usual in TOP.items()}
     results: dict[str, Any] = {}
+    asked = _asked(found, arguments)
     if arguments.near is not None:
-        results["near"] = found.near(arguments.near, top["near"])
+        results["near"] = asked.near(arguments.near, top["near"])
     if arguments.duplicates:
-        pairs = found.duplicates(arguments.threshold)
+        pairs = asked.duplicates(arguments.threshold)
         results["duplicate_pairs"] = len(pairs)
         results["duplicates"] = pairs[: top["duplicates"]]
     if arguments.suspects:
-        doubtful = found.suspects(arguments.k)
+        doubtful = asked.suspects(arguments.k)
         results["suspect_labels"] = len(doubtful)
         results["suspects"] = doubtful[: top["suspects"]]
     if arguments.knn:

@@ -31,7 +31,7 @@ class ExportArguments:
     .onnx) is computed in integers, calibrated with images of --data."""
     max_loss: Annotated[float | None, option("POINTS", "0.5")] = None
     """Points of the metric (or, without labels, percent of the predictions) that a lower precision
-    may lose on --data; above it nothing is written."""
+    may lose on --data; nothing is written if it loses more by more than chance (95 % interval)."""
     images: Annotated[int | None, option("N", "1000")] = None
     """Images of --data to measure the loss on, at most."""
     input: Literal["float32", "uint8"] = "float32"

@@ -8,7 +8,7 @@ import itertools
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,8 @@ def parse(command: str, module: Any, words: Sequence[str]) -> Any:
     arguments = arguments_of(module)
     options = options_of(arguments)
     _check_names(command, options, words, getattr(module, "REFUSED", {}))
-    words = _with_values(words, options)
+    _check_choices(arguments, words)
+    words = _with_values(words, arguments)
     # Some options have defaults that depend on others, like those of a recipe file.
     defaults = {"default": module.defaults(words)} if hasattr(module, "defaults") else {}
     registry = ConstructorRegistry()
@@ -78,27 +79,54 @@ def _refuse(event: Any) -> None:
 
 def options_of(arguments: type) -> dict[str, bool]:
     """The options by name, also those in groups (image-size, set …): whether each is a flag."""
-    options: dict[str, bool] = {}
+    return {name: kind is bool for name, kind, _ in _options(arguments)}
+
+
+def _options(arguments: type) -> Iterator[tuple[str, Any, list[Any]]]:
+    """The name of each option, its type and what is noted about it."""
     for field, hint in typing.get_type_hints(arguments, include_extras=True).items():
         kind, *notes = typing.get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
         if is_dataclass(kind):
-            options |= options_of(typing.cast(type, kind))
+            yield from _options(typing.cast(type, kind))
         elif tyro.conf.Positional not in notes:
             own = [note.name for note in notes if getattr(note, "name", None)]
-            options[(own or [field])[0].replace("_", "-")] = kind is bool
-    return options
+            yield (own or [field])[0].replace("_", "-"), kind, notes
 
 
-def _with_values(words: Sequence[str], options: Mapping[str, bool]) -> list[str]:
-    """A flag without a value means True; with one, it can take back what a recipe sets."""
-    flags = {f"--{name}" for name, flag in options.items() if flag}
+def _with_values(words: Sequence[str], arguments: type) -> list[str]:
+    """Flags with the value that tyro wants. Without one they mean True. A value is an error, unless
+    the flag can take back what a recipe sets: then the help shows one."""
+    flags = {
+        f"--{name}": any(getattr(note, "metavar", None) for note in notes)
+        for name, kind, notes in _options(arguments)
+        if kind is bool
+    }
     full, ended = [], False
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         full.append(word)
         ended |= word == "--"
-        if not ended and word.replace("_", "-") in flags and not _is_truth(following):
+        start, equals, value = word.partition("=")
+        flag = start.replace("_", "-")
+        if ended or flag not in flags:
+            continue
+        if not equals and following.lower() in _TRUTHS:
+            value = following
+        if value or equals:
+            if not flags[flag]:
+                raise ConfigError(f"{flag} takes no value, got {value!r}: {_without(flag, value)}")
+        else:
             full.append("True")
     return full
+
+
+_TRUTHS = ("true", "false", "yes", "no", "on", "off")
+"""Words behind a flag that are meant as its value."""
+
+
+def _without(flag: str, value: str) -> str:
+    """How a flag that was given a value is written."""
+    meant = {"true": True, "yes": True, "on": True, "1": True}.get(value.lower(), False)
+    return f"write {flag} alone" if meant else f"leave {flag} out to turn it off"
 
 
 def _check_names(
@@ -124,6 +152,33 @@ def _check_names(
             raise ConfigError(f"unknown option {word.partition('=')[0]}: {hint}")
 
 
+def _check_choices(arguments: type, words: Sequence[str]) -> None:
+    """Options whose choices the help lists, like {classify,segment}, take no other value.
+
+    Those whose type lists them are checked by `_single_value`."""
+    known = {
+        f"--{name}": note.metavar[1:-1].split(",")
+        for name, kind, notes in _options(arguments)
+        for note in notes
+        if (getattr(note, "metavar", None) or "").startswith("{") and kind is not bool
+    }
+    for word, following in itertools.pairwise([*words, ""]):
+        start, equals, value = word.partition("=")
+        option = start.replace("_", "-")
+        if word == "--":
+            return
+        if option in known and (value := value if equals else following):
+            try:
+                choice(option, value, known[option])
+            except ConfigError:
+                raise ConfigError(f"{option}: {_expected(value, known[option])}") from None
+
+
+def _expected(value: str, choices: Sequence[str]) -> str:
+    one_of = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+    return f"expected {one_of}, got {value!r}{did_you_mean(value, choices)}"
+
+
 def _single_value(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """How one value is read: choices in any case, and an error says what is expected."""
     union = typing.get_origin(info.type) in (types.UnionType, typing.Union)
@@ -134,7 +189,7 @@ def _single_value(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | No
     choices: tuple[str, ...] = ()
     if typing.get_origin(kind) is Literal:
         choices = typing.get_args(kind)
-        metavar, expected = "{" + ",".join(choices) + "}", f"one of {', '.join(choices)}"
+        metavar, expected = "{" + ",".join(choices) + "}", ""
         read: Callable[[str], Any] = partial(choice, "", known=choices)
     elif kind in KINDS:
         read, metavar, expected = KINDS[kind]
@@ -147,8 +202,8 @@ def _single_value(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | No
         try:
             return read(words[0])
         except ValueError:
-            hint = did_you_mean(words[0], choices)
-            raise ValueError(f"expected {expected}, got {words[0]!r}{hint}") from None
+            text = f"expected {expected}, got {words[0]!r}"
+            raise ValueError(_expected(words[0], choices) if choices else text) from None
 
     return PrimitiveConstructorSpec(
         nargs=1,
@@ -157,10 +212,6 @@ def _single_value(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | No
         is_instance=lambda value: isinstance(value, str if choices else kind),
         str_from_instance=lambda value: [str(value)],
     )
-
-
-def _is_truth(text: str) -> bool:
-    return text.lower() in ("true", "false")
 
 
 def _truth(text: str) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from itertools import combinations, islice, zip_longest
 
-from vitreous.data.source import SPLITS, Sample
+from vitreous.data.source import SPLITS, Problem, Sample
 from vitreous.errors import ConfigError, DataError
 
 VAL_FRACTION = 0.1
@@ -52,6 +53,20 @@ def hold_out(
     return kept, [sample for sample in samples if sample.id in held]
 
 
+def few_of(
+    samples: Sequence[Sample], count: int, seed: int, *, truth_kind: str = "class"
+) -> list[Sample]:
+    """`count` samples from all over, in the order given: of each class, or set of labels, as many
+    as of any other, as far as it has them."""
+    groups: dict[Hashable, list[Sample]] = defaultdict(list)
+    for sample in sorted(samples, key=lambda sample: (draw(seed, sample.id), sample.id)):
+        groups[sample.target if truth_kind in ("class", "labels") else None].append(sample)
+    common = sorted(groups.values(), key=len, reverse=True)
+    in_turn = (each for turn in zip_longest(*common) for each in turn if each is not None)
+    chosen = {sample.id for sample in islice(in_turn, count)}
+    return [sample for sample in samples if sample.id in chosen]
+
+
 def with_val(
     splits: dict[str, list[Sample]],
     fraction: float,
@@ -73,11 +88,23 @@ def with_val(
     return {name: splits[name] for name in SPLITS if name in splits}
 
 
-def check_apart(splits: dict[str, list[Sample]], name: str) -> None:
-    """An image belongs to one split: a model must not be tested on what it was trained on."""
-    seen: dict[str, str] = {}
-    for split, samples in splits.items():
-        for sample in samples:
-            if seen.setdefault(sample.id, split) != split:
-                both = f"{seen[sample.id]} and {split}"
-                raise DataError(f"{name}: {sample.id} is in both {both}: keep it in one")
+def shared_images(splits: dict[str, list[Sample]], name: str) -> list[Problem]:
+    """Images that are in several splits. Sample files of YOLO have one folder as train and val; it
+    can be trained on, but a model must not be judged by what it was trained on."""
+    found = []
+    for here, there in combinations([split for split in SPLITS if splits.get(split)], 2):
+        known = {sample.id: sample for sample in splits[here]}
+        both = [sample.id for sample in splits[there] if sample.id in known]
+        if differs := next((s.id for s in splits[there] if known.get(s.id, s) != s), None):
+            what = f"{differs} is in both {here} and {there}, with labels of its own in each"
+            raise DataError(f"{name}: {what}: keep it in one")
+        if both:
+            every = len(both) == len(splits[there])
+            count = "all" if every else f"{len(both):,} of the {len(splits[there]):,}"
+            what = (
+                f"{count} images of {there} are in {here} too, as {both[0]}: what is measured on "
+                f"{there} is better than it will be on new images. Give {there} images of its own, "
+                "or leave it out: then a part of train is held out"
+            )
+            found.append(Problem(name, what, fatal=False, leak=True))
+    return found

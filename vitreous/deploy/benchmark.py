@@ -73,9 +73,9 @@ class Timing:
     """Bytes at most while it predicts: weights and activations (see `memory.py`); None where this
     cannot be measured."""
     difference: float
-    """Of the outputs from torch's in float32, relative to the largest value of each."""
+    """Of the outputs from the reference's, relative to the largest value of each."""
     agreement: float
-    """How far the answers are the same as torch's in float32, in the mean, from 0 to 1."""
+    """How far the answers are the same as the reference's, in the mean, from 0 to 1."""
     peak_part: float
     """Floating-point operations per second, as a part of what the machine reaches with large
     matrices, both at their best. The operations are those of our model, for all ways."""
@@ -95,7 +95,8 @@ class Benchmark:
     images: int
     """So many were compared."""
     reference: str
-    """What the others are compared with: torch, or of an exported file its usual engine."""
+    """What the others are compared with: torch in float32, or of an exported file its usual engine,
+    if that is here."""
     timings: list[Timing]
     left_out: dict[str, str]
     """Ways that could not be tried, and why."""
@@ -149,10 +150,17 @@ def benchmark(
         flops = _flops(config)
         built = _Built(run, model, Path(kept), batch_of(prepared, 2, size), trial, log)
         computes = built.all([reference, *(way for way in (*ways, *peers) if way != reference)])
+        asked = {str(way) for way in (*ways, *peers)}
+        if not asked & computes.keys():
+            raise ConfigError(f"nothing can be measured: {'; '.join(built.reasons())}")
+        base = str(reference)
+        if base not in computes:  # the engine of an exported file may not be installed
+            base = next(iter(computes))
+            log(f"{reference} is not here: the others are compared with {base}")
         task = task_class(config.task).restored(config.labels, config.decoding)
         sizes = [(image.shape[1], image.shape[2]) for image in stored]
-        agreement = _agreements(computes, task, size, list(zip(prepared, sizes, strict=True)))
-        asked = {str(way) for way in (*ways, *peers)}
+        pairs = list(zip(prepared, sizes, strict=True))
+        agreement = _agreements(computes, base, task, size, pairs)
         bytes_ = {}
         if memory:
             log("measuring memory, each way in a process of its own")
@@ -163,7 +171,7 @@ def benchmark(
         for batch in batches:
             log(f"batches of {batch}: {rounds} rounds of {', '.join(computes)}")
             images = batch_of(prepared, batch, size)
-            apart = _differences(computes, str(reference), images, model)
+            apart = _differences(computes, base, images, model)
             for way, taken in _times(
                 {way: compute for way, compute in computes.items() if way in asked}, images, rounds
             ).items():
@@ -174,7 +182,7 @@ def benchmark(
                 timings.append(Timing(way, batch, *numbers, bytes_.get((way, batch)), *close))
     return Benchmark(
         *(config.model or config.family, size, flops, torch.get_num_threads(), peak),
-        *(preprocessing, len(stored), str(reference), timings, built.left_out),
+        *(preprocessing, len(stored), base, timings, built.left_out),
     )
 
 
@@ -215,6 +223,13 @@ class _Built:
                 self.log(f"{way} is left out: {error}")
         return found
 
+    def reasons(self) -> list[str]:
+        """Why ways are left out; each reason once, where several have the same."""
+        ways: dict[str, list[str]] = {}
+        for way, why in self.left_out.items():
+            ways.setdefault(why, []).append(way)
+        return [f"{' and '.join(names)}: {why}" for why, names in ways.items()]
+
     def _graph(self, way: Candidate) -> Path | None:
         """The graph of another library's model, exported once."""
         if not way.library or way.engine not in GRAPHS:
@@ -246,11 +261,12 @@ class _Engine:
 
 def _agreements(
     computes: Mapping[str, Compute],
+    reference: str,
     task: Task,
     size: tuple[int, int],
     images: Sequence[tuple[Tensor, tuple[int, int]]],
 ) -> dict[str, float]:
-    """Of the answers for each image, with the first of the ways."""
+    """Of the answers for each image, with those of the reference."""
     answers = {
         way: [
             task.decode(task.infer(_Engine(compute, size), values[None], [given]), ["image"])[0]
@@ -258,7 +274,7 @@ def _agreements(
         ]
         for way, compute in computes.items()
     }
-    wanted = next(iter(answers.values()))
+    wanted = answers[reference]
     return {
         way: statistics.fmean(
             one.agreement(other) for one, other in zip(wanted, found, strict=True)

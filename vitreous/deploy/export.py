@@ -172,6 +172,11 @@ def export(
         why = fault(graph.engine, precision, apart, agreement, loss, max_loss)
         if why:
             raise ExportError(f"{path} was not written: {why}")
+        if loss is not None and loss.points > max_loss:
+            log(
+                f"{precision}: {loss.points:.2f} points are more than {max_loss:g}, but may be "
+                f"chance: {loss.images:,} images cannot tell. More of them can"
+            )
         size = sum(each.stat().st_size for each in Path(folder).iterdir())
         for each in sorted(Path(folder).iterdir(), key=lambda one: one == file):
             os.replace(each, path.parent / each.name)  # the named file last
@@ -213,7 +218,7 @@ def fault(
                 f"{TOLERANCE:g}"
             )
     elif loss is not None:
-        if not loss.points <= limit:
+        if loss.above(limit):
             remedy = "allow more with --max-loss, or take another precision"
             if not loss.metric:
                 remedy += ", or give data with labels: it may lose fewer points than differ"

@@ -6,17 +6,20 @@ predictions are compared: no more points can be lost than predictions differ.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vitreous.data.source import Sample, Source
 from vitreous.errors import VitreousError
 from vitreous.predict import Predictor
-from vitreous.tasks.task import Engine
+from vitreous.tasks.bootstrap import Interval, interval, resampled
+from vitreous.tasks.task import Engine, Metrics
 
 Log = Callable[[str], None]
 CALIBRATED = 256
@@ -70,14 +73,30 @@ class Loss:
     """Hundredths of the metric that are lost; without labels, of predictions that differ."""
     agreement: float
     images: int
+    interval: Interval | None = None
+    """95 % interval of the points, by the bootstrap: both models on the same draws of images."""
+
+    def above(self, limit: float) -> bool:
+        """Whether more points are lost: by more than chance, as far as so many images can tell."""
+        if self.interval is None or math.isnan(self.points):
+            return not self.points <= limit
+        return self.interval[0] > limit
 
     @property
     def text(self) -> str:
         agree = f"predictions agree to {self.agreement:.2%} on {self.images:,} images"
         if not self.metric:
-            return f"{agree}, which have no labels"
+            return f"{agree}, which have no labels{self._between}"
         lost = f"{self.points:.2f} points lost" if self.points >= 0 else f"{-self.points:.2f} won"
-        return f"{self.metric} {self.value:.4f}, in float32 {self.float32:.4f}: {lost}; {agree}"
+        both = f"{self.metric} {self.value:.4f}, in float32 {self.float32:.4f}"
+        return f"{both}: {lost}{self._between}; {agree}"
+
+    @property
+    def _between(self) -> str:
+        if self.interval is None:
+            return ""
+        low, high = self.interval
+        return f" (95 % interval of the points lost: {low:.2f} to {high:.2f})"
 
 
 def measured_loss(reference: Predictor, engine: Engine, trial: Trial, log: Log) -> Loss:
@@ -85,11 +104,12 @@ def measured_loss(reference: Predictor, engine: Engine, trial: Trial, log: Log) 
     task = reference.task
     if not (trial.labelled and task.primary):
         return _compared(reference, engine, trial)
-    metrics, same, count = task.metrics(), 0.0, 0
+    exact, metrics, same, count = task.metrics(), task.metrics(), 0.0, 0
 
     def see(batch: Any, output: Any, targets: Any) -> None:
         nonlocal same, count
         found = task.infer(engine, batch.images, batch.sizes)
+        exact.update(output, targets)
         metrics.update(found, targets)
         names = list(batch.ids)
         both = zip(task.decode(output, names), task.decode(found, names), strict=True)
@@ -108,18 +128,39 @@ def measured_loss(reference: Predictor, engine: Engine, trial: Trial, log: Log) 
     before, after = wanted[task.primary], metrics.compute(metrics.counts())[task.primary]
     if before is None or after is None:
         return _compared(reference, engine, trial)
-    points = 100 * (after - before if task.lower_is_better else before - after)
-    return Loss(task.primary_name, before, after, points, same / count, count)
+    sign = -1 if task.lower_is_better else 1
+    limits = interval(100 * sign * _differences(exact, metrics, task.primary))
+    points = 100 * sign * (before - after)
+    return Loss(task.primary_name, before, after, points, same / count, count, limits)
+
+
+def _differences(exact: Metrics, lower: Metrics, metric: str) -> Tensor:
+    """(draws,): before minus after, on the same images in each draw."""
+    draws = []
+    for each in (exact, lower):
+        blocks = [block[metric] for block in each.resampled() if metric in block]
+        draws.append(torch.cat(blocks) if blocks else torch.zeros(0))
+    count = min(map(len, draws))  # the one with more boxes has fewer draws
+    return draws[0][:count] - draws[1][:count]
 
 
 def _compared(reference: Predictor, engine: Engine, trial: Trial) -> Loss:
     images = (trial.source.image(sample) for sample in trial.measured)
-    agreement = agreement_of(reference, engine, images)
-    return Loss("", None, None, 100 * (1 - agreement), agreement, len(trial.measured))
+    same = torch.tensor(agreements(reference, engine, images), dtype=torch.float64)
+    drawn = [weights @ same / len(same) for weights in resampled(len(same))]
+    agreement = same.mean().item()
+    limits = interval(100 * (1 - torch.cat(drawn)))
+    return Loss("", None, None, 100 * (1 - agreement), agreement, len(same), limits)
 
 
 def agreement_of(reference: Predictor, engine: Engine, images: Iterable[Tensor]) -> float:
     """How far predictions for images as they are stored are the same, in the mean, from 0 to 1."""
+    each = agreements(reference, engine, images)
+    return sum(each) / max(len(each), 1)
+
+
+def agreements(reference: Predictor, engine: Engine, images: Iterable[Tensor]) -> list[float]:
+    """Of each image."""
     task, each = reference.task, []
     for image in images:
         values, size = reference.prepare(image)[None], [(image.shape[1], image.shape[2])]
@@ -128,4 +169,4 @@ def agreement_of(reference: Predictor, engine: Engine, images: Iterable[Tensor])
             for one in (reference.engine, engine)
         )
         each.append(ours.agreement(theirs))
-    return sum(each) / max(len(each), 1)
+    return each

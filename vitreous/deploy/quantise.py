@@ -28,6 +28,9 @@ LEAST = 1024
 """Values of a tensor from which on it is worth storing otherwise."""
 LARGEST_PROTO = (1 << 31) - (1 << 20)
 """Bytes of an ONNX file; beyond, tensors are stored beside it."""
+NNCF = ("nncf", "torch.utils.cpp_extension")
+"""What logs while NNCF works: it imports the part of torch that looks for compilers when it first
+needs it, which may be in the middle of its work."""
 LAYERS = ("MatMul", "Gemm", "Convolution", "Conv", "GroupConvolution")
 """What int8 is computed in, as OpenVINO and ONNX call it."""
 
@@ -38,7 +41,7 @@ def nncf_library() -> Any:
     before = os.environ.get(name)
     os.environ[name] = "1"
     try:
-        with quiet("torch.utils.cpp_extension"):  # which looks for compilers
+        with quiet(*NNCF):
             import nncf
     except ImportError:
         raise not_installed("NNCF", "int8") from None
@@ -55,7 +58,7 @@ def quantised(model: Any, images: Iterable[NDArray[Any]], kept: list[str]) -> An
     the names of operations that stay as they are."""
     nncf = nncf_library()
     batches = [{INPUT: each} for each in images]
-    with quiet("nncf"), keep_signal_stack():
+    with quiet(*NNCF), keep_signal_stack():
         return nncf.quantize(
             model,
             nncf.Dataset(batches),
@@ -66,12 +69,12 @@ def quantised(model: Any, images: Iterable[NDArray[Any]], kept: list[str]) -> An
 
 
 @contextlib.contextmanager
-def quiet(library: str) -> Iterator[None]:
-    """Inside, a library prints, logs and warns of nothing that nobody can act on: NNCF tells of
-    every pass over the images, onnxscript of every operation that it leaves as it is."""
-    logger = logging.getLogger(library)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+def quiet(*libraries: str) -> Iterator[None]:
+    """Inside, libraries print, log and warn of nothing that nobody can act on: NNCF tells of every
+    pass over the images, onnxscript of every operation that it leaves as it is."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, libraries)}
+    for logger in levels:
+        logger.setLevel(logging.ERROR)
     try:
         with (
             open(os.devnull, "w") as nowhere,
@@ -81,7 +84,8 @@ def quiet(library: str) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        for logger, before in levels.items():
+            logger.setLevel(before)
 
 
 def kept_of_openvino(model: Any) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,6 +129,19 @@ class Embeddings:
         """Vectors of length 1: their products are cosine similarities."""
         return normalised(self.vectors)
 
+    def only(self, split: str) -> Embeddings:
+        """Those of one split."""
+        rows = [row for row, name in enumerate(self.splits) if name == split]
+        return replace(
+            self,
+            paths=[self.paths[row] for row in rows],
+            vectors=self.vectors[rows],
+            labels=[self.labels[row] for row in rows],
+            splits=[split] * len(rows),
+            stamps=self.stamps[rows],
+            images=replace(self.images, entries=[self.images.entries[row] for row in rows]),
+        )
+
     def near(self, image: Any, top: int = 10) -> list[Near]:
         """The images nearest to one, which is itself among them or not: a path, or whatever
         `Predictor` takes."""
@@ -240,14 +254,7 @@ class Embeddings:
         beside it the accuracy of always answering the most frequent class of train."""
         _at_least("k", k, 1)
         labels, names = self._classes()
-        there = list(dict.fromkeys(self.splits))
-        if split is None:
-            split = next((name for name in ("test", "val") if name in there), None)
-        if split is None or split not in there or "train" not in there or split == "train":
-            raise DataError(
-                "k-NN accuracy needs a split 'train' and another one, test or val; these images "
-                f"have {', '.join(name for name in there if name) or 'no splits'}"
-            )
+        split = knn_split(self.splits, split)
         splits = np.array(self.splits)
         train, asked = splits == "train", splits == split
         found = nearest(self.vectors[asked], self.vectors[train], k)
@@ -285,6 +292,19 @@ def check_classes(kind: str) -> None:
             f"this needs images with one class each, as a folder of class folders or a table "
             f"has them; {has}"
         )
+
+
+def knn_split(splits: Iterable[str], asked: str | None) -> str:
+    """The split whose images are classified by those of train: test, else val, unless asked."""
+    there = [name for name in dict.fromkeys(splits) if name]
+    split = asked or next((name for name in ("test", "val") if name in there), None)
+    if split is None or split == "train" or not {split, "train"} <= set(there):
+        raise DataError(
+            "k-NN accuracy needs a split 'train' and another one, test or val"
+            f"{f', not {asked}' if asked else ''}; these images have "
+            f"{', '.join(there) or 'no splits'}"
+        )
+    return split
 
 
 def _order(pair: Duplicate) -> tuple[Any, ...]:

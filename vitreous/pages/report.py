@@ -38,7 +38,8 @@ def write_report(
 
     Returns its path, the split and the metrics, with verdicts.
     """
-    predictor = load(run.path)
+    recipe = stored_recipe(run)
+    predictor = load(run.path, None if recipe is None else recipe.device)
     split = split or next(s for s in ("test", "val", "train") if s in source.splits)
     part = show_of(predictor.task.name).report(predictor)
     result = evaluate(run, predictor, source, split, own=True, see=part.see)
@@ -65,7 +66,7 @@ def write_report(
         verdicts=result["verdicts"],
         headline=part.headline(result),
         sections=[
-            *([_learning(run, evaluations, part, best["epoch"])] if best else ()),
+            *([_learning(run, evaluations, part, best["epoch"], recipe)] if best else ()),
             *part.sections(result),
             *inside_sections(predictor, source, source.splits[split]),
         ],
@@ -92,7 +93,9 @@ def _name_of(data: str) -> str:
     return os.path.basename(path.rstrip(os.sep)) if os.path.isabs(path) else data
 
 
-def _learning(run: Run, evaluations: Evaluations, part: TaskReport, best: float) -> Section:
+def _learning(
+    run: Run, evaluations: Evaluations, part: TaskReport, best: float, recipe: Recipe | None
+) -> Section:
     """Loss, with its terms where it has several, the task's metrics, and the learning rate."""
 
     def lines(keys: Mapping[str, str]) -> dict[str, list[tuple[float, float]]]:
@@ -106,7 +109,7 @@ def _learning(run: Run, evaluations: Evaluations, part: TaskReport, best: float)
         "loss": lines({"train_loss": "training", "loss": "validation"}),
         next(iter(part.curves.values())): lines(part.curves),
         **{title: lines(keys) for title, keys in part.more_curves.items()},
-        "learning rate": scheduled(evaluations, stored_recipe(run)) or logged_lr(run.metrics()),
+        "learning rate": scheduled(evaluations, recipe) or logged_lr(run.metrics()),
         **{title: lines(keys) for title, keys in loss_terms(evaluations).items()},
     }
     figures = [(charts.curves(name, each, best), "") for name, each in drawn.items() if each]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,19 +31,22 @@ def check(
         given = ", ".join(f"{name} = {value}" for name, value in options.items())
         raise ConfigError(f"{given} is not for data to {task.name}: leave it out") from None
 
-    def choose_preprocess(source: Source) -> Preprocess:
-        """As for a model that `train` chooses, if it is told nothing."""
-        glance = glance_at(source, on_cpu=not torch.cuda.is_available())
-        return task.choose_preprocess(task.choose_model(source, glance).image_size, glance.channels)
-
     return report.check(
         source,
         truth,
         check_trainable=check_trainable,
-        choose_preprocess=choose_preprocess,
+        choose_preprocess=usual_preprocess,
         workers=workers,
         max_pixels=max_pixels,
     )
+
+
+def usual_preprocess(source: Source) -> Preprocess:
+    """As for a model that `train` chooses, if it is told nothing."""
+    task = task_for(source.truth_kind)
+    glance = glance_at(source, on_cpu=not torch.cuda.is_available())
+    chosen = task.choose_model(source, glance)
+    return task.choose_preprocess(chosen.image_size, glance.channels, resize=chosen.resize)
 
 
 def check_trainable(source: Source) -> None:
@@ -57,6 +61,12 @@ def check_trainable(source: Source) -> None:
     task_for(source.truth_kind).check_trainable(source)
 
 
-def bad_samples(source: Source, **options: Any) -> dict[str, Problem]:
+def bad_samples(
+    source: Source,
+    *,
+    choose_preprocess: Callable[[Source], Preprocess] = usual_preprocess,
+    **options: Any,
+) -> dict[str, Problem]:
     """By id, the samples whose image or ground truth cannot be used, see `report.bad_samples`."""
-    return report.bad_samples(source, task_for(source.truth_kind).checker(), **options)
+    checker = task_for(source.truth_kind).checker()
+    return report.bad_samples(source, checker, choose_preprocess=choose_preprocess, **options)

@@ -24,7 +24,7 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.models import FAMILIES, configure
 from vitreous.models.model import Model
-from vitreous.tasks.bootstrap import Intervals
+from vitreous.tasks.bootstrap import Intervals, intervals
 from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline, Finding, Signs
 
@@ -66,9 +66,15 @@ class Metrics:
         """Numbers by name."""
         raise NotImplementedError
 
+    def resampled(self) -> Iterator[dict[str, Tensor]]:
+        """Blocks of the main numbers by name, (draws,) each, as other draws of the images that this
+        object has seen give them. The n-th draw is of the same images for all objects that have
+        seen as many: two models are compared by the differences."""
+        return iter(())
+
     def intervals(self) -> Intervals:
         """95 % confidence intervals of the main numbers, of what this object has seen itself."""
-        return {}
+        return intervals(self.resampled())
 
 
 class Glance(NamedTuple):

@@ -158,6 +158,23 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
     for option in ("freeze", "unfreeze_after", "lora"):
         if start is None and getattr(recipe, option):
             log(f"{option}: what is not trained has random weights; --weights gives trained ones")
+    name, changes = _named_fields(recipe, task, source, start)
+    model = create(name, **changes)
+    if start is not None:
+        log(str(_load(model, recipe, source, start, log)))
+        height, width = pair("image_size", model.config.image_size)
+        part = FAMILIES[family_of(model)].part
+        inside = f" with {part} {getattr(model.config, part)}" if part else ""
+        log(f"model: {name}{inside}, images {height}x{width}")
+        for each in start.assumed:
+            log(f"assumed: {each}: the tensors do not show it; --set changes it")
+    return model
+
+
+def _named_fields(
+    recipe: Recipe, task: type[Task], source: Source, start: Start | None
+) -> tuple[str, dict[str, Any]]:
+    """The model's name, and the fields of its config that are changed."""
     changes: dict[str, Any] = {}
     name = recipe.model
     if start is not None:
@@ -187,16 +204,7 @@ def build(recipe: Recipe, task: type[Task], source: Source, start: Start | None,
         changes["image_size"] = size_of("image_size", recipe.image_size)
     if changes.get("head") in ("none", "projection"):  # published without a head for classes
         changes["head"] = "linear"
-    model = create(name, **changes)
-    if start is not None:
-        log(str(_load(model, recipe, source, start, log)))
-        height, width = pair("image_size", model.config.image_size)
-        part = FAMILIES[family_of(model)].part
-        inside = f" with {part} {getattr(model.config, part)}" if part else ""
-        log(f"model: {name}{inside}, images {height}x{width}")
-        for each in start.assumed:
-            log(f"assumed: {each}: the tensors do not show it; --set changes it")
-    return model
+    return name, changes
 
 
 def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) -> ImportReport:
@@ -281,6 +289,25 @@ def _about_head(keep: bool, recipe: Recipe, names: Sequence[str], known: Sequenc
     return f"new, for {count}: the weights name none (--keep-head keeps theirs)"
 
 
+def preprocess_of_plan(
+    recipe: Recipe, task: type[Task], source: Source, start: Start | None
+) -> Preprocess:
+    """What a model by this recipe will see of images, but for mean and std; it is not built."""
+    name, changes = _named_fields(recipe, task, source, start)
+    return _fitted(recipe, task, configure(name, **changes)[1], start)
+
+
+def _fitted(recipe: Recipe, task: type[Task], config: Any, start: Start | None) -> Preprocess:
+    return task.choose_preprocess(
+        config.image_size,
+        config.channels,
+        None if start is None else start.preprocess,
+        resize=recipe.resize,
+        longest=recipe.longest,
+        interpolation=recipe.interpolation,
+    )
+
+
 def choose_preprocess(
     recipe: Recipe,
     task: type[Task],
@@ -293,14 +320,7 @@ def choose_preprocess(
     """From the recipe, else as the weights were trained, else measured on the data."""
     config = model.config
     known = None if start is None else start.preprocess
-    base = task.choose_preprocess(
-        config.image_size,
-        config.channels,
-        known,
-        resize=recipe.resize,
-        longest=recipe.longest,
-        interpolation=recipe.interpolation,
-    )
+    base = _fitted(recipe, task, config, start)
     origin = "as given"
     mean, std = recipe.mean, recipe.std
     if known is not None and len(known.mean) in (1, config.channels):

@@ -36,7 +36,7 @@ class Progress:
     waited: int = 0
     """and evaluations since it improved."""
     skipped: int = 0
-    """Steps left out because the loss was not finite."""
+    """Steps left out because the loss or the gradient was not finite."""
     finished: bool = False
     lr: float | None = None
     """Of the last step; --epochs can have changed the schedule that it came from."""

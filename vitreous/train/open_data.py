@@ -14,11 +14,13 @@ from vitreous.data.augment import OwnAugment
 from vitreous.data.check.listing import listing
 from vitreous.data.formats import BUILT_IN, ON_DISK, Columns, open_source
 from vitreous.data.formats.python_data import FROM_PYTHON
+from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
+from vitreous.data.split import few_of
 from vitreous.errors import ConfigError, DataError
 from vitreous.run_folder import Run
 from vitreous.tasks import TASKS, UNLABELLED
-from vitreous.tasks.data_check import bad_samples, check_trainable
+from vitreous.tasks.data_check import bad_samples, check_trainable, usual_preprocess
 from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe, parse_recipe
 
@@ -100,20 +102,29 @@ def columns_of(recipe: Recipe) -> Columns:
 
 
 def open_usable(
-    recipe: Recipe, log: Log, world: World | None = None, own: Source | None = None
+    recipe: Recipe,
+    log: Log,
+    world: World | None = None,
+    own: Source | None = None,
+    choose_preprocess: Callable[[Source], Preprocess] = usual_preprocess,
 ) -> Source:
-    """The recipe's data; what cannot be read is left out only if asked, and logged. The first
-    process of several looks for it."""
+    """The recipe's data; what cannot be used is left out only if asked, and logged. The first
+    process of several looks for it. `choose_preprocess` is for the model that is to see it."""
     source = open_named(recipe, own)
     source.max_pixels = recipe.max_pixels
     for note in source.notes:
         log(note)
-    for _, text in listing(source.problems):
-        log(text)
+    for level, text in listing(source.problems):
+        log(f"leak: {text}" if level == "leak" else text)
     if recipe.on_bad == "skip":
         bad = {}
         if world is None or world.is_first:
-            bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
+            bad = bad_samples(
+                source,
+                max_pixels=recipe.max_pixels,
+                channels=recipe.channels,
+                choose_preprocess=choose_preprocess,
+            )
         bad = bad if world is None else world.broadcast(bad)
         for problem in bad.values():
             log(f"left out: {problem.file}: {problem.what}")
@@ -124,7 +135,8 @@ def open_usable(
             for split, samples in source.splits.items()
         }
     if recipe.overfit:
-        few = list(source.splits.get("train", ())[: recipe.overfit])
+        train = source.splits.get("train", ())
+        few = few_of(train, recipe.overfit, recipe.seed, truth_kind=source.truth_kind)
         log(f"overfit: {len(few)} images, {REPEATED} times in each epoch, and measured on the same")
         source.splits = {"train": few}
         if not few:

@@ -40,7 +40,9 @@ def option(metavar: str | None = None, open_default: str | None = None, name: st
 
 
 Flag = Annotated[bool, tyro.conf.arg(metavar="", help_behavior_hint="")]
-"""An option that needs no value; `--download False` takes back what a recipe sets."""
+"""An option that takes no value."""
+RecipeFlag = Annotated[bool, tyro.conf.arg(metavar="[False]", help_behavior_hint="")]
+"""One that recipes may set: it needs no value, and `--download False` takes the recipe's back."""
 Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
 
 
@@ -87,12 +89,13 @@ class DataOptions:
     sampler: Literal["uniform", "balanced"] = "uniform"
     """Draw every image equally often, or every class (balanced)."""
     overfit: Annotated[int, option("N")] = 0
-    """Train and evaluate on only this many images, to see whether the model can fit them."""
+    """Train and evaluate on only this many images, of all classes, to see whether the model can fit
+    them."""
     on_bad: Literal["error", "skip"] = "error"
     """Stop if an image cannot be read, or skip such images and list them."""
     max_pixels: Annotated[int, option("N")] = 50_000_000
     """Refuse images with more pixels than this, or that would be enlarged to more."""
-    download: Flag = False
+    download: RecipeFlag = False
     """Allow downloading a public dataset."""
 
 
@@ -106,7 +109,7 @@ class ModelOptions:
     """Channels of the model's input."""
     weights_format: Annotated[str | None, option("FORMAT", "recognised")] = None
     """Format of the weights ('vitreous convert --help' lists them)."""
-    keep_head: Flag = False
+    keep_head: RecipeFlag = False
     """Keep the head of the weights, whose classes are those of the data in the same order."""
     freeze: Annotated[Repeated, option("PATTERN")] = ()
     """Do not train these parameters: 'blocks.*', or '!head.*' for all but the head."""
@@ -143,7 +146,7 @@ class OptimisationOptions:
     patience: Annotated[int, option("N")] = 0
     """Stop after this many evaluations without a better smoothed metric; 0 never stops early."""
     skip_nonfinite: Annotated[int, option("N")] = 0
-    """Skip up to this many steps whose loss is not finite before the run stops."""
+    """Skip up to this many steps whose loss or gradient is not finite before the run stops."""
     smoothing: Annotated[float | None, option("F", "by the task")] = None
     """Label smoothing."""
     class_weights: Annotated[
@@ -218,13 +221,13 @@ class RunOptions:
     """Processes that read and augment images."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Compute in float32, or in bfloat16 except for loss and norms; auto: where that is faster."""
-    compile: Flag = False
+    compile: RecipeFlag = False
     """Compile the model with torch.compile."""
-    recompute: Flag = False
+    recompute: RecipeFlag = False
     """Need a third less memory: norms and activations are computed again in the backward."""
-    checkpoint: Flag = False
+    checkpoint: RecipeFlag = False
     """Need the least memory: whole blocks are computed again, which takes a third longer."""
-    shard: Flag = False
+    shard: RecipeFlag = False
     """With several processes: shard the model (FSDP2) instead of replicating it (DDP)."""
     keep: Annotated[int, option("N")] = 2
     """Number of latest checkpoints to keep besides the best."""
@@ -232,7 +235,7 @@ class RunOptions:
     """Steps between checkpoints; 0 saves one after each epoch."""
     log_every: Annotated[int, option("STEPS")] = 50
     """Steps between two losses in metrics.jsonl; 0 logs evaluations only."""
-    tensorboard: Flag = False
+    tensorboard: RecipeFlag = False
     """Also write TensorBoard files to RUN/tensorboard (needs vitreous[tensorboard])."""
 
 

@@ -21,11 +21,12 @@ from vitreous.data.source import Problem
 from vitreous.labels import LabelMap
 from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
+from vitreous.train.build_model import find_start, wrapped
 from vitreous.train.distributed import joined
-from vitreous.train.open_data import NOTHING, FromPython, advising, open_named
+from vitreous.train.open_data import NOTHING, FromPython, absolute, advising, open_named
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe, seconds
-from vitreous.train.run import prepare
+from vitreous.train.run import planned_preprocess, prepare
 from vitreous.train.trainer import Trainer, TrainingError
 
 Log = Callable[[str], None]
@@ -61,7 +62,15 @@ class Rehearsal:
 def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
     """One step of a run that is thrown away, and every image read once."""
     source = open_named(recipe, own.source)
-    bad = bad_samples(source, max_pixels=recipe.max_pixels, channels=recipe.channels)
+    with joined(recipe.device) as world:
+        named = wrapped(absolute(recipe))
+        start = None if recipe.weights is None else find_start(named)
+        bad = bad_samples(
+            source,
+            max_pixels=recipe.max_pixels,
+            channels=recipe.channels,
+            choose_preprocess=planned_preprocess(named, world, start),
+        )
     if bad:  # the step is taken with what remains; the run itself would stop, or skip them as well
         recipe = replace(recipe, on_bad="skip")
     images = sum(map(len, source.splits.values()))

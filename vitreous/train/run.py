@@ -11,6 +11,7 @@ from pathlib import Path
 from vitreous.config import to_dict
 from vitreous.data.augment import Augment, random_by
 from vitreous.data.loader import EvalSet, TrainSet
+from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
@@ -19,7 +20,14 @@ from vitreous.run_folder import Run, RunConfig, newest_checkpoint, versions
 from vitreous.tasks import UNLABELLED, task_class, task_for
 from vitreous.tasks.task import Task
 from vitreous.train.advice import fine_tuning_advice
-from vitreous.train.build_model import build, choose_preprocess, find_start, wrapped
+from vitreous.train.build_model import (
+    Start,
+    build,
+    choose_preprocess,
+    find_start,
+    preprocess_of_plan,
+    wrapped,
+)
 from vitreous.train.claim import claimed
 from vitreous.train.distributed import World, joined, restarts
 from vitreous.train.open_data import (
@@ -141,7 +149,13 @@ def prepare(
         if recipe.model is not None:
             configure(recipe.model)
         start = None if recipe.weights is None else find_start(recipe)
-    source = open_usable(recipe, log, world, own.source)
+    source = open_usable(
+        recipe,
+        log,
+        world,
+        own.source,
+        planned_preprocess(recipe, world, start) if begun is None else lambda _: begun.preprocess,
+    )
     kind = task_of(recipe, source)
     check_options(recipe, kind)
     teacher = find_teacher(recipe, world)
@@ -207,6 +221,20 @@ def prepare(
         log=log,
     )
     return trainer, config
+
+
+def planned_preprocess(
+    recipe: Recipe, world: World, start: Start | None
+) -> Callable[[Source], Preprocess]:
+    """How the model that will be trained on a source sees its images."""
+
+    def choose(source: Source) -> Preprocess:
+        kind = task_of(recipe, source)
+        count = len(source.splits["train"])
+        planned = fill_in(recipe, kind, source, count, world, lambda text: None, start)
+        return preprocess_of_plan(planned, kind, source, start)
+
+    return choose
 
 
 def task_of(recipe: Recipe, source: Source) -> type[Task]:

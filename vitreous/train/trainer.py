@@ -48,6 +48,7 @@ from vitreous.train.optimizer import (
 from vitreous.train.recipe import Recipe
 from vitreous.train.state import gather, restore
 from vitreous.train.time_budget import TimeBudget
+from vitreous.wording import listed
 
 LEARNT_BY_HEART = 0.97
 """The metric of a few images (`overfit`) from which on more steps would show nothing new."""
@@ -521,15 +522,24 @@ class Trainer:
     def _not_finite(self, step: int, loss: float, norm: float, batch: Batch) -> None:
         """Skip the step if that is allowed, else stop; either way name the samples."""
         self.progress.skipped += 1
-        numbers = f"step {step + 1}: loss {loss}, gradient norm {norm}"
-        what = f"{numbers}; {self._culprit(batch)}samples {', '.join(batch.ids)}"
+        numbers = f"step {step + 1}: loss {loss:g}, gradient norm {norm:g}"
+        what = f"{numbers}; {self._culprit(batch)}samples {listed(batch.ids)}"
         if self.progress.skipped > self.recipe.skip_nonfinite:
-            raise TrainingError(
-                f"the loss is not finite at {what}. Look at these images; a smaller --lr, or "
-                "--precision float32, often helps"
-            )
+            which = "gradient" if math.isfinite(loss) else "loss"
+            raise TrainingError(f"the {which} is not finite at {what}. {self._steadier()}")
         self.log(f"skipped {what}")
         self._log(step + 1, "skipped", loss=str(loss), samples=batch.ids)
+
+    def _steadier(self) -> str:
+        """What to try when numbers are not finite, the likely cause first."""
+        lr = self.recipe.lr
+        assert lr is not None
+        ways = [
+            f"a smaller learning rate than {lr:g}: --lr {lr / 10:.2g}, or --lr-find to find one"
+        ]
+        if self.recipe.precision == "bfloat16":
+            ways.append("--precision float32")
+        return f"Try {', or '.join(ways)}; if that does not help, look at these images"
 
     def _evaluate(self, step: int, train_loss: float, last: bool) -> dict[str, Any]:
         with self._averaged():

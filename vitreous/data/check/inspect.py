@@ -15,7 +15,7 @@ from torch import Tensor
 from vitreous.data.check.truth_check import TruthCheck
 from vitreous.data.decode.images import shown, unread_pages
 from vitreous.data.formats.files import FileSource
-from vitreous.data.preprocess import FULL_SCALE, Preprocess
+from vitreous.data.preprocess import FULL_SCALE
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
@@ -60,8 +60,6 @@ def _inspect(source: Source, check: TruthCheck, split: str, sample: Sample) -> I
     size = sum(map(_size, _files(source, sample).values()))
     try:
         image = source.image(sample)
-        with source.naming(sample):
-            Preprocess().check_size(image.shape[1], image.shape[2], source.max_pixels)
         truth = check.inspect(source, sample)
     except DataError as error:
         return Inspected(split, sample, _problem(source, sample, str(error)), bytes=size)

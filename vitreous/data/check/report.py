@@ -109,9 +109,14 @@ def check(
         except DataError as error:
             what = str(error).removeprefix(f"{source.name}: ").removeprefix(f"{source.name} ")
             report.problems.append(Problem(source.name, what))
-        if train := left.splits.get("train"):
-            mean, std = measure_statistics(left, train, choose_preprocess(left))
-            report.mean, report.std = list(mean), list(std)
+        if left.splits.get("train"):
+            preprocess = choose_preprocess(left)
+            enlarged = _enlarged(good, preprocess, max_pixels)
+            report.problems += enlarged.values()
+            left = _only(left, usable - enlarged.keys())
+            if train := left.splits["train"]:
+                mean, std = measure_statistics(left, train, preprocess)
+                report.mean, report.std = list(mean), list(std)
     if isinstance(source, FileSource):
         report.bytes = sum(one.bytes for one in seen)
     return report
@@ -124,14 +129,22 @@ def bad_samples(
     workers: int | None = None,
     max_pixels: int = MAX_PIXELS,
     channels: int | None = None,
+    choose_preprocess: Callable[[Source], Preprocess],
 ) -> dict[str, Problem]:
     """By id, the samples whose image or ground truth cannot be used.
 
     channels: what the model takes; what most images can be turned into unless given.
+    choose_preprocess: what the model would see of the images that can be used so far.
     """
-    seen = inspect_all(dataclasses.replace(source, max_pixels=max_pixels), truth, workers)
-    unread = {one.sample.id: one.problem for one in seen if one.problem is not None}
-    return unread | _other_channels(seen, channels)
+    source = dataclasses.replace(source, max_pixels=max_pixels)
+    seen = inspect_all(source, truth, workers)
+    bad = {one.sample.id: one.problem for one in seen if one.problem is not None}
+    bad |= _other_channels(seen, channels)
+    good = [one for one in seen if one.sample.id not in bad]
+    left = _only(source, {one.sample.id for one in good})
+    if left.splits.get("train"):
+        bad |= _enlarged(good, choose_preprocess(left), max_pixels)
+    return bad
 
 
 def _only(source: Source, ids: set[str]) -> Source:
@@ -154,6 +167,19 @@ def _other_channels(seen: Sequence[Inspected], channels: int | None) -> dict[str
         for one in good
         if not can_be(one.shape[0], wanted)
     }
+
+
+def _enlarged(
+    good: Sequence[Inspected], preprocess: Preprocess, max_pixels: int
+) -> dict[str, Problem]:
+    """By id, the images that the model would be given with too many pixels."""
+    found = {}
+    for one in good:
+        try:
+            preprocess.check_size(*one.shape[1:], max_pixels)
+        except DataError as error:
+            found[one.sample.id] = Problem(one.sample.id, str(error))
+    return found
 
 
 def _most_channels(counts: Counter[int]) -> int:
@@ -203,7 +229,8 @@ def _duplicates(
         if other is not None:
             what = truth.differs(first, other, names)
         else:
-            other = next((one for one in group if one.split != first.split), None)
+            others = (one for one in group if one.sample.id != first.sample.id)
+            other = next((one for one in others if one.split != first.split), None)
             if other is None:
                 continue
             what = (
@@ -220,8 +247,15 @@ def _leaks(report: CheckReport, groups: Iterable[Sequence[Inspected]]) -> Iterab
     for group in groups:
         first = {one.split: one for one in reversed(group)}
         for here, there in combinations([split for split in report.splits if split in first], 2):
-            found[here, there] += [(one, first[here]) for one in group if one.split == there]
+            known = {one.sample.id for one in group if one.split == here}  # by their names
+            found[here, there] += [
+                (one, first[here])
+                for one in group
+                if one.split == there and one.sample.id not in known
+            ]
     for (here, there), pairs in found.items():
+        if not pairs:
+            continue
         one, other = pairs[0]
         are = "is" if len(pairs) == 1 else "are"
         yield Problem(

@@ -13,7 +13,7 @@ from vitreous.data.formats.files import FileSource, Scan, below, is_below
 from vitreous.data.formats.names import Names
 from vitreous.data.formats.table import OUR_COLUMNS, Columns
 from vitreous.data.source import Problem, Sample, Source
-from vitreous.data.split import VAL_FRACTION, check_apart, with_val
+from vitreous.data.split import VAL_FRACTION, shared_images, with_val
 from vitreous.errors import DataError, did_you_mean
 from vitreous.labels import LabelMap, natural
 
@@ -88,7 +88,7 @@ class SourceBuilder:
         if issubclass(source, FileSource):
             for samples in self.splits.values():
                 samples.sort(key=lambda sample: natural(sample.id))
-            check_apart(self.splits, self.name)
+            self.problems += shared_images(self.splits, self.name)
             self._note_outside()
             fields |= {"root": self.root, "odd_names": self.odd_names}
         self._check_trained(labels)

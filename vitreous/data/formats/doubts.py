@@ -32,6 +32,9 @@ NEVER_CLASSES = (
 """Of the usual names of folders of images and labels, those that are never a class: `photos` and
 `masks` may be."""
 
+DATA_FOLDERS = ("data", "dataset", "datasets")
+"""What a folder of data is called in a repository."""
+
 READINGS = {
     "folder": "each folder is a class",
     "masks": "each image has a mask, as images/1.jpg and masks/1.png, or 1.jpg and 1_mask.png",

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from vitreous.config import choice
 from vitreous.data.decode.images import EXTENSIONS, shown
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.doubts import READINGS, check_class_folders, only_folder
-from vitreous.data.formats.files import Scan
+from vitreous.data.formats.doubts import (
+    DATA_FOLDERS,
+    READINGS,
+    check_class_folders,
+    look_into,
+    only_folder,
+)
+from vitreous.data.formats.files import Scan, below, split_of
 from vitreous.data.formats.names import Names
 from vitreous.data.formats.table import (
     BUILT_IN,
@@ -184,6 +191,44 @@ def _check_nesting(path: str, name: str) -> None:
     )
 
 
+def _check_repository(path: str, name: str) -> None:
+    """A data set among other folders, as in a repository: one folder has most of the images and is
+    laid out as data is, and the others are not. Classes are alike, whatever is in them."""
+    folders = [seen for seen in look_into(path) if seen.images]
+    total = sum(seen.images for seen in folders)
+    if len(folders) < 2 or any(split_of(seen.path) for seen in folders):
+        return
+    largest = max(folders, key=lambda seen: seen.images)
+    if largest.images <= total / 2 or not (found := _data_inside(largest.path)):
+        return
+    if any(_data_inside(seen.path) for seen in folders if seen is not largest):
+        return
+    inner, what = found
+    raise DataError(
+        f"{name}: {below(inner, path)} in it has {what}, and {largest.images:,} of the {total:,} "
+        f"images: did you mean {os.path.join(name, below(inner, path))}? folder:{name} reads each "
+        f"of {', '.join(shown(os.path.basename(seen.path)) for seen in folders)} as a class"
+    )
+
+
+def _data_inside(folder: str, depth: int = 3) -> tuple[str, str] | None:
+    """The folder at or below one that is laid out as a data set, and how."""
+    for format in ON_DISK:
+        if FORMATS[format].folder and format not in ("folder", "images"):
+            with suppress(DataError, OSError):  # what is unclear is none
+                if module_of(format).recognise(folder):
+                    return folder, f"data to be read as {format}"
+    images, folders = Scan().look(folder)
+    if "train" in map(split_of, folders):
+        return folder, "splits"
+    if os.path.basename(folder).lower() in DATA_FOLDERS and len(folders) > 1 and not images:
+        return folder, "class folders"
+    if depth == 1 or images:
+        return None
+    inside = (_data_inside(inner, depth - 1) for inner in sorted(folders))
+    return next(filter(None, inside), None)
+
+
 def _recognise_folder(path: str, name: str) -> list[str]:
     formats: list[str] = []
     for format in ON_DISK:
@@ -200,6 +245,7 @@ def _recognise_folder(path: str, name: str) -> list[str]:
     if formats == ["folder"]:
         check_class_folders(path, name)
         _check_nesting(path, name)
+        _check_repository(path, name)
     if formats:
         return formats
     images = Scan().look(path)[0]

@@ -15,7 +15,7 @@ from vitreous.data.decode.images import from_any
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.names import with_names
 from vitreous.data.source import Sample, Source
-from vitreous.errors import DataError, did_you_mean
+from vitreous.errors import DataError, did_you_mean, naming
 from vitreous.labels import LabelMap
 
 _TRAIN_FLAG = {"train": {"train": True}, "test": {"train": False}}
@@ -58,7 +58,8 @@ class PublicSource(Source):
             image, _ = self.parts[part][int(place)]
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise DataError(f"{self.name}, {sample.id}: cannot be read: {error}") from None
-        return from_any(image)[0]
+        with naming(self.where(sample)):
+            return from_any(image, max_pixels=self.max_pixels)[0]
 
 
 def folder_of(name: str) -> Path:

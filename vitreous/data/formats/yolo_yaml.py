@@ -139,6 +139,11 @@ class DataYamlImages:
         builder.notes.append(f"folders and names of the classes: {name}")
         if builder.root != path:
             builder.notes.append(f"{name}: path: there is no {shown(path)}; looked beside the file")
+        elif self._is_copy(data):
+            builder.notes.append(
+                f"{name}: path: the images are read from {shown(path)}, although there are some "
+                "beside the file: if this is a copy, change path"
+            )
         places = {
             split: [self._place(part, split) for part in parts]
             for split, parts in data.splits.items()
@@ -151,6 +156,13 @@ class DataYamlImages:
                     self._add_listed(split, part)
             # folders may lie in each other
             builder.splits[split] = list(dict.fromkeys(builder.splits[split]))
+
+    def _is_copy(self, data: YoloData) -> bool:
+        """Whether all that is read elsewhere is beside the file too."""
+        path, beside = self.roots[0], os.path.dirname(self.file) or "."
+        parts = [part for each in data.splits.values() for part in each]
+        found = all(os.path.exists(os.path.join(beside, part)) for part in parts)
+        return found and not os.path.samefile(path, beside)
 
     def _place(self, part: str, split: str) -> str:
         """A folder or list of images. Roboflow writes ../train/images for train/images."""

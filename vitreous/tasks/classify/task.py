@@ -22,6 +22,7 @@ from vitreous.tasks.bootstrap import (
     Intervals,
     generator,
     intervals,
+    resampled,
 )
 from vitreous.tasks.classify.check import ClassCheck
 from vitreous.tasks.classify.verdict import ClassSigns, MostFrequentClass, NearestImages
@@ -188,6 +189,8 @@ class ClassifyMetrics(Metrics):
         """By confidence: how many, how many right, sum of confidence."""
         self.sums = torch.zeros(3, dtype=torch.float64)
         """How many, how many among the first five, sum of cross-entropy."""
+        self.right: list[Tensor] = []
+        """Of each batch (b,), whether the image's class is predicted."""
 
     def update(self, output: Tensor, targets: Tensor) -> None:
         logits = output.float().cpu()
@@ -203,6 +206,7 @@ class ClassifyMetrics(Metrics):
         self.bins[1].index_add_(0, bins, right.double())
         self.bins[2].index_add_(0, bins, confidence.double())
         best = logits.topk(min(5, n), dim=1).indices
+        self.right.append(right)
         self.sums[0] += len(targets)
         self.sums[1] += (best == targets[:, None]).any(dim=1).sum()
         self.sums[2] += F.cross_entropy(logits.double(), targets, reduction="sum")
@@ -247,6 +251,13 @@ class ClassifyMetrics(Metrics):
                 "samples": bins[0].long().tolist(),
             },
         }
+
+    def resampled(self) -> Iterator[dict[str, Tensor]]:
+        """Of the accuracy alone; `intervals` has no need of single images."""
+        if not self.right:
+            return iter(())
+        right = torch.cat(self.right).double()
+        return ({"accuracy": weights @ right / len(right)} for weights in resampled(len(right)))
 
     def intervals(self) -> Intervals:
         """To draw images is to draw cells of the confusion matrix: a multinomial distribution."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from vitreous.data.instance_masks import overlaps
 from vitreous.mask_parts import MaskPart, MaskParts, Runs, area, encoded
-from vitreous.tasks.bootstrap import Intervals
 from vitreous.tasks.objects.boxes import nms
 from vitreous.tasks.objects.metrics import (
     COLUMNS,
@@ -20,7 +19,7 @@ from vitreous.tasks.objects.metrics import (
     DetectMetrics,
     Rows,
     measured,
-    precision_intervals,
+    resampled_precisions,
 )
 
 
@@ -100,10 +99,13 @@ class InstanceMetrics(DetectMetrics):
             row["box_ap"] = boxes["classes"][name]["ap"]
         return masks | {f"box_{name}": boxes[name] for name in NUMBERS}
 
-    def intervals(self) -> Intervals:
+    def resampled(self) -> Iterator[dict[str, Tensor]]:
         counts = self.counts()
-        masks, boxes = (
-            precision_intervals(len(self.names), Rows.of(counts, by_boxes=by_boxes))
-            for by_boxes in (False, True)
-        )
-        return masks | {f"box_{name}": limits for name, limits in boxes.items()}
+        for masks, boxes in zip(
+            *(
+                resampled_precisions(len(self.names), Rows.of(counts, by_boxes=by_boxes))
+                for by_boxes in (False, True)
+            ),
+            strict=True,
+        ):
+            yield masks | {f"box_{name}": values for name, values in boxes.items()}

@@ -3,7 +3,7 @@
 The folder has the images too, as they are. Only one whose EXIF rotates it is saved upright, because
 readers of labels disagree about such images.
 
-    yolo   images/  labels/  data.yaml
+    yolo   images/  labels/  data.yaml  train.txt  val.txt
     voc    JPEGImages/  Annotations/
     coco   images/  annotations/instances_train.json
 """
@@ -13,13 +13,15 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from vitreous.data.decode.images import displayed_size
+from vitreous.data.source import Sample
+from vitreous.data.split import VAL_FRACTION, hold_out
 from vitreous.results import Detection, SegmentedObject
 from vitreous.tasks.objects.coco_results import CocoIds
 from vitreous.tasks.objects.outlines import polygon
@@ -59,11 +61,11 @@ class Place(NamedTuple):
 def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iterator[Add]:
     """A line for each object: the class from 0, then normalised cxcywh, or of a mask x and y of the
     points of its outline."""
-    empty = 0
+    empty, images = 0, list[str]()
 
     def add(result: Detection, path: str) -> None:
         nonlocal empty
-        place.image(path, "images")
+        images.append(place.image(path, "images").name)
         height, width = result.size
         lines = []
         for found in result.objects:
@@ -83,9 +85,26 @@ def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iter
     yield add
     if empty:
         log(f"left out: {empty} objects whose masks have no pixel")
-    names = "".join(f"  {number}: {json.dumps(name)}\n" for number, name in enumerate(classes))
-    text = f"path: .\ntrain: images\nnames:\n{names}"
-    (place.out / "data.yaml").write_text(text, encoding="utf-8")
+    _write_data_yaml(place.out, images, classes)
+
+
+def _write_data_yaml(out: Path, images: Sequence[str], classes: Sequence[str]) -> None:
+    """As Ultralytics reads it, too: that needs a val, and takes a path that is not absolute as one
+    below a folder of its own. A part of the images is held out, as `train` would do it."""
+    samples = [Sample(name, None) for name in images]
+    train, val = hold_out(samples, VAL_FRACTION, 0, truth_kind="boxes")
+    for split, part in {"train": train, "val": val or train}.items():
+        lines = "".join(f"./images/{sample.id}\n" for sample in part)
+        (out / f"{split}.txt").write_text(lines, encoding="utf-8")
+    names = "".join(f"  {number}: {_quoted(name)}\n" for number, name in enumerate(classes))
+    path = f"path: {_quoted(str(out.resolve()))}  # of this folder: change it if that is moved\n"
+    text = f"{path}train: train.txt\nval: val.txt\nnames:\n{names}"
+    (out / "data.yaml").write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def _quoted(text: str) -> str:
+    """As YAML and JSON write it."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 @contextmanager

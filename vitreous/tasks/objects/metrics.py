@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitreous.labels import LabelMap
-from vitreous.tasks.bootstrap import Intervals, draws, intervals
+from vitreous.tasks.bootstrap import draws
 from vitreous.tasks.objects.boxes import nms, to_pixels
 from vitreous.tasks.objects.judge import judge, judge_overlaps
 from vitreous.tasks.task import Metrics
@@ -119,8 +119,8 @@ class DetectMetrics(Metrics):
         counts = self.counts() if counts is None else counts
         return measured(self.names, self.threshold, Rows.of(counts))
 
-    def intervals(self) -> Intervals:
-        return precision_intervals(len(self.names), Rows.of(self.counts()))
+    def resampled(self) -> Iterator[dict[str, Tensor]]:
+        return resampled_precisions(len(self.names), Rows.of(self.counts()))
 
 
 class Rows(NamedTuple):
@@ -189,17 +189,15 @@ def measured(names: Sequence[str], threshold: float, rows: Rows) -> dict[str, An
     }
 
 
-def precision_intervals(classes: int, rows: Rows) -> Intervals:
+def resampled_precisions(classes: int, rows: Rows) -> Iterator[dict[str, Tensor]]:
     """By the evaluator's own accumulation over the images of each draw; there are fewer draws where
     there are many boxes, since it takes 10 ms for 16,000."""
     if not len(rows.objects) or not len(rows.found):
-        return {}
+        return
     count = max(min(MOST_DRAWS, MOST_DRAWN // len(rows.found)), 100)
-    drawn = [
-        {"ap": _mean(precision), "ap50": _mean(precision[0]), "ap75": _mean(precision[5])}
-        for precision in drawn_precisions(classes, rows, count)
-    ]
-    return intervals({k: torch.tensor([v]) for k, v in each.items()} for each in drawn)
+    for precision in drawn_precisions(classes, rows, count):
+        parts = {"ap": precision, "ap50": precision[0], "ap75": precision[5]}
+        yield {name: torch.tensor([_mean(part)]) for name, part in parts.items()}
 
 
 class JudgedBoxes(NamedTuple):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vitreous.labels import IGNORED, LabelMap
-from vitreous.tasks.bootstrap import Intervals, intervals, resampled
+from vitreous.tasks.bootstrap import resampled
 from vitreous.tasks.task import Metrics, ratio
 
 
@@ -67,9 +68,9 @@ class SegmentMetrics(Metrics):
             "confusion": table.long().tolist(),
         }
 
-    def intervals(self) -> Intervals:
+    def resampled(self) -> Iterator[dict[str, Tensor]]:
         if not self.images:
-            return {}
+            return iter(())
         each = torch.stack(self.images).double().flatten(1)
 
         def of_draws(weights: Tensor) -> dict[str, Tensor]:
@@ -83,7 +84,7 @@ class SegmentMetrics(Metrics):
                 "mean_accuracy": recall.masked_fill(absent, torch.nan).nanmean(dim=1),
             }
 
-        return intervals(map(of_draws, resampled(len(each))))
+        return map(of_draws, resampled(len(each)))
 
 
 def confusion(predicted: Tensor, mask: Tensor, classes: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.layers.head import DistilledOutput
 from vitreous.results import check_threshold
-from vitreous.tasks.bootstrap import RESAMPLES, Intervals, intervals, resampled
+from vitreous.tasks.bootstrap import RESAMPLES, resampled
 from vitreous.tasks.tag.check import LabelsCheck
 from vitreous.tasks.tag.verdict import LabelFrequencies, TagSigns
 from vitreous.tasks.task import Engine, Metrics, Task, ratio
@@ -267,10 +267,10 @@ class TagMetrics(Metrics):
             },
         }
 
-    def intervals(self) -> Intervals:
+    def resampled(self) -> Iterator[dict[str, Tensor]]:
         logits, targets = self.counts().unbind(1)
         if not len(targets):
-            return {}
+            return iter(())
         scores, known = logits.sigmoid(), targets != IGNORED
         truth = (targets == 1) & known
         predicted = (scores >= self.thresholds) & known
@@ -288,7 +288,7 @@ class TagMetrics(Metrics):
 
         # sorting many scores a thousand times would take minutes
         count = max(min(RESAMPLES, MOST_DRAWN // scores.numel()), 100)
-        return intervals(of_draws(weights) for weights in resampled(len(targets), count))
+        return map(of_draws, resampled(len(targets), count))
 
 
 def weighted_ap(scores: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
