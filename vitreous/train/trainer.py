@@ -320,7 +320,9 @@ class Trainer:
             self._log(step, "plan", steps=steps, spent=round(budget.spent(), 1))
         self.schedule = self.schedule.planned_again(step, steps)
         if budget.is_news(step, steps):
-            self.log(f"time: about {steps / per_epoch:.2g} epochs fit into {self.recipe.time}")
+            epochs = steps / per_epoch
+            amount = f"{epochs:.1f}" if epochs < 10 else f"{epochs:,.0f}"
+            self.log(f"time: about {amount} epochs fit into {self.recipe.time}")
         if step >= steps and step < self.head_steps:
             self.log("time: over before all of the model was trained: lower --unfreeze-after")
 
