@@ -99,6 +99,14 @@ def test_the_length_of_other_fine_tuning(name, side, expected):
     assert task_class(name).choose_class_weights(fine_tunes=True) == "none"
 
 
+def test_few_masks_are_fine_tuned_in_small_batches():
+    segment, detect, classify = map(task_class, ("segment", "detect", "classify"))
+    assert [segment.choose_batch(n, fine_tunes=True) for n in (80, 367, 5000)] == [8, 8, 16]
+    assert segment.choose_batch(367, fine_tunes=False) == 16
+    assert detect.choose_batch(205, fine_tunes=True) == 4
+    assert classify.choose_batch(4500, fine_tunes=True) == 32
+
+
 @pytest.mark.parametrize(
     ("height", "width", "side"), [(360, 480, 224), (64, 48, 224), (30, 20, 128)]
 )
