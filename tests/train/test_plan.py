@@ -71,10 +71,10 @@ def test_fine_tuning_takes_less_than_learning_from_scratch(name, on_cpu, side):
 @pytest.mark.parametrize(
     ("classes", "count", "epochs"),
     [
-        (11, 367, 24),  # CamVid
+        (11, 367, 19),  # CamVid
         (11, 80, 60),  # a part of it: the most
-        (2, 367, 11),  # few classes are learned sooner
-        (150, 367, 26),  # on a CPU not more than ten minutes
+        (2, 367, 9),  # few classes are learned sooner
+        (150, 367, 22),  # on a CPU not more than ten minutes
         (11, 20_000, 3),  # the fewest
     ],
 )
@@ -99,11 +99,11 @@ def test_the_length_of_other_fine_tuning(name, side, expected):
     assert task_class(name).choose_class_weights(fine_tunes=True) == "none"
 
 
-def test_few_masks_are_fine_tuned_in_small_batches():
+def test_few_boxes_and_masks_are_fine_tuned_in_small_batches():
     segment, detect, classify = map(task_class, ("segment", "detect", "classify"))
-    assert [segment.choose_batch(n, fine_tunes=True) for n in (80, 367, 5000)] == [8, 8, 16]
+    assert [segment.choose_batch(n, fine_tunes=True) for n in (80, 367, 5000)] == [4, 4, 16]
     assert segment.choose_batch(367, fine_tunes=False) == 16
-    assert detect.choose_batch(205, fine_tunes=True) == 4
+    assert [detect.choose_batch(n, fine_tunes=True) for n in (205, 5000)] == [4, 16]
     assert classify.choose_batch(4500, fine_tunes=True) == 32
 
 
