@@ -1,10 +1,13 @@
 """Damaged files of every kind must end in an answer or in a VitreousError, and cost little.
 
     python tests/fuzz.py --checkpoints 1000 --images 500 --annotations 300
+    python tests/fuzz.py --exports 300 --hostile 600
 
 Each case is a good file with a few bytes, or in text a few values, changed; a case's number is its
 seed, so that `--only images 17` repeats one. Anything but an answer or a VitreousError counts as a
-failure: a traceback, more than LIMIT bytes of memory, more than SLOW seconds.
+failure: a traceback, more than LIMIT bytes of memory, more than SLOW seconds, a file that was not
+there before. Weights and exported files have checksums: an answer must be that of the good file.
+Files of attackers have none; they call what they should not.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import argparse
 import io
 import json
 import lzma
+import re
 import resource
 import shutil
 import sys
@@ -22,6 +26,7 @@ import traceback
 import warnings
 import zipfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +46,7 @@ from vitreous.weights.io.files import write_tensors
 
 LIMIT = 3 << 30
 SLOW = 20.0
+BLACK = np.zeros((8, 8, 3), np.uint8)
 FIELDS = {"image_size": 8, "patch": 4, "dim": 16, "depth": 1, "heads": 2, "classes": 3}
 ODD_VALUES = (
     *(None, True, -1, 0, 1e308, -1e308, float("nan"), 2**63, 2**70, "", "x" * 300, "../../etc"),
@@ -79,9 +85,10 @@ def damaged(content: bytes, random: np.random.Generator) -> bytes:
     return bytes(data)
 
 
-def damaged_json(content: bytes, random: np.random.Generator) -> bytes:
-    """Some values replaced, removed or renamed; every third time bytes as above."""
-    if random.integers(3) == 0:
+def damaged_json(content: bytes, random: np.random.Generator, *, structure: bool = False) -> bytes:
+    """Some values replaced, removed or renamed; every third time bytes as above, unless what is
+    asked for is `structure`."""
+    if not structure and random.integers(3) == 0:
         return damaged(content, random)
     values = json.loads(content)
     for _ in range(random.integers(1, 4)):
@@ -113,6 +120,7 @@ def checkpoints(folder: Path) -> list[tuple[str, Callable[[Path], object]]]:
     torch.manual_seed(0)
     model = vitreous.create("vit", **FIELDS)
     state = model.state_dict()
+    run = Run(_random_run(folder / "run"))
     google = vitreous.export_weights(model, format="google")
     for name, kind in (("a.safetensors",) * 2, ("a.npz", "npz"), ("a.pth", "pth")):
         write_tensors(folder / name, state, kind.rpartition(".")[2])
@@ -122,20 +130,17 @@ def checkpoints(folder: Path) -> list[tuple[str, Callable[[Path], object]]]:
     torch.save(state, folder / "legacy.pth", _use_new_zipfile_serialization=False)
     np.savez_compressed(folder / "google.npz", **google)
     _lzma_npz(folder / "lzma.npz", google)
-    run = Run(folder / "run")
-    run.path.mkdir()
-    config = RunConfig(
-        *("vit", "vit", vitreous.config.to_dict(model.config), "classify"),
-        *(LabelMap.of_names(["a", "b", "c"]), Preprocess(image_size=8), "digits", "", versions()),
-    )
-    run.write_config(config)
-    run.write_weights(model, state)
 
     def load(path: Path) -> object:
         return vitreous.import_weights(vitreous.create("vit", **FIELDS), path)
 
+    answer = vitreous.load(run.path)(BLACK).to_dict()
+
+    def read(path: Path) -> object:
+        return vitreous.load(path.parent)(BLACK).to_dict()
+
     def predict(path: Path) -> object:
-        return vitreous.load(path.parent)(np.zeros((8, 8, 3), np.uint8)).to_dict()
+        return same(read(path), answer)
 
     names = [
         "a.safetensors",
@@ -147,9 +152,14 @@ def checkpoints(folder: Path) -> list[tuple[str, Callable[[Path], object]]]:
         "lzma.npz",
     ]
     return [(name, load) for name in names] + [
-        ("run/config.json", predict),
+        ("run/config.json", read),
         ("run/model.safetensors", predict),
     ]
+
+
+def same(answer: object, wanted: object) -> object:
+    assert answer == wanted, "damage was not noticed, and changed the answer"
+    return answer
 
 
 def _lzma_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -159,6 +169,131 @@ def _lzma_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
             np.save(buffer, np.asarray(array))
             archive.writestr(f"{name}.npy", buffer.getvalue())
     assert lzma
+
+
+# ---- exported files
+
+CODE = "__import__('os').system('touch burnt')"
+TARGETS = (
+    *("torch.ops.aten.from_file.default", "torch.ops.aten.from_file.out", "torch.os.system"),
+    *("torch.load", "torch.ops.higher_order.cond", "torch.ops.aten.set_.source_Tensor"),
+    *("torch.ops.load_library", "_operator.methodcaller", "#a:b", "math.factorial", CODE),
+)
+OPSETS = ("extension", "custom", "opset0", "opset99", "type_relaxed_opset", "../x.so", CODE)
+
+
+def exports(folder: Path) -> list[tuple[str, Callable[[Path], object]]]:
+    """The three formats, as they are written."""
+    cases = []
+    for name, path in _exported(folder).items():
+        answer = vitreous.load(path)(BLACK).to_dict()
+
+        def predict(changed: Path, path: Path = path, answer: object = answer) -> object:
+            return same(vitreous.load(changed.with_suffix(path.suffix))(BLACK).to_dict(), answer)
+
+        cases.append((name, predict))
+    return cases
+
+
+def _exported(folder: Path) -> dict[str, Path]:
+    for name, content in _export().items():
+        (folder / name).write_bytes(content)
+    paths = {name: folder / name for name in ("model.onnx", "model.xml", "model.pt2")}
+    return paths | {"model.bin": folder / "model.xml"}
+
+
+@cache
+def _export() -> dict[str, bytes]:
+    """What takes longest, once."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = _random_run(Path(folder, "run"))
+        for suffix in (".onnx", ".xml", ".pt2"):
+            vitreous.export(run, Path(folder, f"model{suffix}"), log=lambda text: None)
+        return {path.name: path.read_bytes() for path in Path(folder).glob("model.*")}
+
+
+def _random_run(folder: Path) -> Path:
+    torch.manual_seed(0)
+    model = vitreous.create("vit", **FIELDS)
+    run = Run(folder)
+    run.path.mkdir()
+    config = RunConfig(
+        *("vit", "vit", vitreous.config.to_dict(model.config), "classify"),
+        *(LabelMap.of_names(["a", "b", "c"]), Preprocess(image_size=8), "digits", "", versions()),
+    )
+    run.write_config(config)
+    run.write_weights(model, model.state_dict())
+    return run.path
+
+
+def hostile(folder: Path) -> list[tuple[str, Callable[[Path], object]]]:
+    """The same files without their checksums; see `damaged_graph`."""
+    from running.hostile import onnx_file, openvino_file, torch_file
+
+    whole = _exported(folder)
+    bad = {name: folder / f"bad-{name}" for name in whole}
+    torch_file(whole["model.pt2"], bad["model.pt2"])
+    onnx_file(whole["model.onnx"], bad["model.onnx"], lambda model: None)
+    openvino_file(whole["model.xml"], bad["model.xml"], lambda text: text)
+
+    def predict(path: Path) -> object:
+        return vitreous.load(path)(BLACK).to_dict()
+
+    names = ("model.pt2", "model.onnx", "model.pt2", "model.xml")
+    return [(bad[name].name, predict) for name in names]
+
+
+def damaged_graph(path: Path, random: np.random.Generator) -> None:
+    """A file that calls what it should not, or says something odd, in place of the good one."""
+    from running.hostile import onnx_file, openvino_file, torch_file
+
+    def change_program(program: dict[str, object]) -> None:
+        changed = json.loads(damaged_json(json.dumps(program).encode(), random, structure=True))
+        program.clear()
+        program |= changed
+        nodes = _inside(program, "graph_module", "graph", "nodes")
+        if isinstance(nodes, list) and nodes and random.integers(2):
+            node = nodes[random.integers(len(nodes))]
+            if isinstance(node, dict):
+                node["target"] = TARGETS[random.integers(len(TARGETS))]
+        if random.integers(4) == 0:
+            program["guards_code"] = [CODE]
+
+    def change_onnx(model: object) -> None:
+        nodes = model.graph.node  # type: ignore[attr-defined]
+        node = nodes[random.integers(len(nodes))]
+        match random.integers(4):
+            case 0:
+                node.domain = str(random.choice(["com.microsoft", "own", "org.pytorch.aten"]))
+            case 1:
+                node.op_type = str(random.choice(["EPContext", "PyOp", "ATen", "Loop", "If", "X"]))
+            case 2:
+                tensor = model.graph.initializer[0]  # type: ignore[attr-defined]
+                tensor.data_location = 1
+                tensor.external_data.add(key="location", value="../../../../etc/passwd")
+            case 3:
+                nodes.remove(node)
+
+    def change_xml(text: str) -> str:
+        places = [found.start(1) for found in re.finditer(r'version="(opset\d+)"', text)]
+        at = places[random.integers(len(places))]
+        end = text.index('"', at)
+        odd = OPSETS[random.integers(len(OPSETS))]
+        return text[:at] + odd.replace('"', "") + text[end:]
+
+    match path.suffix:
+        case ".pt2":
+            torch_file(path, path, change_program)
+        case ".onnx":
+            onnx_file(path, path, change_onnx)
+        case ".xml":
+            openvino_file(path, path, change_xml)
+
+
+def _inside(values: object, *keys: str) -> object:
+    for key in keys:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
 
 
 # ---- images
@@ -264,7 +399,14 @@ VOC = """<annotation><filename>{n}.png</filename>
 
 # ---- all of them
 
-KINDS = {"checkpoints": checkpoints, "images": images, "annotations": annotations}
+KINDS = {
+    "checkpoints": checkpoints,
+    "images": images,
+    "annotations": annotations,
+    "exports": exports,
+    "hostile": hostile,
+}
+SEEDS = ("annotations", "checkpoints", "images", "exports", "hostile")
 
 
 class Fuzz:
@@ -274,29 +416,41 @@ class Fuzz:
         self.kind, self.good, self.bad = kind, folder / "good", folder / "bad"
         self.good.mkdir(parents=True)
         self.cases = KINDS[kind](self.good)
+        self.refused = 0
 
     def run(self, number: int) -> str | None:
         """None where all is well, else what happened."""
-        random = np.random.default_rng([sorted(KINDS).index(self.kind), number])
+        random = np.random.default_rng([SEEDS.index(self.kind), number])
         name, use = self.cases[number % len(self.cases)]
         shutil.rmtree(self.bad, ignore_errors=True)
         shutil.copytree(self.good, self.bad)
         path = self.bad / name
         content = (self.good / name).read_bytes()
-        change = damaged_json if name.endswith(".json") else damaged
-        path.write_bytes(change(content, random))
+        if self.kind == "hostile":
+            damaged_graph(path, random)
+        else:
+            change = damaged_json if name.endswith(".json") else damaged
+            path.write_bytes(change(content, random))
+        before = _listed(self.bad)
         began = time.process_time()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 json.dumps(use(path), allow_nan=False, default=str)
         except VitreousError:
-            pass
+            self.refused += 1
         except BaseException:
             return f"{self.kind} {number} ({name}):\n{traceback.format_exc(limit=-4)}"
         if (spent := time.process_time() - began) > SLOW:
             return f"{self.kind} {number} ({name}): {spent:.0f} s"
+        if _listed(self.bad) != before:
+            return f"{self.kind} {number} ({name}): a file was written"
         return None
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Of it and of the working folder."""
+    return sorted([*folder.rglob("*"), *Path().iterdir()])
 
 
 def limit_memory() -> None:
@@ -326,7 +480,7 @@ def main() -> int:
                 if (failure := fuzz.run(number)) is not None:
                     failures += 1
                     print(failure, flush=True)
-            print(f"{kind}: {len(numbers)} cases", flush=True)
+            print(f"{kind}: {len(numbers)} cases, {fuzz.refused} refused", flush=True)
     print(f"{failures} failures")
     return 1 if failures else 0
 

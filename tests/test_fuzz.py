@@ -5,10 +5,13 @@ from fuzz import Fuzz
 
 
 @pytest.mark.parametrize(
-    ("kind", "cases"), [("checkpoints", 60), ("images", 40), ("annotations", 40)]
+    ("kind", "cases"),
+    [("checkpoints", 60), ("images", 40), ("annotations", 40), ("exports", 40), ("hostile", 40)],
 )
-def test_damaged_files(tmp_path, kind, cases):
-    """14.10: python tests/fuzz.py --only KIND NUMBER repeats one."""
+def test_damaged_files(tmp_path, monkeypatch, kind, cases):
+    """`python tests/fuzz.py --only KIND NUMBER` repeats one."""
+    monkeypatch.chdir(tmp_path)
     fuzz = Fuzz(kind, tmp_path / kind)
     failures = [failure for number in range(cases) if (failure := fuzz.run(number))]
     assert not failures, "\n".join(failures)
+    assert fuzz.refused

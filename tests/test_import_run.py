@@ -9,6 +9,7 @@ import torch
 from compare import assert_same_bits, perturb
 
 import vitreous
+from vitreous.checksums import file_sha256
 from vitreous.cli.main import main
 from vitreous.data.photographs import photographs
 from vitreous.errors import CheckpointError, ConfigError
@@ -18,7 +19,6 @@ from vitreous.train.build_model import find_start
 from vitreous.train.recipe import Recipe
 from vitreous.weights import catalog as catalog_module
 from vitreous.weights.catalog import catalog
-from vitreous.weights.download import sha256_of
 from vitreous.weights.io.files import read_tensors, write_tensors
 
 SHARED = Path("/work/shared")
@@ -64,7 +64,7 @@ def test_an_imported_run_is_taken_like_a_trained_one(run, file, tmp_path, capsys
     with pytest.raises(ConfigError, match="was imported and has no data of its own"):
         vitreous.evaluate(run)
     origin = Run(run.path).read_config().origin
-    assert origin["files"] == {"w.safetensors": sha256_of(file)}
+    assert origin["files"] == {"w.safetensors": file_sha256(file)}
     assert (origin["source"], origin["format"]) == (str(file), "timm")
     converted = vitreous.convert(run, tmp_path / "again.safetensors")
     assert converted.difference == 0
@@ -342,7 +342,7 @@ def test_a_model_whose_labels_are_known_is_loaded_once(tmp_path, monkeypatch, ca
 
 
 def test_a_file_of_the_catalog_is_known_by_its_hash(file, tmp_path, monkeypatch, entry):
-    object.__setattr__(entry, "sha256", sha256_of(file)[:8])
+    object.__setattr__(entry, "sha256", file_sha256(file)[:8])
     done = vitreous.import_run(file, tmp_path / "run", labels="numbers")
     assert (done.config.origin["licence"], done.config.preprocess.crop) == ("MIT", 0.9)
 

@@ -14,6 +14,9 @@ from contextlib import contextmanager
 class VitreousError(Exception):
     """A problem that the user can fix."""
 
+    told_elsewhere = False
+    """Whether another process, which has it too, tells the user."""
+
 
 class ConfigError(VitreousError, ValueError):
     """A model name, field or value that cannot be used."""

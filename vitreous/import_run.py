@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from vitreous import __version__
+from vitreous.checksums import file_sha256
 from vitreous.config import Size, pair, to_dict
 from vitreous.data.label_sets import NUMBERS, SETS, labels_for, labels_of
 from vitreous.data.photographs import photographs
@@ -38,7 +39,7 @@ from vitreous.tasks.task import Task
 from vitreous.weights.adopt import Found, files_of, find
 from vitreous.weights.catalog import catalog, meant, named
 from vitreous.weights.destination import written_aside
-from vitreous.weights.download import cache_folder, sha256_of
+from vitreous.weights.download import cache_folder
 from vitreous.weights.hub import resolve
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import family_of
@@ -272,7 +273,7 @@ def _origin(found: Found, report: ImportReport) -> dict[str, Any]:
     local = Path(found.source).exists()
     values = {
         "source": str(Path(found.source).resolve()) if local else found.source,
-        "files": {path.name: sha256_of(path) for path in files_of(found.checkpoint)},
+        "files": {path.name: file_sha256(path) for path in files_of(found.checkpoint)},
         "format": report.format,
         "licence": found.stated.licence,
         "assumed": {name: value for name, (value, _) in found.assumed.items()},
@@ -319,7 +320,7 @@ def _verify(run: Run, model: Model, config: RunConfig, folder: Path) -> bool:
     again = run.create_model().eval()
     import_weights(again, run.weights, "vitreous")
     stored = run.read_config()
-    if replace(stored, versions={}) != replace(config, versions={}):
+    if replace(stored, versions={}, checksums={}) != replace(config, versions={}):
         raise CheckpointError(f"{folder}: read back, config.json says something else; not written")
     all_outputs = []
     for image in photographs(config.preprocess.channels):
@@ -396,12 +397,13 @@ class ExportedRun(Run):
         return read_note(self.path).recipe or None
 
 
-def open_run(reference: str | os.PathLike[str]) -> Run:
+def open_run(reference: str | os.PathLike[str], *, verify: bool = True) -> Run:
     """The run folder that is meant: itself; or one in the cache, imported from a hub reference, a
-    catalog name, or a folder of transformers or timm. An exported file is like one."""
+    catalog name, or a folder of transformers or timm. An exported file is like one. `verify`:
+    what is read must be what was written."""
     if Path(reference).suffix in ENGINES:
-        return ExportedRun(Path(reference))
-    run = Run(Path(reference))
+        return ExportedRun(Path(reference), verify=verify)
+    run = Run(Path(reference), verify=verify)
     if run.exists and not run.is_foreign:
         return run
     name = Path(reference).as_posix()
@@ -427,7 +429,7 @@ def open_run(reference: str | os.PathLike[str]) -> Run:
                 f"with your values: vitreous import {shlex.quote(name)} --out RUN "
                 f"{' '.join(options)}"
             ) from None
-    return Run(folder)
+    return Run(folder, verify=verify)
 
 
 def _shell(value: Any) -> str:

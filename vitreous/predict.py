@@ -27,7 +27,7 @@ from vitreous.config import choice, pair
 from vitreous.data.decode.channels import without_alpha
 from vitreous.data.decode.images import AnyImage, ImageBytes, from_any
 from vitreous.data.decode.pixels import MAX_PIXELS
-from vitreous.data.loader import EvalSet, eval_batches, joined
+from vitreous.data.loader import Batch, EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
@@ -35,6 +35,7 @@ from vitreous.data.video import Frame, Video, as_video
 from vitreous.engines.compiled import CompiledEngine
 from vitreous.engines.graph import GraphEngine, open_graph
 from vitreous.engines.torch import TorchEngine
+from vitreous.engines.world import ALONE, World
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
 from vitreous.import_run import ExportedRun, open_run
 from vitreous.models import FAMILIES
@@ -200,16 +201,36 @@ class Predictor(Generic[R]):
         readers: int = 2,
         bad: Bad | None = None,
         read: Read | None = None,
+        world: World = ALONE,
     ) -> Iterator[R]:
         """Results in the order of the images; the next batch is decoded while one computes.
 
         A batch is of 32 images unless given, or of fewer where images are not cut to one size; it
         is one of tiles where images are cut into tiles. `read` is `self.read` unless given. An
-        image that cannot be used is an error, unless `bad` takes it; it has no result then.
+        image that cannot be used is an error, unless `bad` takes it; it has no result then. The
+        processes of a `world` share the work, and the first one has the results.
         """
-        fit, infer, batch = self._way(min(self.preprocess.at_once, 32) if batch is None else batch)
-        batches = self._batches(images, batch, readers, bad, read, fit)
-        return (result for prepared in batches for result in self.answer(prepared, infer))
+        fit, infer, batch = self._way(self.batch_size(batch))
+        _at_least("readers", readers, 1)
+
+        def work(some: Iterable[Any]) -> Iterator[tuple[list[R], list[VitreousError]]]:
+            wrong: list[VitreousError] = []
+            take = None if bad is None else wrong.append
+            for prepared in self._batches(some, batch, readers, take, read, fit):
+                yield self.answer(prepared, infer) if prepared else [], [*wrong]
+                wrong.clear()
+
+        return self._told(world.share(images, batch, work), bad)
+
+    def _told(
+        self, parts: Iterable[tuple[list[R], list[VitreousError]]], bad: Bad | None
+    ) -> Iterator[R]:
+        """The results of batches, behind what `bad` is to know about them."""
+        for results, wrong in parts:
+            for error in wrong:
+                assert bad is not None
+                bad(error)
+            yield from results
 
     def video(
         self, source: str | Path | Video, every: int = 1, batch: int | None = None
@@ -271,13 +292,17 @@ class Predictor(Generic[R]):
         readers: int = 2,
         bad: Bad | None = None,
     ) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
-        """Names and vectors (b, d) of many images, a batch at a time; see `embed` and `stream`.
+        """Names and vectors (b, d) of many images, a batch at a time; see `embed` and `stream`. Of
+        a batch without usable images there are none, (0, d).
 
         `read` gives an image as it is stored, (c, h, w), and its name; `self.read` unless given.
         """
         pool = choice("pool", pool, POOLS)
         for prepared in self._batches(things, batch, readers, bad, read):
-            yield [each.name for each in prepared], self.vectors(prepared, pool).numpy()
+            found = np.zeros((0, self.vector_length(pool)), np.float32)
+            if prepared:
+                found = self.vectors(prepared, pool).numpy()
+            yield [each.name for each in prepared], found
 
     @torch.inference_mode()
     def vectors(self, prepared: Sequence[Prepared], pool: str = "head") -> Tensor:
@@ -298,6 +323,14 @@ class Predictor(Generic[R]):
         check_finite(vectors, [each.name for each in prepared])
         return vectors
 
+    def batch_size(self, batch: int | None) -> int:
+        """How many images are computed at once, where none is given: 32, or fewer where images are
+        not cut to one size."""
+        if batch is None:
+            return min(self.preprocess.at_once, 32)
+        _at_least("batch", batch, 1)
+        return batch
+
     def _batches(
         self,
         images: Iterable[Any],
@@ -307,10 +340,9 @@ class Predictor(Generic[R]):
         read: Read | None = None,
         fit: Fit | None = None,
     ) -> Iterator[list[Prepared]]:
-        """Prepared images, so many at a time; see `stream` and `embed_each`."""
-        if batch is None:
-            batch = min(self.preprocess.at_once, 32)
-        _at_least("batch", batch, 1)
+        """Prepared images, of so many at a time those that can be used; see `stream` and
+        `embed_each`."""
+        batch = self.batch_size(batch)
         _at_least("readers", readers, 1)
         prepare = partial(self._prepare, read or self.read, fit or self.preprocess)
         return self._read_ahead(iter(images), prepare, batch, readers, bad)
@@ -329,8 +361,7 @@ class Predictor(Generic[R]):
                 ready, ahead = ahead[:batch], ahead[batch:]
                 prepared = list(_usable(ready, bad))
                 ahead += [pool.submit(prepare, thing) for thing in islice(waiting, batch)]
-                if prepared:
-                    yield prepared
+                yield prepared
 
     def _way(self, batch: int) -> tuple[Fit, Infer, int]:
         """What prepares images for prediction, what predicts, and how many images go at a time.
@@ -355,22 +386,37 @@ class Predictor(Generic[R]):
         workers: int = 0,
         see: See | None = None,
         log: Log = lambda text: None,
+        world: World = ALONE,
     ) -> dict[str, Any]:
         """How good the model is on a split of a source, with 95 % confidence intervals of the main
         numbers by name (`intervals`); classes are matched by name.
 
         A class that the model does not know is an error if something in the split has it, and else
         left out and logged. `see` is shown each batch with the model's output and the targets, as
-        `measure` does it.
+        `measure` does it. The processes of a `world` share the work; the first one has the metrics,
+        the others have none.
         """
         fit, infer, batch = self._way(self.preprocess.at_once if batch is None else batch)
         _at_least("workers", workers, 0)
         check_split(source, split)
         unused = self._unused_classes(source, split, log)
         here = self.task.labels.indices_of(source.labels, what=source.name, unused=unused)
-        samples = source.splits[split]
-        batches = eval_batches(EvalSet(source, samples, fit, self.task.truth), batch, workers)
-        metrics = measure(self.engine, self.task, batches, here, see, infer)
+
+        def work(samples: Iterable[Sample]) -> Iterator[Answered]:
+            some = EvalSet(source, list(samples), fit, self.task.truth)
+            batches = eval_batches(some, batch, workers)
+            for each in answered(self.engine, self.task, batches, here, infer):
+                lean = world.size > 1 and see is None  # to be sent to another process
+                yield each._replace(batch=each.batch._replace(images=None)) if lean else each
+
+        metrics = self.task.metrics()
+        with torch.inference_mode():
+            for each in world.share(source.splits[split], batch, work):
+                metrics.update(each.output, each.targets)
+                if see is not None:
+                    see(*each)
+        if not world.is_first:
+            return {}
         return metrics.compute(metrics.counts()) | {"intervals": metrics.intervals()}
 
     def _unused_classes(self, source: Source, split: str, log: Log) -> set[int]:
@@ -486,28 +532,37 @@ def _usable(ready: Iterable[Future[Prepared]], bad: Bad | None) -> Iterator[Prep
             bad(error)
 
 
+class Answered(NamedTuple):
+    """A batch, the model's output, and the targets as our classes."""
+
+    batch: Batch
+    output: Any
+    targets: Any
+
+
 @torch.inference_mode()
-def measure(
+def answered(
     engine: Engine,
     task: Task,
-    batches: Iterable[Any],
+    batches: Iterable[Batch],
     here: Sequence[int] | None = None,
-    see: See | None = None,
     infer: Infer | None = None,
-) -> Metrics:
-    """The metrics of an engine over batches; `here` gives our class for each class of the data.
-
-    `see` is shown each batch with the model's output and our targets. `infer` is the task's unless
-    given.
-    """
-    metrics, infer = task.metrics(), infer or task.infer
+) -> Iterator[Answered]:
+    """Each batch with what an engine gives for it; `here` gives our class for each class of the
+    data. `infer` is the task's unless given."""
     for batch in batches:
         targets = batch.targets if here is None else task.renamed(batch.targets, here)
-        output = infer(engine, batch.images, batch.sizes)
+        output = (infer or task.infer)(engine, batch.images, batch.sizes)
         check_finite(output, batch.ids)
+        yield Answered(batch, output, targets)
+
+
+@torch.inference_mode()
+def measure(engine: Engine, task: Task, batches: Iterable[Batch]) -> Metrics:
+    """The metrics of an engine over batches."""
+    metrics = task.metrics()
+    for _, output, targets in answered(engine, task, batches):
         metrics.update(output, targets)
-        if see is not None:
-            see(batch, output, targets)
     return metrics
 
 
@@ -592,6 +647,7 @@ def load(
     precision: str = "float32",
     threads: int | None = None,
     merge: int | None = None,
+    verify: bool = True,
 ) -> Predictor:
     """The predictor of a run folder, or of a file that 'vitreous export' wrote; or of
     hf:OWNER/NAME[@REVISION], a name from the catalog, or a folder of transformers or timm, which is
@@ -607,6 +663,9 @@ def load(
     A run folder is computed by torch, or compiled (`engine`), in float32 or bfloat16; a file by
     what its suffix says, or another `engine` that can run it. `vitreous.deploy.engine.load_with`
     has all others. `threads` is how many threads compute.
+
+    Weights and files that were changed after Vitreous wrote them are an error, unless `verify` is
+    False.
     """
     _at_least("max_pixels", max_pixels, 1)
     if threads is not None:
@@ -620,7 +679,7 @@ def load(
         "overlap": overlap,
         "nms": nms,
     }
-    folder = open_run(run)
+    folder = open_run(run, verify=verify)
     config: RunConfig = folder.read_config()
     model: GraphEngine | TorchEngine
     if isinstance(folder, ExportedRun):
@@ -629,7 +688,7 @@ def load(
                 f"merge = {merge}: {run} was exported with merge = {config.merge}, which cannot be "
                 f"changed any more: export its run folder with --merge {merge}"
             )
-        model = _graph_engine(folder.path, config, found, engine, threads)
+        model = _graph_engine(folder, config, found, engine, threads)
     else:
         weights = folder.create_model()
         if merge is not None:
@@ -645,11 +704,15 @@ def load(
 
 
 def _graph_engine(
-    path: Path, config: RunConfig, device: torch.device, engine: str | None, threads: int | None
+    file: ExportedRun,
+    config: RunConfig,
+    device: torch.device,
+    engine: str | None,
+    threads: int | None,
 ) -> GraphEngine:
     """Of an exported file; what it says about itself is compared with its graph."""
     if device.type != "cpu":
         raise ConfigError(f"device = {str(device)!r}: exported files run on the CPU")
     family, classes = FAMILIES[config.family].model, len(config.labels)
-    graph = open_graph(path, engine, threads)
-    return GraphEngine(graph, family, config.preprocess, path, classes)
+    graph = open_graph(file.path, engine, threads, verify=file.verify)
+    return GraphEngine(graph, family, config.preprocess, file.path, classes)

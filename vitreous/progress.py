@@ -45,15 +45,21 @@ class CountProgress:
         """Per second."""
         return self.done / max(time.monotonic() - self.began, 1e-6)
 
+    @property
+    def pace(self) -> str:
+        """How fast, and how long the rest takes."""
+        text = f"{self.rate:.1f} {self.what}/s"
+        if self.total is None:
+            return text
+        left = max(self.total - self.done, 0) / max(self.rate, 1e-9)
+        return f"{text}, {f'{left:.0f} s' if left < 120 else f'{left / 60:.0f} min'} to go"
+
     def add(self, count: int) -> None:
         self.done += count
-        now, text, of = time.monotonic(), f"{self.rate:.1f} {self.what}/s", ""
-        if self.total is not None:
-            left = max(self.total - self.done, 0) / self.rate
-            text += f", {f'{left:.0f} s' if left < 120 else f'{left / 60:.0f} min'} to go"
-            of = f" of {self.total:,}"
+        now = time.monotonic()
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, description=text)
+            self.bar.update(self.task, completed=self.done, description=self.pace)
         elif self.visible and now - self.told > LOG_SECONDS:
             self.told = now
-            self.log(f"{self.done:,}{of} {self.what}, {text}")
+            of = "" if self.total is None else f" of {self.total:,}"
+            self.log(f"{self.done:,}{of} {self.what}, {self.pace}")

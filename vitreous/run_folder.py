@@ -11,7 +11,6 @@ verdict.json        what it says: numbers, intervals, baselines, verdicts
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from vitreous import __version__
+from vitreous.checksums import file_sha256
 from vitreous.config import from_dict, to_dict
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError, DataError
@@ -33,6 +33,7 @@ from vitreous.tasks import PRETRAINING, task_class
 from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata, own_tensors
 
+WEIGHTS = "model.safetensors"
 STATE, MANIFEST = "state.safetensors", "manifest.json"
 """Of a checkpoint."""
 LAST = "@last"
@@ -58,6 +59,9 @@ class RunConfig:
     and the fields of the model that the files do not show."""
     merge: int = 0
     """Of an exported file: how many patches every block merges (`layers/token_merging.py`)."""
+    checksums: dict[str, list[str]] = field(default_factory=dict)
+    """Of a run folder: the SHA-256 of the file with the weights. They are two while it is being
+    replaced, so that a run that is killed then can be used."""
 
     def create(self) -> Model:
         """The model, with random weights."""
@@ -69,7 +73,8 @@ class RunConfig:
     def to_dict(self) -> dict[str, Any]:
         """As config.json has it."""
         plain = {"labels": self.labels.to_dict(), "preprocess": to_dict(self.preprocess)}
-        left_out = [name for name in ("decoding", "origin", "merge") if not getattr(self, name)]
+        optional = ("decoding", "origin", "merge", "checksums")
+        left_out = [name for name in optional if not getattr(self, name)]
         return {k: v for k, v in (vars(self) | plain).items() if k not in left_out}
 
     @classmethod
@@ -91,6 +96,8 @@ class RunConfig:
             configure(read.family, **read.config)
         except (ConfigError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
+        if not all(isinstance(each, list) for each in read.checksums.values()):
+            raise ConfigError(f"{where}: checksums: expected a list for each file")
         if not task.takes(read.family):
             raise ConfigError(f"{where}: a {read.family} is no model to {read.task}")
         return read
@@ -111,8 +118,10 @@ class Run:
     """A run folder on disk, with its best weights; RUN@last means the last ones, and
     RUN/checkpoints/step-N those of one checkpoint."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, verify: bool = True) -> None:
         self.path = Path(path)
+        self.verify = verify
+        """Whether the weights must be those that were written."""
         self.checkpoint: Path | None = None
         """Whose weights are meant, if not the best."""
         if self.path.parent.name == "checkpoints" and self.path.name.startswith("step-"):
@@ -144,6 +153,11 @@ class Run:
         return isinstance(values, dict) and bool({"model_type", "architecture"} & values.keys())
 
     def write_config(self, config: RunConfig) -> None:
+        """It has the checksum of the weights, as far as there are any."""
+        if not config.checksums and self.has_weights:
+            stored = self.read_config().checksums if self.exists else {}
+            checksums = stored or {WEIGHTS: [file_sha256(self.path / WEIGHTS)]}
+            config = replace(config, checksums=checksums)
         self.write_text("config.json", json.dumps(config.to_dict(), indent=2) + "\n")
 
     def write_decoding(self, decoding: dict[str, Any]) -> None:
@@ -188,13 +202,52 @@ class Run:
         return config.create()
 
     def write_weights(self, model: Model, state: dict[str, Tensor]) -> None:
-        path = self.path / "model.safetensors"
-        write_tensors(path, own_tensors(model, state), "safetensors", own_metadata(model))
+        """config.json has the checksums of the old and the new ones until these are in place."""
+        checksums: list[str] = []
+
+        def announce(file: Path) -> None:
+            checksums.append(file_sha256(file))
+            before = self._checksums()[-1:]
+            if not before and self.has_weights:
+                before = [file_sha256(self.path / WEIGHTS)]
+            self._write_checksums(*before, *checksums)
+
+        tensors, metadata = own_tensors(model, state), own_metadata(model)
+        path = self.path / WEIGHTS
+        write_tensors(path, tensors, "safetensors", metadata, before_rename=announce)
+        self._write_checksums(*checksums)
+
+    def _checksums(self) -> list[str]:
+        """What config.json says that the file with the weights has."""
+        return self.read_config().checksums.get(WEIGHTS, []) if self.exists else []
+
+    def _write_checksums(self, *checksums: str) -> None:
+        if self.exists:  # else they are written with the rest of it
+            config = replace(self.read_config(), checksums={WEIGHTS: list(checksums)})
+            self.write_config(config)
+
+    def check_weights(self) -> None:
+        """The file with the weights must be the one that config.json was written with."""
+        if not self.verify or self.checkpoint is not None:  # which has a manifest
+            return
+        for _ in range(3):  # a training may replace both at this moment
+            found, expected = file_sha256(self.weights), self._checksums()
+            if not expected or found in expected:
+                return
+        last = f", or take {self.path}{LAST}" if any(self.checkpoints.glob("step-*")) else ""
+        raise CheckpointError(
+            f"{self.weights} is not the file that this run has written: its SHA-256 begins with "
+            f"{found[:8]}, not with {str(expected[-1])[:8]}. It is damaged, or somebody has "
+            f"exchanged it: copy it again from where the run was made{last}. If you have exchanged "
+            f'it yourself, delete "checksums" from {self.path / "config.json"}; predict, evaluate, '
+            "embed, explain, export, convert, benchmark and serve take it as it is with "
+            "--no-verify (in Python verify=False)"
+        )
 
     @property
     def weights(self) -> Path:
         """The file with the weights, which the first evaluation writes."""
-        path = self.path / "model.safetensors"
+        path = self.path / WEIGHTS
         if not path.is_file():
             if newest_checkpoint(self.checkpoints) is None:
                 raise CheckpointError(
@@ -210,10 +263,11 @@ class Run:
 
     @property
     def has_weights(self) -> bool:
-        return (self.path / "model.safetensors").is_file()
+        return (self.path / WEIGHTS).is_file()
 
     def stored_weights(self) -> Path | dict[str, Tensor]:
-        """What `import_weights` takes: the file, or the tensors of a checkpoint."""
+        """What `import_weights` takes: the file, or the tensors of a checkpoint; verified."""
+        self.check_weights()
         return self.weights if self.checkpoint is None else self.checkpoint_weights()
 
     def read_weights(self) -> dict[str, Tensor]:
@@ -306,9 +360,7 @@ def is_valid_checkpoint(path: Path) -> bool:
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def versions() -> dict[str, str]:

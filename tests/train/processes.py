@@ -33,19 +33,36 @@ def start(words, output, dies_at=0, environment=()):
 
 def start_ranks(words, output, count=2):
     """The command as torchrun starts it, on `count` processes."""
+    return [
+        start(words, output.with_suffix(f".{rank}"), environment=environment)
+        for rank, environment in enumerate(environments(count))
+    ]
+
+
+def in_ranks(function, *arguments, count=2):
+    """function(*arguments), on `count` processes as torchrun starts them."""
+    processes = [
+        FORKS.Process(target=_call, args=(environment, function, arguments))
+        for environment in environments(count)
+    ]
+    for process in processes:
+        process.start()
+    assert [end(process) for process in processes] == [0] * count
+
+
+def _call(environment, function, arguments):
+    os.environ.update(environment)
+    function(*arguments)
+
+
+def environments(count):
+    """What torchrun tells each process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_PORT": port}
     shared |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    return [
-        start(
-            words,
-            output.with_suffix(f".{rank}"),
-            environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(count)
-    ]
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
 def end(process, timeout=300):

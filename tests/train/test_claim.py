@@ -10,10 +10,10 @@ from train.tiny import class_folder, train
 
 import vitreous
 from vitreous.cli.main import main
+from vitreous.engines.world import World
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.run_folder import Run, newest_checkpoint
 from vitreous.train.claim import claimed
-from vitreous.train.distributed import World
 from vitreous.weights.io.files import read_tensors
 
 ALONE = World(0, 1, torch.device("cpu"))

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 
 from vitreous.cli.main import main
 from vitreous.tasks.classify.task import Classify
@@ -79,3 +80,21 @@ def test_the_command_prints_what_was_tried_and_the_advice(monkeypatch, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 8
     assert "1.0e-03" in printed[-1]
+
+
+@pytest.mark.parametrize(("batch", "head_alone"), [(32, 8), (256, 5)])
+def test_every_learning_rate_trains_what_the_run_does_at_first(monkeypatch, batch, head_alone):
+    """With `unfreeze_after` the head alone, at each rate as long as in the run itself."""
+    trained = []
+
+    def zero_grad(self, **options):
+        trained.append(sum(p.requires_grad for g in self.param_groups for p in g["params"]))
+
+    monkeypatch.setattr(torch.optim.AdamW, "zero_grad", zero_grad)
+    recipe = RECIPES["digits"] | {"batch": batch, "unfreeze_after": 1}
+    find_lr(Recipe(**recipe, optimizer="adamw"), lambda text: None, steps=8)
+    runs = [trained[first : first + 8] for first in range(0, len(trained), 8)]
+    expected = [2] * head_alone + [max(trained)] * (8 - head_alone)
+    assert len(runs) == 7
+    assert all(run == expected for run in runs)
+    assert (max(trained) > 2) == (head_alone < 8)

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from vitreous.engines.world import ALONE
 from vitreous.errors import ConfigError
 from vitreous.layers import recompute
 from vitreous.layers.linear import training_step
 from vitreous.layers.recompute import cheap, recomputing
 from vitreous.models import create
 from vitreous.train import plan
-from vitreous.train.distributed import ALONE
 from vitreous.train.memory import checkpoint_blocks
 from vitreous.train.recipe import Recipe, continued
 from vitreous.train.rehearsal import dry_run

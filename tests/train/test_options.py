@@ -15,13 +15,13 @@ from train.tiny import class_folder
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
-from vitreous.data.loader import Batch
+from vitreous.data.loader import Batch, train_batches
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.models.vit import ViT
 from vitreous.run_folder import Run
 from vitreous.tasks.classify.task import Classify
-from vitreous.train.distributed import World
-from vitreous.train.open_data import open_usable
+from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.recipe import Recipe, find_recipe
 from vitreous.train.run import prepare, train
 from vitreous.train.teacher import sample_weights
@@ -68,11 +68,46 @@ def test_a_batch_that_does_not_fit_is_computed_in_parts(plain, tmp_path, monkeyp
     parts = train(SMALL, tmp_path / "parts", log=said.append)
     assert last_loss(parts) == pytest.approx(last_loss(plain), rel=1e-5)
     assert sum("does not fit into memory" in line for line in said) == 2
+    assert stored_recipe(parts).accumulate == 4
     monkeypatch.setattr(
         ViT, "forward", lambda self, images: limited(self, images.repeat(65, 1, 1, 1))
     )
     with pytest.raises(TrainingError, match="does not fit into the memory of cpu: give"):
         train(replace(SMALL, batch=3), tmp_path / "odd")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"model": "vit-c-mini/2", "fields": ()}, "batch norm then normalises each part"),
+        ({"method": "lejepa", "model": None, "fields": ()}, "lejepa compares all images"),
+    ],
+)
+def test_what_depends_on_all_of_a_batch_is_not_computed_in_parts(
+    changes, why, tmp_path, monkeypatch
+):
+    """The error says why, and what to do instead; nothing is changed in silence."""
+    trainer, _ = prepare(
+        replace(SMALL, **changes), Run(tmp_path), ALONE, lambda _: None, lambda _: None
+    )
+
+    def full(*given):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(trainer, "compute", full)
+    trainer.order.stop = 1
+    batch = next(train_batches(trainer.train_set, trainer.order, 0))
+    with pytest.raises(TrainingError, match=why) as caught:
+        trainer.fitting_step(0, batch)
+    assert "--batch" in str(caught.value)
+    assert trainer.recipe.accumulate == 1
+
+
+def test_accumulating_with_batch_norm_is_said(tmp_path):
+    said = []
+    recipe = replace(SMALL, model="vit-c-mini/2", fields=(), accumulate=2)
+    prepare(recipe, Run(tmp_path), ALONE, said.append, lambda _: None)
+    assert any("batch norm normalises each of the parts by itself" in line for line in said)
 
 
 def test_bfloat16_is_near_and_not_the_same(plain, tmp_path):

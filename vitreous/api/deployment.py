@@ -30,6 +30,7 @@ def load(
     overlap: float | None = None,
     nms: float | None = None,
     merge: int | None = None,
+    verify: bool = True,
     log: Log | None = None,
 ) -> Predictor:
     """The predictor of a run folder, or of a file that `export` wrote; or of
@@ -43,14 +44,14 @@ def load(
     made for it, it is faster, and predictions agree with float32 in a trial. An exported file has
     an engine and a precision of its own. `threads` is how many threads compute, all cores unless
     given. It refuses images of more than `max_pixels` pixels. With `merge=r`, every block of a ViT
-    merges r patches with others that are like them: faster, and less exact. `tile`, `overlap` and
-    `nms`: see
-    `vitreous.predict.load`.
+    merges r patches with others that are like them: faster, and less exact. Weights
+    and files that were changed after Vitreous wrote them are an error, unless `verify` is False.
+    `tile`, `overlap` and `nms`: see `vitreous.predict.load`.
     """
     if not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run = {run!r}: expected the path of a run folder")
     options: dict[str, Any] = {"device": device, "tile": tile, "overlap": overlap, "nms": nms}
-    options["merge"] = merge
+    options |= {"merge": merge, "verify": verify}
     if max_pixels is not None:
         options["max_pixels"] = max_pixels
     log = log or to_stderr
@@ -97,6 +98,7 @@ def export(
     max_loss: float | None = None,
     images: int | None = None,
     merge: int = 0,
+    verify: bool = True,
     force: bool = False,
     log: Log | None = None,
 ) -> Exported:
@@ -105,7 +107,7 @@ def export(
 
     It is verified on images of `data` (generated ones unless given) before it is written. `input`
     is float32, for normalised values, or uint8: then the graph normalises. A file that exists is
-    replaced only with `force`. `merge` is that of `load`.
+    replaced only with `force`. `merge` and `verify` are those of `load`.
 
     `precision` is float32, bfloat16, float16 or int8. int8 is calibrated with images of train in
     `data`, or in the run's own data. What a lower precision costs is measured on up to `images`
@@ -134,7 +136,7 @@ def export(
     if precision == "int8" or (precision != "float32" and data is not None):
         trial = _trial(run, data, images, log)
     seen = some_images(data, config.preprocess.channels) if trial is None else trial.images(16)
-    predictor = load(os.fspath(run), "cpu", merge=merge)
+    predictor = load(os.fspath(run), "cpu", merge=merge, verify=verify)
     done = export(
         predictor,
         config,
@@ -149,7 +151,7 @@ def export(
     )
     if not merge:
         return done
-    comparison = Comparison({0: load(os.fspath(run), "cpu"), merge: predictor})
+    comparison = Comparison({0: load(os.fspath(run), "cpu", verify=verify), merge: predictor})
     for start in range(0, len(seen), 8):
         part = seen[start : start + 8]
         sizes = [(image.shape[1], image.shape[2]) for image in part]
@@ -185,7 +187,7 @@ def benchmark(
     machine, by each engine and in other libraries; drawn to `figure`, if that is given.
 
     `options` are those of `vitreous.deploy.benchmark.benchmark`: batches, engines, precisions,
-    against, rounds, data, memory, changes.
+    against, rounds, data, memory, changes, verify.
     """
     import torch
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vitreous.data.source import Source
     from vitreous.embed.embeddings import Embeddings
     from vitreous.embed.images import Images
+    from vitreous.engines.world import World
 
 
 def embed(
@@ -47,25 +48,66 @@ def embed(
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
     missing. With on_bad="skip", images that cannot be used are left out. `check` sees the images
     before any vector is computed. `limits` are those of `load`: engine, precision, threads,
-    max_pixels, merge. `readers` is how many threads read images.
+    max_pixels, merge, verify. `readers` is how many threads read images.
     """
+    from vitreous.engines.world import ALONE
+
+    found = share_embedding(
+        ALONE,
+        run,
+        images,
+        out,
+        pool=pool,
+        split=split,
+        columns=(path_column, label_column, split_column),
+        batch=batch,
+        readers=readers,
+        on_bad=on_bad,
+        progress=progress,
+        log=log,
+        check=check,
+        **limits,
+    )
+    assert found is not None
+    return found
+
+
+def share_embedding(
+    world: World,
+    run: Folder,
+    images: Any,
+    out: Folder | None,
+    *,
+    split: str | Sequence[str] | None,
+    columns: tuple[str | None, ...],
+    log: Log | None = None,
+    check: Callable[[Images], None],
+    pool: str,
+    batch: int | None,
+    readers: int,
+    on_bad: str,
+    progress: bool = True,
+    **limits: Any,
+) -> Embeddings | None:
+    """As `embed`, by several processes, of which the first one has the vectors and writes them."""
     from vitreous.embed.compute import embed
 
-    log = log or to_stderr
-    predictor = load(run, log=log, **limits)
-    columns = (path_column, label_column, split_column)
-    entries = _images(run, images, split, columns, predictor.max_pixels, log)
+    log = log or to_stderr if world.is_first else lambda text: None
+    with world.first_leads():
+        predictor = load(run, log=log, **limits)
+    entries = _images(run, images, split, columns, predictor.max_pixels, log, world)
     check(entries)
     return embed(
         predictor,
         entries,
-        None if out is None else Path(out),
+        Path(out) if out is not None and world.is_first else None,
         pool=pool,
         batch=batch,
         readers=readers,
         on_bad=on_bad,
         log=log,
         progress=progress,
+        world=world,
     )
 
 
@@ -76,6 +118,7 @@ def _images(
     columns: tuple[str | None, ...],
     max_pixels: int,
     log: Log,
+    world: World,
 ) -> Images:
     """What is to be embedded: labelled data, or else files."""
     from vitreous.data.image_paths import paths_of
@@ -102,7 +145,8 @@ def _images(
             "--split and the columns are those of labelled data: name one folder or table"
         )
     names = [os.fspath(each) for each in many]
-    return of_paths(paths_of(names, lambda what: log(str(what))), max_pixels)
+    found = world.lead(lambda: list(paths_of(names, lambda what: log(str(what)))))
+    return of_paths(found, max_pixels)
 
 
 def _source_to_embed(

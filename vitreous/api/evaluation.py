@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vitreous.data.check.report import CheckReport
     from vitreous.data.source import Source
     from vitreous.deploy.merging import Comparison
+    from vitreous.engines.world import World
     from vitreous.predict import Predictor
     from vitreous.run_folder import RunConfig
 
@@ -45,7 +46,9 @@ def evaluate(
     threads: int | None = None,
     merge: int | None = None,
     merge_curve: Sequence[int] = (),
+    verify: bool = True,
     log: Log | None = None,
+    world: World | None = None,
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data; with 95 % confidence
     intervals of the main ones (`intervals`), what knows nothing to compare with (`baselines`), and
@@ -56,11 +59,13 @@ def evaluate(
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
     `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap`, `nms`,
-    `engine`, `precision`, `threads` and `merge` are those of `load`. With `merge`, or with several
-    numbers of patches to merge in `merge_curve`, `merging` says for each what it gains and loses:
-    see `vitreous.deploy.merging.Merged`.
+    `engine`, `precision`, `threads`, `merge` and `verify` are those of `load`. With `merge`, or
+    with several numbers of patches to merge in `merge_curve`, `merging` says for each what it gains
+    and loses: see `vitreous.deploy.merging.Merged`. The processes of a `world` share the work, and
+    the first one has the metrics.
     """
     from vitreous.api.deployment import load
+    from vitreous.engines.world import ALONE
     from vitreous.import_run import open_run
     from vitreous.pages.figure import save
     from vitreous.pages.merging import merging_curve
@@ -68,7 +73,8 @@ def evaluate(
     from vitreous.tasks import show_of, task_class
     from vitreous.train.verdicts import evaluate as evaluate_run
 
-    log = log or to_stderr
+    world = world or ALONE
+    log = log or to_stderr if world.is_first else lambda text: None
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
     ways: dict[str, Any] = {"tile": tile, "overlap": overlap, "nms": nms, "merge": merge}
@@ -87,13 +93,16 @@ def evaluate(
     if from_results is not None:
         metrics = task.measure_results(Path(from_results), source, split)
     else:
-        predictor = load(run, log=log, **ways)
-        way = {"engine": engine, "precision": precision, "threads": threads}
-        comparison = _comparison(run, predictor, way, merge or 0, merge_curve, log)
+        with world.first_leads():
+            predictor = load(run, log=log, verify=verify, **ways)
+        comparison = None
+        if world.is_first:
+            way = {"engine": engine, "precision": precision, "threads": threads, "verify": verify}
+            comparison = _comparison(run, predictor, way, merge or 0, merge_curve, log)
         writing: Any = nullcontext()
         if results is not None:
             writing = predictor.task.writing_results(Path(results), source, split, log)
-        with writing as see:
+        with world.only_first(lambda: writing) as see:
             metrics = evaluate_run(
                 *(open_run(run), predictor, source, split),
                 own=_is_own(run, data),
@@ -101,9 +110,12 @@ def evaluate(
                 workers=workers,
                 see=see if comparison is None else comparison.see,
                 log=log,
+                world=world,
             )
         if comparison is not None:
             metrics["merging"] = [asdict(each) for each in comparison.found(metrics)]
+    if not world.is_first:
+        return {}
     if figures is not None:
         for name, figure in show_of(task.name).figures(metrics).items():
             log(f"drawn: {save(figure, Path(figures) / f'{name}.png')}")

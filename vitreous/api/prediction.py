@@ -15,6 +15,7 @@ from vitreous.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from vitreous.data.video import Frame, Video
+    from vitreous.engines.world import World
     from vitreous.predict import Bad, Predictor
 
 
@@ -22,7 +23,7 @@ def predict(run: Folder, images: Any, batch: int | None = None, **options: Any) 
     """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors.
 
     `options` are those of `load`: engine, precision, threads, max_pixels, tile, overlap, nms,
-    merge.
+    merge, verify.
     """
     return load(run, **options)(images, batch)
 
@@ -38,19 +39,23 @@ def predict_files(
     data: Folder | None = None,
     bad: Bad | None = None,
     log: Log | None = None,
+    world: World | None = None,
 ) -> Iterator[Any]:
     """The predictions for image files, as they are made.
 
     `threshold` is the smallest score of what counts as found, for tasks that have one. `out` is a
     folder for what the task draws, or with `save_labels` (yolo, voc, coco) for a data set with what
     was found as its labels. `data` is a COCO file whose ids the written files have. An image that
-    cannot be used is an error, unless `bad` takes it.
+    cannot be used is an error, unless `bad` takes it. The processes of a `world` share the work;
+    the first one has the predictions, and writes them.
     """
     from vitreous.data.decode.images import shown, unread_pages
+    from vitreous.engines.world import ALONE
     from vitreous.pages.prediction_files import labelling, writing
 
     _check_threshold(predictor, threshold)
-    log = log or to_stderr
+    world = world or ALONE
+    log = log or to_stderr if world.is_first else lambda text: None
     if out is None and (save_labels or data):
         needs = "--save-labels" if save_labels else "--data"
         raise ConfigError(f"{needs} is about what is written: give --out FOLDER")
@@ -60,14 +65,14 @@ def predict_files(
         files = labelling(predictor, paths, Path(out), save_labels, ids, log)
     elif out is not None:
         files = writing(predictor, paths, Path(out), ids, log)
-    with files as write:
-        for result in predictor.stream(paths, batch, bad=bad):
+    with world.only_first(lambda: files) as write:
+        for result in predictor.stream(paths, batch, bad=bad, world=world):
             if threshold is not None:
                 result = result.above(threshold)
             if write is not None:
                 write(result)
             yield result
-    if several := [path for path in paths if unread_pages(path)]:
+    if world.is_first and (several := [path for path in paths if unread_pages(path)]):
         more = len(several) - 1
         others = f" and {more:,} other{'s' * (more > 1)} have" if more else " has"
         log(f"{shown(several[0])}{others} several pages or frames: only the first is read")
@@ -132,7 +137,8 @@ def explain(
     unless `out` is given; returns the files. `predictor.explain(image)` gives the arrays instead.
 
     `classes` are names, or how many of the most likely ones; `pixel` (y, x) is the one whose class
-    and attention are explained, if there is one for each. `limits` are those of `load`: max_pixels.
+    and attention are explained, if there is one for each. `limits` are those of `load`:
+    max_pixels, verify.
     """
     many = list(images) if isinstance(images, list | tuple) else [images]
     folder = explanation_folder(run) if out is None else Path(out)

@@ -29,14 +29,15 @@ def serve(
     token: Folder | None = None,
     drain: float = 0.0,
     examples: int = 0,
+    verify: bool = True,
     log: Log | None = None,
     **limits: Any,
 ) -> None:
     """Serves run folders or exported files (NAME=PATH, or PATH) until SIGTERM.
 
-    `engine` and `precision` are those of `load`. `token` is a file with the token that requests
-    must bear. `examples` images of each run's own validation data are shown on the page. `limits`
-    are the fields of `vitreous.serve.settings.Limits`.
+    `engine`, `precision` and `verify` are those of `load`. `token` is a file with the token
+    that requests must bear. `examples` images of each run's own validation data are shown on the
+    page. `limits` are the fields of `vitreous.serve.settings.Limits`.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -60,6 +61,7 @@ def serve(
         token="" if token is None else read_token(Path(token)),
         drain=drain,
         examples=examples,
+        verify=verify,
         limits=Limits(**limits),
     )
     if host not in LOCAL and token is None:

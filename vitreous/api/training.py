@@ -127,13 +127,17 @@ def _train(
 
     folder = None if out is None else Path(out)
     with ProgressBar() if progress else nullcontext() as bar:
-        shown: dict[str, Any] = {"log": bar.line, "watch": bar.event} if bar else {}
+        shown: dict[str, Any] = {}
+        if bar is not None:
+            shown = {"log": bar.line, "watch": bar.event, "show": bar}
         log = shown.get("log", lambda text: None)
         settings, own = _settings(data, recipe, out, resume, options, augment, log)
         reports: list[tuple[str, dict[str, Any]]] = []
 
         def report(run: Run, source: Source) -> None:
-            reports.append(write_report(run, source)[1:])
+            if bar is not None:
+                bar.stop()
+            reports.append(write_report(run, source, log=log, progress=bar is not None)[1:])
 
         run = fit(settings, folder, resume=resume, report=report, own=own, began=began, **shown)
     if not reports:

@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from vitreous.weights.listing import WeightListing
 
 
-def convert(source: Folder, target: Folder, **options: Any) -> Conversion:
+def convert(source: Folder, target: Folder, *, verify: bool = True, **options: Any) -> Conversion:
     """Convert weights between formats, verified: `vitreous.weights.convert.convert`, whose options
-    these are. The source may also be RUN@last or RUN/checkpoints/step-N."""
+    these are. The source may also be RUN@last or RUN/checkpoints/step-N. `verify`: the weights of a
+    run must be those that it has written."""
     from vitreous.run_folder import Run
     from vitreous.weights.convert import convert
 
-    run = Run(os.fspath(source))
+    run = Run(os.fspath(source), verify=verify)
+    if run.exists and not run.is_foreign:
+        run.check_weights()
     given = os.fspath(source) if run.checkpoint is None else run.as_checkpoint()
     return convert(given, Path(target), **options)
 
@@ -50,9 +53,9 @@ def import_run(
     `vitreous.import_run.import_into`: labels, task, reinit, drop, resample, source_grid,
     adapt_channels, force.
     """
+    from vitreous.engines.world import ALONE
     from vitreous.import_run import import_into
     from vitreous.train.claim import claimed
-    from vitreous.train.distributed import ALONE
     from vitreous.weights.adopt import find
 
     given: dict[str, Any] = {"resize": resize, "crop": crop, "interpolation": interpolation}

@@ -48,6 +48,8 @@ class BenchmarkArguments:
     options: Annotated[ConfigOptions, option(name="model")] = field(default_factory=ConfigOptions)
     figure: Annotated[Path | None, option("FILE.png", "none")] = None
     """Draw the result."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one line of JSON."""
 
@@ -64,6 +66,7 @@ def run(arguments: BenchmarkArguments) -> None:
         data=arguments.data,
         rounds=arguments.rounds,
         memory=not arguments.no_memory,
+        verify=not arguments.no_verify,
         threads=arguments.threads,
         changes=arguments.options.changes(),
         figure=arguments.figure,

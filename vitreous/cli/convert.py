@@ -34,6 +34,8 @@ class ConvertArguments:
     """Name of the model, if SRC does not state it."""
     force: Flag = False
     """Replace a DST that 'vitreous convert' did not write."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one JSON object."""
     weights: Annotated[WeightOptions, option(name="weight")] = field(default_factory=WeightOptions)
@@ -42,7 +44,8 @@ class ConvertArguments:
 
 def run(arguments: ConvertArguments) -> None:
     done = api.convert(
-        **options_besides(arguments, "weights", "options", "json"),
+        **options_besides(arguments, "weights", "options", "json", "no_verify"),
+        verify=not arguments.no_verify,
         **arguments.weights.given(),
         changes=arguments.options.changes(),
     )

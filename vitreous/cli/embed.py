@@ -89,11 +89,15 @@ class EmbedArguments:
     """Fail when all others are done if an image cannot be read, or leave such images out."""
     max_pixels: MaxPixels = 50_000_000
     """Refuse images with more pixels than this, or that would be enlarged to more."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one JSON object."""
 
 
 def run(arguments: EmbedArguments) -> None:
+    from vitreous.train.distributed import sharing
+
     positive(arguments, "k", *(["top"] if arguments.top is not None else []))
     asked = [name for name in TOP if getattr(arguments, name)]
     if not (asked or arguments.out or arguments.knn or arguments.map):
@@ -105,25 +109,28 @@ def run(arguments: EmbedArguments) -> None:
         check_page_name(page)
     if arguments.page and not asked:
         raise ConfigError("--page shows what --near, --duplicates or --suspects found: add one")
-    found = api.embed(
-        arguments.run,
-        arguments.images,
-        arguments.out,
-        pool=arguments.pool,
-        split=_splits(arguments),
-        path_column=arguments.path_column,
-        label_column=arguments.label_column,
-        split_column=arguments.split_column,
-        batch=arguments.batch,
-        readers=arguments.readers,
-        on_bad=arguments.on_bad,
-        max_pixels=arguments.max_pixels,
-        engine=arguments.engine,
-        precision=arguments.precision,
-        threads=arguments.threads,
-        merge=arguments.merge,
-        check=lambda images: _check(images, arguments),
-    )
+    with sharing() as world:
+        found = api.share_embedding(
+            world,
+            arguments.run,
+            arguments.images,
+            arguments.out,
+            pool=arguments.pool,
+            split=_splits(arguments),
+            columns=(arguments.path_column, arguments.label_column, arguments.split_column),
+            batch=arguments.batch,
+            readers=arguments.readers,
+            on_bad=arguments.on_bad,
+            max_pixels=arguments.max_pixels,
+            engine=arguments.engine,
+            precision=arguments.precision,
+            threads=arguments.threads,
+            merge=arguments.merge,
+            verify=not arguments.no_verify,
+            check=lambda images: _check(images, arguments),
+        )
+    if found is None:
+        return  # of several processes the first one prints
     results = _results(found, arguments)
     count, length = found.vectors.shape
     facts = {

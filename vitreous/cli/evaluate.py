@@ -84,12 +84,20 @@ class EvaluateArguments:
     """Evaluate the boxes or masks of a COCO results file, written by any program."""
     max_pixels: Annotated[int | None, option("N", "the run's own, 50000000")] = None
     """Refuse images with more pixels than this, or that would be enlarged to more."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one JSON object with metric names as keys."""
 
 
 def run(arguments: EvaluateArguments) -> None:
-    result = api.evaluate(**options_besides(arguments, "json"))
+    from vitreous.train.distributed import sharing
+
+    with sharing() as world:
+        options = options_besides(arguments, "json", "no_verify")
+        result = api.evaluate(**options, verify=not arguments.no_verify, world=world)
+    if not world.is_first:
+        return
     if arguments.json:
         print_json(result)
         return

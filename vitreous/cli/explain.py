@@ -31,6 +31,8 @@ class ExplainArguments:
     """Row and column, from 0, of the pixel whose class and attention are explained."""
     max_pixels: MaxPixels = 50_000_000
     """Refuse images with more pixels than this, or that would be enlarged to more."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one line of JSON per image, with all maps, instead of writing files."""
 
@@ -38,7 +40,9 @@ class ExplainArguments:
 def run(arguments: ExplainArguments) -> None:
     from vitreous.data.image_paths import paths_of
 
-    predictor = api.load(arguments.run, max_pixels=arguments.max_pixels)
+    predictor = api.load(
+        arguments.run, max_pixels=arguments.max_pixels, verify=not arguments.no_verify
+    )
     classes, pixel = arguments.classes or 3, arguments.pixel
     bad = Complaints()
     paths = list(paths_of(arguments.images, bad))

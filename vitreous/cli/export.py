@@ -40,6 +40,8 @@ class ExportArguments:
     """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
     force: Flag = False
     """Replace a file that exists."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one JSON object."""
 
@@ -54,6 +56,7 @@ def run(arguments: ExportArguments) -> None:
         max_loss=arguments.max_loss,
         images=arguments.images,
         merge=arguments.merge or 0,
+        verify=not arguments.no_verify,
         force=arguments.force,
     )
     if arguments.json:

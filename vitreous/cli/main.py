@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import keyword
 import os
+import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vitreous import __version__
@@ -35,6 +37,8 @@ COMMANDS = {
     "convert": "convert weights between libraries, and verify them",
 }
 """Each is a module of this package; its function `run` takes a dataclass with the arguments."""
+SHARED = ("train", "pretrain", "predict", "evaluate", "embed")
+"""The commands that the processes of torchrun work on together; others are for the first alone."""
 
 
 def usage() -> str:
@@ -52,14 +56,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Pillow's warnings name no file; 'vitreous data check' reports what matters, with the file.
     warnings.filterwarnings("ignore", module=r"PIL\.")
+    rank = int(os.environ.get("RANK", "0"))
+    if rank and arguments and arguments[0] not in SHARED:
+        return 0
     try:
-        code = _dispatch(arguments)
+        with _silent() if rank else contextlib.nullcontext():
+            code = _dispatch(arguments)
         sys.stdout.flush()
         return code
     except VitreousError as error:
-        return _fail(_spelled(str(error), arguments), code=getattr(error, "code", 2))
+        code = getattr(error, "code", 2)
+        if error.told_elsewhere:
+            return code
+        of = f"process {rank}: " if rank else ""
+        return _fail(of + _spelled(str(error), arguments), code=code)
     except KeyboardInterrupt:
-        return _fail("stopped", code=130)
+        if argv is None:  # threads that still work would be waited for
+            signal.signal(signal.SIGINT, lambda *given: os._exit(130))
+        return 130 if rank else _fail("stopped", code=130)
     except BrokenPipeError:
         # The reader of our output has closed it (`| head`), which is no error. Without a new
         # stdout, Python would complain when it flushes at exit.
@@ -78,10 +92,31 @@ def _dispatch(arguments: list[str]) -> int:
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS) or f": the commands are {', '.join(COMMANDS)}"
         return _fail(f"unknown command {command!r}{hint}")
+    if command in ("train", "pretrain"):
+        _wait_asleep()
     module = module_of(command)
     from vitreous.cli.parse import parse
 
-    return module.run(parse(command, module, rest)) or 0
+    try:
+        parsed = parse(command, module, rest)
+    except VitreousError as error:  # all processes of torchrun have the same words
+        error.told_elsewhere = int(os.environ.get("LOCAL_RANK", "0")) > 0
+        raise
+    return module.run(parsed) or 0
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Of several processes the first one prints."""
+    with open(os.devnull, "w", encoding="utf-8") as nothing, contextlib.redirect_stdout(nothing):
+        yield
+
+
+def _wait_asleep() -> None:
+    """Let OpenMP's threads sleep while they wait (`train/threads.py`), unless the user has decided
+    it. It is read when torch is imported."""
+    if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 def module_of(command: str) -> Any:

@@ -31,6 +31,7 @@ from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
+    from vitreous.engines.world import World
     from vitreous.predict import Predictor
     from vitreous.tasks.show import Show
 
@@ -79,6 +80,8 @@ class PredictArguments:
     """Write what was found to --out as labels of a data set instead: yolo, voc or coco."""
     data: Annotated[Path | None, option("FILE", "images are numbered")] = None
     """Take the ids of images and categories in what is written from this COCO file."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one line of JSON per image or frame."""
 
@@ -94,27 +97,34 @@ def run(arguments: PredictArguments) -> None:
     from vitreous.data.image_paths import paths_of
     from vitreous.data.video import IN_FOLDERS, is_video, video_name
     from vitreous.pages.prediction_files import video_file_names
+    from vitreous.train.distributed import sharing
 
     positive(arguments, "top", "every", *(["batch"] if arguments.batch is not None else []))
     bad = Complaints()
-    paths = list(paths_of(arguments.images, bad, IN_FOLDERS))
-    videos = [path for path in paths if is_video(path)]
-    images = [path for path in paths if not is_video(path)]
-    _check_options(arguments, videos)
-    predictor = api.load(
-        arguments.run,
-        max_pixels=arguments.max_pixels,
-        tile=arguments.tile,
-        overlap=arguments.overlap,
-        nms=arguments.nms,
-        engine=arguments.engine,
-        precision=arguments.precision,
-        threads=arguments.threads,
-        merge=arguments.merge,
-    )
-    names = {} if arguments.out is None else video_file_names(videos, arguments.out)
-    if images:
-        _predict_images(arguments, predictor, images, bad)
+    with sharing() as world:
+        paths = world.lead(lambda: list(paths_of(arguments.images, bad, IN_FOLDERS)))
+        videos = [path for path in paths if is_video(path)]
+        images = [path for path in paths if not is_video(path)]
+        _check_options(arguments, videos)
+        with world.first_leads():
+            predictor = api.load(
+                arguments.run,
+                max_pixels=arguments.max_pixels,
+                tile=arguments.tile,
+                overlap=arguments.overlap,
+                nms=arguments.nms,
+                engine=arguments.engine,
+                precision=arguments.precision,
+                threads=arguments.threads,
+                merge=arguments.merge,
+                verify=not arguments.no_verify,
+                log=to_stderr if world.is_first else lambda text: None,
+            )
+        names = {} if arguments.out is None else video_file_names(videos, arguments.out)
+        if images:
+            _predict_images(arguments, predictor, images, bad, world)
+    if not world.is_first:
+        return  # of several processes the first one reads videos, whose frames follow each other
     for video in videos:
         try:
             _predict_video(arguments, predictor, video, names.get(video_name(video)))
@@ -134,7 +144,11 @@ def _check_options(arguments: PredictArguments, videos: list[str]) -> None:
 
 
 def _predict_images(
-    arguments: PredictArguments, predictor: Predictor, images: list[str], bad: Complaints
+    arguments: PredictArguments,
+    predictor: Predictor,
+    images: list[str],
+    bad: Complaints,
+    world: World,
 ) -> None:
     from vitreous.tasks import show_of
 
@@ -149,6 +163,7 @@ def _predict_images(
         save_labels=arguments.save_labels,
         data=arguments.data,
         bad=bad,
+        world=world,
     ):
         if arguments.json:
             print_json(show.record(result, arguments.top))

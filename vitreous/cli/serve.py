@@ -13,7 +13,7 @@ from vitreous import api
 from vitreous.cli.options import Engine, MaxPixels, Precision
 from vitreous.config import positive
 from vitreous.errors import ConfigError
-from vitreous.train.recipe import option
+from vitreous.train.recipe import Flag, option
 
 MOST_EXAMPLES = 100
 MODELS = tyro.conf.arg(metavar="[NAME=]RUN|FILE...", help_behavior_hint="(required)")
@@ -59,6 +59,8 @@ class ServeArguments:
     """How long a request may take."""
     drain: Annotated[str, option("TIME")] = "0s"
     """Time between SIGTERM, when /readyz begins to say no, and the closing of the port."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
 
 
 def run(arguments: ServeArguments) -> None:
@@ -84,6 +86,7 @@ def run(arguments: ServeArguments) -> None:
         token=arguments.token,
         drain=seconds("--drain", arguments.drain),
         examples=arguments.examples,
+        verify=not arguments.no_verify,
         batch=arguments.max_batch,
         delay=seconds("--max-delay", arguments.max_delay),
         body=int(amount("--max-body", arguments.max_body, SIZES, "10MB or 500KB")),

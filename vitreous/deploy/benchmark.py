@@ -117,12 +117,13 @@ def benchmark(
     data: str | None = None,
     memory: bool = True,
     changes: Mapping[str, Any] | None = None,
+    verify: bool = True,
     trial: FindTrial | None = None,
     log: Log = lambda text: None,
 ) -> Benchmark:
     """Of a run folder, of an exported file, or of a model by its name with random weights and
-    `changes` to its config. Answers are compared on images of `data`, and `trial` gives those that
-    int8 is calibrated with."""
+    `changes` to its config. `verify` is that of `load`. Answers are compared on images
+    of `data`, and `trial` gives those that int8 is calibrated with."""
     if rounds < 2 or any(batch < 1 for batch in batches) or not batches:
         raise ConfigError(f"rounds = {rounds}, batch = {list(batches)}: expected at least 2 and 1")
     peers = [Candidate.peer(text) for text in against]
@@ -130,7 +131,7 @@ def benchmark(
         run = _as_run(what, Path(kept), changes or {})
         if run != what:
             stack.enter_context(_cache(kept))  # nobody needs random weights again
-        folder = open_run(run)
+        folder = open_run(run, verify=verify)
         config = folder.read_config()
         if isinstance(folder, ExportedRun):
             ways = candidates_of_file(folder.path, engines)
@@ -148,7 +149,7 @@ def benchmark(
             )
         size = model.own_size()
         flops = _flops(config)
-        built = _Built(run, model, Path(kept), batch_of(prepared, 2, size), trial, log)
+        built = _Built(run, model, Path(kept), batch_of(prepared, 2, size), trial, log, verify)
         computes = built.all([reference, *(way for way in (*ways, *peers) if way != reference)])
         asked = {str(way) for way in (*ways, *peers)}
         if not asked & computes.keys():
@@ -165,7 +166,7 @@ def benchmark(
         if memory:
             log("measuring memory, each way in a process of its own")
             timed = [way for way in (*ways, *peers) if str(way) in computes]
-            bytes_ = peak_memory(timed, run, batches, built.graphs)
+            bytes_ = peak_memory(timed, run, batches, built.graphs, verify=verify)
         peak = _peak(rounds)
         timings = []
         for batch in batches:
@@ -197,9 +198,10 @@ class _Built:
         images: Tensor,
         trial: FindTrial | None,
         log: Log,
+        verify: bool,
     ) -> None:
         self.run, self.model, self.folder, self.images = run, model, folder, images
-        self.trial, self.log = trial, log
+        self.trial, self.log, self.verify = trial, log, verify
         self.graphs: dict[str, Path] = {}
         """Other libraries' exports, by library."""
         self.left_out: dict[str, str] = {}
@@ -217,6 +219,7 @@ class _Built:
                     graph=self._graph(way),
                     trial=self.trial,
                     log=self.log,
+                    verify=self.verify,
                 )
             except VitreousError as error:
                 self.left_out[str(way)] = str(error)
@@ -347,7 +350,7 @@ def _model_of(folder: Run, config: RunConfig) -> Model:
             return config.create()
     from vitreous.predict import load
 
-    return load(folder.path, "cpu").model
+    return load(folder.path, "cpu", verify=folder.verify).model
 
 
 @contextmanager

@@ -97,19 +97,21 @@ def build(
     graph: Path | None = None,
     trial: FindTrial | None = None,
     log: Log = lambda text: None,
+    verify: bool = True,
 ) -> Compute:
     """Ready to run on a CPU. model: that of `run`, whose weights another library's model gets;
     without `weights`, that has random ones. graph: what `export_peer` wrote. trial: images for
-    int8."""
+    int8. verify: see `load`."""
     if way.library:
         return _peer(way, model, weights, graph)
     folder = open_run(run)
     if isinstance(folder, ExportedRun):
         config = folder.read_config()
-        opened = open_graph(folder.path, way.engine)
+        opened = open_graph(folder.path, way.engine, verify=verify)
         known = (type(model), config.preprocess, folder.path, len(config.labels))
         return GraphEngine(opened, *known)
-    return load_with(run, way.engine, way.precision, trial=trial, log=log, device="cpu").engine
+    options: dict[str, Any] = {"trial": trial, "log": log, "verify": verify, "device": "cpu"}
+    return load_with(run, way.engine, way.precision, **options).engine
 
 
 def _peer(way: Candidate, model: Model, weights: bool, graph: Path | None) -> Compute:

@@ -79,22 +79,25 @@ def load_with(
     trial: FindTrial | None = None,
     log: Log = lambda text: None,
     merge: int | None = None,
+    verify: bool = True,
     **options: Any,
 ) -> Predictor:
     """The predictor of a run folder, whose model is computed by `engine` (torch) in `precision`
-    (float32), with `threads` threads (all); `trial` gives images for int8, and `merge` and
-    `options` are those of `load`. An exported file has an engine and a precision of its own."""
+    (float32), with `threads` threads (all); `trial` gives images for int8, and `merge`,
+    `verify` and `options` are those of `load`. An exported file has an engine and a
+    precision of its own."""
     if engine is not None:
         engine = choice("engine", engine, NAMES)
     if precision is not None:
         precision = precision_named(precision, PRECISIONS)
-    folder = open_run(run)
+    folder = open_run(run, verify=verify)
     if isinstance(folder, ExportedRun):
-        return _load_file(run, engine, precision, threads, {"merge": merge, **options})
+        options |= {"merge": merge, "verify": verify}
+        return _load_file(run, engine, precision, threads, options)
     ways = possible(engine or "torch", precision or "float32")
     way = ways[0] if len(ways) == 1 else fastest(folder, run, ways, threads, trial, log, merge or 0)
     predictor = load_way(folder, run, way, threads, trial, log, merge or 0, **options)
-    predictor.exact = functools.cache(lambda: load(run, merge=merge, **options))
+    predictor.exact = functools.cache(lambda: load(run, merge=merge, verify=verify, **options))
     return predictor
 
 
@@ -152,7 +155,7 @@ def load_way(
     **options: Any,
 ) -> Predictor:
     """The predictor of a run folder, computed in one way."""
-    options |= {"threads": threads, "merge": merge}
+    options |= {"threads": threads, "merge": merge, "verify": folder.verify}
     if way.engine in SUFFIXES:
         path = cached_file(folder, run, way.engine, log, way.precision, trial, merge)
         return load(path, **options)
@@ -176,7 +179,7 @@ def cached_file(
         found = _trial(run, trial) if precision == "int8" else None
         log(f"exporting {run} for {engine}{_in(precision)}, once")
         done = export(
-            load(run, "cpu", merge=merge),
+            load(run, "cpu", merge=merge, verify=folder.verify),
             config,
             path,
             _own_images(config),
@@ -267,7 +270,7 @@ def _timed(
     work on the machine is shared."""
     config = folder.read_config()
     images = _own_images(config)
-    exact = load(run, "cpu", merge=merge)
+    exact = load(run, "cpu", merge=merge, verify=folder.verify)
     predictors, errors = {}, []
     for way in ways:
         try:

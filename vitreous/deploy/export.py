@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from vitreous.config import choice, pair, to_dict
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
-from vitreous.deploy.graph_files import WRITERS
+from vitreous.deploy.graph_files import write_graph
 from vitreous.deploy.loss import Loss, Trial, agreement_of, measured_loss
 from vitreous.deploy.rewrite import fold_normalisation, rewrite
 from vitreous.engines.graph import FORMATS, INPUTS, GraphEngine, Note, graph_input, open_graph
@@ -151,7 +151,7 @@ def export(
     module = Traced(constant, config.preprocess if input == "uint8" else None).eval()
     program = traced(module, config.preprocess, input, any_size=any_size)
     names = tuple(model.outputs(example_of(config.preprocess, 1)))
-    about = json.dumps(config.to_dict())
+    about = json.dumps(replace(config, checksums={}).to_dict())  # which are of the run folder
     note = Note(about, recipe or "", names, input, precision, any_size)
     task = task_class(config.task).restored(config.labels, config.decoding)
     reference = Predictor(model, config.preprocess, task)
@@ -159,7 +159,7 @@ def export(
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
         file = Path(folder, path.name)
         log(f"writing {FORMATS[path.suffix]}" + f" in {precision}" * (precision != "float32"))
-        WRITERS[path.suffix](program, note, file, calibration(reference, trial, input))
+        write_graph(program, note, file, calibration(reference, trial, input))
         graph = open_graph(file)
         engine = GraphEngine(graph, type(model), config.preprocess, file, len(config.labels))
         log(f"verifying with {graph.engine}")

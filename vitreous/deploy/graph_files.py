@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from vitreous.deploy.quantise import (
     save_onnx,
 )
 from vitreous.engines.graph import INPUT, KEY, NOTE_FILE, Note, not_installed, openvino_core
+from vitreous.engines.seal import add_sealed, write_seal
 from vitreous.layers.attention import attention_weights
 
 ANY_SIZE = 1 << 40
@@ -115,7 +118,21 @@ def _write_openvino(
 def _write_torch(
     program: torch.export.ExportedProgram, note: Note, file: Path, images: Images
 ) -> None:
-    torch.export.save(program, file, extra_files={NOTE_FILE: note.text()})
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # lines of code, with the paths of this machine
+    torch.export.save(program, file)
+    add_sealed(file, f"extra/{NOTE_FILE}", note.text(), note.sha256)
 
 
 WRITERS: dict[str, Writer] = {".onnx": _write_onnx, ".xml": _write_openvino, ".pt2": _write_torch}
+
+
+def write_graph(
+    program: torch.export.ExportedProgram, note: Note, file: Path, images: Images
+) -> None:
+    """In the format that the file's suffix says, with a checksum of all of it."""
+    note = replace(note, sha256=secrets.token_hex(32))  # stands where the checksum will be
+    WRITERS[file.suffix](program, note, file, images)
+    if file.suffix != ".pt2":  # whose parts have checksums of their own
+        others = sorted(each for each in file.parent.iterdir() if each != file)
+        write_seal(file, others, note.sha256)

@@ -33,7 +33,12 @@ IMPORTS = {"compile": "torch._inductor.compile_fx", **{name: name for name in GR
 
 
 def peak_memory(
-    ways: Iterable[Candidate], run: str, batches: Sequence[int], graphs: dict[str, Path]
+    ways: Iterable[Candidate],
+    run: str,
+    batches: Sequence[int],
+    graphs: dict[str, Path],
+    *,
+    verify: bool = True,
 ) -> dict[tuple[str, int], int]:
     """Bytes of each way with each batch; without those that cannot be measured (not Linux, or the
     process ended)."""
@@ -43,6 +48,7 @@ def peak_memory(
         {
             **vars(way),
             "run": run,
+            "verify": verify,
             "batch": batch,
             "graph": str(graphs[way.library]) if way.library and way.engine in GRAPHS else "",
             "threads": torch.get_num_threads(),
@@ -64,7 +70,7 @@ def peak_memory(
     return {(way, batch): size for way, batch, size in found}
 
 
-def _measured(way: Candidate, run: str, batch: int, graph: str) -> int:
+def _measured(way: Candidate, run: str, batch: int, graph: str, verify: bool) -> int:
     """In a process of its own."""
     for name in (way.library, IMPORTS.get(way.engine)):
         if name:
@@ -76,7 +82,8 @@ def _measured(way: Candidate, run: str, batch: int, graph: str) -> int:
             peer(way.library, model, weights=False)
     images = torch.randn(batch, config.preprocess.channels, *model.own_size())
     before = _of_process("VmRSS")
-    compute = build(way, run, model, weights=False, graph=Path(graph) if graph else None)
+    file = Path(graph) if graph else None
+    compute = build(way, run, model, weights=False, graph=file, verify=verify)
     with torch.inference_mode():
         compute(images)
         gc.collect()
@@ -108,9 +115,9 @@ def _answer(asked: dict[str, Any], answers: int) -> None:
     """Never returns. Nothing is written for what fails: its time was measured elsewhere."""
     try:
         torch.set_num_threads(asked.pop("threads"))
-        run, batch, graph = asked.pop("run"), asked.pop("batch"), asked.pop("graph")
+        run, batch, graph, verify = map(asked.pop, ("run", "batch", "graph", "verify"))
         way = Candidate(**asked)
-        answer = json.dumps([str(way), batch, _measured(way, run, batch, graph)])
+        answer = json.dumps([str(way), batch, _measured(way, run, batch, graph, verify)])
         os.write(answers, f"{answer}\n".encode())
     finally:
         os._exit(0)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +19,10 @@ from numpy.typing import NDArray
 from vitreous.config import choice
 from vitreous.data.threads import in_threads
 from vitreous.embed.embeddings import Embeddings
-from vitreous.embed.images import Images
+from vitreous.embed.images import Entry, Images, Stamp
 from vitreous.embed.vector_files import About, Parts, Stored, check_writable, read, write
 from vitreous.engines.graph import GraphEngine
+from vitreous.engines.world import ALONE, World
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.predict import POOLS, Predictor
 from vitreous.progress import CountProgress
@@ -38,8 +41,10 @@ def embed(
     on_bad: str = "error",
     log: Log = lambda text: None,
     progress: bool = True,
-) -> Embeddings:
-    """Vectors of all images, in their order; with `out` also as a file.
+    world: World = ALONE,
+) -> Embeddings | None:
+    """Vectors of all images, in their order; with `out` also as a file. The processes of a `world`
+    share the work; the first one has the result.
 
     If `out`, or what is left of an interrupted run beside it, has vectors of these images by the
     same model, they are not computed again. An image that cannot be used is left out with
@@ -57,15 +62,20 @@ def embed(
     places = {entry.name: i for i, entry in enumerate(images.entries)}
     vectors = np.zeros((len(images), predictor.vector_length(pool)), np.float32)
     stamps = np.zeros((len(images), 2), np.int64)
-    done = np.zeros(len(images), np.bool_)
-    parts = None
-    if out is not None:
-        check_writable(out)
-        parts = Parts(out, about)
-        for stored in _stored(out, parts, places, log):
-            _take(stored, images, places, vectors, stamps, done)
-        if kept := int(done.sum()):
-            log(f"{out}: {kept:,} of {len(images):,} vectors are there already")
+    parts = None if out is None else Parts(out, about)
+
+    def find_done() -> NDArray[np.bool_]:
+        """Which vectors are there already."""
+        done = np.zeros(len(images), np.bool_)
+        if out is not None and parts is not None:
+            check_writable(out)
+            for stored in _stored(out, parts, places, log):
+                _take(stored, images, places, vectors, stamps, done)
+            if kept := int(done.sum()):
+                log(f"{out}: {kept:,} of {len(images):,} vectors are there already")
+        return done
+
+    done = world.lead(find_done)
     bad: list[VitreousError] = []
 
     def complain(error: VitreousError) -> None:
@@ -73,16 +83,22 @@ def embed(
         log(f"left out: {error}")
 
     missing = [entry for entry, there in zip(images.entries, done, strict=True) if not there]
-    with _keeping(parts), CountProgress(len(missing), log, visible=progress) as shown:
-        for names, found in predictor.embed_each(
-            missing, images.read, batch=batch, pool=pool, readers=readers, bad=complain
-        ):
+    visible = progress and world.is_first
+    with _keeping(parts), CountProgress(len(missing), log, visible=visible) as shown:
+        batch = predictor.batch_size(batch)
+        work = partial(_vectors, predictor, images, batch=batch, pool=pool, readers=readers)
+        for names, marks, found, wrong in world.share(missing, batch, work):
+            for error in wrong:
+                complain(error)
+            if not names:
+                continue
             rows = [places[name] for name in names]
-            vectors[rows], done[rows] = found, True
-            stamps[rows] = [images.stamps.pop(name) for name in names]
+            vectors[rows], done[rows], stamps[rows] = found, True, marks
             if parts is not None:
                 parts.add(names, stamps[rows], found)
             shown.add(len(names))
+    if not world.is_first:
+        return None
     if bad and on_bad == "error":
         others = "; the vectors of the others are kept for the next run" if parts else ""
         raise DataError(
@@ -105,6 +121,16 @@ def embed(
         parts.remove()
     usable = Images(entries, images.source, images.max_pixels)
     return Embeddings.of(result, usable, predictor)
+
+
+def _vectors(
+    predictor: Predictor, images: Images, entries: Iterable[Entry], **options: Any
+) -> Iterator[tuple[list[str], list[Stamp], NDArray[np.float32], list[VitreousError]]]:
+    """Names, stamps and vectors, a batch at a time, and why others of it have none."""
+    wrong: list[VitreousError] = []
+    for names, found in predictor.embed_each(entries, images.read, bad=wrong.append, **options):
+        yield names, [images.stamps.pop(name) for name in names], found, [*wrong]
+        wrong.clear()
 
 
 def model_hash(predictor: Predictor) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import json
-import os
+import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +24,13 @@ from torch import Tensor
 
 from vitreous.config import pair
 from vitreous.data.preprocess import Preprocess
+from vitreous.engines.file_checks import check_onnx, external_files, read_openvino
 from vitreous.engines.openvino import OpenVINO
 from vitreous.engines.precision import PRECISIONS, check_bfloat16, has_bfloat16
+from vitreous.engines.seal import check_seal
 from vitreous.engines.signal_stack import keep_signal_stack
 from vitreous.engines.threads import TorchThreads
+from vitreous.engines.torch_graph import entries_of, read_torch_graph
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
 
@@ -42,6 +45,8 @@ ENGINES = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",), ".pt2": 
 """What runs it; the first one unless another is asked for."""
 
 INPUTS = ("float32", "uint8")
+TEXTS = ("run", "recipe", "input", "precision", "sha256")
+"""Of a note."""
 
 Compute = Callable[[NDArray[Any]], Mapping[str, NDArray[Any]]]
 """(b, c, h, w) -> the graph's outputs by name."""
@@ -62,6 +67,8 @@ class Note:
     precision: str = "float32"
     any_size: bool = False
     """Whether height and width are free."""
+    sha256: str = ""
+    """Of the file (`engines/seal.py`); files of earlier versions have none."""
 
     def text(self) -> str:
         return json.dumps({"format": 1, **vars(self)})
@@ -77,14 +84,17 @@ class Note:
             raise ConfigError(f"{where}: its note has {len(text):,} characters: it is not ours")
         try:
             values = json.loads(text)
-            known: dict[str, type] = dict.fromkeys(("run", "recipe", "input", "precision"), str)
+            known: dict[str, type] = dict.fromkeys(TEXTS, str)
             known |= {"outputs": list, "any_size": bool}
             if values.pop("format") != 1:
                 raise ValueError("written by a later version of Vitreous")
+            values.setdefault("sha256", "")
             if values.keys() != known.keys() or any(
                 not isinstance(values[name], kind) for name, kind in known.items()
             ):
                 raise ValueError(f"expected {', '.join(known)}")
+            if values["sha256"] and not re.fullmatch("[0-9a-f]{64}", values["sha256"]):
+                raise ValueError(f"sha256 {values['sha256'][:100]!r}")
             if values["input"] not in INPUTS or values["precision"] not in PRECISIONS:
                 raise ValueError(f"input {values['input']!r}, precision {values['precision']!r}")
             values["outputs"] = tuple(map(str, values["outputs"]))
@@ -130,7 +140,14 @@ class GraphEngine:
 
     def tensors(self, images: Tensor) -> dict[str, Tensor]:
         """What the graph gives, by name."""
-        found = self.graph.compute(self._values(images))
+        values = self._values(images)
+        try:
+            found = self.graph.compute(values)
+        except (RuntimeError, ValueError, TypeError, LookupError) as error:
+            raise ConfigError(
+                f"{self.where} cannot be computed: {_last_line(error)}: it is damaged, or was not "
+                "written by 'vitreous export'"
+            ) from error
         return {name: torch.from_numpy(np.asarray(array)) for name, array in found.items()}
 
     def vectors(self, images: Tensor, pool: str) -> Tensor:
@@ -168,14 +185,19 @@ def not_installed(what: str, extra: str) -> ConfigError:
 
 def read_note(path: Path) -> Note:
     """What a file says about itself; nothing is computed, and nothing that it holds is run."""
+    return _read_file(path)[0]
+
+
+def _read_file(path: Path) -> tuple[Note, list[Path]]:
+    """The note of a file, and the other files with its weights."""
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file")
     if path.suffix == ".xml" and not path.with_suffix(".bin").is_file():
         weights = path.with_suffix(".bin").name
         raise ConfigError(f"{path}: its weights, {weights}, are not beside it: copy both files")
     with opening(path):
-        text = NOTES[path.suffix](path)
-    return Note.read(text, path)
+        text, others = READERS[path.suffix](path)
+    return Note.read(text, path), others
 
 
 @contextmanager
@@ -186,45 +208,32 @@ def opening(path: Path) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:  # of protobuf, OpenVINO, zipfile: whatever the file is
-        # OpenVINO first says in which lines of its code it was, one after the other.
-        said = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         raise ConfigError(
-            f"{path} cannot be opened: {said[-1].strip(' .!')}: it is damaged, or of another kind: "
+            f"{path} cannot be opened: {_last_line(error)}: it is damaged, or of another kind: "
             "copy or export it again"
         ) from None
 
 
-def _onnx_note(path: Path) -> str | None:
-    """Tensors that the file keeps in others must lie in its own folder."""
+def _last_line(error: Exception) -> str:
+    """OpenVINO first says in which lines of its code it was, one after the other."""
+    said = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return said[-1].strip(" .!")
+
+
+def _read_onnx(path: Path) -> tuple[str | None, list[Path]]:
     try:
         import onnx
     except ImportError:
         raise not_installed("ONNX", "onnx") from None
     model = onnx.load(path, load_external_data=False)
-    for tensor in _onnx_tensors(model):
-        for entry in tensor.external_data:
-            inside = (path.parent / entry.value).resolve()
-            if entry.key == "location" and not inside.is_relative_to(path.parent.resolve()):
-                raise ConfigError(f"{path} refers to {entry.value!r}, outside of its folder")
-    return next((each.value for each in model.metadata_props if each.key == KEY), None)
+    check_onnx(model, path)
+    text = next((each.value for each in model.metadata_props if each.key == KEY), None)
+    return text, [path.parent / name for name in external_files(model)]
 
 
-def _onnx_tensors(message: Any) -> Iterator[Any]:
-    """All tensors of an ONNX file, wherever they are: weights, constants, those of functions and of
-    graphs inside of operations."""
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        for each in value if isinstance(value, Sequence) else (value,):
-            if each.DESCRIPTOR.name == "TensorProto":
-                yield each
-            else:
-                yield from _onnx_tensors(each)
-
-
-def _openvino_note(path: Path) -> str | None:
-    model = openvino_core().read_model(path)
-    return model.get_rt_info([KEY]).astype(str) if model.has_rt_info([KEY]) else None
+def _read_openvino(path: Path) -> tuple[str | None, list[Path]]:
+    note = read_openvino(path).find(f"rt_info/{KEY}")
+    return None if note is None else note.get("value"), [path.with_suffix(".bin")]
 
 
 @functools.cache
@@ -240,30 +249,36 @@ def openvino_core() -> Any:
     return core
 
 
-def _torch_note(path: Path) -> str | None:
+def _read_torch(path: Path) -> tuple[str | None, list[Path]]:
     with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            if info.filename.endswith(f"/extra/{NOTE_FILE}") and info.file_size <= LONGEST_NOTE:
-                return archive.read(info).decode()
-    return None
+        info = entries_of(archive, path).get(f"extra/{NOTE_FILE}")
+        if info is None or info.file_size > LONGEST_NOTE:
+            return None, []
+        return archive.read(info).decode(), []
 
 
-NOTES: dict[str, Callable[[Path], str | None]] = {
-    ".onnx": _onnx_note,
-    ".xml": _openvino_note,
-    ".pt2": _torch_note,
+READERS: dict[str, Callable[[Path], tuple[str | None, list[Path]]]] = {
+    ".onnx": _read_onnx,
+    ".xml": _read_openvino,
+    ".pt2": _read_torch,
 }
+"""The text of the note, and other files with weights; what a file must not hold is an error."""
 
 
-def open_graph(path: Path, engine: str | None = None, threads: int | None = None) -> Graph:
-    """A file of ours, opened by `engine`, or by the usual one for it."""
+def open_graph(
+    path: Path, engine: str | None = None, threads: int | None = None, *, verify: bool = True
+) -> Graph:
+    """A file of ours, opened by `engine`, or by the usual one for it. `verify`: it must be as it
+    was written."""
     able = ENGINES.get(path.suffix)
     if able is None:
         raise ConfigError(f"{path}: expected a file that ends in {', '.join(ENGINES)}")
     if engine is not None and engine not in able:
         raise ConfigError(f"engine = {engine!r} cannot run {path}: use {' or '.join(able)}")
-    note = read_note(path)
+    note, others = _read_file(path)
     with opening(path):
+        if verify and note.sha256:
+            check_seal(path, others, note.sha256)
         return OPENERS[engine or able[0]](path, note, threads)
 
 
@@ -308,51 +323,21 @@ def _length(axis: Any) -> int | None:
     return axis.get_length() if axis.is_static else None
 
 
-@contextmanager
-def without_pickle() -> Iterator[None]:
-    """Inside, torch loads tensors alone: torch.export would fall back to executing a pickle."""
-    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
 def _with_torch(path: Path, note: Note, threads: int | None) -> Graph:
     if note.precision == "bfloat16":
         check_bfloat16()
-    with without_pickle():
-        program = torch.export.load(path)
-    module, call = program.module(), TorchThreads(threads)
-    values = {
-        node.name: tuple(int(axis) if isinstance(axis, int) else None for axis in value.shape)
-        for node in program.graph.nodes
-        if isinstance(value := node.meta.get("val"), Tensor)
-    }
-    taken = program.graph_signature.user_inputs[0]
-    names = note.outputs
+    graph, call, names = read_torch_graph(path), TorchThreads(threads), note.outputs
 
     @torch.inference_mode()
     def output(images: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
-        found = module(torch.from_numpy(images))
+        found = graph(torch.from_numpy(images))
         return {name: each.numpy() for name, each in zip(names, found, strict=True)}
 
     def compute(images: NDArray[Any]) -> Mapping[str, NDArray[Any]]:
         return call(output, images)
 
-    given = zip(names, program.graph_signature.user_outputs, strict=True)
-    return Graph(
-        compute,
-        note,
-        values[str(taken)],
-        {name: values[str(output)] for name, output in given},
-        "torch",
-    )
+    shapes = dict(zip(names, graph.output_shapes, strict=True))
+    return Graph(compute, note, graph.input_shape, shapes, "torch")
 
 
 OPENERS: dict[str, Callable[..., Graph]] = {

@@ -10,19 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.config import to_dict
+from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.pages import charts
 from vitreous.pages.content import Section
 from vitreous.pages.inside import inside_sections
 from vitreous.pages.template import render
 from vitreous.predict import Predictor, load
+from vitreous.progress import CountProgress
 from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import show_of
+from vitreous.tasks.task import Log
 from vitreous.train.advice import Advice, fine_tuning_advice
 from vitreous.train.open_data import stored_recipe
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe
 from vitreous.train.verdicts import evaluate
+from vitreous.wording import counted
 
 if TYPE_CHECKING:
     from vitreous.tasks.show import TaskReport
@@ -31,10 +35,15 @@ Evaluations = list[dict[str, Any]]
 
 
 def write_report(
-    run: Run, source: Source, split: str | None = None
+    run: Run,
+    source: Source,
+    split: str | None = None,
+    *,
+    log: Log = lambda text: None,
+    progress: bool = False,
 ) -> tuple[Path, str, dict[str, Any]]:
     """Evaluate the run on a split (test, or else val, or else train) of the data that it was
-    trained on, and write the page.
+    trained on, and write the page. `progress` is shown on stderr.
 
     Returns its path, the split and the metrics, with verdicts.
     """
@@ -42,7 +51,16 @@ def write_report(
     predictor = load(run.path, None if recipe is None else recipe.device)
     split = split or next(s for s in ("test", "val", "train") if s in source.splits)
     part = show_of(predictor.task.name).report(predictor)
-    result = evaluate(run, predictor, source, split, own=True, see=part.see)
+    count = len(source.splits[split])
+    log(f"report: evaluating the best weights on {split}, {counted(count, 'image')}")
+    with CountProgress(count, log, visible=progress) as shown:
+
+        def see(batch: Batch, output: Any, targets: Any) -> None:
+            part.see(batch, output, targets)
+            shown.add(len(batch.ids))
+
+        result = evaluate(run, predictor, source, split, own=True, see=see, log=log)
+    log(f"report: drawing {run.path / 'report.html'}")
     config = run.read_config()
     evaluations = [m for m in run.metrics() if m.get("kind") == "evaluation"]
     task = predictor.task

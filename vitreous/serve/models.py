@@ -57,7 +57,7 @@ def _load(
     found = {}
     for name, path in settings.models.items():
         way = {"engine": settings.engine, "precision": settings.precision}
-        predictor = load(path, max_pixels=settings.limits.pixels, **way)
+        predictor = load(path, max_pixels=settings.limits.pixels, verify=settings.verify, **way)
         config = open_run(path).read_config()
         examples = read_examples(name, path, settings.examples, settings.limits.pixels)
         found[name] = ServedModel(

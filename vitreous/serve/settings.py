@@ -57,4 +57,6 @@ class Settings:
     """Seconds between SIGTERM, when /readyz begins to say no, and the closing of the port."""
     examples: int = 0
     """Images of each run's own data that the page shows."""
+    verify: bool = True
+    """Whether weights and files must be as they were written."""
     limits: Limits = Limits()

@@ -50,6 +50,8 @@ class Progress:
     """Seconds of a run that is made for a time,"""
     schedule: tuple[int, int, float] | None = None
     """and its plan: steps in all, the step it was made at, and the part that was done there."""
+    threads: int = 0
+    """That have computed it; others may round sums otherwise. 0: not known."""
 
 
 def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:

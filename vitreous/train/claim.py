@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError
 from vitreous.run_folder import Run
-from vitreous.train.distributed import World, restarts
+from vitreous.train.distributed import restarts
 
 CLAIM = ".claim"
 _HELD: set[IO[str]] = set()

@@ -4,71 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from vitreous.engines.world import World
 from vitreous.layers.block import Block
 from vitreous.predict import find_device
 
-T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class World:
-    """Which of how many processes this is, and where it computes."""
-
-    rank: int
-    size: int
-    device: torch.device
-
-    @property
-    def is_first(self) -> bool:
-        return self.rank == 0
-
-    def all_reduce(self, values: Tensor) -> Tensor:
-        """The sum over all processes."""
-        if self.size == 1:
-            return values
-        on_device = values.to(self.device)
-        dist.all_reduce(on_device)
-        return on_device.to(values.device)
-
-    def gather(self, values: T) -> list[T]:
-        """The values of every process, by rank; on the CPU, and of any shape."""
-        if self.size == 1:
-            return [values]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, values)
-        return found
-
-    def broadcast(self, thing: Any) -> Any:
-        """What the first process has, on every process."""
-        things = [thing]
-        if self.size > 1:
-            dist.broadcast_object_list(things)
-        return things[0]
-
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any process."""
-        return bool(self.all_reduce(torch.tensor(float(flag))).item())
-
-    def barrier(self) -> None:
-        if self.size > 1:
-            dist.barrier()
-
-
-ALONE = World(0, 1, torch.device("cpu"))
-"""A process that shares its work with no other."""
+@contextmanager
+def sharing() -> Iterator[World]:
+    """The processes that torchrun started, or this one alone, for what is no training: each has the
+    same arguments, and computes a part of the images."""
+    with joined(None, backend="gloo", timeout=timedelta(days=1)) as world, world.alike():
+        yield world
 
 
 @contextmanager
-def joined(device: str | None) -> Iterator[World]:
-    """The processes that torchrun started, or this one alone."""
+def joined(
+    device: str | None, *, backend: str | None = None, timeout: timedelta | None = None
+) -> Iterator[World]:
+    """The processes that torchrun started, or this one alone. `backend` is nccl for GPUs, and else
+    gloo, unless given; `timeout` is how long one waits for another."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -77,11 +39,14 @@ def joined(device: str | None) -> Iterator[World]:
         torch.cuda.set_device(local)
         chosen = f"cuda:{local}"
     if size > 1:
-        _init_process_group("nccl" if chosen.startswith("cuda") else "gloo")
+        usual = "nccl" if chosen.startswith("cuda") else "gloo"
+        _init_process_group(backend or usual, timeout)
     try:
         yield World(rank, size, torch.device(chosen))
         if size > 1:  # leaving while another process still sends would crash gloo's threads
-            dist.barrier()
+            # If the first one has ended meanwhile, with an error, it has told why.
+            with suppress(RuntimeError) if rank else nullcontext():
+                dist.barrier()
     finally:
         if size > 1:
             dist.destroy_process_group()
@@ -92,7 +57,7 @@ def restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def _init_process_group(backend: str) -> None:
+def _init_process_group(backend: str, timeout: timedelta | None) -> None:
     """Join the other processes.
 
     On one machine torchrun keeps its store over a restart (torch 2.14), and with it the addresses
@@ -104,7 +69,7 @@ def _init_process_group(backend: str) -> None:
     store, rank, size = next(iter(rendezvous("env://")))
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
         store = dist.PrefixStore(f"attempt-{restarts()}", store)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+    dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=size)
 
 
 def wrap(model: nn.Module, world: World, shard: bool) -> nn.Module:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from vitreous.data.loader import Draw, EvalSet, Item, TrainSet, eval_batches
+from vitreous.engines.world import World
 from vitreous.models.model import Model
-from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
 Stored = tuple[Tensor, Any, str, tuple[int, int]]

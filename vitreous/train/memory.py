@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from vitreous.errors import ConfigError
 from vitreous.layers.block import Block
 from vitreous.layers.linear import training_step
+from vitreous.layers.shared_batch import RandomRows
 from vitreous.models.model import Model
 
 
@@ -46,16 +47,16 @@ def _forward(module: nn.Module, forward: Callable[..., Any], *inputs: Any, **opt
 
 def _contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """For the first time and the second, which must take the same ways."""
-    return training_step(), _counted_once(module)
+    return training_step(), _again(module, RandomRows.active() or nullcontext())
 
 
 @contextmanager
-def _counted_once(module: nn.Module) -> Iterator[None]:
-    """The statistics of batch norms have seen the batch already."""
+def _again(module: nn.Module, rows: AbstractContextManager[Any]) -> Iterator[None]:
+    """With the same random numbers. The statistics of batch norms have seen the batch already."""
     norms = [each for each in module.modules() if isinstance(each, _BatchNorm) and each.training]
     before = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
     try:
-        with training_step():
+        with training_step(), rows:
             yield
     finally:
         for buffer, value in before:

@@ -17,11 +17,11 @@ from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.split import few_of
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError
 from vitreous.run_folder import Run
 from vitreous.tasks import TASKS, UNLABELLED
 from vitreous.tasks.data_check import bad_samples, check_trainable, usual_preprocess
-from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe, parse_recipe
 
 Log = Callable[[str], None]

@@ -97,12 +97,21 @@ def head_parameters(model: Model) -> list[nn.Parameter]:
 def frozen_batch_norms(model: nn.Module) -> list[nn.Module]:
     """The batch norms whose parameters are frozen. They stay in eval mode, which freezes their
     statistics too."""
-    return [
-        module
-        for module in model.modules()
-        if isinstance(module, nn.modules.batchnorm._BatchNorm)
-        and not any(p.requires_grad for p in module.parameters())
-    ]
+    return [norm for norm in _batch_norms(model) if not _is_trained(norm)]
+
+
+def has_training_batch_norms(model: nn.Module) -> bool:
+    """Whether what a model gives for an image depends on the others in the batch."""
+    return any(map(_is_trained, _batch_norms(model)))
+
+
+def _batch_norms(model: nn.Module) -> list[nn.Module]:
+    kind = nn.modules.batchnorm._BatchNorm
+    return [module for module in model.modules() if isinstance(module, kind)]
+
+
+def _is_trained(module: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, Literal
@@ -11,6 +10,7 @@ import torch
 
 from vitreous.config import config_fields, pair, size_of
 from vitreous.data.source import Source
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError
 from vitreous.layers.cpu import has_bfloat16
 from vitreous.models import create
@@ -18,8 +18,8 @@ from vitreous.models.model import Model
 from vitreous.tasks import TASKS, task_class
 from vitreous.tasks.task import Glance, Task, glance_at
 from vitreous.train.build_model import Start
-from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
+from vitreous.train.threads import available_cores
 
 Log = Callable[[str], None]
 WIDE = 192
@@ -133,7 +133,7 @@ def fill_in(
     if recipe.smoothing is None and task.default_smoothing is not None:
         changes["smoothing"] = task.default_smoothing
     if recipe.workers is None:
-        cores = os.cpu_count() or 1
+        cores = available_cores()
         some = min(cores - 1 if glance.on_cpu else cores, 8)
         changes["workers"] = 0 if glance.small or cores < 2 else some
         log(f"workers: {changes['workers']}")

@@ -23,11 +23,11 @@ from vitreous.data.loader import EvalSet, eval_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import NoTruth
+from vitreous.engines.world import World
 from vitreous.models.model import Model
 from vitreous.neighbours import K, nearest, standardised, vote
 from vitreous.predict import PIXELS_SIDE
 from vitreous.tasks.pretrain.method import COLLAPSED
-from vitreous.train.distributed import World
 from vitreous.train.recipe import Recipe
 
 Log = Callable[[str], None]

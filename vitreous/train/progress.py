@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
 
+from vitreous.progress import CountProgress
 from vitreous.terminal import print, printable
 from vitreous.train.trainer import Event
 
@@ -15,6 +17,8 @@ class ProgressBar:
 
     def __init__(self) -> None:
         self.bar = None
+        self.counter = CountProgress(0, self.line, visible=False)
+        """Of the evaluation that is under way."""
         self.began = time.perf_counter()
         self.first: tuple[int, float] | None = None
         """The step of this session's first event, and when it was."""
@@ -37,6 +41,29 @@ class ProgressBar:
             self.bar.console.print(printable(text), highlight=False, markup=False)
         else:
             print(text, file=sys.stderr, flush=True)
+
+    def tell(self, text: str) -> None:
+        """A line at once, also from a signal handler: nothing of what prints meanwhile is used."""
+        line = f"{printable(text)}\n".encode("ascii", "backslashreplace")
+        try:
+            os.write(sys.stderr.fileno(), b"\n" + line if self.bar is not None else line)
+        except OSError:  # in a notebook it has no number
+            self.line(text)
+
+    def evaluated(self, done: int, total: int) -> None:
+        """How far an evaluation is, where it takes long."""
+        if not done:
+            self.counter = CountProgress(total, self.line, visible=self.bar is None)
+        self.counter.add(done - self.counter.done)
+        if self.bar is not None:
+            pace = f", {self.counter.pace}" if done else ""
+            text = f"evaluating {done:,} of {total:,} images{pace}"
+            self.bar.update(self.task, description=text)
+
+    def stop(self) -> None:
+        """No more steps come."""
+        if self.bar is not None:
+            self.bar.stop()
 
     def event(self, event: Event) -> None:
         self.first = self.first or (event.step, time.perf_counter())
@@ -74,5 +101,4 @@ class ProgressBar:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+        self.stop()

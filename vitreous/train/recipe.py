@@ -217,6 +217,8 @@ class RunOptions:
 
     device: Annotated[str | None, option("DEVICE", "a GPU if there is one")] = None
     """Device to train on: cpu, cuda, cuda:N or mps."""
+    threads: Annotated[int | None, option("N", "all cores")] = None
+    """Threads that compute, in each process; 1 is best beside other programs on the same cores."""
     workers: Annotated[int | None, option("N", "chosen by the size of images")] = None
     """Processes that read and augment images."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -327,7 +329,7 @@ def doubled(time: str) -> str:
 
 
 RANGES = {
-    "epochs batch accumulate keep max_pixels": (1, sys.maxsize, "at least 1"),
+    "epochs batch accumulate keep max_pixels threads": (1, sys.maxsize, "at least 1"),
     "warmup final_lr layer_decay": (0, 1, "0 to 1"),
     "workers patience save_every skip_nonfinite log_every": (0, sys.maxsize, "0 or more"),
     "overfit weight_decay clip dice": (0, sys.maxsize, "0 or more"),
@@ -397,7 +399,7 @@ def write_recipe(recipe: Recipe) -> str:
 MAY_CHANGE = {
     *("epochs", "time", "patience", "workers", "device", "keep", "save_every", "log_every"),
     *("tensorboard", "skip_nonfinite", "accumulate", "compile", "shard", "download", "max_pixels"),
-    *("recompute", "checkpoint"),
+    *("recompute", "checkpoint", "threads"),
 }
 """What may change when a run is resumed; any other change would make it another run."""
 

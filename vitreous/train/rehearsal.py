@@ -27,7 +27,8 @@ from vitreous.train.open_data import NOTHING, FromPython, absolute, advising, op
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe, seconds
 from vitreous.train.run import planned_preprocess, prepare
-from vitreous.train.trainer import Trainer, TrainingError
+from vitreous.train.threads import computing_threads
+from vitreous.train.trainer import NotFiniteError, Trainer, TrainingError
 
 Log = Callable[[str], None]
 
@@ -76,6 +77,7 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
     images = sum(map(len, source.splits.values()))
     with _trainer(recipe, log, own) as trainer:
         batch = _first_batches(trainer, 1)[0]
+        last = trainer.steps - 1  # when all of the model is trained
         kept = 0
 
         def keep(tensor: Tensor) -> Tensor:
@@ -90,10 +92,10 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
         for module in trainer.checkpointed:
             module.register_forward_pre_hook(see_input)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            trainer.step(0, batch)
+            trainer.fitting_step(last, batch)
         trainer.see_kept = None
         began = time.perf_counter()
-        trainer.step(1, batch)
+        trainer.fitting_step(last, batch)
         step = time.perf_counter() - began
         in_time = None if recipe.time is None else max(int(seconds(recipe.time) / step), 1)
         steps = in_time or trainer.steps
@@ -149,14 +151,15 @@ def _short_run(
 ) -> float:
     """The mean loss of the last quarter of its steps: single batches differ."""
     recipe, losses = trainer.recipe, list[float]()
-    trainer.model.load_state_dict(begin)
-    trainer.optimizer.state.clear()
+    trainer.restart(begin)
+    schedule = {"warmup": recipe.warmup, "final": recipe.final_lr}
+    head_steps = trainer.head_steps if trainer.head_steps < steps else 0
     for step in range(steps):
-        scale = lr_factor(step, steps, warmup=recipe.warmup, final=recipe.final_lr)
+        scale = lr_factor(step, steps, **schedule, head_steps=head_steps)
         try:
-            losses.append(trainer.step(step, batches[step % len(batches)], lr * scale))
-        except TrainingError:
-            return math.inf  # the loss is not finite any more
+            losses.append(trainer.fitting_step(step, batches[step % len(batches)], lr * scale))
+        except NotFiniteError:
+            return math.inf
     last = losses[-max(steps // 4, 1) :]
     mean = sum(last) / len(last)
     return mean if math.isfinite(mean) else math.inf
@@ -164,8 +167,13 @@ def _short_run(
 
 @contextmanager
 def _trainer(recipe: Recipe, log: Log, own: FromPython) -> Iterator[Trainer]:
-    with tempfile.TemporaryDirectory() as folder, joined(recipe.device) as world:
-        yield prepare(recipe, Run(folder), world, log, lambda event: None, own)[0]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        joined(recipe.device) as world,
+        computing_threads(recipe.threads),
+    ):
+        quiet = log if world.is_first else (lambda text: None)
+        yield prepare(recipe, Run(folder), world, quiet, lambda event: None, own)[0]
 
 
 def _first_batches(trainer: Trainer, count: int) -> list[Batch]:

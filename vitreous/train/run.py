@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from vitreous.data.augment import Augment, random_by
 from vitreous.data.loader import EvalSet, TrainSet
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
 from vitreous.models import configure
@@ -29,7 +32,7 @@ from vitreous.train.build_model import (
     wrapped,
 )
 from vitreous.train.claim import claimed
-from vitreous.train.distributed import World, joined, restarts
+from vitreous.train.distributed import joined, restarts
 from vitreous.train.open_data import (
     NOTHING,
     FromPython,
@@ -44,8 +47,16 @@ from vitreous.train.probe import probe_for
 from vitreous.train.recipe import Recipe, continued, is_longer, seconds, write_recipe
 from vitreous.train.teacher import answers_of, find_teacher, sample_weights, some_vectors
 from vitreous.train.tensorboard import board
+from vitreous.train.threads import computing_threads
 from vitreous.train.time_budget import TimeBudget
-from vitreous.train.trainer import Event, StoppedError, Trainer
+from vitreous.train.trainer import (
+    SILENT,
+    Event,
+    Show,
+    StoppedError,
+    Trainer,
+    is_main_thread,
+)
 from vitreous.train.verdicts import images_measured
 from vitreous.weights.rules.keys import family_of
 
@@ -62,6 +73,7 @@ def train(
     watch: Watch = lambda event: None,
     report: Callable[[Run, Source], object] = lambda run, source: None,
     own: FromPython = NOTHING,
+    show: Show = SILENT,
     began: float | None = None,
 ) -> Run:
     """Train by a recipe into the folder `out`, or a new one; with `resume`, continue where the run
@@ -73,7 +85,71 @@ def train(
     `time.perf_counter`; a run that is made for a time counts from there.
     """
     began = time.perf_counter() if began is None else began
-    with joined(recipe.device) as world, claimed(out, recipe.data, world) as claim:
+    reported: list[tuple[Run, Source]] = []
+    try:
+        run = _fit(recipe, out, resume, log, watch, own, show, reported, began)
+    except StoppedError:
+        with contextlib.suppress(KeyboardInterrupt):
+            _report(report, reported, recipe, show)
+        raise
+    _report(report, reported, recipe, show)
+    return run
+
+
+def _report(
+    report: Callable[[Run, Source], object],
+    reported: list[tuple[Run, Source]],
+    recipe: Recipe,
+    show: Show,
+) -> None:
+    """Write the report of a run that nobody claims any more: it may be resumed meanwhile. The other
+    processes need not wait for it."""
+    for run, source in reported:
+        again = f"vitreous {recipe.command} --resume --out {shlex.quote(str(run.path))}"
+        text = f"stopping: the weights are safe, the report is not written: {again} writes it"
+        if run.has_weights:
+            with _telling(text, show):
+                report(run, source)
+
+
+@contextlib.contextmanager
+def _telling(text: str, show: Show) -> Iterator[None]:
+    """Inside, Ctrl-C says this at once, before anything that waits for others comes to its end."""
+    own = signal.getsignal(signal.SIGINT)
+    if own is not signal.default_int_handler or not is_main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        show.tell(text)
+        signal.signal(number, own)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, own)
+
+
+def _fit(
+    recipe: Recipe,
+    out: Path | None,
+    resume: bool,
+    log: Log,
+    watch: Watch,
+    own: FromPython,
+    show: Show,
+    reported: list[tuple[Run, Source]],
+    began: float,
+) -> Run:
+    """All of `train` but the report; `reported` is given what that is about, in the first process
+    alone."""
+    with (
+        joined(recipe.device) as world,
+        claimed(out, recipe.data, world) as claim,
+        contextlib.ExitStack() as stack,
+    ):
         quiet: Log = log if world.is_first else (lambda text: None)
         run = claim.run
         # torchrun starts all processes again when one has died: that is a resume.
@@ -85,13 +161,15 @@ def train(
             )
         if stored is not None:
             recipe = continued(stored, wrapped(absolute(recipe))) if resume else stored
+        threads = stack.enter_context(computing_threads(recipe.threads))
         seen = watch if world.is_first else (lambda event: None)
-        trainer, config = prepare(recipe, run, world, quiet, seen, own)
-        source = trainer.train_set.source
+        trainer, config = prepare(recipe, run, world, quiet, seen, own, show)
+        if world.is_first:
+            reported.append((run, trainer.train_set.source))
         if trainer.recipe.time is not None:
             trainer.budget = TimeBudget(seconds(trainer.recipe.time), began)
             trainer.budget.checked_images = len(trainer.val_set)
-            trainer.budget.report_images = images_measured(source)
+            trainer.budget.report_images = images_measured(trainer.train_set.source)
         if again:
             if world.is_first:
                 run.remove_leftovers()
@@ -99,6 +177,11 @@ def train(
             found = trainer.resume(longer)
             at = f"resumed at step {trainer.progress.step} of {trainer.steps}"
             quiet(at if found else "there is no complete checkpoint to resume: starting anew")
+            if trainer.progress.threads not in (0, threads):
+                quiet(
+                    f"threads: {threads}, and {trainer.progress.threads} before: sums are rounded "
+                    f"otherwise (--threads {trainer.progress.threads} repeats them to the bit)"
+                )
             if trainer.progress.finished:
                 trainer.keep_weights()
                 option = "--epochs" if trainer.recipe.time is None else "--time"
@@ -108,19 +191,20 @@ def train(
                 run.write_text("recipe.toml", write_recipe(trainer.recipe))
                 run.write_config(config)  # last: from here on there is a run
             claim.begun = True
-            with contextlib.ExitStack() as stack:
-                if recipe.tensorboard and world.is_first:
-                    show = board(run.path / "tensorboard", trainer.progress.step)
-                    trainer.watch = _both(watch, stack.enter_context(show))
-                try:
-                    with advising(recipe):
-                        trainer.fit()
-                except StoppedError:
-                    if world.is_first and run.has_weights:
-                        report(run, source)
-                    raise
-    if world.is_first:  # the other processes need not wait for it
-        report(run, source)
+            trainer.progress.threads = threads
+            if recipe.tensorboard and world.is_first:
+                drawn = board(run.path / "tensorboard", trainer.progress.step)
+                trainer.watch = _both(watch, stack.enter_context(drawn))
+            try:
+                with advising(recipe):
+                    trainer.fit()
+            except KeyboardInterrupt:
+                path = shlex.quote(str(run.path))
+                quiet(
+                    f"left at once: vitreous {recipe.command} --resume --out {path} continues "
+                    f"after step {trainer.saved}"
+                )
+                raise
     return run
 
 
@@ -133,7 +217,13 @@ def _both(one: Watch, other: Watch) -> Watch:
 
 
 def prepare(
-    recipe: Recipe, run: Run, world: World, log: Log, watch: Watch, own: FromPython = NOTHING
+    recipe: Recipe,
+    run: Run,
+    world: World,
+    log: Log,
+    watch: Watch,
+    own: FromPython = NOTHING,
+    show: Show = SILENT,
 ) -> tuple[Trainer, RunConfig]:
     """Everything before the first step; nothing is written.
 
@@ -219,6 +309,7 @@ def prepare(
         **({"probe": probe_for(recipe, source, preprocess, world, log)} if recipe.method else {}),
         watch=watch,
         log=log,
+        show=show if world.is_first else SILENT,
     )
     return trainer, config
 

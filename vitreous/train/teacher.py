@@ -11,9 +11,9 @@ from vitreous.data.loader import EvalSet, eval_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import NoTruth
+from vitreous.engines.world import World
 from vitreous.predict import Predictor, load, vectors_for
 from vitreous.tasks.task import Task
-from vitreous.train.distributed import World
 from vitreous.train.probe import BATCH, some
 from vitreous.train.recipe import Recipe
 

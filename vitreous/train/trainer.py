@@ -5,30 +5,33 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from vitreous.data.augment import random_by, rescaled, seed_of
 from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, train_batches
+from vitreous.engines.world import World
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.layers.linear import training_step
 from vitreous.layers.lora import add_lora, merge_lora
 from vitreous.layers.recompute import recomputing
+from vitreous.layers.shared_batch import RandomRows, sharing_batch, synchronise_batch_norms
 from vitreous.models.model import Model
 from vitreous.predict import evaluating, measure
 from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
 from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
-from vitreous.train.distributed import World, whole, wrap
+from vitreous.train.distributed import whole, wrap
 from vitreous.train.features import (
     HeadAlone,
     store_features,
@@ -41,11 +44,12 @@ from vitreous.train.optimizer import (
     Schedule,
     freeze,
     frozen_batch_norms,
+    has_training_batch_norms,
     head_parameters,
     make_optimizer,
     set_lr,
 )
-from vitreous.train.recipe import Recipe
+from vitreous.train.recipe import Recipe, write_recipe
 from vitreous.train.state import gather, restore
 from vitreous.train.time_budget import TimeBudget
 from vitreous.wording import listed
@@ -60,8 +64,33 @@ FEATURE_EPOCHS = 100
 """The most that a head is trained on stored features in a given time: they take a moment each."""
 
 
+class Show(Protocol):
+    """Shows people what takes long, besides events and logs."""
+
+    def tell(self, text: str) -> None:
+        """Print a line at once: it may be called while another is being printed."""
+
+    def evaluated(self, done: int, total: int) -> None:
+        """So many images of an evaluation are done."""
+
+
+class _Silent:
+    def tell(self, text: str) -> None:
+        pass
+
+    def evaluated(self, done: int, total: int) -> None:
+        pass
+
+
+SILENT = _Silent()
+
+
 class TrainingError(VitreousError):
     """A run that cannot continue."""
+
+
+class NotFiniteError(TrainingError):
+    """A run whose loss is not finite any more."""
 
 
 class StoppedError(VitreousError):
@@ -112,6 +141,7 @@ class Trainer:
         probe: Callable[[Model, bool], dict[str, Any]] = lambda model, final: {},
         watch: Callable[[Event], None] = lambda event: None,
         log: Callable[[str], None] = lambda text: None,
+        show: Show = SILENT,
     ) -> None:
         assert recipe.batch is not None
         assert recipe.epochs is not None or recipe.time is not None
@@ -119,6 +149,7 @@ class Trainer:
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
         self.train_set, self.val_set = train_set, val_set
         self.weights, self.teacher, self.watch, self.log = weights, teacher, watch, log
+        self.show = show
         self.probe = probe
         """What each evaluation measures besides the task's metrics, and whether it is the last."""
         count = len(train_set.samples)
@@ -143,6 +174,11 @@ class Trainer:
         if world.device.type == "cpu" and not (recipe.recompute or recipe.checkpoint):
             keep_memory()
         self.model = model.to(world.device)
+        self.shares_chance = world.size > 1 and world.device.type == "cpu" and not recipe.compile
+        """Whether dropout and the like draw the same numbers as in one process: see `RandomRows`.
+        For many GPUs it would take too much memory."""
+        if world.size > 1:
+            synchronise_batch_norms(self.model)
         self.computed: Model = self.model
         """What batches go through: the model, or its head where the features are stored."""
         self.stores_features = self._stores_features()
@@ -156,8 +192,19 @@ class Trainer:
         self.terms: dict[str, float] = {}
         """The terms of the last step's loss."""
         self.stop_asked = 0
+        self.saved = 0
+        """The step of the last checkpoint,"""
+        self.doing = "step"
+        """and what is done before the next one."""
         self.pins = world.device.type == "cuda"
         """Whether batches are put into memory that a GPU can copy from meanwhile."""
+        self.has_batch_norms = has_training_batch_norms(model)
+        """Whether what the model gives for an image depends on the others of its batch, or part."""
+        if recipe.accumulate > 1 and self.has_batch_norms:
+            log(
+                f"accumulate: {recipe.accumulate}: batch norm normalises each of the parts by "
+                "itself, as if the batch were that small"
+            )
         if self.head_steps:
             self._wrap(head_alone=True)
             count = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -211,6 +258,13 @@ class Trainer:
         self.wrapped = wrap(self.computed, self.world, self.recipe.shard)
         self.compute = torch.compile(self.wrapped) if self.recipe.compile else self.wrapped
 
+    def restart(self, weights: dict[str, Tensor]) -> None:
+        """Be as before the first step, with these weights."""
+        self.model.load_state_dict(weights)
+        self.optimizer.state.clear()
+        if self.head_steps:
+            self._wrap(head_alone=True)
+
     def _store_features(self) -> None:
         """From here on, batches have features in place of images."""
         began = time.perf_counter()
@@ -260,7 +314,7 @@ class Trainer:
             self.budget.start(start)
         with self._signals():
             for step in itertools.count(start):
-                loss = self._fitting_step(step, next(batches))
+                loss = self.fitting_step(step, next(batches))
                 progress.step, progress.lr = step + 1, self.lr
                 if math.isfinite(loss):  # else the step was left out
                     progress.loss, progress.losses = progress.loss + loss, progress.losses + 1
@@ -377,6 +431,7 @@ class Trainer:
             if self.budget is not None:
                 self.budget.before = self.progress.spent
                 self.schedule = self._planned_before(self.budget, longer)
+        self.saved = self.progress.step
         if longer:
             self.progress.finished, self.progress.waited = False, 0
         if self.world.is_first:
@@ -411,40 +466,57 @@ class Trainer:
         if self.world.is_first:
             checkpoint.save(self.run.checkpoints, tensors, self.progress)
             checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)
+        self.saved = self.progress.step
         self.world.barrier()
 
-    def _fitting_step(self, step: int, batch: Batch) -> float:
-        """One update. A batch that does not fit into the device's memory is computed in more parts
-        from then on, which changes nothing but the time."""
+    def fitting_step(self, step: int, batch: Batch, lr: float | None = None) -> float:
+        """One update, as `step` does it. A batch that does not fit into the device's memory is
+        computed in more parts from then on, where that changes nothing but the time."""
         while True:
             try:
-                return self.step(step, batch)
+                return self.step(step, batch, lr)
             except torch.OutOfMemoryError as error:
                 parts = 2 * self.recipe.accumulate
-                if self.world.size > 1 or self.batch % parts:
-                    advice = "--accumulate 2, a smaller --batch or --image-size"
+                if reason := self._why_not_in(parts):
                     raise TrainingError(
-                        f"a batch of {self.batch} images does not fit into the memory of "
-                        f"{self.world.device}: give {advice}"
+                        f"step {step + 1}: a batch of {self.batch} images does not fit into the "
+                        f"memory of {self.world.device}{reason}"
                     ) from error
-                self.recipe = replace(self.recipe, accumulate=parts)
-            self.optimizer.zero_grad(
-                set_to_none=True
-            )  # outside: the error holds what is to be freed
+            # outside: the error holds what is to be freed
+            self.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
+            self.recipe = replace(self.recipe, accumulate=parts)
+            if self.run.exists:
+                self.run.write_text("recipe.toml", write_recipe(self.recipe))
             self.log(
-                f"step {step + 1}: the batch of {self.batch} does not fit into memory: it is "
-                f"computed in {parts} parts (--accumulate {parts})"
+                f"step {step + 1}: the batch of {self.batch} does not fit into memory: from here "
+                f"on it is computed in {parts} parts (--accumulate {parts})"
             )
 
+    def _why_not_in(self, parts: int) -> str:
+        """Why a batch cannot be computed in so many parts, and what to do; "" if it can."""
+        less = "a smaller --batch, --recompute or --checkpoint"
+        if "accumulate" in self.task.refused:
+            return f": {self.task.name} compares all images of a batch, so give {less}"
+        if self.has_batch_norms:
+            return (
+                f": give {less}; or --accumulate {parts}, which trains otherwise: batch norm then "
+                "normalises each part by itself"
+            )
+        if self.batch % (parts * self.world.size):
+            return f": give {less}"
+        return f": give --accumulate {parts}, {less}" if self.world.size > 1 else ""
+
     def step(self, step: int, batch: Batch, lr: float | None = None) -> float:
-        """One update; returns the loss. The random numbers of dropout depend on the step alone.
+        """One update; returns the loss. The random numbers of dropout depend on the step, and on
+        GPUs on the process.
 
         `lr` replaces the schedule's learning rate.
         """
         recipe, parts = self.recipe, self.recipe.accumulate
         assert recipe.lr is not None
-        torch.manual_seed(seed_of(recipe.seed, step, self.world.rank, "model"))  # of all devices
+        rank = 0 if self.shares_chance else self.world.rank
+        torch.manual_seed(seed_of(recipe.seed, step, rank, "model"))  # of all devices
         if self.head_alone and step >= self.head_steps:
             self.log(f"step {step + 1}: all parameters are trained from here on")
             self._wrap()
@@ -461,12 +533,13 @@ class Trainer:
             part = batch.part(number, parts) if parts > 1 else batch
             last = number == parts - 1
             with self._without_sync(not last):
-                with self._forward():  # the backward follows its types
+                with self._forward(), self._random_rows(part):  # the backward follows its types
                     output = self.compute(part.images)
                 if self.teacher is not None:
                     with self._precision():
                         extra["teacher"] = self.teacher(part.images)
-                terms = self.task.loss(output, part.targets, **extra)
+                with sharing_batch() if self.shares_chance else contextlib.nullcontext():
+                    terms = self.task.loss(output, part.targets, **extra)
                 (torch.stack(list(terms.values())).sum() / parts).backward()
             for name, term in terms.items():
                 total[name] = total.get(name, 0) + term.detach() / parts
@@ -528,7 +601,7 @@ class Trainer:
         what = f"{numbers}; {self._culprit(batch)}samples {listed(batch.ids)}"
         if self.progress.skipped > self.recipe.skip_nonfinite:
             which = "gradient" if math.isfinite(loss) else "loss"
-            raise TrainingError(f"the {which} is not finite at {what}. {self._steadier()}")
+            raise NotFiniteError(f"the {which} is not finite at {what}. {self._steadier()}")
         self.log(f"skipped {what}")
         self._log(step + 1, "skipped", loss=str(loss), samples=batch.ids)
 
@@ -544,6 +617,7 @@ class Trainer:
         return f"Try {', or '.join(ways)}; if that does not help, look at these images"
 
     def _evaluate(self, step: int, train_loss: float, last: bool) -> dict[str, Any]:
+        self.doing = "evaluation"
         with self._averaged():
             # The shards of a model must be called equally often: each process takes all samples.
             sharded = self.recipe.shard
@@ -552,7 +626,7 @@ class Trainer:
             batch = min(2 * self.batch, preprocess.at_once) if preprocess.whole else 2 * self.batch
             batches = eval_batches(self.val_set, batch, self.workers, rank, size, pin=self.pins)
             with evaluating(self.computed) as engine:
-                metrics = measure(engine, self.task, batches)
+                metrics = measure(engine, self.task, self._counting(batches, size))
             counts = metrics.counts()
             if not sharded:
                 counts = metrics.merge(self.world.gather(counts))
@@ -572,7 +646,17 @@ class Trainer:
         terms = {name: term / losses for name, term in self.progress.terms.items()}
         self._log(step, "evaluation", train_loss=train_loss, **_named(terms), **numbers)
         self.world.barrier()
+        self.doing = "step"
         return result
+
+    def _counting(self, batches: Iterable[Batch], processes: int) -> Iterator[Batch]:
+        """The batches, while their progress is shown."""
+        done, total = 0, len(self.val_set)
+        self.show.evaluated(done, total)
+        for batch in batches:
+            yield batch
+            done += len(batch.ids) * processes
+            self.show.evaluated(min(done, total), total)
 
     def _wait(self, primary: float) -> None:
         """For `patience`: whether the smoothed metric has improved."""
@@ -617,6 +701,9 @@ class Trainer:
             return torch.autocast(self.world.device.type, torch.bfloat16)
         return contextlib.nullcontext()
 
+    def _random_rows(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
+        return RandomRows(len(batch.ids)) if self.shares_chance else contextlib.nullcontext()
+
     def _memory(self) -> contextlib.AbstractContextManager[Any]:
         return recomputing(self.see_kept) if self.recipe.recompute else contextlib.nullcontext()
 
@@ -630,12 +717,19 @@ class Trainer:
     def _signals(self) -> Iterator[None]:
         """Inside, Ctrl-C and SIGTERM ask the loop to save and stop; a second one stops at once."""
 
+        process = os.getpid()
+
         def ask(number: int, frame: object) -> None:
             if self.stop_asked:
                 raise KeyboardInterrupt
             self.stop_asked = number
+            if os.getpid() == process and self.world.is_first:  # those that load data are forks
+                self.show.tell(
+                    f"stopping when this {self.doing} is done and saved; Ctrl-C again leaves at "
+                    f"once, and loses what was learned after step {self.saved}"
+                )
 
-        if threading.current_thread() is not threading.main_thread():
+        if not is_main_thread():
             yield  # signals are the main thread's
             return
         before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
@@ -644,3 +738,8 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def is_main_thread() -> bool:
+    """The one that handles signals."""
+    return threading.current_thread() is threading.main_thread()

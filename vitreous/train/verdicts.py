@@ -17,6 +17,7 @@ from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.loader import Batch, EvalSet, eval_batches
 from vitreous.data.source import Sample, Source
 from vitreous.data.split import HELD_OUT
+from vitreous.engines.world import ALONE, World
 from vitreous.errors import DataError
 from vitreous.predict import Predictor
 from vitreous.run_folder import Run
@@ -33,6 +34,7 @@ from vitreous.train.advice import Advice, fine_tuning_advice
 from vitreous.train.curve import flat_since, still_rising
 from vitreous.train.open_data import stored_recipe
 from vitreous.train.recipe import Recipe, doubled
+from vitreous.wording import counted
 
 FEW_TO_CHOOSE = 100
 """Validation images below which the best evaluation is likely to be one by chance."""
@@ -56,18 +58,22 @@ def evaluate(
     workers: int = 0,
     see: See | None = None,
     log: Log = lambda text: None,
+    world: World = ALONE,
 ) -> dict[str, Any]:
     """The metrics on a split, with `intervals`, `baselines` and `verdicts`.
 
     own: the source is what the run was trained on. Then baselines learn from its training images;
     else from the ground truth of the images that are measured, which can only make them better.
+    The processes of a `world` share the images of the split; the first one has the result.
     """
     task = predictor.task
     lines = [line for line in run.metrics() if line.get("kind") == "evaluation"]
     judged = task.judge(lines[-1] if lines else {})
     remedies = Remedies(run, task, source, own=own, on_cpu=predictor.device.type == "cpu")
     if judged is not None:
-        result = predictor.evaluate(source, split, batch, workers, see, log)
+        result = predictor.evaluate(source, split, batch, workers, see, log, world)
+        if not world.is_first:
+            return {}
         found = [*remedies.still_rising, *(each._replace(remedy="") for each in judged)]
         said = [Verdict(each.severity, each.seen, remedies.next(each.remedy)) for each in found]
         kept = {"verdicts": [verdict.to_dict() for verdict in said]}
@@ -80,6 +86,8 @@ def evaluate(
     def watch(batch: Batch, output: Any, targets: Any) -> None:
         if learned and not compared.learned:
             training = EvalSet(source, learned, predictor.preprocess, task.truth)
+            images = counted(len(learned), "training image")
+            log(f"reading {images}, for simple methods to compare with")
             try:
                 compared.learn(training, workers)
             except DataError as error:  # of images that are not to be measured
@@ -90,12 +98,15 @@ def evaluate(
         if see is not None:
             see(batch, output, targets)
 
-    result = predictor.evaluate(source, split, batch, workers, watch, log)
+    result = predictor.evaluate(source, split, batch, workers, watch, log, world)
+    if not world.is_first:
+        return {}
     result["baselines"] = compared.results()
     findings = signs.findings(result)
     findings.append(_comparison(task, result, faults=bool(findings)))
     if learned:
         count = min(result["samples"], MOST_REPEATED)
+        log(f"evaluating {counted(count, 'training image')}, to compare with {split}")
         trained = _on(predictor, source, learned[:count], batch, workers)
         result["train"] = _numbers(trained, result["intervals"])
         findings += _worse_in_training(task, trained, result, split)

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
+from vitreous.checksums import file_sha256
 from vitreous.config import Size, merged, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import configure, create
 from vitreous.models.infer import FREE
 from vitreous.models.model import Model
-from vitreous.weights.download import sha256_of
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import Reading, as_projection, readings
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint, read_tensors
@@ -200,7 +200,7 @@ def _as_seen(
 
 def _known_file(stated: Stated, path: Path) -> Stated:
     """What the catalog knows about a file that is one of its own, by the published hash."""
-    known = of_hash(sha256_of(path)) if path.name != SHARD_INDEX else Stated()
+    known = of_hash(file_sha256(path)) if path.name != SHARD_INDEX else Stated()
     return replace(known, names=stated.names) if known.model is not None else stated
 
 

@@ -77,8 +77,3 @@ def _download(address: str, path: Path) -> str:
 def announce(what: str, size: int = 0) -> None:
     """Say what is downloaded, and how many bytes it has if they are known."""
     print(f"{what}, {size / 1e6:,.1f} MB" if size else what, file=sys.stderr)
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vitreous.checksums import file_sha256
 from vitreous.errors import CheckpointError, HubError, did_you_mean
 from vitreous.weights.catalog import catalog, entries_for, find_entry, meant
-from vitreous.weights.download import announce, fetch, offline, sha256_of
+from vitreous.weights.download import announce, fetch, offline
 from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX
 from vitreous.weights.transformers_files import PREPROCESSOR_FILES
 
@@ -131,7 +132,7 @@ def _check_hash(reference: str, path: Path, listed: RepoSibling) -> None:
     """Of a file that has just arrived; the hub knows the hashes of large files."""
     if listed.lfs is None:
         return
-    digest = sha256_of(path)
+    digest = file_sha256(path)
     if digest != listed.lfs.sha256:
         path.resolve().unlink()
         path.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.layers.shared_batch import rand_rows
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.tasks.objects.losses import (
     BOX_WEIGHT,
@@ -128,9 +129,9 @@ def mask_terms(masks: Tensor, truth: Tensor, found: Matches, objects: float) -> 
     """Scalars, of the pairs that were matched."""
     order = found.image.argsort(stable=True)  # as published: image by image, with all its groups
     predicted = masks[found.layer[order], found.image[order], found.query[order]]  # (m, h, w)
+    points = uncertain_points(predicted.detach())
     if not len(predicted):
         return {"mask": predicted.sum(), "dice": predicted.sum()}
-    points = uncertain_points(predicted.detach())
     logits = at_points(predicted[:, None], points)[:, 0]  # (m, points)
     labels = pixels_at(truth, found.target[order], points)
     entropy = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(dim=1)
@@ -148,11 +149,14 @@ def uncertain_points(masks: Tensor) -> Tensor:
     nearest to zero, of many random ones; the rest at random."""
     count, (height, width) = len(masks), masks.shape[1:]
     points = max(height, height * width // SPACING)
-    many = torch.rand(count, OVERSAMPLED * points, 2, device=masks.device)
+    uncertain = int(UNCERTAIN * points)
+    many = rand_rows(count, OVERSAMPLED * points, 2, device=masks.device)
+    others = rand_rows(count, points - uncertain, 2, device=masks.device)
+    if not count:
+        return others
     certain = at_points(masks[:, None], many)[:, 0].abs()
-    least = (-certain).topk(int(UNCERTAIN * points), dim=1).indices
+    least = (-certain).topk(uncertain, dim=1).indices
     chosen = many.gather(1, least[..., None].expand(-1, -1, 2))
-    others = torch.rand(count, points - least.shape[1], 2, device=masks.device)
     return torch.cat((chosen, others), dim=1)
 
 

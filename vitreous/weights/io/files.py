@@ -109,10 +109,12 @@ def write_tensors(
     kind: str,
     metadata: dict[str, str] | None = None,
     wrap: str | None = None,
+    before_rename: Callable[[Path], None] = lambda temporary: None,
 ) -> None:
     """Write tensors as 'safetensors', 'npz', 'pth' or 'pdparams': completely or not at all.
 
     wrap: the key for the tensors in the outer dict of a .pth file, which some scripts expect.
+    before_rename: is given the complete file before it takes its name.
     """
     path = Path(path)
     if kind not in WRITERS:
@@ -127,6 +129,7 @@ def write_tensors(
         WRITERS[kind](temporary, separate(tensors), **options)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
+        before_rename(temporary)
         os.replace(temporary, path)
         sync_folder(path.parent)
     except WeightFileError as error:
