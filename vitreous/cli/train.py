@@ -39,7 +39,7 @@ class TrainArguments(CommonOptions):
     out: Annotated[Path | None, option("RUN", "runs/NAME")] = None
     """Run folder to write."""
     resume: Flag = False
-    """Continue the run in --out where it stopped; a larger --epochs extends it."""
+    """Continue the run in --out where it stopped; a larger --epochs or --time extends it."""
     dry_run: Flag = False
     """Only report choices, shapes, memory and time, check every image, and draw the first batch."""
     lr_find: Flag = False

@@ -118,14 +118,6 @@ class ObjectTask(Task):
         }
 
     @classmethod
-    def choose_batch(cls, count: int, *, fine_tunes: bool) -> int:
-        """Around weights, steps count for more than what each one sees: BCCD (205 images) has AP
-        0.27 on val after twelve epochs in batches of eight, 0.37 in batches of four."""
-        if not fine_tunes:
-            return super().choose_batch(count, fine_tunes=False)
-        return max(4, min(16, 1 << (count // 64).bit_length() >> 1))
-
-    @classmethod
     def overfit_batch(cls, images: int) -> int:
         """A detector learns images by heart in many steps, not in large ones: after 50 passes over
         eight, AP is 0.040 in batches of two, 0.0015 in batches of eight."""
