@@ -109,6 +109,17 @@ def to_dict(config: Any) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
+def option_text(value: Any) -> str:
+    """A value as `--set` takes it: by TOML."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_element_text(each) for each in value)}]"
+    return json.dumps(value) if isinstance(value, bool | dict) else str(value)
+
+
+def _element_text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else option_text(value)
+
+
 def checked(cls: type, values: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
     """`values` with lists as tuples; an unknown field or a wrong type is an error."""
     if not isinstance(values, Mapping):

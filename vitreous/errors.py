@@ -34,6 +34,10 @@ class DataError(VitreousError):
     """Images, labels or annotations that cannot be used; the message names the file."""
 
 
+class WriteError(VitreousError):
+    """A file that cannot be written: the disk is full or read-only, or the place does not exist."""
+
+
 class HubError(VitreousError):
     """A file that could not be downloaded."""
 

@@ -12,7 +12,6 @@ verdict.json        what it says: numbers, intervals, baselines, verdicts
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,11 @@ import torch
 from torch import Tensor
 
 from vitreous import __version__
+from vitreous.atomic_write import append_line, write_text
 from vitreous.checksums import file_sha256
 from vitreous.config import from_dict, to_dict
 from vitreous.data.preprocess import Preprocess
-from vitreous.errors import CheckpointError, ConfigError, DataError
+from vitreous.errors import CheckpointError, ConfigError, DataError, WriteError
 from vitreous.labels import LabelMap
 from vitreous.layers.lora import merge_lora
 from vitreous.models import FAMILIES, configure, create
@@ -32,6 +32,7 @@ from vitreous.models.model import Model
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata, own_tensors
+from vitreous.wording import counted
 
 WEIGHTS = "model.safetensors"
 STATE, MANIFEST = "state.safetensors", "manifest.json"
@@ -109,7 +110,8 @@ class RunConfig:
         classes = blank.config.classes if names_classes(blank) else 0
         if classes != len(self.labels):
             raise ConfigError(
-                f"{where}: {len(self.labels)} labels for a model with {classes} classes"
+                f"{where}: {counted(len(self.labels), 'label')} for a model with "
+                f"{counted(classes, 'class')}"
             )
         return blank
 
@@ -151,6 +153,17 @@ class Run:
         except (OSError, ValueError, RecursionError):
             return False
         return isinstance(values, dict) and bool({"model_type", "architecture"} & values.keys())
+
+    def begin(self, config: RunConfig, recipe: str) -> None:
+        """The first files: both, or nothing."""
+        path, existed = self.path / "recipe.toml", self.exists
+        self.write_text(path.name, recipe)
+        try:
+            self.write_config(config)  # last: from here on there is a run
+        except WriteError:
+            if not existed:
+                path.unlink(missing_ok=True)
+            raise
 
     def write_config(self, config: RunConfig) -> None:
         """It has the checksum of the weights, as far as there are any."""
@@ -303,15 +316,11 @@ class Run:
             path.unlink(missing_ok=True)
 
     def write_text(self, name: str, text: str) -> None:
-        """A file that is there completely, or as it was."""
-        temporary = self.path / f".{name}.tmp"
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, self.path / name)
+        write_text(self.path / name, text)
 
     def log(self, **values: Any) -> None:
         """One line in metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+        append_line(self.path / "metrics.jsonl", json.dumps(values))
 
     def metrics(self) -> list[dict[str, Any]]:
         """What was logged; half a line, from when the run was killed, is left out."""

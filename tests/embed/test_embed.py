@@ -16,7 +16,7 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.embed.embeddings import Embeddings
-from vitreous.embed.vector_files import Parts
+from vitreous.embed.vector_files import About, Parts, Stored, read, write
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.predict import Predictor
@@ -113,6 +113,19 @@ def test_pooling_of_choice(run, album, pool):
     assert predictor.vector_length(pool) == len(found)
     if pool == "class":
         np.testing.assert_array_equal(found, predictor.embed(path)[0])
+
+
+@pytest.mark.parametrize("pool", ["class+mean", "flatten", "max", "both"])
+def test_every_vector_is_as_long_as_is_said(tmp_path, album, pool):
+    """Also where the head sees several tokens side by side (DINOv2's classifier)."""
+    tokens = "class+distillation" if pool == "both" else "class"
+    run = make_run(tmp_path / "run", pool=pool, tokens=tokens, **VIT)
+    predictor = vitreous.load(run)
+    for asked in ("head", "class", "mean", "class+mean"):
+        found = predictor.embed(album / "3.png", pool=asked)
+        assert found.shape == (1, predictor.vector_length(asked)), asked
+    together = vitreous.embed(run, [album / "3.png"], progress=False).vectors
+    np.testing.assert_allclose(together, predictor.embed(album / "3.png"), atol=1e-6)
 
 
 def test_a_mean_behind_which_a_norm_stands_is_what_the_head_sees(tmp_path, album):
@@ -239,6 +252,45 @@ def test_data_from_python_and_what_is_no_file(run, tmp_path, computed):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is there")
+def stored(paths):
+    vectors = np.random.default_rng(0).normal(size=(len(paths), 192)).astype(np.float32)
+    texts = [["", "a label"][i % 2] for i in range(len(paths))]
+    about = About("model", "hash", "mean", "class")
+    return Stored(paths, vectors, np.zeros((len(paths), 2), np.int64), texts, texts, about)
+
+
+@pytest.mark.parametrize("piece", [100, 1 << 24])
+@pytest.mark.parametrize("count", [0, 1, 500])
+def test_one_long_path_does_not_make_all_of_them_long(tmp_path, count, piece, monkeypatch):
+    monkeypatch.setattr("vitreous.embed.vector_files.PIECE", piece)
+    paths = [f"folder/ä{i}.jpg" for i in range(count)]
+    sizes = []
+    for longest in (0, 3_400):
+        given = stored([*paths[:-1], paths[-1] + "x" * longest] if paths else [])
+        write(tmp_path / "v.npz", given)
+        sizes.append((tmp_path / "v.npz").stat().st_size)
+        found = read(tmp_path / "v.npz")
+        texts = (given.paths, given.labels, given.splits)
+        assert (found.paths, found.labels, found.splits) == texts
+        with np.load(tmp_path / "v.npz", allow_pickle=False) as file:
+            assert file["paths"].tolist() == given.paths
+            assert (file["vectors"] == given.vectors).all()
+            assert (str(file["model"]), file["stamps"].shape) == ("model", (count, 2))
+    assert sizes[1] < 1.1 * sizes[0] + 1_000
+
+
+def test_files_of_earlier_versions_are_read(tmp_path):
+    given = stored([f"{i}.jpg" for i in range(9)])
+    texts = {name: np.array(getattr(given, name)) for name in ("paths", "labels", "splits")}
+    rest = {"vectors": given.vectors, "stamps": given.stamps, **vars(given.about)}
+    np.savez(tmp_path / "v.npz", **texts, **rest)
+    found = read(tmp_path / "v.npz")
+    assert (found.paths, found.labels, found.about) == (given.paths, given.labels, given.about)
+    np.savez(tmp_path / "v.npz", **{**texts, **rest, "paths": np.zeros(9)})
+    with pytest.raises(DataError, match="paths is no list of texts"):
+        read(tmp_path / "v.npz")
+
+
 def test_parquet_without_pyarrow_is_one_message(run, album, tmp_path, capsys):
     assert main(["embed", str(run), str(album), f"--out={tmp_path / 'v.parquet'}"]) == 2
     assert "pip install pyarrow" in capsys.readouterr().err

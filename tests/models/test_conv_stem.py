@@ -5,9 +5,12 @@ import json
 import pytest
 import torch
 from compare import perturb, picture, relative_error
+from PIL import Image
+from running.runs import made
 from torch import nn
 
 import vitreous
+from vitreous.cli.main import main
 from vitreous.config import config_fields, from_dict, to_dict
 from vitreous.errors import ConfigError
 from vitreous.models.conv_stem import ConvLayer
@@ -299,3 +302,17 @@ def test_the_papers_models_are_known_by_their_tensors(name):
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     found = infer(shapes, {}, Wanted(search=False))
     assert (found[0].model, found[0].changes, found[0].misfits) == (name, {"classes": 7}, ())
+
+
+def test_a_config_that_lacks_a_field_is_one_message(tmp_path, capsys):
+    """What would have to be changed has tables of layers among it."""
+    run = made(tmp_path / "run", "classify", "vit-c-mini/8", depth=1)
+    config = json.loads((run / "config.json").read_text())
+    del config["config"]["patch_embedding"]
+    (run / "config.json").write_text(json.dumps(config))
+    photo = tmp_path / "a.png"
+    Image.new("RGB", (64, 64)).save(photo)
+    assert main(["predict", str(run), str(photo)]) == 2
+    error = capsys.readouterr().err
+    assert "patch_embedding=false" in error or "patch.weight" in error
+    assert error.startswith("vitreous: ")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +13,7 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.deploy import engine as engines
 from vitreous.errors import ConfigError
+from vitreous.import_run import open_run
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +145,46 @@ def test_signals_are_handled_behind_openvino():
     """A segmentation fault, if OpenVINO's stack for signal handlers were kept: it frees it."""
     done = subprocess.run([sys.executable, "-c", HANDLED], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
+
+
+def test_of_several_that_need_a_file_one_exports_it(run, cache, monkeypatch):
+    """Workers of a server start at the same time."""
+    made, export = [], engines.export
+
+    def noted(*args, **options):
+        made.append(args)
+        time.sleep(0.2)  # the others are there now
+        return export(*args, **options)
+
+    monkeypatch.setattr(engines, "export", noted)
+    folder, waited = open_run(run), []
+    with ThreadPoolExecutor(3) as pool:
+        calls = [
+            pool.submit(engines.cached_file, folder, run, "onnxruntime", waited.append)
+            for _ in range(3)
+        ]
+    assert len({call.result() for call in calls}) == 1
+    assert len(made) == 1
+    assert sum("waiting for it" in text for text in waited) == 2
+
+
+def test_a_server_loads_models_before_its_workers_as_they_will(monkeypatch):
+    from vitreous.serve import models, server
+    from vitreous.serve.settings import Settings
+
+    def load(path, **options):
+        calls.append((path, options, torch.get_num_threads()))
+        raise InterruptedError
+
+    calls, before = [], torch.get_num_threads()
+    settings = Settings({"a": "a"}, engine="openvino", precision="int8", workers=2, threads=1)
+    try:
+        with pytest.raises(InterruptedError):
+            server._check_models(settings, load)
+        server.set_threads(settings)
+        with pytest.raises(InterruptedError):
+            models.loader(settings, load)(None, None)
+    finally:
+        torch.set_num_threads(before)
+    assert calls[0] == calls[1]
+    assert calls[0][1]["precision"] == "int8"

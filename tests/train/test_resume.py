@@ -12,7 +12,7 @@ import torch
 from train.processes import end, start
 from train.tiny import command, train
 
-from vitreous.errors import CheckpointError
+from vitreous.errors import WriteError
 from vitreous.run_folder import newest_checkpoint
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
@@ -150,13 +150,13 @@ def test_newest_valid_checkpoint_wins(saved):
     assert newest_checkpoint(saved) is None
 
 
-@pytest.mark.parametrize("place", ["write_tensors", "_write"])
+@pytest.mark.parametrize("place", ["write_tensors", "write_text"])
 def test_a_full_disk_leaves_the_checkpoint_before(saved, monkeypatch, place):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, place, full)
-    with pytest.raises(CheckpointError, match="No space left"):
+    with pytest.raises(WriteError, match="No space left"):
         checkpoint.save(saved, {"a": torch.zeros(3)}, Progress(step=3))
     assert newest_checkpoint(saved).name == "step-00000002"
     assert [path.name for path in saved.iterdir() if path.name.startswith(".")] == []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Folder, Log, to_stderr
 from vitreous.api.deployment import load
+from vitreous.atomic_write import check_writable
 from vitreous.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -140,7 +141,10 @@ def explain(
     and attention are explained, if there is one for each. `limits` are those of `load`:
     max_pixels, verify.
     """
-    many = list(images) if isinstance(images, list | tuple) else [images]
+    from vitreous.data.decode.images import several
+
+    found = several(images)
+    many = [images] if found is None else list(found)
     folder = explanation_folder(run) if out is None else Path(out)
     return list(write_explanations(load(Path(run), **limits), many, folder, classes, pixel))
 
@@ -162,6 +166,7 @@ def write_explanations(
     `bad` takes it."""
     from vitreous.pages.explanation_files import write_image, write_model
 
+    check_writable(out, named=f"--out {out}")
     good = []
     for number, image in enumerate(images, 1):
         name = Path(image).stem if isinstance(image, str | os.PathLike) else "image"
@@ -174,7 +179,5 @@ def write_explanations(
             if bad is None:
                 raise
             bad(error)
-        except OSError as error:
-            raise ConfigError(f"--out {out}: cannot be written: {error}") from error
     if good:
         yield from write_model(predictor, good, out)

@@ -13,7 +13,6 @@ from vitreous.api.deployment import load
 from vitreous.errors import ConfigError
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
-LOCAL = ("127.0.0.1", "::1", "localhost")
 LEAST_TOKEN = 16
 
 
@@ -22,6 +21,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
+    allow_hosts: Sequence[str] = (),
     engine: str | None = None,
     precision: str | None = None,
     threads: int | None = None,
@@ -35,14 +35,16 @@ def serve(
 ) -> None:
     """Serves run folders or exported files (NAME=PATH, or PATH) until SIGTERM.
 
-    `engine`, `precision` and `verify` are those of `load`. `token` is a file with the token
-    that requests must bear. `examples` images of each run's own validation data are shown on the
-    page. `limits` are the fields of `vitreous.serve.settings.Limits`.
+    `engine`, `precision` and `verify` are those of `load`. `token` is a file with the token that
+    requests must bear. `allow_hosts` are names by which it may be asked, besides its own.
+    `examples` images of each run's own validation data are shown on the page. `limits` are the
+    fields of `vitreous.serve.settings.Limits`.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"serving needs {', '.join(missing)}: pip install 'vitreous[serve]'")
     from vitreous.import_run import open_run
+    from vitreous.serve.hosts import Hosts, is_loopback
     from vitreous.serve.models import named_models
     from vitreous.serve.server import serve
     from vitreous.serve.settings import Limits, Settings
@@ -57,6 +59,7 @@ def serve(
         threads=threads,
         host=host,
         port=port,
+        allow_hosts=tuple(allow_hosts),
         workers=workers,
         token="" if token is None else read_token(Path(token)),
         drain=drain,
@@ -64,7 +67,8 @@ def serve(
         verify=verify,
         limits=Limits(**limits),
     )
-    if host not in LOCAL and token is None:
+    Hosts.of(host, settings.allow_hosts)  # a name that cannot be one is an error here
+    if not is_loopback(host) and token is None:
         (log or to_stderr)(
             f"warning: --host {host} without --token FILE: whoever reaches this machine may use "
             "the models"

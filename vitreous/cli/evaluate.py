@@ -25,6 +25,7 @@ from vitreous.cli.text_table import TextTable
 from vitreous.cli.verdicts import number_text, print_verdicts
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 MOST_CLASSES = 20
 """Up to which the confusion matrix is printed: more would not fit on a line."""
@@ -103,7 +104,7 @@ def run(arguments: EvaluateArguments) -> None:
         print_json(result)
         return
     part = "" if result["split"] == ALL else f", {result['split']}"
-    print(f"{result['data']}{part}: {result['samples']:,} images")
+    print(f"{result['data']}{part}: {counted(result['samples'], 'image')}")
     print_verdicts(result)
     _print(result)
     if "merging" in result:

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vitreous import __version__
+from vitreous.atomic_write import DISK_ERRORS, cannot_write
 from vitreous.errors import VitreousError, did_you_mean
-from vitreous.terminal import print
+from vitreous.terminal import OutputClosedError, all_printed, print
 
 COMMANDS = {
     "models": "list the models, or public checkpoints (--weights)",
@@ -60,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rank and arguments and arguments[0] not in SHARED:
         return 0
     try:
-        with _silent() if rank else contextlib.nullcontext():
-            code = _dispatch(arguments)
-        sys.stdout.flush()
-        return code
+        with all_printed(), _silent() if rank else contextlib.nullcontext():
+            return _dispatch(arguments)
+    except OutputClosedError:  # `| head` has read enough, and left; as if SIGPIPE had ended us
+        return 128 + 13
     except VitreousError as error:
         code = getattr(error, "code", 2)
         if error.told_elsewhere:
@@ -74,11 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv is None:  # threads that still work would be waited for
             signal.signal(signal.SIGINT, lambda *given: os._exit(130))
         return 130 if rank else _fail("stopped", code=130)
-    except BrokenPipeError:
-        # The reader of our output has closed it (`| head`), which is no error. Without a new
-        # stdout, Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        return _fail(str(cannot_write(error.filename or "a file", error)))
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -136,7 +136,8 @@ def _spelled(message: str, arguments: list[str]) -> str:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    print(f"vitreous: {message}", file=sys.stderr)
+    with contextlib.suppress(OutputClosedError):
+        print(f"vitreous: {message}", file=sys.stderr)
     return code
 
 

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import itertools
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from vitreous.config import FOREIGN_FIELDS, choice
 from vitreous.errors import ConfigError, did_you_mean
+from vitreous.terminal import reaching
 
 STYLE = (
     tyro.conf.FlagConversionOff,
@@ -41,7 +43,7 @@ def parse(command: str, module: Any, words: Sequence[str]) -> Any:
     registry.primitive_rule(_single_value)
     # Without the hook, which is not part of tyro's public API, it reports errors in large frames.
     hook = getattr(getattr(tyro, "_errors", None), "on_parse_error", None)
-    with contextlib.nullcontext() if hook is None else hook(_refuse):
+    with reaching(sys.stdout), contextlib.nullcontext() if hook is None else hook(_refuse):
         return tyro.cli(
             arguments,
             prog=f"vitreous {command}",

@@ -13,7 +13,7 @@ from vitreous import api
 from vitreous.cli.options import Engine, MaxPixels, Precision
 from vitreous.config import positive
 from vitreous.errors import ConfigError
-from vitreous.train.recipe import Flag, option
+from vitreous.train.recipe import Flag, Repeated, option
 
 MOST_EXAMPLES = 100
 MODELS = tyro.conf.arg(metavar="[NAME=]RUN|FILE...", help_behavior_hint="(required)")
@@ -28,6 +28,8 @@ class ServeArguments:
     """Address to listen at; 0.0.0.0 for all of this machine's."""
     port: Annotated[int, option("N")] = 8000
     """Port to listen at; 0 for a free one."""
+    allow_host: Annotated[Repeated, option("NAME", "its own names and addresses")] = ()
+    """Name by which the server may be asked (repeatable), as of a proxy before it; * for any."""
     engine: Engine = None
     """What computes the models: onnxruntime and openvino run a file that is exported once, and auto
     takes the fastest here."""
@@ -79,6 +81,7 @@ def run(arguments: ServeArguments) -> None:
         arguments.models,
         host=arguments.host,
         port=arguments.port,
+        allow_hosts=arguments.allow_host,
         engine=arguments.engine,
         precision=arguments.precision,
         threads=arguments.threads,

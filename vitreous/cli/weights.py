@@ -13,6 +13,7 @@ from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.terminal import print, printable
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def run(arguments: WeightsArguments) -> None:
         )
         return
     size = f"{found.size_bytes / 1e6:,.1f} MB"
-    print(f"{found.path}: {len(tensors):,} tensors, {found.numbers:,} numbers, {size}")
+    print(f"{found.path}: {counted(len(tensors), 'tensor')}, {found.numbers:,} numbers, {size}")
     for title, table in (("metadata", found.metadata), ("entry", found.entries)):
         for name, value in table.items():
             print(f"  {title:<9} {_line(name)}: {_line(value)}")
@@ -77,15 +78,15 @@ def run(arguments: WeightsArguments) -> None:
     rows = TextTable("tensor", "shape>", "type", "count>")
     if arguments.all:
         for name, shape in found.shapes.items():
-            rows.row(name, "x".join(map(str, shape)) or "1 number", found.dtypes[name], "1")
+            rows.row(_line(name), "x".join(map(str, shape)) or "1 number", found.dtypes[name], "1")
     else:
         for group in found.groups():
             sides = "x".join(map(str, group.shape)) or "1 number"
-            rows.row(group.name, sides, group.dtype, str(group.tensors))
+            rows.row(_line(group.name), sides, group.dtype, str(group.tensors))
     rows.print()
 
 
 def _line(text: str) -> str:
     """Of other people's files: on one line, and not without end."""
-    safe = printable(text, one_line=True)
+    safe = printable(text[:201], one_line=True)
     return safe if len(safe) <= 200 else f"{safe[:200]}…"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from vitreous.data.source import SPLITS, Problem, Sample
 from vitreous.errors import ConfigError, DataError
+from vitreous.wording import counted
 
 HELD_OUT = "held out from train"
 """In the note of a source whose val or test was made so."""
@@ -109,8 +110,8 @@ def complete(
                 found["val"] = [sample for sample in found["val"] if sample.id not in chosen]
             of_each = {"class": " of each class", "labels": " of each set of labels"}
             part = f"{fraction:.0%}{of_each.get(truth_kind, '')}"
-            images = "image" if len(held) == 1 else "images"
-            notes.append(f"{name}: {len(held):,} {images} {HELD_OUT} ({part}, seed {asked.seed})")
+            images = counted(len(held), "image")
+            notes.append(f"{name}: {images} {HELD_OUT} ({part}, seed {asked.seed})")
     return {name: found[name] for name in SPLITS if name in found}
 
 

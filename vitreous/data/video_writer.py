@@ -6,8 +6,8 @@ also have x264 and x265, which are under the GPL; they are not used here.
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
+import sys
+from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.atomic_write import renaming
 from vitreous.data.video import pyav
 
 Pixels = NDArray[np.uint8]
@@ -39,7 +40,7 @@ class VideoWriter:
         self.path = Path(path)
         self.frames = 0
         self._av = pyav()
-        self._part = self.path.with_name(f"{self.path.name}.part")
+        self._whole = ExitStack()
         self._container: Any = None
         self._last = -1
 
@@ -62,10 +63,10 @@ class VideoWriter:
         self.frames += 1
 
     def _open(self, height: int, width: int) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self._whole.enter_context(renaming(self.path))
         available = self._av.codecs_available
         encoder = next(name for name in ENCODERS if name in available)
-        self._container = self._av.open(str(self._part), "w", format="mp4")
+        self._container = self._av.open(str(part), "w", format="mp4")
         self._stream = self._container.add_stream(encoder, rate=25, options=ENCODERS[encoder])
         self._stream.height, self._stream.width = height, width
         self._stream.pix_fmt = "yuv420p"
@@ -77,10 +78,10 @@ class VideoWriter:
         try:
             self._container.mux(self._stream.encode())
             self._container.close()
-            os.replace(self._part, self.path)
-        finally:
-            with suppress(OSError):
-                self._part.unlink(missing_ok=True)
+        except BaseException:
+            self._whole.__exit__(*sys.exc_info())  # without the file
+            raise
+        self._whole.close()
 
 
 def _even(pixels: Pixels) -> Pixels:

@@ -17,7 +17,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from vitreous.atomic_write import making_folder, naming_file, write_text
 from vitreous.config import choice
 from vitreous.data.formats import is_there
 from vitreous.deploy.export import ExportError, batch_of, export, some_images
@@ -174,7 +176,11 @@ def cached_file(
     """The exported file that `engine` runs, from the cache or made now."""
     name = "model" if precision == "float32" else f"model-{precision}"
     path = _place(folder, merge) / f"{name}{SUFFIXES[engine]}"
-    if not path.is_file():
+    if path.is_file():
+        return path
+    with _alone(path, log):
+        if path.is_file():
+            return path
         config = replace(folder.read_config(), merge=merge)
         found = _trial(run, trial) if precision == "int8" else None
         log(f"exporting {run} for {engine}{_in(precision)}, once")
@@ -190,6 +196,28 @@ def cached_file(
         if done.loss is not None:
             log(f"{precision}: {done.loss.text}")
     return path
+
+
+@contextmanager
+def _alone(path: Path, log: Log) -> Iterator[None]:
+    """Of several processes that need a file of the cache, one makes it; the others wait, and find
+    it when they are inside."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: each makes it, and the last one's stays
+        with making_folder(path.parent):
+            yield
+        return
+    lock = path.with_name(f"{path.name}.lock")
+    with making_folder(path.parent), ExitStack() as stack:
+        with naming_file(lock):
+            file = stack.enter_context(lock.open("w"))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log(f"another process makes {path}: waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _in(precision: str) -> str:
@@ -235,12 +263,11 @@ def fastest(
     note = _place(folder, merge) / f"fastest-{stamp}.json"
     seconds = _noted(note, ways)
     if seconds is None:
-        seconds = _timed(folder, run, ways, threads, trial, log, merge)
-        note.parent.mkdir(parents=True, exist_ok=True)
-        temporary = note.with_suffix(f".{os.getpid()}.tmp")
-        stored = [[*way, each] for way, each in seconds.items()]
-        temporary.write_text(json.dumps(stored), encoding="utf-8")
-        os.replace(temporary, note)
+        with _alone(note, log):
+            seconds = _noted(note, ways)
+            if seconds is None:
+                seconds = _timed(folder, run, ways, threads, trial, log, merge)
+                write_text(note, json.dumps([[*way, each] for way, each in seconds.items()]))
     best = min(seconds, key=lambda way: seconds[way])
     times = ", ".join(f"{way} {1000 * each:.1f}" for way, each in seconds.items())
     log(f"engine: {best}, the fastest here (ms per image: {times})")

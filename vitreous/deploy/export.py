@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from vitreous.atomic_write import check_writable, making_folder, naming_file, renaming_files
 from vitreous.config import choice, pair, to_dict
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
@@ -36,6 +35,7 @@ from vitreous.predict import Predictor
 from vitreous.run_folder import RunConfig
 from vitreous.tasks import task_class
 from vitreous.weights.rules.keys import family_of
+from vitreous.wording import counted
 
 Log = Callable[[str], None]
 TOLERANCE = 1e-4
@@ -133,6 +133,7 @@ def export(
     are (c, h, w) as they are stored. A lower precision may lose `max_loss` points on the images of
     `trial`; int8 needs them."""
     precision = check_precision(path, precision)
+    check_writable(path.parent, named=path)
     if precision == "int8" and trial is None:
         raise ConfigError("precision = 'int8' is calibrated with images of yours: pass data=DATA")
     input = choice("input", input, INPUTS)
@@ -155,11 +156,14 @@ def export(
     note = Note(about, recipe or "", names, input, precision, any_size)
     task = task_class(config.task).restored(config.labels, config.decoding)
     reference = Predictor(model, config.preprocess, task)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
-        file = Path(folder, path.name)
+    with (
+        making_folder(path.parent),
+        renaming_files(path.parent, path, last=lambda each: each.name == path.name) as folder,
+    ):
+        file = folder / path.name
         log(f"writing {FORMATS[path.suffix]}" + f" in {precision}" * (precision != "float32"))
-        write_graph(program, note, file, calibration(reference, trial, input))
+        with naming_file(path):
+            write_graph(program, note, file, calibration(reference, trial, input))
         graph = open_graph(file)
         engine = GraphEngine(graph, type(model), config.preprocess, file, len(config.labels))
         log(f"verifying with {graph.engine}")
@@ -168,18 +172,17 @@ def export(
         if precision != "float32" and trial is not None:
             loss = measured_loss(reference, engine, trial, log)
             if loss.images < FEW:
-                log(f"{loss.images} images tell little about what is lost: pass more as data")
+                few = counted(loss.images, "image")
+                log(f"from {few} little is learned about what is lost: pass more as data")
         why = fault(graph.engine, precision, apart, agreement, loss, max_loss)
         if why:
             raise ExportError(f"{path} was not written: {why}")
         if loss is not None and loss.points > max_loss:
             log(
                 f"{precision}: {loss.points:.2f} points are more than {max_loss:g}, but may be "
-                f"chance: {loss.images:,} images cannot tell. More of them can"
+                f"chance: {counted(loss.images, 'image')} cannot tell. More of them can"
             )
-        size = sum(each.stat().st_size for each in Path(folder).iterdir())
-        for each in sorted(Path(folder).iterdir(), key=lambda one: one == file):
-            os.replace(each, path.parent / each.name)  # the named file last
+        size = sum(each.stat().st_size for each in folder.iterdir())
     return Exported(
         path,
         FORMATS[path.suffix],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vitreous.atomic_write import streaming
 from vitreous.deploy.quantise import (
     halve_weights,
     kept_of_onnx,
@@ -110,7 +112,11 @@ def _write_openvino(
         model = quantised(model, images, kept_of_openvino(model))
     model.set_rt_info(note.text(), [KEY])
     halves = note.precision in ("bfloat16", "float16")
-    openvino.save_model(model, file, compress_to_fp16=halves)
+    try:
+        openvino.save_model(model, file, compress_to_fp16=halves)
+    except RuntimeError as error:  # it does not say why
+        why = f"OpenVINO has failed ({error}): is the disk full?"
+        raise OSError(errno.EIO, why) from error
     del model  # it holds the file
     through.unlink()
 
@@ -120,7 +126,8 @@ def _write_torch(
 ) -> None:
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # lines of code, with the paths of this machine
-    torch.export.save(program, file)
+    with streaming(file) as stream:
+        torch.export.save(program, stream)
     add_sealed(file, f"extra/{NOTE_FILE}", note.text(), note.sha256)
 
 

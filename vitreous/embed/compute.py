@@ -20,7 +20,7 @@ from vitreous.config import choice
 from vitreous.data.threads import in_threads
 from vitreous.embed.embeddings import Embeddings
 from vitreous.embed.images import Entry, Images, Stamp
-from vitreous.embed.vector_files import About, Parts, Stored, check_writable, read, write
+from vitreous.embed.vector_files import About, Parts, Stored, check_out, read, write
 from vitreous.engines.graph import GraphEngine
 from vitreous.engines.world import ALONE, World
 from vitreous.errors import ConfigError, DataError, VitreousError
@@ -68,7 +68,7 @@ def embed(
         """Which vectors are there already."""
         done = np.zeros(len(images), np.bool_)
         if out is not None and parts is not None:
-            check_writable(out)
+            check_out(out)
             for stored in _stored(out, parts, places, log):
                 _take(stored, images, places, vectors, stamps, done)
             if kept := int(done.sum()):

@@ -116,7 +116,7 @@ class Embeddings:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """To a .npz or .parquet."""
-        vector_files.check_writable(Path(path))
+        vector_files.check_out(Path(path))
         parts = (self.paths, self.vectors, self.stamps, self.labels, self.splits, self.about)
         vector_files.write(Path(path), Stored(*parts))
 

@@ -8,21 +8,25 @@ Files appear complete or not at all.
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.atomic_write import check_writable, making_folder, replacing
 from vitreous.errors import ConfigError, DataError
 
 NPZ, PARQUET = ".npz", ".parquet"
+TEXTS = ("paths", "labels", "splits")
+PIECE = 1 << 24
+"""Bytes of an array of text that are in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Stored:
     about: About
 
 
-def check_writable(path: Path) -> None:
+def check_out(path: Path) -> None:
     """Before any work is done."""
     if path.suffix.lower() not in (NPZ, PARQUET):
         raise ConfigError(f"--out {path}: vectors are written to a file ending in .npz or .parquet")
@@ -62,33 +66,15 @@ def check_writable(path: Path) -> None:
         _pyarrow(path)
     if path.is_dir():
         raise ConfigError(f"--out {path}: is a folder: give the name of a file")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {path}: cannot be written: {error}") from error
+    check_writable(path.parent, named=f"--out {path}")
 
 
 def write(path: Path, stored: Stored) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
+    with making_folder(path.parent), replacing(path) as temporary:
         if path.suffix.lower() == PARQUET:
             _write_parquet(temporary, stored, path)
         else:
-            arrays: dict[str, Any] = {
-                "paths": _texts(stored.paths),
-                "vectors": stored.vectors,
-                "labels": _texts(stored.labels),
-                "splits": _texts(stored.splits),
-                "stamps": stored.stamps,
-                **{name: np.array(value) for name, value in asdict(stored.about).items()},
-            }
-            with temporary.open("wb") as file:
-                np.savez(file, **arrays)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+            _write_npz(temporary, stored)
 
 
 def read(path: Path) -> Stored:
@@ -97,7 +83,7 @@ def read(path: Path) -> Stored:
         return _read_parquet(path)
     with _reading(path), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         about = About(**{each.name: str(file[each.name]) for each in fields(About)})
-        texts = {name: file[name].tolist() for name in ("paths", "labels", "splits")}
+        texts = {name: _read_texts(file, name) for name in TEXTS}
         return _checked(
             Stored(vectors=file["vectors"], stamps=file["stamps"], about=about, **texts)
         )
@@ -133,10 +119,6 @@ class Parts:
             names = [name for part, _, _ in self.pending for name in part]
             stamps, vectors = (np.concatenate([each[i] for each in self.pending]) for i in (1, 2))
             none = [""] * len(names)
-            try:
-                self.folder.mkdir(exist_ok=True)
-            except OSError as error:
-                raise ConfigError(f"{self.folder}: cannot be written: {error}") from error
             stored = Stored(names, vectors, stamps, none, none, self.about)
             write(self.folder / f"{time.time_ns()}.npz", stored)
             self.pending = []
@@ -166,8 +148,46 @@ def _checked(stored: Stored) -> Stored:
     return stored
 
 
-def _texts(values: list[str]) -> NDArray[np.str_]:
-    return np.array(values, np.str_) if values else np.zeros(0, "<U1")
+def _write_npz(path: Path, stored: Stored) -> None:
+    """As numpy.savez does. In numpy's arrays of text all rows are as long as the longest one, so
+    these are compressed, and neither written nor read at once."""
+    arrays: dict[str, NDArray[Any]] = {"vectors": stored.vectors, "stamps": stored.stamps}
+    arrays |= {name: np.array(value) for name, value in asdict(stored.about).items()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name in TEXTS:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                _write_texts(member, getattr(stored, name))
+        for name, values in arrays.items():  # by a ZipInfo, which says nothing of compression
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, values, allow_pickle=False)
+
+
+def _write_texts(member: IO[bytes], values: list[str]) -> None:
+    """What numpy.save writes of an array of text."""
+    dtype = np.dtype(f"<U{max(map(len, values), default=1) or 1}")
+    header = {"descr": dtype.str, "fortran_order": False, "shape": (len(values),)}
+    np.lib.format.write_array_header_1_0(member, header)
+    rows = max(PIECE // dtype.itemsize, 1)
+    for start in range(0, len(values), rows):
+        member.write(np.array(values[start : start + rows], dtype).tobytes())
+
+
+def _read_texts(file: Any, name: str) -> list[str]:
+    """Of an open .npz."""
+    with file.zip.open(f"{name}.npy") as member:
+        version = np.lib.format.read_magic(member)
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        else:
+            shape, _, dtype = np.lib.format.read_array_header_2_0(member)
+        if dtype.kind != "U" or len(shape) != 1:
+            raise ValueError(f"{name} is no list of texts")
+        rows = max(PIECE // max(dtype.itemsize, 1), 1)
+        found: list[str] = []
+        while len(found) < shape[0]:
+            count = min(rows, shape[0] - len(found))
+            found += np.frombuffer(member.read(count * dtype.itemsize), dtype, count).tolist()
+        return found
 
 
 def _pyarrow(path: Path) -> Any:

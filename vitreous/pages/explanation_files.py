@@ -11,6 +11,7 @@ from vitreous.explain.parameters import position_similarity
 from vitreous.pages import viewer, walk
 from vitreous.pages.figure import save
 from vitreous.pages.inside import model_figures
+from vitreous.pages.page_file import write_page
 from vitreous.predict import Predictor
 from vitreous.tasks import show_of
 
@@ -47,6 +48,5 @@ def write_image(
         "walk.html": walk.page(stops, table, f"{name}: the walk through {predictor.model.name}"),
     }
     for file, text in pages.items():
-        (folder / file).write_text(text, encoding="utf-8")
-        written.append(folder / file)
+        written.append(write_page(folder / file, text))
     return written

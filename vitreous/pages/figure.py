@@ -11,6 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+from vitreous.atomic_write import making_folder, replacing
 from vitreous.pages.pictures import smaller_url
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _written(figure, path, dpi=180, facecolor="white")
+    with making_folder(path.parent), replacing(path, sync=False) as temporary:
+        _written(figure, temporary, format="png", dpi=180, facecolor="white")
     return path
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from vitreous.atomic_write import making_folder, write_text
 from vitreous.errors import ConfigError
 
 
@@ -14,13 +14,7 @@ def check_page_name(path: Path) -> None:
 
 
 def write_page(path: Path, page: str) -> Path:
-    """A page that is there completely, or as it was."""
     check_page_name(path)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error}") from error
+    with making_folder(path.parent):
+        write_text(path, page)
     return path

@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vitreous.atomic_write import replacing
+
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFont import FreeTypeFont
@@ -109,13 +111,24 @@ def short(name: str, most: int = 20) -> str:
 def save(drawn: Image, folder: Path, name: str, endings: tuple[str, str]) -> str:
     """As JPEG, or where it is too large for that as PNG, by their endings; the file's name."""
     file = f"{name}{endings[max(drawn.size) > JPEG_SIDE]}"
-    drawn.save(folder / file, quality=92, subsampling=0)
+    options = {} if file.endswith(".png") else {"quality": 92, "subsampling": 0}
+    save_picture(drawn, folder / file, **options)
     return file
+
+
+def save_picture(picture: Image, path: Path, **options: Any) -> None:
+    """As the ending says, by Pillow."""
+    from PIL import Image
+
+    kind = Image.registered_extensions()[path.suffix.lower()]
+    with replacing(path, sync=False) as temporary:
+        picture.save(temporary, kind, **options)
 
 
 def save_data(values: dict[str, Any], folder: Path, name: str) -> None:
     text = json.dumps(values, indent=2) + "\n"
-    (folder / f"{name}{DATA}").write_text(text, encoding="utf-8")
+    with replacing(folder / f"{name}{DATA}", sync=False) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def data_url(picture: Image, *, exact: bool = False) -> str:

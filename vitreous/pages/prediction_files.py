@@ -10,17 +10,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
+from vitreous.atomic_write import making_folder, naming_file, replacing
 from vitreous.data.decode.images import shown
 from vitreous.data.video import Frame, Video, video_name
 from vitreous.data.video_writer import VideoWriter
-from vitreous.errors import ConfigError
+from vitreous.errors import ConfigError, WriteError
 from vitreous.predict import Predictor
 from vitreous.tasks import show_of
 from vitreous.tasks.task import Log
+from vitreous.wording import counted
 
 VIDEO_ENDINGS = ("-annotated.mp4", ".jsonl")
 
@@ -53,10 +55,8 @@ def writing(
         def write(result: Any) -> None:
             path = files[result.image]
             image, _ = predictor.read(path)
-            try:
+            with making_folder(out, named=f"--out {out}"), naming_file(f"--out {out}"):
                 show.write(result, image, out, names[path], predictor)
-            except OSError as error:
-                raise ConfigError(f"--out {out}: cannot be written: {error}") from error
             collect(result, path)
 
         yield write
@@ -84,19 +84,34 @@ def writing_video(
     drawn, data = (out / f"{name}{ending}" for ending in VIDEO_ENDINGS)
     pictures = VideoWriter(drawn)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with pictures, data.open("w", encoding="utf-8") as lines:
+        with making_folder(out, named=f"--out {out}"), pictures, _kept_lines(data) as lines:
 
             def write(frame: Frame, result: Any) -> None:
-                pictures.add(np.asarray(show.picture(result, frame.image)), frame.seconds)
-                lines.write(json.dumps(frame_record(show, video, frame, result)) + "\n")
+                picture = np.asarray(show.picture(result, frame.image))
+                with naming_file(drawn):
+                    pictures.add(picture, frame.seconds)
+                with naming_file(data):
+                    lines.write(json.dumps(frame_record(show, video, frame, result)) + "\n")
 
             yield write
-    except OSError as error:
-        raise ConfigError(f"--out {out}: cannot be written: {error}") from error
     finally:
         if pictures.frames:
-            log(f"written: {drawn} and {data.name}, {pictures.frames:,} frames")
+            log(f"written: {drawn} and {data.name}, {counted(pictures.frames, 'frame')}")
+
+
+@contextmanager
+def _kept_lines(path: Path) -> Iterator[TextIO]:
+    """A file that is there however this ends, unless it cannot be written."""
+    stopped: BaseException | None = None
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        try:
+            yield file
+        except WriteError:
+            raise
+        except BaseException as error:
+            stopped = error
+    if stopped is not None:
+        raise stopped
 
 
 def frame_record(
@@ -128,17 +143,17 @@ def labelling(
         raise ConfigError(f"--out {out}: already exists: labels are written into a new folder")
     files = {shown(path): path for path in paths}
     done: set[str] = set()
-    try:
-        with show.labelling(format, out, file_names(paths), task.labels, data, log) as add:
+    with (
+        making_folder(out, named=f"--out {out}"),
+        show.labelling(format, out, file_names(paths), task.labels, data, log) as add,
+    ):
 
-            def write(result: Any) -> None:
-                if result.image not in done:  # an image may be named twice
-                    add(result, files[result.image])
-                    done.add(result.image)
+        def write(result: Any) -> None:
+            if result.image not in done:  # an image may be named twice
+                add(result, files[result.image])
+                done.add(result.image)
 
-            yield write
-    except OSError as error:
-        raise ConfigError(f"--out {out}: cannot be written: {error}") from error
+        yield write
 
 
 def _check_free(

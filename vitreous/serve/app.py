@@ -22,6 +22,7 @@ from vitreous.serve import openapi
 from vitreous.serve.body import Memory, check_count, check_length, read_images
 from vitreous.serve.examples import add_examples
 from vitreous.serve.gate import CLIENT_LEFT, FAILURE, Account, Gate
+from vitreous.serve.hosts import Hosts
 from vitreous.serve.lane import Lane, QueueFullError
 from vitreous.serve.life import Life
 from vitreous.serve.logs import log
@@ -217,13 +218,13 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
             raise ProblemError("not-ready", "the models are being loaded: try again", RETRY)
         return Models(models=[model.description for model in served.values()])
 
-    @app.get("/livez", response_model=Alive)
+    @app.get("/livez", response_model=Alive, responses=openapi.problem(421))
     async def livez(request: Request) -> Any:
         """Whether the process runs."""
         account_of(request)
         return Alive(status="alive")
 
-    @app.get("/readyz", response_model=Alive, responses=openapi.problem(503))
+    @app.get("/readyz", response_model=Alive, responses=openapi.problem(421, 503))
     async def readyz(request: Request) -> Any:
         """Whether requests should be sent here."""
         account_of(request)
@@ -236,7 +237,10 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
     @app.get(
         "/metrics",
         response_class=Response,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        responses={
+            200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+            **openapi.problem(401, 421),
+        },
     )
     async def metrics_text(request: Request) -> Response:
         """Counters for Prometheus."""
@@ -251,7 +255,8 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
     add_examples(app, find)
     add_page(app)
     _add_errors(app)
-    return Gate(app, settings.token, metrics, life)
+    hosts = Hosts.of(settings.host, settings.allow_hosts)
+    return Gate(app, hosts, settings.token, metrics, life)
 
 
 RETRY = {"Retry-After": "1"}

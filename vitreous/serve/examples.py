@@ -74,7 +74,7 @@ def add_examples(app: FastAPI, find: Callable[[Request, str], Any]) -> None:
     @app.get(
         "/v1/models/{name}/examples",
         response_model=Examples,
-        responses=openapi.problem(401, 404, 503),
+        responses=openapi.problem(401, 404, 421, 503),
     )
     async def examples(request: Request, name: str) -> Any:
         """Images to try the model on, if the server was started with --examples."""
@@ -87,7 +87,7 @@ def add_examples(app: FastAPI, find: Callable[[Request, str], Any]) -> None:
         response_class=Response,
         responses={
             200: {"content": {kind: {"schema": openapi.BINARY} for kind in KINDS}},
-            **openapi.problem(401, 404, 422, 503),
+            **openapi.problem(401, 404, 421, 422, 503),
         },
     )
     async def example(request: Request, name: str, number: int) -> Response:

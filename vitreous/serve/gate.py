@@ -1,5 +1,5 @@
-"""What every request passes, whatever it asks for: its id, the token, the log, the metrics, and an
-answer that never shows a traceback."""
+"""What every request passes, whatever it asks for: its id, its host, the token, the log, the
+metrics, and an answer that never shows a traceback."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vitreous.serve.hosts import Hosts
 from vitreous.serve.life import Life
 from vitreous.serve.logs import log
 from vitreous.serve.metrics import Metrics
@@ -54,8 +55,10 @@ class Account:
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, token: str, metrics: Metrics, life: Life) -> None:
-        self.app, self.metrics, self.life = app, metrics, life
+    def __init__(
+        self, app: ASGIApp, hosts: Hosts, token: str, metrics: Metrics, life: Life
+    ) -> None:
+        self.app, self.hosts, self.metrics, self.life = app, hosts, metrics, life
         self.token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +85,14 @@ class Gate:
             self._record(scope, account, time.perf_counter() - began)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        path = scope["path"]
+        path, host = scope["path"], headers.get(b"host")
+        if not self.hosts.allow(host):
+            name = (host or b"").decode("latin-1")[:100]
+            raise ProblemError(
+                "wrong-host",
+                f"this server is not known as {name!r}: whoever runs it can add that name with "
+                "--allow-host",
+            )
         if scope["method"] not in ("GET", "HEAD") and _from_elsewhere(headers):
             raise ProblemError("other-site", "pages of other sites may not use this server")
         if not self.token or path in OPEN or PAGE.fullmatch(path):

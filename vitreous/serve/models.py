@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from vitreous.errors import ConfigError
 from vitreous.import_run import open_run
@@ -51,13 +52,18 @@ def loader(settings: Settings, load: LoadPredictor) -> Load:
     return partial(_load, settings, load)
 
 
+def load_options(settings: Settings) -> dict[str, Any]:
+    """What `load` is told of each model, here and in every worker."""
+    way = {"engine": settings.engine, "precision": settings.precision}
+    return {**way, "max_pixels": settings.limits.pixels, "verify": settings.verify}
+
+
 def _load(
     settings: Settings, load: LoadPredictor, pool: ThreadPoolExecutor, metrics: Metrics
 ) -> dict[str, ServedModel]:
     found = {}
     for name, path in settings.models.items():
-        way = {"engine": settings.engine, "precision": settings.precision}
-        predictor = load(path, max_pixels=settings.limits.pixels, verify=settings.verify, **way)
+        predictor = load(path, **load_options(settings))
         config = open_run(path).read_config()
         examples = read_examples(name, path, settings.examples, settings.limits.pixels)
         found[name] = ServedModel(

@@ -45,14 +45,14 @@ def problem(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-PROBLEMS = problem(401, 503)
+PROBLEMS = problem(401, 421, 503)
 
 
 def answers(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """What the routes that take images answer."""
     return {
         200: {"model": model},
-        **problem(400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+        **problem(400, 401, 403, 404, 408, 413, 415, 421, 422, 429, 500, 503, 504),
     }
 
 

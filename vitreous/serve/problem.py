@@ -17,6 +17,7 @@ TYPES = {
     "too-slow": 408,
     "body-too-large": 413,
     "wrong-type": 415,
+    "wrong-host": 421,
     "cannot-be-used": 422,
     "queue-full": 429,
     "internal": 500,

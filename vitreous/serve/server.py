@@ -28,7 +28,7 @@ from vitreous.errors import ConfigError, VitreousError
 from vitreous.serve.app import Load, create_app
 from vitreous.serve.life import Life
 from vitreous.serve.logs import log, set_up_logs
-from vitreous.serve.models import LoadPredictor, loader
+from vitreous.serve.models import LoadPredictor, load_options, loader
 from vitreous.serve.protocol import PatientProtocol
 from vitreous.serve.settings import Settings
 
@@ -142,14 +142,17 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
 
 def _work(settings: Settings, load: LoadPredictor, port: socket.socket) -> None:
     """One process."""
-    threads = settings.threads or max((os.cpu_count() or 1) // settings.workers, 1)
-    if settings.threads or settings.workers > 1:
-        torch.set_num_threads(threads)
+    set_threads(settings)
     life = Life()
     config = configured(settings, loader(settings, load), life)
     DrainingServer(config, life, settings.drain).run([port])
     if life.failure is not None:
         raise life.failure
+
+
+def set_threads(settings: Settings) -> None:
+    if settings.threads or settings.workers > 1:
+        torch.set_num_threads(settings.threads or max((os.cpu_count() or 1) // settings.workers, 1))
 
 
 def configured(settings: Settings, load: Load, life: Life) -> Config:
@@ -173,10 +176,11 @@ def configured(settings: Settings, load: Load, life: Life) -> Config:
 
 
 def _check_models(settings: Settings, load: LoadPredictor) -> None:
-    """Once, before workers are started: their errors would come many times, and exported files be
-    made by all of them."""
+    """Once, as the workers will, before they are started: their errors would come many times, and
+    all of them would export the same files and time the same engines."""
+    set_threads(settings)
     for path in settings.models.values():
-        load(path, engine=settings.engine, max_pixels=settings.limits.pixels)
+        load(path, **load_options(settings))
 
 
 # Several processes

@@ -50,6 +50,8 @@ class Settings:
     """Threads that compute a model, in each worker."""
     host: str = "127.0.0.1"
     port: int = 8000
+    allow_hosts: tuple[str, ...] = ()
+    """Names by which it may be asked, besides those that `Hosts` knows."""
     workers: int = 1
     token: str = field(default="", repr=False)
     """What requests must bear; none: everybody may ask."""

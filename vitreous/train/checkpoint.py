@@ -8,17 +8,17 @@ same folder, flushed to the disk and renamed. Loading takes the newest whose man
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
+from vitreous.atomic_write import making_folder, replacing_folder, write_text
 from vitreous.config import from_dict
 from vitreous.errors import CheckpointError
 from vitreous.run_folder import MANIFEST, STATE, describe_file
-from vitreous.weights.io.files import read_tensors, sync_folder, write_tensors
+from vitreous.weights.io.files import read_tensors, write_tensors
 
 PROGRESS = "progress.json"
 
@@ -46,6 +46,10 @@ class Progress:
     """and how many."""
     terms: dict[str, float] = field(default_factory=dict)
     """The same for each term that the loss is made of."""
+    spent: float = 0.0
+    """Seconds of a run that is made for a time,"""
+    schedule: tuple[int, int, float] | None = None
+    """and its plan: steps in all, the step it was made at, and the part that was done there."""
     threads: int = 0
     """That have computed it; others may round sums otherwise. 0: not known."""
 
@@ -53,23 +57,12 @@ class Progress:
 def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:
     """Write a checkpoint; the folder is complete when it has its name."""
     final = folder / f"step-{progress.step:08d}"
-    temporary = folder / f".{final.name}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    # There may be one of a run that was killed and came here again.
+    with making_folder(folder), replacing_folder(final) as temporary:
         write_tensors(temporary / STATE, tensors, "safetensors")
-        _write(temporary / PROGRESS, json.dumps(progress.__dict__))
+        write_text(temporary / PROGRESS, json.dumps(progress.__dict__))
         files = {name: describe_file(temporary / name) for name in (STATE, PROGRESS)}
-        _write(temporary / MANIFEST, json.dumps(files))
-        sync_folder(temporary)
-        if final.exists():  # of a run that was killed and came here again
-            shutil.rmtree(final)
-        os.replace(temporary, final)
-        sync_folder(folder)
-    except OSError as error:
-        raise CheckpointError(f"{final}: cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        write_text(temporary / MANIFEST, json.dumps(files))
     return final
 
 
@@ -95,12 +88,5 @@ def prune(folder: Path, keep: int, best_step: int) -> None:
     for path in checkpoints:
         if path.name not in kept:
             shutil.rmtree(path, ignore_errors=True)
-    for path in folder.glob(".step-*.tmp"):
+    for path in folder.glob(".*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

@@ -12,11 +12,12 @@ import re
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from vitreous.atomic_write import missing_folders, remove_empty
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError
 from vitreous.run_folder import Run
@@ -61,16 +62,16 @@ class Claim:
 def claimed(out: Path | None, data: str, world: World) -> Iterator[Claim]:
     """The folder `out`, or a new one for this data. An error before training has begun leaves
     everything as it was."""
-    held, made, problem = None, False, ""
+    held, made, problem = None, list[Path](), ""
     path = out or Path()
     if world.is_first:
         try:
             path, made = _find(out, data)
             held = _lock(path)
-        except OSError as error:
-            problem = f"--out {path}: the folder cannot be made: {error.strerror or error}"
-        except ConfigError as error:
-            problem = str(error)
+        except (OSError, ConfigError) as error:
+            reason = error.strerror or error if isinstance(error, OSError) else ""
+            problem = f"--out {path}: cannot be written: {reason}" if reason else str(error)
+            remove_empty(made)
     path, problem = world.broadcast((path, problem))
     if problem:
         raise ConfigError(problem)
@@ -82,28 +83,28 @@ def claimed(out: Path | None, data: str, world: World) -> Iterator[Claim]:
         if held is not None:
             if ended or not claim.begun:
                 (path / CLAIM).unlink(missing_ok=True)
-            if made and not any(path.iterdir()):
-                path.rmdir()
+            remove_empty(made)
             _HELD.discard(held)
             held.close()
 
 
-def _find(out: Path | None, data: str) -> tuple[Path, bool]:
-    """The folder, which is there now, and whether it was made here."""
+def _find(out: Path | None, data: str) -> tuple[Path, list[Path]]:
+    """The folder, which is there now, and those that were made for it."""
     if out is not None:
-        made = not out.exists()
+        made = missing_folders(out)
         out.mkdir(parents=True, exist_ok=True)
         return out, made
     if restarts():
         for claim in Path("runs").glob(f"*/{CLAIM}"):
             if claim.read_text(encoding="utf-8", errors="replace") == _job():
-                return claim.parent, False
+                return claim.parent, []
     for path in folder_names(data):
+        made = missing_folders(path)
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
-        return path, True
+        return path, made
     raise AssertionError
 
 
@@ -129,9 +130,15 @@ def _lock(path: Path) -> IO[str]:
         if not same:  # the one before has just finished and removed its claim
             file.close()
             return _lock(path)
-    file.truncate(0)
-    file.write(_job())
-    file.flush()
+    try:
+        file.truncate(0)
+        file.write(_job())
+        file.flush()
+    except OSError:  # a full disk
+        (path / CLAIM).unlink(missing_ok=True)
+        with suppress(OSError):
+            file.close()
+        raise
     _HELD.add(file)
     return file
 

@@ -7,16 +7,15 @@ of the conversion never.
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import safetensors
 
+from vitreous.atomic_write import making_folder, renaming_files
 from vitreous.errors import CheckpointError, ConfigError
-from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX, sync_folder
+from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 MARK = b"written by vitreous convert"
@@ -61,22 +60,12 @@ def written_aside(target: Path, *, folder: bool | None = None) -> Iterator[Path]
     place = target if (_is_folder(target) if folder is None else folder) else target.parent
     if place != target and not place.is_dir():
         raise CheckpointError(f"{target}: the folder {place} does not exist")
-    there = place
-    while not there.is_dir() and there != there.parent:
-        there = there.parent
-    aside = there / f".vitreous-{secrets.token_hex(8)}.tmp"
-    try:
-        aside.mkdir()
+    # Weights before the config that describes them: without it they are not used.
+    with (
+        making_folder(place),
+        renaming_files(place, target, lambda file: file.name == CONFIG_FILE) as aside,
+    ):
         yield aside
-        place.mkdir(parents=True, exist_ok=True)
-        # Weights before the config that describes them: without it they are not used.
-        for file in sorted(aside.iterdir(), key=lambda path: path.name == CONFIG_FILE):
-            os.replace(file, place / file.name)
-        sync_folder(place)
-    except OSError as error:
-        raise CheckpointError(f"{target}: cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def mark(path: Path, kind: str) -> None:

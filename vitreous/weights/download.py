@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import os
@@ -12,6 +11,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+from vitreous.atomic_write import making_folder, naming_file, renaming
 from vitreous.errors import HubError
 from vitreous.terminal import print
 
@@ -37,38 +37,37 @@ def fetch(address: str, sha256: str = "") -> Path:
         raise HubError(
             f"{address} is not in the cache ({target}), and HF_HUB_OFFLINE forbids downloading it"
         )
-    partial = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        digest = _download(address, partial)
-        if not digest.startswith(sha256):
-            raise HubError(
-                f"{address}: the file's hash begins with {digest[:8]}, not with the published "
-                f"{sha256}: it is damaged or was replaced, and was deleted"
-            )
-        os.replace(partial, target)
+        with making_folder(target.parent), renaming(target) as partial:
+            digest = _download(address, partial, target)
+            if not digest.startswith(sha256):
+                raise HubError(
+                    f"{address}: the file's hash begins with {digest[:8]}, not with the published "
+                    f"{sha256}: it is damaged or was replaced, and was deleted"
+                )
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         reason = getattr(error, "reason", None) or error
         raise HubError(
             f"{address} cannot be downloaded ({reason}): check the network, or download it "
             f"elsewhere and copy it to {target}"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
     return target
 
 
-def _download(address: str, path: Path) -> str:
-    """Download a file completely, and return its SHA-256."""
+def _download(address: str, path: Path, target: Path) -> str:
+    """Download a file completely, and return its SHA-256. It is for `target`, which errors name."""
     digest, size = hashlib.sha256(), 0
-    with urllib.request.urlopen(address, timeout=60) as response, path.open("wb") as file:
+    with naming_file(target):
+        file = path.open("wb")
+    with file, urllib.request.urlopen(address, timeout=60) as response:
         announced = response.headers.get("Content-Length")
         announce(f"downloading {address}", int(announced or 0))
         while chunk := response.read(1 << 20):
             digest.update(chunk)
             size += len(chunk)
-            file.write(chunk)
+            with naming_file(target):
+                file.write(chunk)
+                file.flush()
     if announced is not None and size != int(announced):
         raise HubError(f"{address}: only {size:,} of {int(announced):,} bytes arrived; try again")
     return digest.hexdigest()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vitreous.weights.hub import resolve
-from vitreous.weights.identify import Reading, readings
+from vitreous.weights.identify import LONGEST_NAME, Reading, readings
 from vitreous.weights.io.files import Checkpoint, read_entries, read_tensors
 from vitreous.weights.io.state_dicts import CONTAINERS
 from vitreous.weights.rule_problems import has_misfits, rule_problems
@@ -94,8 +94,12 @@ def group_tensors(
 ) -> Iterator[TensorGroup]:
     alike: dict[tuple[str, tuple[int, ...], str], list[str]] = {}
     for name, shape in shapes.items():
-        alike.setdefault((_NUMBER.sub("#", name), shape, dtypes[name]), []).append(name)
+        skeleton = _NUMBER.sub("#", name) if len(name) <= LONGEST_NAME else name
+        alike.setdefault((skeleton, shape, dtypes[name]), []).append(name)
     for (skeleton, shape, dtype), names in alike.items():
+        if len(names[0]) > LONGEST_NAME:
+            yield TensorGroup(names[0], shape, dtype, 1)
+            continue
         rows = [tuple(map(int, _NUMBER.findall(name))) for name in names]
         if "#" in "".join(names) or len({*rows}) < len(names):  # odd names, as they are: 01 and 1
             yield from (TensorGroup(name, shape, dtype, 1) for name in names)
@@ -107,12 +111,15 @@ def group_tensors(
 def _products(rows: list[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
     """Rows of numbers in as few groups as are products of sets: (0, 1) x (1, 2)."""
     columns = [sorted({*column}) for column in zip(*rows, strict=True)]
-    if sorted(itertools.product(*columns)) == sorted(rows):
+    if prod(map(len, columns)) == len(rows):  # which are all different
         yield rows
         return
     split = max(i for i, column in enumerate(columns) if len(column) > 1)
-    for value in columns[split]:
-        yield from _products([row for row in rows if row[split] == value])
+    parts: dict[int, list[tuple[int, ...]]] = {value: [] for value in columns[split]}
+    for row in rows:
+        parts[row[split]].append(row)
+    for part in parts.values():
+        yield from _products(part)
 
 
 def _joined(skeleton: str, rows: list[tuple[int, ...]]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from vitreous.pages.pictures import DATA, save, save_data
+from vitreous.pages.pictures import DATA, save, save_data, save_picture
 from vitreous.results import InstanceSegmentation
 from vitreous.tasks.objects.draw import boxed, frame_marks, marks_of, smallest_first
 
@@ -40,7 +40,7 @@ def write(result: InstanceSegmentation, image: Tensor, folder: Path, name: str) 
     folder.mkdir(parents=True, exist_ok=True)
     masks = [found.mask for found in result.objects]
     file = save(boxed(image, marks_of(result), masks=masks), folder, name, PICTURES)
-    numbers_picture(result).save(folder / f"{name}{NUMBERS}")
+    save_picture(numbers_picture(result), folder / f"{name}{NUMBERS}")
     record = result.to_dict() | {
         "threshold": result.threshold,
         "picture": file,

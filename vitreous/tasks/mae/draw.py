@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitreous.data.preprocess import Preprocess
-from vitreous.pages.pictures import DATA, as_picture, save_data
+from vitreous.pages.pictures import DATA, as_picture, save_data, save_picture
 from vitreous.results import Reconstruction
 
 if TYPE_CHECKING:
@@ -54,5 +54,5 @@ def write(
     together = Image.new("RGB", (sum(p.width + gap for p in three) - gap, three[0].height), "white")
     for number, picture in enumerate(three):
         together.paste(picture, (number * (picture.width + gap), 0))
-    together.save(folder / f"{name}{ENDING}")
+    save_picture(together, folder / f"{name}{ENDING}")
     save_data(result.to_dict() | {"reconstruction": f"{name}{ENDING}"}, folder, name)

@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vitreous.data.check.inspect import Inspected, digest_of
 from vitreous.data.check.similar import alike_problems, series_problems
@@ -24,7 +25,8 @@ from vitreous.data.check.truth_check import (
 )
 from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.source import Problem, Sample, Source
-from vitreous.tasks.objects.boxes import iou
+from vitreous.tasks.objects.boxes import near_pairs
+from vitreous.wording import counted, none_or
 
 QUERIES = 100
 """Objects that a DETR can find in one image, unless it is made for more."""
@@ -34,6 +36,7 @@ SMALL, MEDIUM = 32**2, 96**2
 
 SLIVER = 2  # pixels: what is thinner is hardly seen
 NEARLY = 0.8  # intersection over union of two boxes that are probably one object
+MOST_TWINS = 1000  # such pairs of one image that are named, each
 OTHER_SIZE = 2.5  # times as large as is usual in the class, or as small …
 SPREAD = 6  # … and so many times as far off as is usual …
 SIZES_OF = 20  # … where there are so many to tell what is usual
@@ -61,6 +64,15 @@ class InspectedBoxes(InspectedTruth):
         left, top, right, bottom = self.boxes[~self.crowd].T
         areas: NDArray[np.float32] = (right - left) * (bottom - top)
         return areas
+
+
+NO_EMPTY = (
+    "every image of train has objects, so a model learns that there always are some: on images of "
+    "other subjects it will raise false alarms. If it will see such images, add some to train, "
+    "without labels (an empty label file, or none in YOLO; in COCO an image without annotations): "
+    "a tenth of the images is a good start"
+)
+"""What it means if no image is empty, and what to do."""
 
 
 @dataclass(kw_only=True)
@@ -91,17 +103,19 @@ class BoxReport(TruthReport):
             count = sum(self.object_sizes[split].values())
             text = (
                 f"{split} {count:,}; in an image {of['median']:g} (median), at most "
-                f"{of['largest']:g}; {self.empty[split] or 'no'} images without objects"
+                f"{of['largest']:g}; {none_or(self.empty[split], 'image')} without objects"
             )
             found.append(("objects", text))
+        if self.empty.get("train") == 0:
+            found.append(("no empty", NO_EMPTY))
         for split, sizes in self.object_sizes.items():
             text = f"{split} {by_split(sizes)}   (below 32x32, below 96x96, and above)"
             found.append(("boxes", text))
         if any(self.cut.values()):
-            found.append(("cut off", f"{by_split(self.cut)} boxes, at the edge of the image"))
+            found.append(("cut off", f"boxes at the edge of the image: {by_split(self.cut)}"))
         if any(self.crowd.values()):
-            what = "boxes are neither learned nor counted (crowds, difficult)"
-            found.append(("crowd", f"{by_split(self.crowd)} {what}"))
+            what = "boxes that are neither learned nor counted (crowds, difficult)"
+            found.append(("crowd", f"{what}: {by_split(self.crowd)}"))
         return found
 
     def cell(self, name: str, split: str) -> list[str]:
@@ -193,7 +207,10 @@ Found = Iterable[tuple[str, str]]
 def _too_many(good: Sequence[Inspected], queries: int) -> Found:
     for one in good:
         if (count := int((~one.truth.crowd).sum())) > queries:
-            what = f"has {count} objects, but a model with {queries} queries finds at most those"
+            what = (
+                f"has {counted(count, 'object')}, but a model with {queries} queries finds at most "
+                "those"
+            )
             yield one.sample.id, what
 
 
@@ -207,15 +224,31 @@ def _slivers(good: Sequence[Inspected]) -> Found:
 
 def _nearly_twice(good: Sequence[Inspected], names: Sequence[str]) -> Found:
     """Two boxes of one class on the same object: a model would be taught to find it twice."""
-    for boxes in (one.truth for one in good):
-        same = boxes.labels[:, None] == boxes.labels
-        single = ~(boxes.crowd[:, None] | boxes.crowd)
-        each = torch.from_numpy(boxes.boxes)
-        overlap = iou(each[:, None], each).numpy()
-        for second, first in np.argwhere(np.tril(same & single & (overlap >= NEARLY), -1)).tolist():
-            part, class_ = overlap[second, first], names[int(boxes.labels[first])]
+    for one in good:
+        boxes = one.truth
+        pairs, overlap, count = _twins(boxes)
+        for (first, second), part in zip(pairs.tolist(), overlap.tolist(), strict=True):
+            class_ = names[int(boxes.labels[first])]
             what = f"covers nearly what {boxes.names[first]} covers, {part:.0%} of both"
             yield boxes.records[second], f"{what}: is it the same {class_}?"
+        if more := count - len(pairs):
+            yield one.sample.id, f"has {more:,} more pairs of boxes that cover nearly the same"
+
+
+def _twins(boxes: InspectedBoxes) -> tuple[Tensor, Tensor, int]:
+    """Pairs of objects (m, 2) whose boxes are nearly the same, and their IoU (m,), in the order of
+    the second; at most `MOST_TWINS`. And how many there are: of n equal boxes, n² / 2."""
+    single = torch.from_numpy(~boxes.crowd).nonzero().flatten()
+    each, labels = (torch.from_numpy(column)[single] for column in (boxes.boxes, boxes.labels))
+    kept, overlap, count = torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0), 0
+    for found in near_pairs(each, labels, NEARLY):
+        nearly = found.iou >= NEARLY
+        count += int(nearly.sum())
+        kept = torch.cat((kept, found.pairs[nearly]))
+        overlap = torch.cat((overlap, found.iou[nearly]))
+        order = (kept[:, 1] * len(each) + kept[:, 0]).argsort()[:MOST_TWINS]
+        kept, overlap = kept[order], overlap[order]
+    return single[kept], overlap, count
 
 
 def _other_sizes(good: Sequence[Inspected], names: Sequence[str]) -> Found:

@@ -7,7 +7,6 @@ most likely it is for other data, and the numbers would be wrong without a word.
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple, TextIO
 
 import torch
 
+from vitreous.atomic_write import making_folder, naming_file, renaming
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.coco_json import read_coco, runs_of, size_of_runs
 from vitreous.data.formats.files import read_json
@@ -126,7 +126,7 @@ class ResultsWriter:
                     f"image {row['image_id']}: the model's prediction is not finite "
                     f"({_quoted(row)}): were its weights damaged, or has its training failed?"
                 ) from None
-            with _named(self.option):
+            with naming_file(self.option):
                 self.file.write(f",\n{text}" if self.rows else text)
             self.rows += 1
 
@@ -137,31 +137,31 @@ def writing(path: Path, option: str) -> Iterator[ResultsWriter]:
 
     That it cannot be written is an error at the beginning, which calls it by `option`.
     """
-    part = path.with_name(f"{path.name}.part")
-    with _named(option):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "is a folder", str(path))
-        file = part.open("w", encoding="utf-8")
-        file.write("[\n")
-    try:
-        yield ResultsWriter(file, option)
-        with _named(option):
-            file.write("\n]\n")
-            file.close()
-            os.replace(part, path)
-    finally:
-        with suppress(OSError):
-            file.close()
-            part.unlink(missing_ok=True)
+    if path.is_dir():
+        raise ConfigError(f"{option}: cannot be written: it is a folder")
+    with making_folder(path.parent, named=option), renaming(path) as part:
+        with naming_file(option):
+            file = part.open("w", encoding="utf-8")
+        with _closing(file, option):
+            with naming_file(option):
+                file.write("[\n")
+            yield ResultsWriter(file, option)
+            with naming_file(option):
+                file.write("\n]\n")
 
 
 @contextmanager
-def _named(option: str) -> Iterator[None]:
+def _closing(file: TextIO, option: str) -> Iterator[None]:
+    """Closes the file, which writes the last of it; if something is wrong already, without a word
+    about what cannot be written then."""
     try:
         yield
-    except OSError as error:
-        raise ConfigError(f"{option}: cannot be written: {error}") from error
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
+    with naming_file(option):
+        file.close()
 
 
 def read_results(

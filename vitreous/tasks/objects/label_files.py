@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
+from vitreous.atomic_write import making_folder, replacing, write_bytes, write_text
 from vitreous.data.decode.images import displayed_size
 from vitreous.data.source import Sample
 from vitreous.data.split import HoldOut, hold_out
@@ -26,6 +27,7 @@ from vitreous.results import Detection, SegmentedObject
 from vitreous.tasks.objects.coco_results import CocoIds
 from vitreous.tasks.objects.outlines import polygon
 from vitreous.tasks.task import Log
+from vitreous.wording import counted
 
 Add = Callable[[Detection, str], None]
 """Is given a result and the path of its image."""
@@ -41,20 +43,25 @@ class Place(NamedTuple):
         """The image, in a folder of the data set."""
         upright = displayed_size(path)[2] == 1
         to = self.out / folder / f"{self.names[path]}{Path(path).suffix if upright else '.png'}"
-        to.parent.mkdir(parents=True, exist_ok=True)
-        if upright:
-            shutil.copyfile(path, to)
-        else:
-            from PIL import Image, ImageOps
+        with self.writing(to) as temporary:
+            if upright:
+                shutil.copyfile(path, temporary)
+            else:
+                from PIL import Image, ImageOps
 
-            with Image.open(path) as image:
-                ImageOps.exif_transpose(image).save(to)
+                with Image.open(path) as image:
+                    ImageOps.exif_transpose(image).save(temporary, "PNG")
         return to
 
     def file(self, path: str, folder: str, ending: str) -> Path:
-        to = self.out / folder / f"{self.names[path]}{ending}"
-        to.parent.mkdir(parents=True, exist_ok=True)
-        return to
+        return self.out / folder / f"{self.names[path]}{ending}"
+
+    @staticmethod
+    @contextmanager
+    def writing(path: Path) -> Iterator[Path]:
+        """Inside, where to write a file of the data set to; see `replacing`."""
+        with making_folder(path.parent), replacing(path, sync=False) as temporary:
+            yield temporary
 
 
 @contextmanager
@@ -80,11 +87,12 @@ def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iter
             if values:
                 numbers = " ".join(f"{value:.8f}" for value in values)
                 lines.append(f"{classes.index(found.label)} {numbers}\n")
-        place.file(path, "labels", ".txt").write_text("".join(lines), encoding="utf-8")
+        with place.writing(place.file(path, "labels", ".txt")) as file:
+            file.write_text("".join(lines), encoding="utf-8")
 
     yield add
     if empty:
-        log(f"left out: {empty} objects whose masks have no pixel")
+        log(f"left out, as their masks have no pixel: {counted(empty, 'object')}")
     _write_data_yaml(place.out, images, classes)
 
 
@@ -95,11 +103,11 @@ def _write_data_yaml(out: Path, images: Sequence[str], classes: Sequence[str]) -
     train, val = hold_out(samples, HoldOut().val, 0, truth_kind="boxes")
     for split, part in {"train": train, "val": val or train}.items():
         lines = "".join(f"./images/{sample.id}\n" for sample in part)
-        (out / f"{split}.txt").write_text(lines, encoding="utf-8")
+        write_text(out / f"{split}.txt", lines)
     names = "".join(f"  {number}: {_quoted(name)}\n" for number, name in enumerate(classes))
     path = f"path: {_quoted(str(out.resolve()))}  # of this folder: change it if that is moved\n"
     text = f"{path}train: train.txt\nval: val.txt\nnames:\n{names}"
-    (out / "data.yaml").write_text(text, encoding="utf-8", errors="surrogateescape")
+    write_bytes(out / "data.yaml", text.encode(errors="surrogateescape"))
 
 
 def _quoted(text: str) -> str:
@@ -128,8 +136,8 @@ def voc(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Itera
             for name, side in sides.items():
                 SubElement(box, name).text = str(side)
         indent(root)
-        to = place.file(path, "Annotations", ".xml")
-        ElementTree(root).write(to, encoding="utf-8", xml_declaration=True)
+        with place.writing(place.file(path, "Annotations", ".xml")) as file:
+            ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
 
     yield add
 
@@ -160,8 +168,8 @@ def coco(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iter
     categories = [{"id": id, "name": name} for name, id in pairs if id is not None]
     values = {"images": images, "categories": categories, "annotations": objects}
     path = place.out / "annotations" / "instances_train.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(values), encoding="utf-8")
+    with making_folder(path.parent):
+        write_text(path, json.dumps(values))
 
 
 FORMATS = {"yolo": yolo, "voc": voc, "coco": coco}

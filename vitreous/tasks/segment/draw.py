@@ -21,6 +21,7 @@ from vitreous.pages.pictures import (
     in_bands,
     save,
     save_data,
+    save_picture,
 )
 from vitreous.results import Segmentation
 
@@ -144,7 +145,7 @@ def legend(entries: Mapping[str, Colour], width: int, size: int) -> Image:
 def write(result: Segmentation, image: Tensor, folder: Path, name: str) -> None:
     """The mask, the image under it, and the areas of the classes; `image` as it is stored."""
     folder.mkdir(parents=True, exist_ok=True)
-    mask_picture(result).save(folder / f"{name}{MASK}")
+    save_picture(mask_picture(result), folder / f"{name}{MASK}")
     over = save(overlay(image, result), folder, name, OVERLAYS)
     record = result.to_dict()
     values = dict(zip(result.names, mask_values(result.ids), strict=True))

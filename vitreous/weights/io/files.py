@@ -12,14 +12,12 @@ from __future__ import annotations
 import json
 import lzma
 import math
-import os
-import secrets
 import struct
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +25,13 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
-from vitreous.errors import CheckpointError
+from vitreous.atomic_write import replacing
+from vitreous.errors import CheckpointError, WriteError
 from vitreous.weights.io import readers
 from vitreous.weights.io.limits import WeightFileError, quoted
 from vitreous.weights.io.state_dicts import entries_of, settings_of, strip_wrapper_prefixes
 from vitreous.weights.io.writers import WRITERS, separate
+from vitreous.wording import counted
 
 SHARD_INDEX = "model.safetensors.index.json"
 FOLDER_FILES = ("model.safetensors", SHARD_INDEX, "pytorch_model.bin")
@@ -121,35 +121,18 @@ def write_tensors(
         raise CheckpointError(f"{path}: unknown file type {kind!r}: use {', '.join(WRITERS)}")
     if metadata and kind != "safetensors":
         raise CheckpointError(f"{path}: only safetensors files have metadata, {kind} files cannot")
-    temporary = path.parent / f".vitreous-{secrets.token_hex(8)}.tmp"
+    options: dict[str, Any] = {"wrap": wrap} if kind == "pth" else {}
+    if kind == "safetensors":
+        options = {"metadata": metadata}
     try:
-        options: dict[str, Any] = {"wrap": wrap} if kind == "pth" else {}
-        if kind == "safetensors":
-            options = {"metadata": metadata}
-        WRITERS[kind](temporary, separate(tensors), **options)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        before_rename(temporary)
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except WeightFileError as error:
-        raise CheckpointError(f"{path}: {error}") from error
-    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+        with replacing(path) as temporary:
+            WRITERS[kind](temporary, separate(tensors), **options)
+            before_rename(temporary)
+    except (WeightFileError, WriteError) as error:
+        text = str(error) if isinstance(error, WriteError) else f"{path}: {error}"
+        raise CheckpointError(text) from error
+    except (ValueError, TypeError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"{path}: cannot be written: {error}") from error
-    finally:
-        with suppress(OSError, ValueError):  # renamed, or never created
-            temporary.unlink()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the rename survive a power cut; Windows does not need this."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _weights_in(path: Path) -> Path:
@@ -197,7 +180,8 @@ def _read_shards(index: Path, inside: str | None) -> readers.Content:
     missing = weight_map.keys() - tensors.keys()
     if missing:
         raise CheckpointError(
-            f"{index}: its files lack {len(missing)} tensors, such as {quoted(min(missing))}"
+            f"{index}: its files lack {counted(len(missing), 'tensor')}, such as "
+            f"{quoted(min(missing))}"
         )
     return tensors, metadata
 

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from vitreous.atomic_write import streaming
 from vitreous.weights.io.limits import DTYPES, WeightFileError, quoted
 
 Tensors = dict[str, Tensor]
@@ -75,7 +76,7 @@ def write_npz(path: Path, tensors: Tensors) -> None:
 
 
 def write_pth(path: Path, tensors: Tensors, wrap: str | None) -> None:
-    with path.open("wb") as file:
+    with streaming(path) as file:
         torch.save(tensors if wrap is None else {wrap: tensors}, file)
 
 

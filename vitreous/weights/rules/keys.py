@@ -39,6 +39,12 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
+def first_keys(tensors: Iterable[str]) -> str:
+    """For messages; a key of somebody else's file may have any length."""
+    keys = (key if len(key) <= 200 else f"{key[:200]}…" for key in list(tensors)[:5])
+    return ", ".join(keys)
+
+
 def title(model: Model) -> str:
     """The model's name for messages."""
     return model.name or type(model).__name__
@@ -172,6 +178,6 @@ def detect_format(
     raise CheckpointError(
         f"{source} does not fit {title(model)} in any known format "
         f"({', '.join(rules.name for rules in candidates)}); its first keys are "
-        f"{', '.join(list(tensors)[:5])}. Is it for another model? Name the format to see which "
+        f"{first_keys(tensors)}. Is it for another model? Name the format to see which "
         "tensors are missing. For an unknown format, write rules (docs/formats.md)"
     )

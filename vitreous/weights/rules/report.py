@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from vitreous.config import option_text
 
 MAX_LISTED = 10
 """Of what is left when fields explain the rest."""
@@ -140,7 +141,7 @@ def in_options(fields: Mapping[str, Any]) -> str:
     """Config fields as options of a command."""
     words = []
     for name, value in fields.items():
-        text = json.dumps(value) if isinstance(value, bool | list | tuple | dict) else str(value)
+        text = option_text(value)
         if name in ("classes", "channels"):
             words.append(f"--{name} {text}")
         else:
