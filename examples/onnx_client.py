@@ -1,7 +1,7 @@
 """Use an exported classifier without Vitreous and without torch: numpy, Pillow and onnxruntime.
 
 All that it needs stands in the file: the note under the key "vitreous" has the classes' names and
-the preprocessing. Pillow resizes as Vitreous does, up to one level of 255.
+the preprocessing. Pixels are those that Vitreous sees, to a level of 255.
 
     vitreous export runs/digits digits.onnx
     python examples/onnx_client.py digits.onnx seven.png
@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import onnxruntime
-from PIL import Image
+from PIL import Image, ImageOps
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 FILTERS["nearest"] = Image.Resampling.NEAREST
@@ -24,12 +24,28 @@ def fitted(image: Image.Image, preprocess: dict) -> Image.Image:
     how = FILTERS[preprocess["interpolation"]]
     if preprocess["resize"] == "square":
         return image.resize((width, height), how)
-    shorter = int(min(height, width) / preprocess["crop"] + 1e-9)
-    scale = shorter / min(image.size)
-    large = (round(image.width * scale), round(image.height * scale))
+    # Parts of a pixel are left away: of what is to be covered, and then of the longer side.
+    tall, wide = (int(side / preprocess["crop"] + 1e-9) for side in (height, width))
+    factor = max(tall / image.height, wide / image.width)
+    large = (
+        max(wide, int(image.width * factor + 1e-9)),
+        max(tall, int(image.height * factor + 1e-9)),
+    )
     image = image if large == image.size else image.resize(large, how)
     left, top = round((large[0] - width) / 2), round((large[1] - height) / 2)
     return image.crop((left, top, left + width, top + height))
+
+
+def pixels_of(path: str, preprocess: dict) -> np.ndarray:
+    """(1, c, h, w), uint8: an image file as the model sees it, turned as its camera says."""
+    image = ImageOps.exif_transpose(Image.open(path))
+    if image.has_transparency_data:  # as seen on white
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    mode = {1: "L", 3: "RGB"}[preprocess["channels"]]
+    image = fitted(image.convert("RGB").convert(mode), preprocess)
+    pixels = np.asarray(image, np.uint8).reshape(image.height, image.width, -1)
+    return pixels.transpose(2, 0, 1)[None]
 
 
 def main(file: str, *paths: str) -> None:
@@ -37,11 +53,8 @@ def main(file: str, *paths: str) -> None:
     note = json.loads(session.get_modelmeta().custom_metadata_map["vitreous"])
     run = json.loads(note["run"])
     names, preprocess = run["labels"]["names"], run["preprocess"]
-    mode = {1: "L", 3: "RGB"}[preprocess["channels"]]
     for path in paths:
-        image = fitted(Image.open(path).convert(mode), preprocess)
-        pixels = np.asarray(image, np.uint8).reshape(image.height, image.width, -1)
-        values = pixels.transpose(2, 0, 1)[None]  # (1, c, h, w)
+        values = pixels_of(path, preprocess)
         if note["input"] == "float32":
             mean, std = (
                 np.array(preprocess[name], np.float32).reshape(-1, 1, 1) for name in ("mean", "std")

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from sklearn.datasets import load_sample_images
 from train.tiny import garment_folder
 from train.undrawn import undrawn
 
 import vitreous
 from vitreous.cli.main import main
+from vitreous.data.decode.images import read_image
 from vitreous.data.formats import open_source
+from vitreous.data.preprocess import Preprocess
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = {
@@ -79,6 +82,38 @@ def test_the_client_predicts_what_vitreous_does(tmp_path, monkeypatch, capsys):
         wanted = predictor(name)
         assert label == wanted.label
         assert float(score) == pytest.approx(wanted.score, abs=near)
+
+
+def photographs(folder):
+    """Of odd sizes, and of every kind that files commonly have."""
+    china, flower = (Image.fromarray(array) for array in load_sample_images().images)
+    flower.resize((317, 211)).save(folder / "wide.jpg")
+    china.resize((149, 333)).save(folder / "tall.png")
+    china.resize((20, 17)).save(folder / "tiny.png")
+    flower.resize((97, 101)).convert("L").save(folder / "gray.png")
+    flower.resize((130, 75)).convert("P").save(folder / "palette.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by the camera
+    china.resize((203, 111)).save(folder / "turned.jpg", exif=exif)
+    alpha = china.resize((151, 90)).convert("RGBA")
+    alpha.putalpha(flower.convert("L").resize(alpha.size))
+    alpha.save(folder / "alpha.png")
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize("resize", ["shorter", "square"])
+@pytest.mark.parametrize("size", [(32, 32), (28, 45)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_client_sees_the_pixels_that_vitreous_sees(tmp_path, resize, size, channels):
+    crop = 1.0 if resize == "square" else 0.875
+    options = {"resize": resize, "crop": crop, "channels": channels, "interpolation": "bicubic"}
+    preprocess = Preprocess(size, **options)
+    client = runpy.run_path(str(EXAMPLES / "onnx_client.py"))
+    for path in photographs(tmp_path):
+        wanted = preprocess.fit(read_image(path)).numpy().astype(int)
+        found = client["pixels_of"](str(path), vars(preprocess))[0]
+        assert found.shape == wanted.shape, path
+        assert abs(found - wanted).max() <= 1, path
 
 
 GARMENTS = {name: lambda: [str(garment_folder())] for name in ("class_maps.py", "few_images.py")}

@@ -122,7 +122,8 @@ def test_a_projection_needs_no_names(tmp_path):
     exported = vitreous.export_weights(model, "timm")
     assert not exported["head.bias"].any(), "timm's linear layer needs one"
     write_tensors(tmp_path / "w.safetensors", exported, "safetensors")
-    run = vitreous.import_run(tmp_path / "w.safetensors", tmp_path / "run", **PREPARED)
+    given = {**PREPARED, "changes": {"activation": "gelu"}}
+    run = vitreous.import_run(tmp_path / "w.safetensors", tmp_path / "run", **given)
     assert (run.config.task, run.config.config["head"]) == ("features", "projection")
     vitreous.convert(run, tmp_path / "back.safetensors", to_format="timm")
     assert_same_bits(read_tensors(tmp_path / "back.safetensors").tensors, exported)
@@ -347,6 +348,26 @@ def test_a_file_of_the_catalog_is_known_by_its_hash(file, tmp_path, monkeypatch,
     assert (done.config.origin["licence"], done.config.preprocess.crop) == ("MIT", 0.9)
 
 
+def test_a_known_file_is_prepared_for_as_the_catalog_says(file, tmp_path, entry):
+    """Whoever is given the file itself: load, and train with or without a model's name."""
+    weights(file, head="none")
+    object.__setattr__(entry, "config", {**FIELDS, "head": "none"})
+    object.__setattr__(entry, "classes", 0)
+    with pytest.raises(ConfigError, match=r"does not state its .*mean.*vitreous import .*--mean"):
+        vitreous.load(file)
+    object.__setattr__(entry, "sha256", file_sha256(file)[:8])
+    predictor = vitreous.load(file)
+    assert (predictor.preprocess.crop, predictor.preprocess.interpolation) == (0.9, "bicubic")
+    same = vitreous.load(vitreous.import_run(file, tmp_path / "run"))
+    photo = photographs()[0]
+    assert np.array_equal(predictor.embed(photo), same.embed(photo))
+    for model in (None, "vit"):
+        fields = () if model is None else tuple(f"{name}={value}" for name, value in FIELDS.items())
+        start = find_start(Recipe(weights=str(file), model=model, fields=fields))
+        assert start.preprocess is not None
+        assert start.preprocess.mean == (0.5, 0.5, 0.5)
+
+
 # ---- the real thing
 
 
@@ -375,7 +396,7 @@ def test_predictions_are_timms_with_real_weights(tmp_path):
     options = {"mean": 0.5, "std": 0.5, "crop": 0.9, "interpolation": "bicubic"}
     run = vitreous.import_run(path, tmp_path / "run", labels="imagenet-1k", **options)
     assert run.config.model == "vit-ti/16", "found from the tensors"
-    assert run.assumed["heads"][0] == 3
+    assert run.assumed["heads"] == (3, "as in the model that the file is named after")
     theirs = timm.create_model("vit_tiny_patch16_224", checkpoint_path=str(path)).eval()
     transform = create_transform(
         **{"input_size": (3, 224, 224), "interpolation": "bicubic", "crop_pct": 0.9},

@@ -278,6 +278,23 @@ def test_floating_point_of_0_to_255_is_refused(run, pictures, tmp_path):
     predictor(array.astype(np.float32))
 
 
+def test_a_batch_is_many_images(run, tmp_path):
+    """A tensor (b, c, h, w), or an array (b, h, w, c)."""
+    predictor = vitreous.load(run.path)
+    images = [torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8) for _ in range(3)]
+    singles = [predictor(image) for image in images]
+    batch = torch.stack(images)
+    for given in (batch, batch.numpy(), batch.permute(0, 2, 3, 1).numpy()):
+        results = predictor(given)
+        assert [each.label for each in results] == [each.label for each in singles]
+        assert [each.score for each in results] == pytest.approx([e.score for e in singles])
+        assert predictor.embed(given).shape == predictor.embed(images).shape
+    assert len(predictor(batch[:1])) == 1
+    assert predictor(batch[:0]) == []
+    vitreous.explain(run.path, batch[:2], tmp_path / "x")
+    assert len(list(tmp_path.glob("x/0*"))) == 2
+
+
 def test_transparent_arrays_are_put_on_white(run, tmp_path):
     predictor = colour_predictor(run)
     array = np.random.default_rng(0).integers(0, 256, (8, 8, 4), dtype=np.uint8)

@@ -44,6 +44,7 @@ from vitreous.weights.hub import resolve
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import family_of
 from vitreous.weights.rules.report import ImportReport
+from vitreous.wording import counted
 
 EXAMPLES = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "crop": 0.9}
 """Of values that are asked for."""
@@ -174,8 +175,9 @@ def _labels(classes: int, given: Any, found: Found, missing: dict[str, Any]) -> 
         return NoLabels()
     if len(labels) != classes:
         raise ConfigError(
-            f"{len(labels)} names of classes for {found.source}, whose head has {classes} "
-            "classes: pass labels='names.txt' with as many names, in the order of the classes"
+            f"{counted(len(labels), 'name')} of classes for {found.source}, whose head has "
+            f"{counted(classes, 'class')}: pass labels='names.txt' with as many names, in the "
+            "order of the classes"
         )
     return labels
 
@@ -397,10 +399,14 @@ class ExportedRun(Run):
         return read_note(self.path).recipe or None
 
 
+WEIGHT_FILES = (".safetensors", ".npz", ".pth", ".pt", ".bin", ".pdparams")
+
+
 def open_run(reference: str | os.PathLike[str], *, verify: bool = True) -> Run:
     """The run folder that is meant: itself; or one in the cache, imported from a hub reference, a
-    catalog name, or a folder of transformers or timm. An exported file is like one. `verify`:
-    what is read must be what was written."""
+    catalog name, a folder of transformers or timm, or a file of weights that states all that is
+    needed or is one of the catalog's. An exported file is like one. `verify`: what is read must be
+    what was written."""
     if Path(reference).suffix in ENGINES:
         return ExportedRun(Path(reference), verify=verify)
     run = Run(Path(reference), verify=verify)
@@ -408,7 +414,8 @@ def open_run(reference: str | os.PathLike[str], *, verify: bool = True) -> Run:
         return run
     name = Path(reference).as_posix()
     known = not run.path.exists() and (name.startswith("hf:") or bool(named(name)))
-    if run.path.is_file():
+    known |= run.path.is_file() and run.path.suffix in WEIGHT_FILES
+    if run.path.is_file() and not known:
         raise ConfigError(
             f"{name} is a file and no run folder; if it has weights, make one of it: "
             f"vitreous import {shlex.quote(name)} --out RUN"

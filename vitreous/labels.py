@@ -35,7 +35,7 @@ class LabelMap:
         if not self.names:
             raise DataError("there are no classes")
         if len(self.names) != len(self.external):
-            raise DataError(f"{len(self.names)} class names for {len(self.external)} class ids")
+            raise DataError(f"{len(self.names)} names of classes for {len(self.external)} ids")
         for what, values in (("name", self.names), ("id", self.external)):
             twice = sorted(str(value) for value, count in Counter(values).items() if count > 1)
             if twice:

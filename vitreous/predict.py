@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from vitreous.config import choice, pair
 from vitreous.data.decode.channels import without_alpha
-from vitreous.data.decode.images import AnyImage, ImageBytes, from_any
+from vitreous.data.decode.images import AnyImage, ImageBytes, from_any, several
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.loader import Batch, EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
@@ -46,6 +46,7 @@ from vitreous.tasks import show_of, task_class
 from vitreous.tasks.task import Engine, Log, Metrics, See, Task
 from vitreous.tasks.tiles import TiledInference
 from vitreous.weights.rules.importing import import_weights
+from vitreous.wording import counted
 
 if TYPE_CHECKING:
     from vitreous.explain.explanation import Explanation
@@ -170,7 +171,7 @@ class Predictor(Generic[R]):
         height, width = pair("image_size", self.preprocess.image_size)
         model = f"{self.title} for {height}x{width} images"
         count = len(self.labels)
-        classes = f"{count} class{'es' if count != 1 else ''}, " if count else ""
+        classes = f"{counted(count, 'class')}, " if count else ""
         return f"Predictor({self.task.name}, {model}, {classes}on {self.device})"
 
     @property
@@ -185,14 +186,16 @@ class Predictor(Generic[R]):
     @overload
     def __call__(self, images: AnyImage, batch: int | None = None) -> R: ...
     def __call__(self, images: Any, batch: int | None = None) -> Any:
-        """The result for an image, or a list of results for a list or tuple of them.
+        """The result for an image, or a list of results for a list or tuple of them, or for a batch
+        of them, a tensor (b, c, h, w).
 
         `batch` is how many images (or tiles) are computed at once, as in `stream`, which takes any
         iterable.
         """
-        if isinstance(images, list | tuple):
-            return list(self.stream(images, batch))
-        return next(self.stream([images], batch))
+        many = several(images)
+        if many is None:
+            return next(self.stream([images], batch))
+        return list(self.stream(many, batch))
 
     def stream(
         self,
@@ -271,7 +274,8 @@ class Predictor(Generic[R]):
         as for prediction; where prediction goes over windows, the whole image is resized to one.
         Vectors are not normalised. One image gives (1, d).
         """
-        many = images if isinstance(images, list | tuple) else [images]
+        many = several(images)
+        many = [images] if many is None else many
         vectors = [found for _, found in self.embed_each(many, batch=batch, pool=pool)]
         return np.concatenate(vectors or [np.zeros((0, self.vector_length(pool)), np.float32)])
 

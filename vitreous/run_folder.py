@@ -32,6 +32,7 @@ from vitreous.models.model import Model
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata, own_tensors
+from vitreous.wording import counted
 
 WEIGHTS = "model.safetensors"
 STATE, MANIFEST = "state.safetensors", "manifest.json"
@@ -109,7 +110,8 @@ class RunConfig:
         classes = blank.config.classes if names_classes(blank) else 0
         if classes != len(self.labels):
             raise ConfigError(
-                f"{where}: {len(self.labels)} labels for a model with {classes} classes"
+                f"{where}: {counted(len(self.labels), 'label')} for a model with "
+                f"{counted(classes, 'class')}"
             )
         return blank
 

@@ -11,6 +11,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else plural(noun)}"
 
 
+def none_or(count: int, noun: str) -> str:
+    """The same with `no images` for 0."""
+    return counted(count, noun) if count else f"no {plural(noun)}"
+
+
 def plural(noun: str) -> str:
     """By the rules of spelling. Of words with "of" the first counts: `files of code`."""
     head, of, rest = noun.partition(" of ")

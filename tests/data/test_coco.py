@@ -132,7 +132,7 @@ def test_background(tmp_path):
     assert source.labels.external == ("background", 3, 7)
     assert (source.kind, source.truth_kind) == ("coco", "mask")
     assert any("pixels of no object are the class 'background'" in note for note in source.notes)
-    assert "train: 1 images have no objects" in source.notes
+    assert "train: without objects: 1 image" in source.notes
     masks = [source.truth(sample) for sample in source.splits["train"]]
     assert [mask.unique().tolist() for mask in masks] == [[0, 2], [0]]
     assert masks[0].dtype == torch.int16
@@ -531,7 +531,7 @@ def test_truth_of_boxes(tmp_path):
         assert all(values.dtype == truth[name].dtype for name, values in empty.items())
     truth["boxes"][:] = 0  # may be written to
     assert source.truth(source.splits["train"][0])["boxes"].max() == 30
-    assert "train: 1 images have no objects" in source.notes
+    assert "train: without objects: 1 image" in source.notes
     assert source.image_ids == {"1.png": 1, "empty.png": 2}
     assert source.problems == []
 
@@ -625,7 +625,7 @@ def test_several_faults_of_one_image_are_all_told(tmp_path):
     with pytest.raises(DataError) as error:
         source.truth(source.splits["train"][0])
     assert [f"annotation {i}" in str(error.value) for i in (0, 1, 2, 3, 9)] == [True] * 5
-    assert "train: 1 images have boxes that cannot be used: 1.png …" in source.notes
+    assert "train: with boxes that cannot be used: 1 image, like 1.png" in source.notes
 
 
 def test_boxes_that_are_left_out_are_told(tmp_path):
@@ -681,7 +681,10 @@ def test_boxes_that_reach_over_the_edge_are_cut_off_and_told(tmp_path):
         assert_problems(report.problems, over, more=True)
         named = [problem.file for problem in report.problems]
         assert not any("annotation 1" in file or "annotation 2" in file for file in named)
-        noted = any("train: 3 boxes reach over the edge" in note for note in source.notes)
+        noted = any(
+            "train: over the edge of their image, and cut off there: 3 boxes" in note
+            for note in source.notes
+        )
         assert noted == said, "known before any image is read"
         assert report.unusable == []
 
@@ -750,7 +753,7 @@ def test_categories_that_are_renamed_or_ignored(tmp_path):
     source = detect(path, names={"7": "hound", "3": None})
     assert (source.labels.names, source.labels.external) == (("hound",), (7,))
     assert source.truth(source.splits["train"][0])["labels"].tolist() == [0]
-    assert "2 objects of cat are ignored: the names file has null" in source.notes
+    assert "ignored: 2 objects of cat: the names file has null" in source.notes
     assert check(source).unusable == [], "one class is enough"
 
 

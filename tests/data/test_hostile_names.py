@@ -106,7 +106,7 @@ def test_links_out_of_the_folder_are_followed_and_told(tmp_path):
     (inside / "cat" / "more").symlink_to(inside / "dog")
     source = open_source(inside)
     (note,) = [note for note in source.notes if "outside" in note]
-    assert note == (f"4 images are outside the data's folder: bird leads to {elsewhere / 'bird'}")
+    assert note == (f"outside the data's folder: 4 images: bird leads to {elsewhere / 'bird'}")
     assert source.labels.names == ("bird", "cat", "dog")
     (tmp_path / "link").symlink_to(elsewhere)
     assert not [note for note in open_source(tmp_path / "link").notes if "outside" in note]
@@ -119,7 +119,7 @@ def test_tables_with_paths_elsewhere_are_told(tmp_path):
     table.parent.mkdir()
     rows = [f"{path},{path.parent.name}" for path in sorted(elsewhere.rglob("*.png"))]
     table.write_text("\n".join(["path,label", *rows]))
-    assert "8 images are outside the data's folder" in " ".join(open_source(table).notes)
+    assert "outside the data's folder: 8 images" in " ".join(open_source(table).notes)
 
 
 def coco(path, *names):
@@ -143,7 +143,7 @@ def test_coco_names_that_lead_out_are_refused(tmp_path, name):
     outside = name.format(tmp_path)
     path = coco(data / "annotations" / "instances_train.json", "b.png", outside)
     for given in (data, path):
-        with pytest.raises(DataError, match=r"of 1 images leads out of .* first that of image 1"):
+        with pytest.raises(DataError, match=r"of 1 image leads out of .* first that of image 1"):
             open_source(given)
     beside = coco(data / "images" / "a.json", "b.png", outside)
     with pytest.raises(DataError, match="Move or link the images into that folder"):

@@ -543,3 +543,8 @@ def test_tiff_without_pixels(tmp_path):
             for read in (read_image, displayed_size):
                 with pytest.raises(DataError, match=name):
                     read(tmp_path / name)
+
+
+def test_the_address_of_a_picture_is_told_to_be_downloaded():
+    with pytest.raises(DataError, match=r"https://host/a\.png: is an address.*download it first"):
+        read_image("https://host/a.png")

@@ -61,7 +61,7 @@ def test_labels_in_one_cell(tmp_path, column, form):
     for one in (source, pickle.loads(pickle.dumps(source))):
         truth = one.truth(one.splits["train"][0])
         assert torch.equal(truth, torch.tensor([1.0, 1.0, 0.0]))
-    assert "1 images have no label" in source.notes
+    assert "without a label: 1 image" in source.notes
     separator = {"semicolons": "';'", "bars": "'|'", "commas": "','"}.get(form, "")
     assert any(column.lower() in note and separator in note for note in source.notes)
 

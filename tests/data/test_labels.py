@@ -83,7 +83,7 @@ def test_an_unknown_id_is_refused_with_a_hint():
     ("labels", "message"),
     [
         (((), ()), "no classes"),
-        ((("a", "b"), (1,)), "2 class names for 1 class ids"),
+        ((("a", "b"), (1,)), "2 names of classes for 1 ids"),
         ((("a", "a"), (1, 2)), "same name: a"),
         ((("a", "b"), (1, 1)), "same id: 1"),
     ],

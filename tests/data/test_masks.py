@@ -133,7 +133,7 @@ def test_pascal_voc(tmp_path):
         "train": [(f"JPEGImages/{i}.jpg", f"SegmentationClass/{i}.png") for i in "ac"],
         "val": [("JPEGImages/b.jpg", "SegmentationClass/b.png"), ("JPEGImages/nowhere.jpg", "")],
     }
-    told = "splits as listed: train.txt (2), val.txt (2); 2 images are in none of them and not used"
+    told = "splits as listed: train.txt (2), val.txt (2); in none of them, and not used: 2 images"
     assert told in source.notes
     with pytest.raises(DataError, match=r"nowhere\.jpg: is in val\.txt, but there is no such"):
         source.truth(source.splits["val"][1])
@@ -159,14 +159,14 @@ def test_cityscapes_has_more_than_masks_among_the_masks(tmp_path):
     (tmp_path / "gtFine" / "train" / "x" / "x_gtFine_polygons.json").write_text("{}")
     source = opened(tmp_path, val_fraction=0)
     assert (len(source.splits["train"]), source.problems, source.unpaired) == (1, [], {})
-    assert any("2 files beside the masks show something else" in note for note in source.notes)
+    assert any("beside the masks, and not used: 2 files" in note for note in source.notes)
 
 
 def test_a_split_without_masks_is_not_used(data):
     image(data / "test" / "images" / "1.jpg")
     source = opened(data)
     assert list(source.splits) == ["train", "val"]
-    assert "test/images has 1 images but no masks: it is not used" in source.notes
+    assert "test/images has 1 image but no masks: it is not used" in source.notes
 
 
 def test_what_has_no_partner(data):
@@ -179,7 +179,7 @@ def test_what_has_no_partner(data):
     assert [(p.file, p.what, p.fatal) for p in source.problems] == [
         ("train/masks/orphan.png", "there is no image for this mask", False)
     ]
-    assert "4 images have no mask or several: train/images/0.jpg …" in source.notes
+    assert "without a mask, or with several: 4 images, like train/images/0.jpg" in source.notes
     said = {
         "train/images/lost.jpg": "has no mask: looked for train/masks/lost.png and the like",
         "train/images/0.jpg": "has 2 masks, train/masks/0.png and train/masks/0_mask.png: keep one",
@@ -500,7 +500,7 @@ def test_some_names_can_be_changed():
     assert with_names(labels, None, partial=True) == labels
     with pytest.raises(DataError, match="the data has no class 3: 3 classes: background, 1, 2"):
         with_names(labels, {"3": "cow"}, partial=True)
-    with pytest.raises(DataError, match="a list of 1 names is for classes 0 to 0"):
+    with pytest.raises(DataError, match="a list of 1 name is for classes 0 to 0"):
         with_names(labels, ["a"], partial=True)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import Dataset
+from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
+from torchvision.datasets import ImageFolder
 
 import vitreous
 from vitreous.data.augment import OwnAugment
@@ -42,6 +43,23 @@ class Numbers(Dataset):
         if not 0 <= number < 12:
             raise IndexError
         return torch.from_numpy(picture(number)).permute(2, 0, 1), number % 3
+
+
+def test_parts_of_a_dataset_have_its_class_names(tmp_path):
+    """torchvision's ImageFolder, whose targets are numbers."""
+    for name in ("ant", "bee", "cow"):
+        (tmp_path / name).mkdir()
+        for number in range(4):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / name / f"{number}.png")
+    whole = ImageFolder(tmp_path)
+    assert from_python(whole).labels.names == ("ant", "bee", "cow")
+    train, val = random_split(whole, [9, 3], torch.Generator().manual_seed(0))
+    for data in ({"train": train, "val": val}, Subset(Subset(whole, range(12)), range(12))):
+        assert from_python(data).labels.names == ("ant", "bee", "cow")
+    assert from_python(ConcatDataset([train, val])).labels.names == ("ant", "bee", "cow")
+    some = from_python(Subset(whole, [0, 1, 2, 8, 9, 10]))  # without bees
+    assert (some.labels.names, some.labels.external) == (("ant", "cow"), (0, 2))
+    assert from_python(whole, names=["a", "b", "c"]).labels.names == ("a", "b", "c")
 
 
 def test_images_of_all_kinds_with_classes(tmp_path):

@@ -183,7 +183,7 @@ def test_a_class_may_be_called_train(tmp_path):
     ("files", "message"),
     [
         (["train/a/1.png", "bus/1.png"], "train looks like a split, but bus beside it has images"),
-        (["train/1.png", "test/1.png"], "train has 1 images but no class folders"),
+        (["train/1.png", "test/1.png"], "train has 1 image but no class folders"),
         (["train/a/1.png", "val/a/1.png", "valid/a/1.png"], "val and valid both mean val"),
         (["1.png", "2.png"], "2 images"),
     ],
@@ -204,10 +204,10 @@ def test_what_is_not_used_is_said(tmp_path):
     source = open_source(tmp_path)
     assert source.labels.names == ("a", "b")
     notes = "\n".join(source.notes)
-    assert "skipped 5 files or folders that are not images: 1 .db, 1 .txt, 3 hidden" in notes
-    assert "test has 1 images but no class folders: it is not used" in notes
+    assert "skipped, as no images: 1 .db, 1 .txt, 3 hidden" in notes
+    assert "test has 1 image but no class folders: it is not used" in notes
     assert "not used, without images: docs" in notes
-    assert "1 images lie beside the class folders" in notes
+    assert "beside the class folders, and so of no class: 1 image, like" in notes
     assert "loose.png" in notes
     (problem,) = source.problems
     assert "empty" in problem.file

@@ -274,6 +274,8 @@ def test_what_is_a_video(tmp_path, monkeypatch):
         assert is_video(name), name
     for name in ("a.jpg", "a", "a.gif", "-1", "1234", "0.5", "file:///a", "a.mp4.png"):
         assert not is_video(name), name
+    for name in ("https://host/a.png", "http://host/A.JPG?size=2#x"):  # pictures
+        assert not is_video(name), name
     (tmp_path / "0").touch()
     assert not is_video("0"), "a file of that name is meant"
     assert video_name("rtsp://me:secret@host:1/x") == "rtsp://host:1/x"

@@ -77,7 +77,7 @@ def test_pixels_are_counted_from_1_and_the_last_belongs_to_the_box(tmp_path):
         assert truth["labels"].tolist() == [1, 0, 0]
         assert truth["crowd"].tolist() == [False] * 3
         assert one.truth(empty)["boxes"].shape == (0, 4)
-    assert "train: 1 images have no objects" in source.notes
+    assert "train: without objects: 1 image" in source.notes
     assert (sample.id, sample.target) == ("JPEGImages/a.jpg", "Annotations/a.xml")
     assert set(source.files(sample)) == {"JPEGImages/a.jpg", "Annotations/a.xml"}
     assert same_source(f"voc:{tmp_path}", str(tmp_path))
@@ -92,14 +92,14 @@ def test_classes_are_in_natural_order_and_may_be_renamed_or_ignored(tmp_path):
         ("class1", "class10"),
     )
     assert source.truth(only(source))["labels"].tolist() == [1, 0]
-    assert "1 objects of class2 are ignored: the names file has null" in source.notes
+    assert "ignored: 1 object of class2: the names file has null" in source.notes
 
 
 def test_difficult_objects_are_neither_learned_nor_counted(tmp_path):
     put(tmp_path, "a", xml(thing(difficult=1), thing(box=(1, 1, 5, 5), difficult=0, truncated=1)))
     source = opened(tmp_path)
     assert source.truth(only(source))["crowd"].tolist() == [True, False]
-    said = "1 objects are marked as difficult: they are neither learned nor counted"
+    said = "marked as difficult, and neither learned nor counted: 1 object"
     assert said in source.notes
 
 
@@ -355,7 +355,9 @@ def test_what_is_odd_is_told_and_the_rest_is_used(tmp_path):
     )
     assert report.unusable == []
     assert report.truth.cut == {"train": 2}
-    assert any("1 boxes begin at 0, though VOC counts from 1" in note for note in source.notes)
+    assert any(
+        "beginning at 0, though VOC counts from 1: 1 box: if" in note for note in source.notes
+    )
     truth = source.truth(source.splits["train"][0])
     assert truth["boxes"].tolist() == [
         *([[2, 3, 12, 10]] * 2),
@@ -422,10 +424,10 @@ def test_command(tmp_path, capsys):
     out = capsys.readouterr().out
     for line in (
         f"{tmp_path}: detect, read as voc",
-        "objects     train 1; in an image 0.5 (median), at most 1; 1 images without objects",
+        "objects     train 1; in an image 0.5 (median), at most 1; 1 image without objects",
         "boxes       train small 1, medium 0, large 0   (below 32x32, below 96x96, and above)",
-        "cut off     train 1 boxes, at the edge of the image",
-        "crowd       train 1 boxes are neither learned nor counted (crowds, difficult)",
+        "cut off     boxes at the edge of the image: train 1",
+        "crowd       boxes that are neither learned nor counted (crowds, difficult): train 1",
         " 0  cat        1        1",
         " 1  dog        0        0",
         "  note   Annotations/a.xml, object 2 (cat): its box has no area (left 5, top 6, ri",

@@ -74,8 +74,8 @@ def test_lines_are_parts_of_the_image(tmp_path):
         assert truth["labels"].tolist() == [1, 0, 2]
         assert truth["crowd"].tolist() == [False] * 3
         assert [len(one.truth(sample)["boxes"]) for sample in empty] == [0, 0]
-    assert "1 images have no label file, which means no objects" in source.notes
-    assert "train: 2 images have no objects" in source.notes
+    assert "without a label file, which means no objects: 1 image" in source.notes
+    assert "train: without objects: 2 images" in source.notes
     assert any("the classes are all numbers that occur: 0, 1, 2" in note for note in source.notes)
     assert source.problems == []
     assert same_source(f"yolo:{tmp_path}", str(tmp_path))
@@ -195,7 +195,7 @@ def test_names_of_classes(tmp_path):
     ignoring = opened(tmp_path, names={"1": None})
     assert ignoring.labels.names == ("cat",)
     assert ignoring.truth(ignoring.splits["train"][0])["boxes"].shape == (0, 4)
-    assert "1 objects of 1 are ignored: the names file has null" in ignoring.notes
+    assert "ignored: 1 object of 1: the names file has null" in ignoring.notes
     text(tmp_path / "classes.txt", "cow\ndog\n")
     with pytest.raises(DataError, match=r"classes\.txt and .*classes\.txt name the classes diff"):
         opened(tmp_path)
@@ -304,7 +304,7 @@ def test_a_line_that_tells_nothing_spoils_its_image(data, case):
     assert [(p.file, p.what) for p in report.unusable] == [
         ("labels/train/b.txt", said.partition(": ")[2])
     ]
-    assert "train: 1 images have boxes that cannot be used: images/train/b.jpg …" in source.notes
+    assert "train: with boxes that cannot be used: 1 image, like images/train/b.jpg" in source.notes
 
 
 def test_every_bad_line_is_told(data):
@@ -355,7 +355,7 @@ def test_what_is_odd_is_told_and_the_rest_is_used(data):
     expected = [(f"labels/train/a.txt, line {line}", fact) for line, fact in facts.items()]
     assert_problems(report.problems, expected, more=True)
     assert report.truth.cut == {"train": 2, "val": 0}
-    assert any(note.startswith("train: 2 boxes reach over the edge") for note in source.notes)
+    assert any(note.startswith("train: over the edge of their image") for note in source.notes)
     assert len(source.truth(source.splits["train"][0])["boxes"]) == 5
     assert report.unusable == []
     put(data, "a", lines[4], "images/train", "labels/train")
@@ -511,7 +511,7 @@ def test_polygons_are_boxes_or_masks(tmp_path):
         [0, 0, width / 2, height],
         [width / 2, height / 2, width, height],
     ]
-    assert any("2 objects are polygons" in note for note in source.notes)
+    assert any("of 2 polygons the box" in note for note in source.notes)
     source = opened(tmp_path, truth="mask")
     assert source.labels.names == ("background", "0", "1")
     mask = source.truth(sample)

@@ -115,6 +115,19 @@ def test_pooling_of_choice(run, album, pool):
         np.testing.assert_array_equal(found, predictor.embed(path)[0])
 
 
+@pytest.mark.parametrize("pool", ["class+mean", "flatten", "max", "both"])
+def test_every_vector_is_as_long_as_is_said(tmp_path, album, pool):
+    """Also where the head sees several tokens side by side (DINOv2's classifier)."""
+    tokens = "class+distillation" if pool == "both" else "class"
+    run = make_run(tmp_path / "run", pool=pool, tokens=tokens, **VIT)
+    predictor = vitreous.load(run)
+    for asked in ("head", "class", "mean", "class+mean"):
+        found = predictor.embed(album / "3.png", pool=asked)
+        assert found.shape == (1, predictor.vector_length(asked)), asked
+    together = vitreous.embed(run, [album / "3.png"], progress=False).vectors
+    np.testing.assert_allclose(together, predictor.embed(album / "3.png"), atol=1e-6)
+
+
 def test_a_mean_behind_which_a_norm_stands_is_what_the_head_sees(tmp_path, album):
     run = make_run(tmp_path / "run", pool="mean", tokens="none", final_norm="pooled", **VIT)
     predictor = vitreous.load(run)

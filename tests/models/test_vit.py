@@ -778,3 +778,15 @@ def test_final_norm_and_pooling_by_their_definition(final_norm):
         norm = model.pooled_norm
         x = nn.functional.layer_norm(x, (32,), norm.weight, norm.bias, 1e-3)
     assert relative_error(model(images()), model.head(x)) < 1e-6
+
+
+@torch.no_grad()
+def test_resampling_beside_rotary_positions_is_antialiased_if_asked():
+    fields = {**{"image_size": 32, "patch": 4, "dim": 32, "depth": 1, "heads": 2, "classes": 3}}
+    fields |= {"position": "learned-1d+rotary", "dynamic_size": True}
+    smooth = vitreous.create("vit", **fields)
+    plain = vitreous.create("vit", **fields, position_antialias=False)
+    plain.load_state_dict(smooth.state_dict())
+    small, large = torch.randn(1, 3, 16, 16), torch.randn(1, 3, 32, 32)
+    assert torch.equal(plain(large), smooth(large))
+    assert not torch.equal(plain(small), smooth(small))

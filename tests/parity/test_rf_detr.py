@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from compare import perturb, relative_error
+from compare import TOLERANCE, perturb, relative_error
 from transformers import (
     LwDetrConfig,
     LwDetrForObjectDetection,
@@ -19,6 +19,7 @@ import vitreous
 from vitreous.tasks.instance.losses import instance_loss
 from vitreous.tasks.objects.losses import by_group, quality_loss
 from vitreous.tasks.objects.matching import by_focal_loss, match
+from vitreous.weights.adopt import find
 from vitreous.weights.transformers_files import make_config, read_config
 
 SIZE, CLASSES, QUERIES, GROUPS = 96, 7, 20, 3
@@ -295,3 +296,17 @@ def test_config_files_both_ways(name, tmp_path):
     back.load_state_dict(theirs.state_dict(), strict=True)
     with torch.no_grad():
         assert torch.equal(back(images).logits, theirs(images).logits)
+
+
+@torch.no_grad()
+def test_a_folder_of_save_pretrained_is_imported(tmp_path):
+    """Its file has the names of the rf-detr package, and its config.json another eps."""
+    theirs = perturb(MODELS["rf-detr"]()[0])
+    assert theirs.config.layer_norm_eps == RfDetrConfig().layer_norm_eps == 1e-5
+    theirs.save_pretrained(tmp_path)
+    found = find(tmp_path)
+    assert found.format == "official"
+    ours, _ = found.load()
+    assert ours.config.projector_eps == 1e-5
+    images = torch.randn(1, 3, SIZE, SIZE)
+    assert relative_error(ours(images).logits[-1], theirs(images).logits) < TOLERANCE

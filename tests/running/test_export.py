@@ -61,6 +61,10 @@ def test_every_format_predicts_the_same(run, photo, tmp_path, suffix, input):
 MODELS = {
     "tag": ("tag", "vit", VIT),
     "swin": ("classify", "swin", {"dim": 24, "depths": (1, 1), "heads": (1, 2), "window": 4}),
+    "swin, padded windows": (
+        *("classify", "swin"),
+        {"image_size": (52, 60), "dim": 24, "depths": (2, 2), "heads": (1, 2), "window": 4},
+    ),
     "masks of pixels": (
         *("segment", "segmenter", {"encoder": "vit", "encoder_fields": VIT, "whole": True}),
     ),

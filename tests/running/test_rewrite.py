@@ -27,6 +27,10 @@ MODELS = {
     "norm of queries": ("vit", {**SMALL, "qk_norm": True}),
     "post": ("vit", {**SMALL, "norm": "post"}),
     "swin": ("swin", {"image_size": 32, "dim": 24, "depths": (1, 2), "heads": (1, 2), "window": 4}),
+    "swin, padded windows": (
+        "swin",
+        {"image_size": (44, 52), "dim": 24, "depths": (2, 2), "heads": (1, 2), "window": 4},
+    ),
     "resnet": ("resnet-18", {"image_size": 32, "classes": 5}),
     "hybrid": ("vit-c-mini/8", {"image_size": 32, "classes": 5}),
     "detr": (

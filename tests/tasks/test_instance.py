@@ -479,7 +479,7 @@ def test_from_python(scene):
     [
         (np.ones((1, 5, 5), bool), ["cup"], "the masks are"),
         (np.ones((30, 40), bool), ["cup"], "the masks are"),
-        (np.ones((2, 30, 40), bool), ["cup"], "2 masks, 1 labels"),
+        (np.ones((2, 30, 40), bool), ["cup"], "2 masks, 1 label"),
         (np.full((1, 30, 40), 0.5), ["cup"], "fractions"),
     ],
 )
@@ -617,7 +617,7 @@ def test_masks_become_polygons_and_masks_again(tmp_path):
     out = {"format": "yolo", "out": tmp_path / "yolo", "names": {path: "a"}, "labels": LABELS}
     with show.labelling(**out, log=told.append) as add:
         add(result, path)
-    assert told == ["left out: 1 objects whose masks have no pixel"]
+    assert told == ["left out, as their masks have no pixel: 1 object"]
     source = open_source(tmp_path / "yolo", truth="instances")
     assert source.labels.names == LABELS.names
     truth = source.truth(source.splits["train"][0])

@@ -259,7 +259,7 @@ def test_data_check_counts_labels(table, tmp_path):
     odd = tmp_path / "odd.csv"
     odd.write_text("path,labels\na.png,x;y\nb.png,x\n")
     problems = [problem.what for problem in check(open_source(odd, val_fraction=0)).problems]
-    assert any("'y'" in what and "1 images" in what for what in problems)
+    assert any("'y'" in what and "1 image" in what for what in problems)
     assert any("'x'" in what and "every image" in what for what in problems)
 
 

@@ -22,7 +22,6 @@ from vitreous.train import features, trainer
 from vitreous.train.distributed import joined
 from vitreous.train.open_data import FromPython, stored_recipe
 from vitreous.train.recipe import Recipe
-from vitreous.train.rehearsal import within_time
 from vitreous.train.run import prepare, train
 
 FIELDS = ("patch=4", "dim=16", "depth=2", "heads=2")
@@ -124,10 +123,18 @@ def test_what_changes_an_image_keeps_features_from_being_stored(changes, reason)
     assert (reason in found) if reason else not found
 
 
-def test_a_time_does_not_choose_the_epochs_of_stored_features():
-    told = []
-    assert within_time(recipe_for("probe", epochs=None, time="1s"), told.append).epochs is None
-    assert "computed only once" in told[0]
+def test_a_head_on_stored_features_needs_no_more_than_its_epochs_of_a_long_time(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(trainer, "FEATURE_EPOCHS", 4)
+    fit(tmp_path / "run", "probe", epochs=None, time="2h")
+    assert Run(tmp_path / "run").metrics()[-1]["epoch"] == 4
+
+
+def test_a_time_that_is_over_before_all_of_the_model_was_trained(tmp_path):
+    told = fit(tmp_path / "short", "unfreeze", epochs=None, time="1s")
+    assert "over before all of the model was trained: lower --unfreeze-after" in told
+    assert Run(tmp_path / "short").metrics()[-1]["step"] == 1
 
 
 def test_a_segmenter_has_no_head_to_probe_with(tmp_path):

@@ -201,7 +201,7 @@ def test_as_many_queries_as_the_data_needs(tmp_path):
     """One object at most: ten are the fewest. With fewer than objects, that is said."""
     trainer, _, said = prepared(tmp_path, model=None, fields=("decoder_depth=1",))
     assert trainer.model.config.queries == 10
-    assert "10 queries for up to 1 objects" in said
+    assert "10 queries for up to 1 object" in said
     crowd = tmp_path / "crowd" / "train"
     crowd.mkdir(parents=True)
     boxes = [{"id": i, "image_id": 1, "category_id": 1, "bbox": [i, 0, 3, 4]} for i in range(9)]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import vitreous
 from vitreous.data.formats.python_data import from_python
@@ -67,13 +68,83 @@ def test_fine_tuning_takes_less_than_learning_from_scratch(name, on_cpu, side):
     assert all(0 < least <= most for least, most, _ in (scratch, tuned))
 
 
+@pytest.mark.parametrize(
+    ("classes", "count", "epochs"),
+    [
+        (11, 367, 19),  # CamVid
+        (11, 80, 60),  # a part of it: the most
+        (2, 367, 9),  # few classes are learned sooner
+        (150, 367, 22),  # on a CPU not more than ten minutes
+        (11, 20_000, 3),  # the fewest
+    ],
+)
+def test_the_length_of_fine_tuning_for_masks_follows_the_data(classes, count, epochs):
+    look = glance(360, 480)._replace(classes=classes)
+    least, most, images = task_class("segment").effort(look, fine_tunes=True)
+    assert max(least, min(most, round(images / count))) == epochs
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "expected"),
+    [
+        ("classify", 32, (2, 30, 12_000)),  # CIFAR-10
+        ("classify", 300, (2, 30, 12_000)),
+        ("detect", 640, (5, 100, 7_500)),  # BCCD
+        ("instance", 640, (5, 100, 7_500)),
+    ],
+)
+def test_the_length_of_other_fine_tuning(name, side, expected):
+    look = glance(side)._replace(classes=10)
+    assert task_class(name).effort(look, fine_tunes=True) == expected
+    assert task_class(name).choose_class_weights(fine_tunes=True) == "none"
+
+
+def test_few_boxes_and_masks_are_fine_tuned_in_small_batches():
+    segment, detect, classify = map(task_class, ("segment", "detect", "classify"))
+    assert [segment.choose_batch(n, fine_tunes=True) for n in (80, 367, 5000)] == [4, 4, 16]
+    assert segment.choose_batch(367, fine_tunes=False) == 16
+    assert [detect.choose_batch(n, fine_tunes=True) for n in (205, 5000)] == [4, 16]
+    assert classify.choose_batch(4500, fine_tunes=True) == 32
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "side"), [(360, 480, 224), (64, 48, 224), (30, 20, 128)]
+)
+def test_masks_are_fine_tuned_in_windows_that_a_cpu_can_compute(height, width, side):
+    task = task_class("segment")
+    source = None  # is not looked at
+    chosen = task.choose_around(source, glance(height, width), None)
+    assert chosen == {"image_size": (side, side)}
+    assert task.choose_around(source, glance(height, width, on_cpu=False), None) == {}
+
+
+def test_fine_tuning_masks_from_a_classifier(tmp_path):
+    """What a run gets where nothing is given, and what is given wins."""
+    fields = {"patch": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+    model = vitreous.create("vit", image_size=96, classes=2, **fields)
+    weights = tmp_path / "w.safetensors"
+    save_file(vitreous.export_weights(model, "timm"), weights)
+    options = {"weights": str(weights), "fields": {"encoder.heads": 2}, "task": "segment"}
+
+    def logged(**more):
+        lines = []
+        out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        found, _ = vitreous.api.dry_run("shapes:20", out=out, log=lines.append, **options, **more)
+        return found, "\n".join(lines)
+
+    found, text = logged()
+    assert found.preprocess.image_size == (224, 224)
+    assert "class weights: auto" in text
+    found, text = logged(image_size=64, class_weights="none")
+    assert found.preprocess.image_size == (64, 64)
+    assert "class weights" not in text
+
+
 def test_fine_tuning_small_images_uses_that_size(tmp_path):
     """Through the whole of `train`, and what is given wins."""
     fields = {"patch": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
     model = vitreous.create("vit", image_size=96, channels=1, classes=2, **fields)
     weights = tmp_path / "w.safetensors"
-    from safetensors.torch import save_file
-
     save_file(vitreous.export_weights(model, "timm"), weights)
     options = {"weights": str(weights), "fields": {"heads": 2}, "log": lambda text: None}
     found, _ = vitreous.api.dry_run("digits", out=tmp_path / "a", **options)

@@ -21,10 +21,11 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.labels import IGNORED
 from vitreous.predict import Predictor
 from vitreous.run_folder import Run
-from vitreous.tasks import task_for
+from vitreous.tasks import task_class, task_for
 from vitreous.tasks.objects.boxes import clipped
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.segment.metrics import MaskPrediction
+from vitreous.train.curve import still_rising
 from vitreous.train.recipe import Recipe, write_recipe
 from vitreous.train.verdicts import Remedies, evaluate
 
@@ -292,7 +293,7 @@ def test_a_class_of_pixels_that_is_never_predicted(masks, tmp_path):
     answer = lambda x, s: mask_answers(found_masks(x).clamp(max=1))  # noqa: E731
     result = judged(tmp_path, masks, answer)
     seen = [each["seen"] for each in result["verdicts"]]
-    assert "1 class never predicted: 2 (60 images)" in seen
+    assert "1 class never found (IoU below 0.01): 2 (60 images)" in seen
 
 
 # ---- boxes
@@ -449,11 +450,79 @@ def test_longer_training_is_advised_where_the_curve_rises(tmp_path, values, flat
         run.log(step=10 * number, kind="evaluation", epoch=float(number), accuracy=value)
     run.write_text("recipe.toml", write_recipe(Recipe(data="photos", epochs=9, weights="w.npz")))
     source = from_python([marked(np.random.default_rng(0), n) for n in range(30)], val_fraction=0.1)
-    found = Remedies(run, task_for("class")(source.labels), source).next("learn")
+    remedies = Remedies(run, task_for("class")(source.labels), source)
+    found = remedies.next("longer" if remedies.still_rising else "learn")
     assert found.startswith(
         "nothing was gained behind epoch 3 of 9: add images, or " if flat else "train longer: "
     )
-    assert "--lr-find" in found
+    assert "--lr-find" in remedies.next("learn")
+    assert bool(remedies.still_rising) == (values[-1] == max(values) and not flat)
+
+
+CURVES = {
+    "flattens": ([0.2, 0.4, 0.45, 0.48, 0.49, 0.492], False),
+    "rises": ([0.31, 0.38, 0.45, 0.45, 0.46, 0.46, 0.47, 0.48], True),
+    "rises, with few evaluations": ([0.3, 0.5], True),
+    "one evaluation": ([0.3], False),
+    "was better before": ([0.5, 0.3, 0.4, 0.45], False),
+    "is nearly perfect": ([0.95, 0.985, 0.99, 0.994], False),
+}
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_a_curve_that_rises_at_the_end_is_told_before_other_advice(masks, tmp_path, curve):
+    """A run that was too short needs no class weights yet."""
+    values, rises = CURVES[curve]
+    lines = [
+        {"step": 10 * number, "kind": "evaluation", "epoch": float(number), "miou": value}
+        for number, value in enumerate(values, start=1)
+    ]
+    answer = lambda x, s: mask_answers(found_masks(x).clamp(max=1))  # noqa: E731
+    verdicts = judged(tmp_path, masks, answer, log=lines, weights="w.npz")["verdicts"]
+    balance = next(each["next"] for each in verdicts if "never found" in each["seen"])
+    run = tmp_path / "run"
+    weights = f"let rare classes count more: vitreous train --recipe {run}/recipe.toml"
+    if not rises:
+        assert not any("still rising" in each["seen"] for each in verdicts)
+        assert balance.startswith(weights)
+        return
+    seen = f"mean IoU on val was still rising when training ended: {100 * values[-2]:.1f}"
+    if len(values) == 2:
+        assert verdicts[0]["seen"].startswith(f"{seen} % by epoch 1, 50.0 % by epoch 2")
+    assert "still rising" in verdicts[0]["seen"]
+    assert verdicts[0]["next"] == f"train longer: vitreous train --resume --out {run} --epochs 6"
+    assert balance.startswith(f"if longer training does not help, {weights}")
+    other = judged(tmp_path, masks, answer, log=lines, name="other", own=False)["verdicts"]
+    assert not any("still rising" in each["seen"] for each in other)
+
+
+def test_a_run_that_was_made_for_a_time_is_made_longer_by_time(tmp_path):
+    run = Run(tmp_path)
+    run.write_text("recipe.toml", write_recipe(Recipe(data="photos", time="30m", weights="w.npz")))
+    source = from_python([marked(np.random.default_rng(0), n) for n in range(30)], val_fraction=0.1)
+    found = Remedies(run, task_for("class")(source.labels), source).next("longer")
+    assert found == f"train longer: vitreous train --resume --out {tmp_path} --time 60m"
+
+
+def test_a_loss_that_still_falls(tmp_path):
+    """Of tasks whose metric is better when it is lower, too."""
+    run = Run(tmp_path)
+    for number, value in enumerate((0.9, 0.8, 0.7), start=1):
+        run.log(step=number, kind="evaluation", epoch=float(number), loss=value)
+    (found,) = still_rising(run, task_class("mae"))
+    assert "was still falling when training ended: 0.8 by epoch 2, 0.7 by epoch 3" in found.seen
+
+
+def test_a_class_of_pixels_that_is_hardly_found(masks, tmp_path):
+    """Some pixels are right by chance, which is not to find a class."""
+
+    def answer(x, sizes):
+        found = found_masks(x).clamp(max=1)
+        found[:, 5, 5] = 2
+        return mask_answers(found)
+
+    seen = [each["seen"] for each in judged(tmp_path, masks, answer)["verdicts"]]
+    assert "1 class never found (IoU below 0.01): 2 (60 images)" in seen
 
 
 def options():

@@ -164,7 +164,7 @@ def test_a_model_that_was_pickled_as_a_whole_is_read_as_data(tmp_path, monkeypat
     listing = api.list_weights(tmp_path / "w", format=rules)
     assert "gone.Gone" in listing.entries["net"]
     assert "num_heads=3" in listing.entries["net"]
-    assert listing.readings[0].assumed["heads"][1].endswith("the file says num_heads=3")
+    assert listing.readings[0].assumed["heads"] == (3, "the file says num_heads=3")
 
 
 def test_what_training_scripts_keep_beside_the_weights(tmp_path):
@@ -178,7 +178,10 @@ def test_what_training_scripts_keep_beside_the_weights(tmp_path):
         assert read_tensors(tmp_path / name).tensors.keys() == theirs.state_dict().keys()
     assert "nhead=3" in read_entries(tmp_path / "w.pth")["args"]
     found = find(tmp_path / "w.pth", format=rules)
-    assert "the file says nhead=3" in found.assumed["heads"][1]
+    assert found.assumed["heads"] == (3, "the file says nhead=3")
+    model, _ = found.load()
+    assert model.config.heads == 3
+    assert found.assumed["qk_scale"][0] == pytest.approx(model.config.head_width**-0.5, abs=1e-6)
     assert "nn.LayerNorm" not in found.assumed["norm_eps"][1], "the rules state it"
 
 

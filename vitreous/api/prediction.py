@@ -141,7 +141,10 @@ def explain(
     and attention are explained, if there is one for each. `limits` are those of `load`:
     max_pixels, verify.
     """
-    many = list(images) if isinstance(images, list | tuple) else [images]
+    from vitreous.data.decode.images import several
+
+    found = several(images)
+    many = [images] if found is None else list(found)
     folder = explanation_folder(run) if out is None else Path(out)
     return list(write_explanations(load(Path(run), **limits), many, folder, classes, pixel))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -118,10 +119,10 @@ def _train(
     augment: Callable[..., Any] | None,
     options: dict[str, Any],
 ) -> TrainedRun:
+    began = time.perf_counter()  # importing torch takes seconds
     from vitreous.pages.report import write_report
     from vitreous.tasks import task_class
     from vitreous.train.progress import ProgressBar
-    from vitreous.train.rehearsal import within_time
     from vitreous.train.run import train as fit
 
     folder = None if out is None else Path(out)
@@ -138,9 +139,7 @@ def _train(
                 bar.stop()
             reports.append(write_report(run, source, log=log, progress=bar is not None)[1:])
 
-        if settings.time is not None:
-            settings = within_time(settings, shown.get("log", to_stderr), own=own)
-        run = fit(settings, folder, resume=resume, report=report, own=own, **shown)
+        run = fit(settings, folder, resume=resume, report=report, own=own, began=began, **shown)
     if not reports:
         return TrainedRun(run.path)  # of several processes the first one writes
     split, metrics = reports[-1]

@@ -18,6 +18,7 @@ from vitreous.cli.text_table import TextTable
 from vitreous.errors import ConfigError
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 if TYPE_CHECKING:
     from vitreous.deploy.benchmark import Benchmark
@@ -97,7 +98,7 @@ def _print(found: Benchmark) -> None:
     table.print()
     print(
         f"times are per image; answers are compared with those of {found.reference} on "
-        f"{found.images} images"
+        f"{counted(found.images, 'image')}"
     )
 
 

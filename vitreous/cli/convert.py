@@ -15,6 +15,7 @@ from vitreous.cli.print_json import print_json
 from vitreous.config import to_dict
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ def run(arguments: ConvertArguments) -> None:
         return
     print(done.imported)
     agreement = "the same bits" if done.difference == 0 else f"relative {done.difference:.1e}"
-    print(f"{done.written} ({done.format}): {done.tensors} tensors of {done.model} written")
-    print(f"  read back, outputs agree: {agreement}")
+    print(
+        f"{done.written} ({done.format}): {counted(done.tensors, 'tensor')} of {done.model} written"
+    )
+    print(f"  read back, outputs are those of the model that was read: {agreement}")
     for note in done.notes:
         print(f"  note            {note}")

@@ -16,6 +16,7 @@ from vitreous.errors import DataError
 from vitreous.tasks import TASKS
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 if TYPE_CHECKING:
     from vitreous.data.check.report import CheckReport
@@ -66,7 +67,7 @@ def run(arguments: DataArguments) -> None:
     if report.fatal:
         count = len(report.fatal)
         raise DataError(
-            f"{report.name}: {count} fatal problem{'s' if count > 1 else ''}, with which 'train' "
+            f"{report.name}: {counted(count, 'fatal problem')}, with which 'train' "
             "would stop: see above"
         )
 
@@ -101,7 +102,7 @@ def _print(report: CheckReport) -> None:
         print("\nno problems")
         return
     count = len(report.problems)
-    print(f"\n{count} problem{'s' if count > 1 else ''}, {len(report.fatal)} of them fatal:")
+    print(f"\n{counted(count, 'problem')}, {len(report.fatal)} of them fatal:")
     lines = list(listing(report.problems))
     for level, text in lines:
         print(f"  {level:<5}  {text}")
@@ -110,7 +111,7 @@ def _print(report: CheckReport) -> None:
 
 
 def _print_classes(report: CheckReport) -> None:
-    print(f"\n{len(report.ids)} classes, in the order the model will have them:")
+    print(f"\n{counted(len(report.ids), 'class')}, in the order the model will have them:")
     headings, rows, what = report.truth.table(list(report.splits))
     table = TextTable("id>", "class", *(f"{heading}>" for heading in headings))
     for number, (name, cells) in enumerate(rows.items()):

@@ -20,6 +20,7 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.pages.page_file import check_page_name
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 if TYPE_CHECKING:
     from vitreous.embed.embeddings import Embeddings
@@ -146,8 +147,8 @@ def run(arguments: EmbedArguments) -> None:
         print_json({**facts, **plain, **written})
         return
     print(
-        f"{count:,} vectors of {length} values by {facts['model']} (pool {facts['pool']}, not "
-        f"normalised; hash {facts['model_hash']})"
+        f"{counted(count, 'vector')} of {counted(length, 'value')} by {facts['model']} "
+        f"(pool {facts['pool']}, not normalised; hash {facts['model_hash']})"
     )
     for name, value in results.items():
         PRINT[name](value, arguments)
@@ -245,7 +246,7 @@ def _print_duplicates(value: Sequence[Any], arguments: EmbedArguments) -> None:
 
 
 def _print_pair_count(count: int, arguments: EmbedArguments) -> None:
-    print(f"\n{count:,} pairs with a similarity of at least {arguments.threshold:g}")
+    print(f"\n{counted(count, 'pair')} with a similarity of at least {arguments.threshold:g}")
     if count > 10_000:
         print(
             "so many pairs are hardly duplicates: to this model, images of a class look alike. "
@@ -265,8 +266,8 @@ def _print_suspects(value: Sequence[Any], arguments: EmbedArguments) -> None:
 
 def _print_knn(value: dict[str, Any], arguments: EmbedArguments) -> None:
     print(
-        f"\nk-NN accuracy on {value['split']} ({value['samples']:,} images; k = {value['k']}, "
-        f"{value['train_samples']:,} images of train)"
+        f"\nk-NN accuracy on {value['split']} ({counted(value['samples'], 'image')}; "
+        f"k = {value['k']}, {counted(value['train_samples'], 'image')} of train)"
     )
     print(f"  {'weighted votes':<19} {value['knn_accuracy']:.4f}")
     print(f"  {'plain votes':<19} {value['knn_accuracy_plain']:.4f}")
@@ -278,7 +279,7 @@ PRINT: dict[str, Any] = {
     "duplicate_pairs": _print_pair_count,
     "duplicates": _print_duplicates,
     "suspect_labels": lambda count, arguments: print(
-        f"\n{count:,} labels disagree with their neighbours"
+        f"\n{counted(count, 'label')} with neighbours that disagree"
     ),
     "suspects": _print_suspects,
     "knn": _print_knn,

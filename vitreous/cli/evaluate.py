@@ -24,6 +24,7 @@ from vitreous.cli.text_table import TextTable
 from vitreous.cli.verdicts import number_text, print_verdicts
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 MOST_CLASSES = 20
 """Up to which the confusion matrix is printed: more would not fit on a line."""
@@ -101,7 +102,7 @@ def run(arguments: EvaluateArguments) -> None:
     if arguments.json:
         print_json(result)
         return
-    print(f"{result['data']}, {result['split']}: {result['samples']:,} images")
+    print(f"{result['data']}, {result['split']}: {counted(result['samples'], 'image')}")
     print_verdicts(result)
     _print(result)
     if "merging" in result:

@@ -15,6 +15,7 @@ from vitreous.cli.options import Merge
 from vitreous.cli.print_json import print_json
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def run(arguments: ExportArguments) -> None:
     lower = f" in {done.precision}" if done.precision != "float32" else ""
     print(f"written  {done.path} ({done.format}{lower}, {done.bytes / 1e6:.1f} MB)")
     print(
-        f"verified with {done.engine} on {done.images} images: outputs differ by "
+        f"verified with {done.engine} on {counted(done.images, 'image')}: outputs differ by "
         f"{done.difference:.1e} at most, predictions agree to {done.agreement:.2%}"
     )
     if done.loss is not None:

@@ -16,6 +16,7 @@ from vitreous.cli.print_json import print_json
 from vitreous.tasks import TASKS
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def run(arguments: ImportArguments) -> None:
         print_json({"run": str(done.path), **config.to_dict(), **report}, indent=2)
         return
     print(done.report)
-    classes = f", {len(config.labels)} classes" if len(config.labels) else ""
+    classes = f", {counted(len(config.labels), 'class')}" if len(config.labels) else ""
     print(f"model    {config.model}: {config.task}{classes}")
     print(f"images   {config.preprocess.described()}")
     from vitreous.weights.identify import assumptions  # needs torch, which --help does not
@@ -84,5 +85,7 @@ def run(arguments: ImportArguments) -> None:
         print(f"assumed  {assumed}: the tensors do not show it; --set changes it")
     for note in done.notes:
         print(f"note     {note}")
-    print("checked  read back, the outputs for photographs are the same bits")
+    print("checked  the written run, read back, gives the same bits for photographs as before")
+    if done.assumed:
+        print("         (not what was assumed: only images with known labels can show that)")
     print(f"run      {done.path}")

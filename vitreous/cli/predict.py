@@ -29,6 +29,7 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.progress import CountProgress
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 if TYPE_CHECKING:
     from vitreous.engines.world import World
@@ -200,4 +201,4 @@ def _predict_video(
                 lines = TextLines("frame>", "seconds>", *show.headings)
             cells = show.row(result, arguments.top)
             lines.row(str(frame.number), f"{frame.seconds:.3f}", *cells)
-        to_stderr(f"{video.name}: {progress.done:,} frames, {progress.rate:.1f} frames/s")
+        to_stderr(f"{video.name}: {counted(progress.done, 'frame')}, {progress.rate:.1f} frames/s")

@@ -26,6 +26,7 @@ from vitreous.train.recipe import (
     RunOptions,
     option,
 )
+from vitreous.wording import counted
 
 FITTED = 0.9
 """What a model that has fitted its images reaches: in accuracy, mean IoU or AP."""
@@ -38,7 +39,7 @@ class TrainArguments(CommonOptions):
     out: Annotated[Path | None, option("RUN", "runs/NAME")] = None
     """Run folder to write."""
     resume: Flag = False
-    """Continue the run in --out where it stopped; a larger --epochs extends it."""
+    """Continue the run in --out where it stopped; a larger --epochs or --time extends it."""
     dry_run: Flag = False
     """Only report choices, shapes, memory and time, check every image, and draw the first batch."""
     lr_find: Flag = False
@@ -114,7 +115,7 @@ def print_done(done: api.TrainedRun, *, json: bool) -> None:
         return
     images = done.metrics["samples"]
     number = number_text(done.metric, done.metrics)
-    print(f"{done.metric:<8} {number} on {done.split} ({images:,} images)")
+    print(f"{done.metric:<8} {number} on {done.split} ({counted(images, 'image')})")
     print_verdicts(done.metrics)
     if (threshold := done.metrics.get("threshold")) is not None:
         print(f"score    {threshold:g} or more is shown by predict: the best F1 on val")
@@ -124,11 +125,11 @@ def print_done(done: api.TrainedRun, *, json: bool) -> None:
 
 def _verdict(primary: str, result: dict[str, Any]) -> str:
     """What a run on a few images has shown."""
-    count, value = result["samples"], result[primary]
+    images, value = counted(result["samples"], "image"), result[primary]
     if value >= FITTED:
-        return f"overfit  the model has fitted its {count} images: it can learn from this data"
+        return f"overfit  the model has fitted its {images}: it can learn from this data"
     return (
-        f"overfit  the model has not fitted its {count} images ({primary} {value:.2f}, expected "
+        f"overfit  the model has not fitted its {images} ({primary} {value:.2f}, expected "
         f"{FITTED}): before a long run, look at report.html, try more --epochs or --lr-find, or "
         "check the labels with 'vitreous data check'"
     )
@@ -155,12 +156,13 @@ def rehearse(recipe: Recipe, arguments: TrainArguments) -> None:
     print(f"steps       {found.steps:,}, about {found.seconds / 60:.1f} minutes without evaluation")
     print(f"memory      about {found.bytes_needed / 2**20:,.0f} MiB for model and one step")
     readable = f"{len(found.bad)} of them cannot be read" if found.bad else "all can be read"
-    print(f"data        {found.images:,} images, {readable}")
+    print(f"data        {counted(found.images, 'image')}, {readable}")
     for problem in found.bad.values():
         print(f"  {problem.file}: {problem.what}")
     if found.bad and recipe.on_bad == "error":
         raise DataError(
-            f"{len(found.bad)} images cannot be read: see above; --on-bad skip leaves them out"
+            f"{counted(len(found.bad), 'image')} cannot be read: see above; --on-bad skip leaves "
+            "out what cannot"
         )
 
 

@@ -13,6 +13,7 @@ from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.terminal import print, printable
 from vitreous.train.recipe import Flag, option
+from vitreous.wording import counted
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def run(arguments: WeightsArguments) -> None:
         )
         return
     size = f"{found.size_bytes / 1e6:,.1f} MB"
-    print(f"{found.path}: {len(tensors):,} tensors, {found.numbers:,} numbers, {size}")
+    print(f"{found.path}: {counted(len(tensors), 'tensor')}, {found.numbers:,} numbers, {size}")
     for title, table in (("metadata", found.metadata), ("entry", found.entries)):
         for name, value in table.items():
             print(f"  {title:<9} {_line(name)}: {_line(value)}")

@@ -13,6 +13,7 @@ from itertools import combinations, islice, zip_longest
 
 from vitreous.data.source import SPLITS, Problem, Sample
 from vitreous.errors import ConfigError, DataError
+from vitreous.wording import counted
 
 VAL_FRACTION = 0.1
 """The part of train that is held out as val by default."""
@@ -82,7 +83,7 @@ def with_val(
             splits = {**splits, "train": kept, "val": held}
             of_each = {"class": " of each class", "labels": " of each set of labels"}
             part = f"{fraction:.0%}{of_each.get(truth_kind, '')}"
-            notes.append(f"val: {len(held)} images {HELD_OUT} ({part}, seed {seed})")
+            notes.append(f"val: {counted(len(held), 'image')} {HELD_OUT} ({part}, seed {seed})")
     elif "val" in splits and fraction != VAL_FRACTION:
         notes.append(f"val_fraction = {fraction:g} is not used: the data has a val of its own")
     return {name: splits[name] for name in SPLITS if name in splits}

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitreous.data.decode.images import EXTENSIONS as IMAGES
 from vitreous.data.decode.images import shown
 from vitreous.data.decode.pixels import MAX_PIXELS, check_pixels
 from vitreous.errors import ConfigError, DataError
@@ -69,8 +70,12 @@ def pyav() -> Any:
 
 
 def is_video(name: str) -> bool:
-    """Whether a name is that of a video file, a stream's address, or the number of a camera."""
-    return is_address(name) or is_camera(name) or name.lower().endswith(EXTENSIONS)
+    """Whether a name is that of a video file, a stream's address, or the number of a camera. The
+    address of a picture (https://…/a.png) is none."""
+    if is_address(name):
+        file = urlsplit(name).path.lower()
+        return urlsplit(name).scheme.lower() not in FILES or not file.endswith(IMAGES)
+    return is_camera(name) or name.lower().endswith(EXTENSIONS)
 
 
 def is_address(name: str) -> bool:

@@ -35,6 +35,7 @@ from vitreous.predict import Predictor
 from vitreous.run_folder import RunConfig
 from vitreous.tasks import task_class
 from vitreous.weights.rules.keys import family_of
+from vitreous.wording import counted
 
 Log = Callable[[str], None]
 TOLERANCE = 1e-4
@@ -171,14 +172,15 @@ def export(
         if precision != "float32" and trial is not None:
             loss = measured_loss(reference, engine, trial, log)
             if loss.images < FEW:
-                log(f"{loss.images} images tell little about what is lost: pass more as data")
+                few = counted(loss.images, "image")
+                log(f"from {few} little is learned about what is lost: pass more as data")
         why = fault(graph.engine, precision, apart, agreement, loss, max_loss)
         if why:
             raise ExportError(f"{path} was not written: {why}")
         if loss is not None and loss.points > max_loss:
             log(
                 f"{precision}: {loss.points:.2f} points are more than {max_loss:g}, but may be "
-                f"chance: {loss.images:,} images cannot tell. More of them can"
+                f"chance: {counted(loss.images, 'image')} cannot tell. More of them can"
             )
         size = sum(each.stat().st_size for each in folder.iterdir())
     return Exported(

@@ -20,6 +20,7 @@ from vitreous.errors import VitreousError
 from vitreous.predict import Predictor
 from vitreous.tasks.bootstrap import Interval, interval, resampled
 from vitreous.tasks.task import Engine, Metrics
+from vitreous.wording import counted
 
 Log = Callable[[str], None]
 CALIBRATED = 256
@@ -84,7 +85,7 @@ class Loss:
 
     @property
     def text(self) -> str:
-        agree = f"predictions agree to {self.agreement:.2%} on {self.images:,} images"
+        agree = f"predictions agree to {self.agreement:.2%} on {counted(self.images, 'image')}"
         if not self.metric:
             return f"{agree}, which have no labels{self._between}"
         lost = f"{self.points:.2f} points lost" if self.points >= 0 else f"{-self.points:.2f} won"

@@ -68,9 +68,10 @@ def fold_norms(model: nn.Module) -> int:
     for block in _blocks(model):
         if block.post or block.stream:
             continue  # the residual stream reads them, too
-        attention = block.attention
-        if isinstance(attention, Attention) and attention.qkv.bias is not None:
-            count += _fold_norm(block.norm1, attention.qkv)
+        # Windows may pad the map between the norm and the linear layer: a token of zeros would then
+        # get the norm's bias, too.
+        if type(block.attention) is Attention:
+            count += _fold_norm(block.norm1, block.attention.qkv)
         if not block.mixed:
             count += _fold_norm(block.norm2, block.mlp.fc1)
     return count

@@ -389,8 +389,10 @@ class LearnedRotary(Learned1d):
 
     on_tokens, merges_from = False, None
 
-    def __init__(self, dim: int, grid: Grid, rows: int, rotary: Rotary) -> None:
-        super().__init__(dim, grid, rows)
+    def __init__(
+        self, dim: int, grid: Grid, rows: int, rotary: Rotary, *, antialias: bool = True
+    ) -> None:
+        super().__init__(dim, grid, rows, antialias=antialias)
         self.rotary = rotary
 
     def rotation(self, prefix: int, grid: Grid, device: torch.device | None = None) -> Rotate:

@@ -69,9 +69,9 @@ class ConvLayer(ModelConfig):
         object.__setattr__(self, "padding", padding)
 
     def __repr__(self) -> str:
-        """As it is given on the command line: what is not as usual."""
+        """As it is given on the command line: the kernel, and what is not as usual."""
         half = tuple(side // 2 for side in _both(self.kernel))
-        usual = {"kernel": (3, 3), "stride": (1, 1), "padding": half}
+        usual = {"kernel": None, "stride": (1, 1), "padding": half, "pool_kernel": (2, 2)}
         said = []
         for name, value in vars(self).items():
             if value == usual.get(name, getattr(ConvLayer, name)):

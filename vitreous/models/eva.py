@@ -8,11 +8,13 @@ image has more patches between the same places. The head reads the normalised me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from vitreous.config import Size
 from vitreous.layers.mlp import Activation
+from vitreous.models.model import Shapes
 from vitreous.models.vit import SIZES, Pool, PositionName, ViT, ViTConfig
 
 
@@ -31,6 +33,16 @@ class EVAConfig(ViTConfig):
 
 class EVA(ViT):
     """(b, c, h, w) -> logits (b, classes). See `ViTConfig` for every choice."""
+
+    @classmethod
+    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+        """Beside the table that shows there are rotary positions, which do not."""
+        found = super().fields_of(shapes, axes)
+        unseen = {"position": "learned-1d+rotary"}
+        return [
+            {**fields, **unseen, "guessed": (*fields.get("guessed", ()), *unseen)}
+            for fields in found
+        ]
 
 
 # Two thirds of the usual width inside the MLP: the gate is a third matrix of weights.

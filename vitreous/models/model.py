@@ -222,8 +222,13 @@ class Model(nn.Module):
 
     @property
     def width(self) -> int:
-        """Channels of what the head sees."""
+        """Channels of a token behind the last block."""
         return self.levels((1 << 10, 1 << 10))[-1].channels
+
+    @property
+    def pooled_width(self) -> int:
+        """Channels of what the head sees: some poolings put several tokens side by side."""
+        return self.width
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         """(b, c, h, w) -> tokens (b, p + gh·gw, d), their positions added, and the grid."""
@@ -270,8 +275,8 @@ class Model(nn.Module):
 
     def vector_length(self, pool: str = "head") -> int:
         """d of `vectors`."""
-        if pool == "head" and self.projects:
-            return int(self.config.classes)
+        if pool == "head":
+            return int(self.config.classes) if self.projects else self.pooled_width
         return self.width * len(pool.split("+"))
 
     def vectors(self, images: Tensor, pool: str = "head") -> Tensor:

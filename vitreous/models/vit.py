@@ -195,6 +195,10 @@ class ViT(Model):
 
     @property
     def width(self) -> int:
+        return self.config.dim
+
+    @property
+    def pooled_width(self) -> int:
         return self.config.pooled_width
 
     @property

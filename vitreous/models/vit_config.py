@@ -177,6 +177,8 @@ class ViTConfig(ModelConfig):
         unused = {"head_norm": self.head != "mlp", "patch_bias": not self.patch_embedding}
         for name in (name for name, is_unused in unused.items() if is_unused):
             object.__setattr__(self, name, True)  # so that configs of the same model are equal
+        if self.head_dim is not None and self.head_dim * self.heads == self.dim:
+            object.__setattr__(self, "head_dim", None)
         if self.head_dim is None and self.dim % self.heads:
             raise ConfigError(
                 f"dim = {self.dim} does not divide into {self.heads} heads: change one, "

@@ -38,7 +38,11 @@ POSITIONS: dict[str, Callable[[ViTConfig], Position]] = {
     "conditional": lambda config: Conditional(config.dim),
     "rotary": lambda config: _rotary(config),
     "learned-1d+rotary": lambda config: LearnedRotary(
-        config.dim, config.grid, config.table_rows, _rotary(config)
+        config.dim,
+        config.grid,
+        config.table_rows,
+        _rotary(config),
+        antialias=config.position_antialias,
     ),
 }
 

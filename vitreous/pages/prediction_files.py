@@ -22,6 +22,7 @@ from vitreous.errors import ConfigError, WriteError
 from vitreous.predict import Predictor
 from vitreous.tasks import show_of
 from vitreous.tasks.task import Log
+from vitreous.wording import counted
 
 VIDEO_ENDINGS = ("-annotated.mp4", ".jsonl")
 
@@ -95,7 +96,7 @@ def writing_video(
             yield write
     finally:
         if pictures.frames:
-            log(f"written: {drawn} and {data.name}, {pictures.frames:,} frames")
+            log(f"written: {drawn} and {data.name}, {counted(pictures.frames, 'frame')}")
 
 
 @contextmanager

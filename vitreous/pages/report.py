@@ -72,9 +72,9 @@ def write_report(
     parameters = sum(p.numel() for p in predictor.model.parameters())
     advice = _advice(run, source, predictor)
     lede = [
-        *([f"{len(config.labels)} classes"] if config.labels.names else ()),
+        *([f"{counted(len(config.labels), 'class')}"] if config.labels.names else ()),
         *([f"best at epoch {best['epoch']:g} of {evaluations[-1]['epoch']:g}"] if best else ()),
-        f"measured on {split}: {result['samples']:,} images",
+        f"measured on {split}: {counted(result['samples'], 'image')}",
     ]
     text = render(
         "report.html",
@@ -84,7 +84,7 @@ def write_report(
         verdicts=result["verdicts"],
         headline=part.headline(result),
         sections=[
-            *([_learning(evaluations, part, best["epoch"], recipe)] if best else ()),
+            *([_learning(run, evaluations, part, best["epoch"], recipe)] if best else ()),
             *part.sections(result),
             *inside_sections(predictor, source, source.splits[split]),
         ],
@@ -112,7 +112,7 @@ def _name_of(data: str) -> str:
 
 
 def _learning(
-    evaluations: Evaluations, part: TaskReport, best: float, recipe: Recipe | None
+    run: Run, evaluations: Evaluations, part: TaskReport, best: float, recipe: Recipe | None
 ) -> Section:
     """Loss, with its terms where it has several, the task's metrics, and the learning rate."""
 
@@ -127,7 +127,7 @@ def _learning(
         "loss": lines({"train_loss": "training", "loss": "validation"}),
         next(iter(part.curves.values())): lines(part.curves),
         **{title: lines(keys) for title, keys in part.more_curves.items()},
-        "learning rate": scheduled(evaluations, recipe) or lines({"lr": "learning rate"}),
+        "learning rate": scheduled(evaluations, recipe) or logged_lr(run.metrics()),
         **{title: lines(keys) for title, keys in loss_terms(evaluations).items()},
     }
     figures = [(charts.curves(name, each, best), "") for name, each in drawn.items() if each]
@@ -146,7 +146,7 @@ def scheduled(
     made longer or shorter has had another one before.
     """
     taken, epochs = evaluations[-1]["step"], evaluations[-1]["epoch"]
-    if recipe is None or recipe.lr is None or not taken or not epochs:
+    if recipe is None or recipe.lr is None or recipe.epochs is None or not taken or not epochs:
         return {}
     peak, per_epoch = recipe.lr, taken / epochs
     steps, head = (round(n * per_epoch) for n in (recipe.epochs, recipe.unfreeze_after))
@@ -163,6 +163,13 @@ def scheduled(
     bends = {*range(taken)[warm - 1 : warm + 1], *range(taken)[max(head - 1, 0) : head + 1]}
     shown = {*range(0, taken, -(-taken // most)), *bends, taken - 1}
     return {"learning rate": [((step + 1) / per_epoch, lr(step)) for step in sorted(shown)]}
+
+
+def logged_lr(lines: Evaluations) -> dict[str, list[tuple[float, float]]]:
+    """The learning rate wherever it was logged: a run that is made for a time has no schedule that
+    its recipe shows."""
+    found = {m["epoch"]: m["lr"] for m in lines if m.get("lr") is not None and "epoch" in m}
+    return {"learning rate": sorted(found.items())} if found else {}
 
 
 def loss_terms(evaluations: Evaluations, most: int = 3) -> dict[str, dict[str, str]]:
@@ -197,9 +204,10 @@ def _facts(
     training = {"started from": config.weights or "random weights"}
     if recipe is not None:
         done = evaluations[-1]["epoch"] if evaluations else 0
-        early = done > (recipe.epochs or 0)
+        of = f"in {recipe.time}" if recipe.epochs is None else f"of {recipe.epochs}"
+        early = recipe.epochs is not None and done > recipe.epochs
         training |= {
-            "epochs": f"{done:g}, ended early" if early else f"{done:g} of {recipe.epochs}",
+            "epochs": f"{done:g}, ended early" if early else f"{done:g} {of}",
             "batch size": f"{recipe.batch}",
             "learning rate": "" if recipe.lr is None else f"{recipe.lr:g}",
             "seed": f"{recipe.seed}",

@@ -19,6 +19,7 @@ from vitreous.pages.colours import as_hex, colours_of
 from vitreous.pages.page_file import write_page
 from vitreous.pages.pictures import as_picture, data_url, thumbnail
 from vitreous.pages.template import render
+from vitreous.wording import counted
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -42,7 +43,7 @@ def write_map(found: Embeddings, path: Path, layout: str = "auto") -> tuple[Path
             "of them, or one --split"
         )
     plane, layout = found.plane(layout)
-    title = f"{len(found):,} images"
+    title = f"{counted(len(found), 'image')}"
     lede = f"by {found.about.model} (pool {found.about.pool}), {NAMES[layout]}"
     data = {**_places(found, plane), **_atlas(found)}
     return write_page(path, render("vector_map.html", title=title, lede=lede, data=data)), layout

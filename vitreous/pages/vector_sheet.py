@@ -14,6 +14,7 @@ from vitreous.pages.content import Picture, percent, picture
 from vitreous.pages.page_file import write_page
 from vitreous.pages.pictures import as_picture, thumbnail
 from vitreous.pages.template import render
+from vitreous.wording import counted
 
 SIDE = 160
 NEIGHBOURS = 5
@@ -71,7 +72,7 @@ def write_sheet(
         groups.append(_duplicate_group(duplicates, show))
     if suspects is not None:
         groups.append(_suspect_group(found, suspects, show))
-    lede = f"{len(found):,} images, seen by {found.about.model} (pool {found.about.pool})"
+    lede = f"{counted(len(found), 'image')}, seen by {found.about.model} (pool {found.about.pool})"
     page = render("vector_sheet.html", title="Neighbours", lede=lede, groups=groups)
     return write_page(path, page)
 

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from vitreous.data.loader import Batch
 
 Severity = Literal["good", "warn", "bad"]
-Remedy = Literal["learn", "balance", "data", "hold out", ""]
-"""What helps: better weights to start from, or longer training; balanced classes; a look at the
-data; more validation images; or nothing that is known."""
+Remedy = Literal["learn", "longer", "balance", "data", "hold out", ""]
+"""What helps: better weights to start from, or longer training; longer training; balanced classes;
+a look at the data; more validation images; or nothing that is known."""
 FEW = 5
 """A class with fewer images or objects than this may be missed by chance."""
 LISTED = 5
@@ -73,7 +73,9 @@ class Signs:
         return []
 
 
-def never_predicted(missing: Mapping[str, int], what: str) -> list[Finding]:
+def never_predicted(
+    missing: Mapping[str, int], what: str, how: str = "never predicted"
+) -> list[Finding]:
     """Classes that are never predicted, with how many images or objects (`what`) of them there
     are; those with fewer than FEW do not count."""
     many = {name: count for name, count in missing.items() if count >= FEW}
@@ -82,7 +84,7 @@ def never_predicted(missing: Mapping[str, int], what: str) -> list[Finding]:
     listed = [f"{name} ({count:,} {what})" for name, count in list(many.items())[:LISTED]]
     more = f" and {len(many) - LISTED:,} more" if len(many) > LISTED else ""
     classes = "class" if len(many) == 1 else "classes"
-    seen = f"{len(many)} {classes} never predicted: {', '.join(listed)}{more}"
+    seen = f"{len(many)} {classes} {how}: {', '.join(listed)}{more}"
     return [Finding("warn", seen, "balance")]
 
 

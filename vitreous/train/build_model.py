@@ -25,7 +25,7 @@ from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
-from vitreous.weights.adopt import find
+from vitreous.weights.adopt import find, known_file
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import assumptions, readings
 from vitreous.weights.io.files import Checkpoint, read_tensors
@@ -33,6 +33,7 @@ from vitreous.weights.origin import Stated, stated_by
 from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import detect_format, family_of
 from vitreous.weights.rules.report import ImportReport
+from vitreous.wording import counted
 
 Log = Callable[[str], None]
 DECIDED = {
@@ -90,6 +91,8 @@ def find_start(recipe: Recipe) -> Start:
     stored = read_tensors(path)
     stated = stated_by(recipe.weights, stored.path, stored.metadata)
     origin = stated.origin
+    if stated.model is None and recipe.model is not None:  # as `find` does, if it is not named
+        stated = known_file(stated, stored.path)
     if origin is not None and recipe.method is None and origin[0] in PRETRAINED:
         with torch.device("meta"):
             whole = create(origin[0], **origin[1])
@@ -222,7 +225,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
         count = configure(start.model, **start.fields)[1].classes
     if recipe.keep_head and count != len(names):
         raise ConfigError(
-            f"keep_head: the head of the weights has {count} classes, {source.name} has "
+            f"keep_head: the head of the weights has {counted(count, 'class')}, {source.name} has "
             f"{len(names)}: leave it out for a new head"
         )
     order = [number for name in names if (number := _class_of(start, name)) is not None]
@@ -279,7 +282,7 @@ def _reorder(model: Model, order: Sequence[int]) -> None:
 
 
 def _about_head(keep: bool, recipe: Recipe, names: Sequence[str], known: Sequence[str]) -> str:
-    count = f"{len(names)} class{'es' if len(names) != 1 else ''}"
+    count = counted(len(names), "class")
     if recipe.keep_head:
         return f"kept, as asked: its {count} are taken for those of the data, in this order"
     if keep:

@@ -46,6 +46,10 @@ class Progress:
     """and how many."""
     terms: dict[str, float] = field(default_factory=dict)
     """The same for each term that the loss is made of."""
+    spent: float = 0.0
+    """Seconds of a run that is made for a time,"""
+    schedule: tuple[int, int, float] | None = None
+    """and its plan: steps in all, the step it was made at, and the part that was done there."""
     threads: int = 0
     """That have computed it; others may round sums otherwise. 0: not known."""
 

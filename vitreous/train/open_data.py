@@ -23,6 +23,7 @@ from vitreous.run_folder import Run
 from vitreous.tasks import TASKS, UNLABELLED
 from vitreous.tasks.data_check import bad_samples, check_trainable, usual_preprocess
 from vitreous.train.recipe import Recipe, parse_recipe
+from vitreous.wording import counted
 
 Log = Callable[[str], None]
 REPEATED = 50
@@ -137,7 +138,10 @@ def open_usable(
     if recipe.overfit:
         train = source.splits.get("train", ())
         few = few_of(train, recipe.overfit, recipe.seed, truth_kind=source.truth_kind)
-        log(f"overfit: {len(few)} images, {REPEATED} times in each epoch, and measured on the same")
+        log(
+            f"overfit: {counted(len(few), 'image')}, {REPEATED} times in each epoch, and measured "
+            "on the same"
+        )
         source.splits = {"train": few}
         if not few:
             raise DataError(f"{source.name} has no images in the split 'train'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -113,7 +114,43 @@ def _is_trained(module: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in module.parameters())
 
 
-def lr_factor(step: int, steps: int, *, warmup: float, final: float, head_steps: int = 0) -> float:
+@dataclass(frozen=True)
+class Schedule:
+    """How many steps a run takes. Its learning rate follows the part of it that is done, so that
+    another plan on the way changes how fast that goes on, and not where it stands."""
+
+    steps: int
+    head_steps: int = 0
+    """How many of them train the head alone, by a schedule of their own."""
+    planned_at: int = 0
+    """The step at which this was planned,"""
+    done: float = 0.0
+    """and the part of the schedule behind `head_steps` that was done there."""
+
+    def position(self, step: int) -> float:
+        """Where a step stands in a run that had this many from the beginning."""
+        head, begin = self.head_steps, max(self.planned_at, self.head_steps)
+        if not self.planned_at or step < head:
+            return step
+        ahead = (step - begin) / max(self.steps - begin, 1)
+        return head + (self.done + (1 - self.done) * ahead) * (self.steps - head)
+
+    def planned_again(self, step: int, steps: int) -> Schedule:
+        """From this step on, with this many in all."""
+        behind = max(self.position(step) - self.head_steps, 0.0)
+        done = min(behind / max(self.steps - self.head_steps, 1), 1.0)
+        return Schedule(steps, self.head_steps, step, done)
+
+    def lr_factor(self, step: int, *, warmup: float, final: float) -> float:
+        """See below."""
+        position = self.position(step)
+        schedule = {"warmup": warmup, "final": final}
+        return lr_factor(position, self.steps, **schedule, head_steps=self.head_steps)
+
+
+def lr_factor(
+    step: float, steps: int, *, warmup: float, final: float, head_steps: int = 0
+) -> float:
     """The learning rate at a step as a fraction of the peak: linear warm-up, then a cosine.
 
     It runs twice where `head_steps` train the head alone: the optimiser's moments of the rest begin
@@ -125,7 +162,7 @@ def lr_factor(step: int, steps: int, *, warmup: float, final: float, head_steps:
         step, steps = step - head_steps, steps - head_steps
     warm = round(warmup * steps)
     if step < warm:
-        return (step + 1) / warm
+        return min((step + 1) / warm, 1.0)
     progress = (step - warm) / max(steps - warm, 1)
     return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
 

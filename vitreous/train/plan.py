@@ -90,7 +90,7 @@ def fill_in(
         parts = world.size * recipe.accumulate
         changes["batch"] = -(-batch // parts) * parts
         log(f"batch: {changes['batch']}")
-    if recipe.epochs is None:
+    if recipe.epochs is None and recipe.time is None:
         least, most, budget = task.effort(glance, fine_tunes=recipe.weights is not None)
         usual = max(least, min(most, round(budget / count)))
         changes["epochs"] = task.overfit_epochs if recipe.overfit else usual
@@ -126,6 +126,10 @@ def fill_in(
         changes["flip"] = channels != 1 and not recipe.overfit
         gray = ", for gray images" if channels == 1 else ""
         log(f"flip: {changes['flip']}{gray}")
+    if recipe.class_weights is None:
+        changes["class_weights"] = task.choose_class_weights(fine_tunes=recipe.weights is not None)
+        if changes["class_weights"] != "none":
+            log(f"class weights: {changes['class_weights']}, so that rare classes are learned too")
     if recipe.smoothing is None and task.default_smoothing is not None:
         changes["smoothing"] = task.default_smoothing
     if recipe.workers is None:
@@ -182,7 +186,7 @@ def check_options(recipe: Recipe, task: type[Task]) -> None:
     for field in fields(Recipe):
         value = getattr(recipe, field.name)
         others = users.get(field.name, [task.name])
-        if task.name not in others and value != field.default:
+        if task.name not in others and value not in (field.default, "none"):
             whose = " and ".join(others)
             raise ConfigError(f"{field.name} = {value!r} is for the task {whose}, not {task.name}")
     for name in sorted(task.refused):

@@ -59,7 +59,7 @@ class CommonOptions:
     epochs: Annotated[int | None, option("N", "chosen by the number of images")] = None
     """Passes over the training images."""
     time: Annotated[str | None, option("30m", "as long as it takes")] = None
-    """Train for about this long (90s, 30m, 2h): chooses the epochs by a few measured steps."""
+    """Be done in about this time (90s, 30m, 2h): chooses the epochs, by the speed on the way."""
     batch: Annotated[int | None, option("N", "chosen by the number of images")] = None
     """Images per optimiser step, summed over all processes."""
     lr: Annotated[float | None, option("LR", "chosen for the model")] = None
@@ -149,8 +149,10 @@ class OptimisationOptions:
     """Skip up to this many steps whose loss or gradient is not finite before the run stops."""
     smoothing: Annotated[float | None, option("F", "by the task")] = None
     """Label smoothing."""
-    class_weights: Literal["none", "auto"] = "none"
-    """Weigh all classes alike in the loss, or rare ones more (auto)."""
+    class_weights: Annotated[
+        Literal["none", "auto"] | None, option(None, "auto to fine-tune masks, else none")
+    ] = None
+    """Weigh all classes alike in the loss (none), or rare ones more (auto)."""
     dice: Annotated[float, option("F")] = 0.0
     """Weight of the Dice loss that is added to the cross-entropy of masks."""
     teacher: Annotated[str | None, option("RUN", "none")] = None
@@ -269,7 +271,10 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
         if self.time is not None:
             seconds(self.time)
             if self.epochs is not None:
-                raise ConfigError(f"time = {self.time!r} chooses the epochs: leave out --epochs")
+                raise ConfigError(
+                    f"time = {self.time!r} and epochs = {self.epochs} both say how long to train: "
+                    "give one of them, in a resumed run the one that it began with"
+                )
         if self.distill is not None and self.teacher is None:
             raise ConfigError(f"distill = {self.distill!r} needs a teacher: give --teacher RUN")
         if self.unfreeze_after and self.epochs and self.unfreeze_after >= self.epochs:
@@ -316,6 +321,11 @@ def seconds(text: str) -> float:
     if found is None or not float(found[1]):
         raise ConfigError(f"time = {text!r}: expected a number and s, m or h, such as 30m")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def doubled(time: str) -> str:
+    """Twice 45s is 90s."""
+    return f"{2 * float(time.strip()[:-1]):g}{time.strip()[-1]}"
 
 
 RANGES = {
@@ -387,7 +397,7 @@ def write_recipe(recipe: Recipe) -> str:
 
 
 MAY_CHANGE = {
-    *("epochs", "patience", "workers", "device", "keep", "save_every", "log_every"),
+    *("epochs", "time", "patience", "workers", "device", "keep", "save_every", "log_every"),
     *("tensorboard", "skip_nonfinite", "accumulate", "compile", "shard", "download", "max_pixels"),
     *("recompute", "checkpoint", "threads"),
 }
@@ -397,6 +407,13 @@ MAY_CHANGE = {
 def _settings(changes: tuple[str, ...]) -> dict[str, str]:
     """The last value given to each field."""
     return {name: value for name, _, value in (change.partition("=") for change in changes)}
+
+
+def is_longer(given: Recipe, stored: Recipe) -> bool:
+    """Whether a resumed run is to take longer than it was planned."""
+    if given.time is not None and stored.time is not None:
+        return seconds(given.time) > seconds(stored.time)
+    return (given.epochs or 0) > (stored.epochs or 0)
 
 
 def continued(stored: Recipe, given: Recipe) -> Recipe:

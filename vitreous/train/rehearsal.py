@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from vitreous.data.loader import Batch, eval_batches, train_batches
+from vitreous.data.loader import Batch, train_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem
 from vitreous.labels import LabelMap
-from vitreous.predict import evaluating, measure
 from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
 from vitreous.train.build_model import find_start, wrapped
@@ -37,10 +36,6 @@ DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """The learning rates that `find_lr` tries first."""
 NEARLY = 0.05
 """By which fraction of the largest fall of the loss another fall may be smaller and be as good."""
-
-
-SHARE_OF_TIME = 0.9
-"""Of the time that is asked for: start, checkpoints and the report take the rest."""
 
 
 @dataclass(frozen=True)
@@ -101,47 +96,17 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
         trainer.see_kept = None
         began = time.perf_counter()
         trainer.fitting_step(last, batch)
-        steps = trainer.order.steps_per_epoch if trainer.stores_features else trainer.steps
-        seconds = (time.perf_counter() - began) * steps
+        step = time.perf_counter() - began
+        in_time = None if recipe.time is None else max(int(seconds(recipe.time) / step), 1)
+        steps = in_time or trainer.steps
+        computed = trainer.order.steps_per_epoch if trainer.stores_features else steps
         total = sum(p.numel() for p in trainer.model.parameters())
         learning = sum(p.numel() for p in trainer.trained)
         state = 4 * (total * (2 if trainer.average else 1) + 3 * learning)
         return Rehearsal(
-            *(total, learning, trainer.steps, batch, trainer.task.name, trainer.task.labels),
-            *(trainer.train_set.preprocess, state + kept, seconds, images, bad),
+            *(total, learning, steps, batch, trainer.task.name, trainer.task.labels),
+            *(trainer.train_set.preprocess, state + kept, step * computed, images, bad),
         )
-
-
-def within_time(recipe: Recipe, log: Log, steps: int = 3, own: FromPython = NOTHING) -> Recipe:
-    """The recipe with as many epochs as fit into its time, by a few steps and one batch of val."""
-    assert recipe.time is not None
-    budget = seconds(recipe.time)
-    shortest = 1 + recipe.unfreeze_after
-    with _trainer(replace(recipe, time=None, epochs=shortest), lambda text: None, own) as trainer:
-        if trainer.stores_features:
-            log("epochs: not chosen by the time, because features are computed only once")
-            return replace(recipe, time=None)
-        last = trainer.steps - 1  # when all of the model is trained
-        began = time.perf_counter()
-        batches = _first_batches(trainer, steps + 1)
-        reading = (time.perf_counter() - began) / len(batches)
-        trainer.fitting_step(last, batches[0])  # the first one is slower
-        began = time.perf_counter()
-        for batch in batches[1:] or batches:
-            trainer.fitting_step(last, batch)
-        step = (time.perf_counter() - began) / len(batches[1:] or batches)
-        few = replace(trainer.val_set, samples=trainer.val_set.samples[: trainer.batch])
-        began = time.perf_counter()
-        with evaluating(trainer.model) as engine:
-            measure(engine, trainer.task, eval_batches(few, trainer.batch, 0))
-        check = (time.perf_counter() - began) / len(few) * len(trainer.val_set)
-        workers = trainer.recipe.workers or 0
-        step = max(step, reading / workers) if workers else step + reading
-        epoch = step * trainer.order.steps_per_epoch + check
-        epochs = trainer.world.broadcast(max(int(SHARE_OF_TIME * budget / epoch), shortest))
-    over = "; one epoch takes longer than that" if epoch > budget else ""
-    log(f"epochs: {epochs}, of about {epoch:.1f} s each, for {recipe.time}{over}")
-    return replace(recipe, time=None, epochs=epochs)
 
 
 def find_lr(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -43,10 +44,11 @@ from vitreous.train.open_data import (
 )
 from vitreous.train.plan import check_options, choose_precision, fill_in, fine_tuning_lr
 from vitreous.train.probe import probe_for
-from vitreous.train.recipe import Recipe, continued, write_recipe
+from vitreous.train.recipe import Recipe, continued, is_longer, seconds, write_recipe
 from vitreous.train.teacher import answers_of, find_teacher, sample_weights, some_vectors
 from vitreous.train.tensorboard import board
 from vitreous.train.threads import computing_threads
+from vitreous.train.time_budget import TimeBudget
 from vitreous.train.trainer import (
     SILENT,
     Event,
@@ -55,6 +57,7 @@ from vitreous.train.trainer import (
     Trainer,
     is_main_thread,
 )
+from vitreous.train.verdicts import images_measured
 from vitreous.weights.rules.keys import family_of
 
 Log = Callable[[str], None]
@@ -71,17 +74,20 @@ def train(
     report: Callable[[Run, Source], object] = lambda run, source: None,
     own: FromPython = NOTHING,
     show: Show = SILENT,
+    began: float | None = None,
 ) -> Run:
     """Train by a recipe into the folder `out`, or a new one; with `resume`, continue where the run
     stopped.
 
     Everything is made and checked before anything is written: an error leaves `out` as it was.
     `report` is called in the first process when the run is finished, or has been stopped and has
-    weights. `own` is what the recipe cannot hold.
+    weights. `own` is what the recipe cannot hold. `began`: when the command was given, by
+    `time.perf_counter`; a run that is made for a time counts from there.
     """
+    began = time.perf_counter() if began is None else began
     reported: list[tuple[Run, Source]] = []
     try:
-        run = _fit(recipe, out, resume, log, watch, own, show, reported)
+        run = _fit(recipe, out, resume, log, watch, own, show, reported, began)
     except StoppedError:
         with contextlib.suppress(KeyboardInterrupt):
             _report(report, reported, recipe, show)
@@ -135,6 +141,7 @@ def _fit(
     own: FromPython,
     show: Show,
     reported: list[tuple[Run, Source]],
+    began: float,
 ) -> Run:
     """All of `train` but the report; `reported` is given what that is about, in the first process
     alone."""
@@ -159,10 +166,14 @@ def _fit(
         trainer, config = prepare(recipe, run, world, quiet, seen, own, show)
         if world.is_first:
             reported.append((run, trainer.train_set.source))
+        if trainer.recipe.time is not None:
+            trainer.budget = TimeBudget(seconds(trainer.recipe.time), began)
+            trainer.budget.checked_images = len(trainer.val_set)
+            trainer.budget.report_images = images_measured(trainer.train_set.source)
         if again:
             if world.is_first:
                 run.remove_leftovers()
-            longer = stored is not None and (trainer.recipe.epochs or 0) > (stored.epochs or 0)
+            longer = stored is not None and is_longer(trainer.recipe, stored)
             found = trainer.resume(longer)
             at = f"resumed at step {trainer.progress.step} of {trainer.steps}"
             quiet(at if found else "there is no complete checkpoint to resume: starting anew")
@@ -173,7 +184,8 @@ def _fit(
                 )
             if trainer.progress.finished:
                 trainer.keep_weights()
-                quiet("this run is finished: a larger --epochs makes it longer")
+                option = "--epochs" if trainer.recipe.time is None else "--time"
+                quiet(f"this run is finished: a larger {option} makes it longer")
         if not trainer.progress.finished:
             if world.is_first:
                 run.begin(config, write_recipe(trainer.recipe))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -39,22 +41,27 @@ from vitreous.train.features import (
 from vitreous.train.memory import checkpoint_blocks, keep_memory
 from vitreous.train.optimizer import (
     Average,
+    Schedule,
     freeze,
     frozen_batch_norms,
     has_training_batch_norms,
     head_parameters,
-    lr_factor,
     make_optimizer,
     set_lr,
 )
 from vitreous.train.recipe import Recipe, write_recipe
 from vitreous.train.state import gather, restore
+from vitreous.train.time_budget import TimeBudget
 from vitreous.wording import listed
 
 LEARNT_BY_HEART = 0.97
 """The metric of a few images (`overfit`) from which on more steps would show nothing new."""
 SMOOTHING = 0.5
 """What the metric that `patience` watches keeps of its last value."""
+UNPLANNED = 10
+"""Epochs of a run that is made for a time, until its first step has been measured."""
+FEATURE_EPOCHS = 100
+"""The most that a head is trained on stored features in a given time: they take a moment each."""
 
 
 class Show(Protocol):
@@ -137,7 +144,7 @@ class Trainer:
         show: Show = SILENT,
     ) -> None:
         assert recipe.batch is not None
-        assert recipe.epochs is not None
+        assert recipe.epochs is not None or recipe.time is not None
         assert recipe.lr is not None
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
         self.train_set, self.val_set = train_set, val_set
@@ -150,9 +157,12 @@ class Trainer:
         self.order = Order(
             count, self.batch, recipe.seed, 0, 0, world.rank, world.size, weights=weights
         )
-        self.steps = recipe.epochs * self.order.steps_per_epoch
-        self.head_steps = recipe.unfreeze_after * self.order.steps_per_epoch
+        per_epoch = self.order.steps_per_epoch
+        self.head_steps = recipe.unfreeze_after * per_epoch
         """How many steps train the head alone, before all of the model is trained."""
+        self.schedule = Schedule((recipe.epochs or UNPLANNED) * per_epoch, self.head_steps)
+        self.budget: TimeBudget | None = None
+        """The time that the run is made for, and that plans its steps."""
         self.workers = recipe.workers or 0
         freeze(model, recipe.freeze)
         if recipe.lora:
@@ -282,11 +292,17 @@ class Trainer:
         self.log(f"batch: {count - count % parts}, not {asked}: there are {count} training images")
         return count - count % parts
 
+    @property
+    def steps(self) -> int:
+        """In all, as far as is known."""
+        return self.schedule.steps
+
     def fit(self) -> None:
         """Train to the end, evaluating and saving after each epoch (or `save_every` steps)."""
         per_epoch = self.order.steps_per_epoch
         start = self.progress.step
-        self.order.start, self.order.stop = start, self.steps
+        self.order.start = start
+        self.order.stop = self.steps if self.budget is None else sys.maxsize
         if start >= self.steps:
             self._end_early()
             return
@@ -294,8 +310,10 @@ class Trainer:
             self._store_features()
         batches = train_batches(self.train_set, self.order, self.workers, pin=self.pins)
         progress, began, counted = self.progress, time.perf_counter(), 0
+        if self.budget is not None:
+            self.budget.start(start)
         with self._signals():
-            for step in range(start, self.steps):
+            for step in itertools.count(start):
                 loss = self.fitting_step(step, next(batches))
                 progress.step, progress.lr = step + 1, self.lr
                 if math.isfinite(loss):  # else the step was left out
@@ -303,13 +321,16 @@ class Trainer:
                     for name, term in self.terms.items():
                         progress.terms[name] = progress.terms.get(name, 0.0) + term
                 counted += self.batch
+                if self.budget is not None:
+                    self._plan(step + 1, self.budget)
                 speed = counted / (time.perf_counter() - began)
                 event = Event(step + 1, self.steps, (step + 1) / per_epoch, loss, self.lr, speed)
                 ends_epoch = (step + 1) % per_epoch == 0
-                last = step + 1 == self.steps
+                last = step + 1 >= self.steps
                 if ends_epoch or last:
                     mean = progress.loss / max(progress.losses, 1)
-                    event.evaluated, event.loss = self._evaluate(step + 1, mean, last), mean
+                    with self.budget.evaluation() if self.budget else contextlib.nullcontext():
+                        event.evaluated, event.loss = self._evaluate(step + 1, mean, last), mean
                     event.primary, event.watched = self.task.primary, self.task.watched
                     progress.loss, progress.losses, progress.terms = 0.0, 0, {}
                     began, counted = time.perf_counter(), 0
@@ -338,6 +359,37 @@ class Trainer:
                 if last:
                     return
 
+    def _plan(self, step: int, budget: TimeBudget) -> None:
+        """How many steps fit into the time, by what they have taken until this one."""
+        per_epoch = self.order.steps_per_epoch
+        if not self.world.any(budget.due(step, per_epoch)):
+            return
+        if budget.check is None:
+            self._time_evaluation(budget)
+        steps = budget.plan(step, per_epoch)
+        if isinstance(self.computed, HeadAlone):
+            steps = min(steps, max(FEATURE_EPOCHS * per_epoch, step))
+        steps = self.world.broadcast(steps)
+        if steps != self.steps:
+            self._log(step, "plan", steps=steps, spent=round(budget.spent(), 1))
+        self.schedule = self.schedule.planned_again(step, steps)
+        if budget.is_news(step, steps):
+            epochs = steps / per_epoch
+            amount = f"{epochs:.1f}" if epochs < 10 else f"{epochs:,.0f}"
+            self.log(f"time: about {amount} epochs fit into {self.recipe.time}")
+        if step >= steps and step < self.head_steps:
+            self.log("time: over before all of the model was trained: lower --unfreeze-after")
+
+    def _time_evaluation(self, budget: TimeBudget) -> None:
+        """How long one will take, by a batch of it."""
+        if isinstance(self.computed, HeadAlone):
+            return  # a moment
+        few = replace(self.val_set, samples=self.val_set.samples[: self.batch])
+        with budget.evaluation(), evaluating(self.computed) as engine:
+            measure(engine, self.task, eval_batches(few, self.batch, 0))
+        share = len(self.val_set) / (1 if self.recipe.shard else self.world.size)
+        budget.check = (budget.check or 0.0) * max(share / len(few), 1.0)
+
     def _is_learnt(self, evaluated: dict[str, Any]) -> bool:
         """Whether the few images of `overfit` are known by heart, which is all it is to show."""
         value = evaluated[self.task.primary]
@@ -346,11 +398,17 @@ class Trainer:
         self.log(f"overfit: {self.task.primary_name} is {value:.3f}: the images are learnt")
         return True
 
+    @property
+    def _asked(self) -> str:
+        """The option that says how long the run is."""
+        time = self.recipe.time
+        return f"--epochs {self.recipe.epochs}" if time is None else f"--time {time}"
+
     def _end_early(self) -> None:
         """Finish a run that is beyond its last epoch, because that was lowered."""
         step, progress = self.progress.step, self.progress
         self.log(
-            f"ended at step {step}, as --epochs {self.recipe.epochs} asks, before the learning "
+            f"ended at step {step}, as {self._asked} asks, before the learning "
             "rate had come down; the best weights so far are kept"
         )
         if progress.losses:
@@ -370,12 +428,23 @@ class Trainer:
             restore(tensors, self.model, self.optimizer, self.average)
             if self.progress.lr is not None:
                 set_lr(self.optimizer, self.progress.lr)
+            if self.budget is not None:
+                self.budget.before = self.progress.spent
+                self.schedule = self._planned_before(self.budget, longer)
         self.saved = self.progress.step
         if longer:
             self.progress.finished, self.progress.waited = False, 0
         if self.world.is_first:
             self.run.forget_after(self.progress.step)
         return found is not None
+
+    def _planned_before(self, budget: TimeBudget, longer: bool) -> Schedule:
+        """The plan of the checkpoint; what was spent is less of a time that is longer now."""
+        step, (steps, planned_at, done) = self.progress.step, self.progress.schedule or (0, 0, 0.0)
+        if not steps or longer:
+            done = min(self.progress.spent / budget.seconds, 1.0)
+            steps, planned_at = max(step + 1, round(step / max(done, 1e-9))), step
+        return Schedule(steps, self.head_steps, planned_at, done)
 
     def keep_weights(self) -> None:
         """Write the weights of a finished run that has lost them: of its best checkpoint, or else
@@ -389,6 +458,10 @@ class Trainer:
         self.log(f"model.safetensors was missing: written from {source.name}")
 
     def save(self) -> None:
+        if self.budget is not None:
+            plan = self.schedule
+            self.progress.schedule = (plan.steps, plan.planned_at, plan.done)
+            self.progress.spent = self.budget.spent()
         tensors = gather(self.model, self.optimizer, self.average)
         if self.world.is_first:
             checkpoint.save(self.run.checkpoints, tensors, self.progress)
@@ -447,8 +520,7 @@ class Trainer:
         if self.head_alone and step >= self.head_steps:
             self.log(f"step {step + 1}: all parameters are trained from here on")
             self._wrap()
-        schedule = {"warmup": recipe.warmup, "final": recipe.final_lr}
-        scale = lr_factor(step, self.steps, **schedule, head_steps=self.head_steps)
+        scale = self.schedule.lr_factor(step, warmup=recipe.warmup, final=recipe.final_lr)
         set_lr(self.optimizer, recipe.lr * scale if lr is None else lr)
         self.wrapped.train()
         for module in self.frozen_norms:

@@ -31,8 +31,9 @@ from vitreous.tasks.verdict import (
     with_interval,
 )
 from vitreous.train.advice import Advice, fine_tuning_advice
+from vitreous.train.curve import flat_since, still_rising
 from vitreous.train.open_data import stored_recipe
-from vitreous.train.recipe import Recipe
+from vitreous.train.recipe import Recipe, doubled
 from vitreous.wording import counted
 
 FEW_TO_CHOOSE = 100
@@ -43,8 +44,6 @@ reading."""
 MOST_PIXELS = 150_000_000
 MOST_REPEATED = 500
 """Images of the training set that the model is measured on, and images whose targets are kept."""
-FEW_EVALUATIONS = 5
-"""Below which a curve does not show whether it has become flat."""
 ORDER = {"bad": 0, "warn": 1, "good": 2}
 
 
@@ -70,12 +69,15 @@ def evaluate(
     task = predictor.task
     lines = [line for line in run.metrics() if line.get("kind") == "evaluation"]
     judged = task.judge(lines[-1] if lines else {})
+    remedies = Remedies(run, task, source, own=own, on_cpu=predictor.device.type == "cpu")
     if judged is not None:
         result = predictor.evaluate(source, split, batch, workers, see, log, world)
         if not world.is_first:
             return {}
-        said = [Verdict(severity, seen, "").to_dict() for severity, seen, _ in judged]
-        return result | {"intervals": {}, "baselines": {}, "verdicts": said}
+        found = [*remedies.still_rising, *(each._replace(remedy="") for each in judged)]
+        said = [Verdict(each.severity, each.seen, remedies.next(each.remedy)) for each in found]
+        kept = {"verdicts": [verdict.to_dict() for verdict in said]}
+        return result | {"intervals": {}, "baselines": {}} | kept
     learned: list[Sample] = []
     if own and source.labels == task.labels and split != "train":
         learned = _some(source.splits.get("train", ()))
@@ -109,13 +111,21 @@ def evaluate(
         result["train"] = _numbers(trained, result["intervals"])
         findings += _worse_in_training(task, trained, result, split)
         findings += _few_to_choose(run, predictor, source, split, result, batch, workers)
-    remedies = Remedies(run, task, source, own=own, on_cpu=predictor.device.type == "cpu")
+    findings = [*remedies.still_rising, *findings]  # longer training comes before other advice
     findings.sort(key=lambda finding: ORDER[finding.severity])
     verdicts = []
     for number, (severity, seen, remedy) in enumerate(findings):
         told = any(remedy == each.remedy for each in findings[:number])
         verdicts.append(Verdict(severity, seen, "" if told else remedies.next(remedy)))
     return result | {"verdicts": [verdict.to_dict() for verdict in verdicts]}
+
+
+def images_measured(source: Source) -> int:
+    """How many predictions `evaluate` needs for the report of a run."""
+    split = next((name for name in ("test", "val", "train") if name in source.splits), "train")
+    count, val = (len(source.splits.get(name, ())) for name in (split, "val"))
+    again = val if split != "val" and val < FEW_TO_CHOOSE else 0
+    return count + (min(count, MOST_REPEATED) if split != "train" else 0) + again
 
 
 def _some(samples: Sequence[Sample]) -> list[Sample]:
@@ -270,6 +280,8 @@ class Remedies:
     ) -> None:
         self.run, self.task, self.source, self.on_cpu = run, task, source, on_cpu
         self.recipe: Recipe | None = stored_recipe(run) if own else None
+        learned = self.recipe is not None and not self.recipe.overfit
+        self.still_rising = still_rising(run, task) if learned else []
 
     def next(self, remedy: Remedy) -> str:
         recipe = self.recipe
@@ -287,32 +299,23 @@ class Remedies:
                 more = round(min(3 * recipe.val_fraction, 0.5), 2)
                 return f"hold out more: {self._train(val_fraction=more)}"
             return f"move images from train to val, then {self._train()}"
-        flat = self._flat_since()
+        flat = flat_since(self.run, self.task)
         longer = "" if flat else f"train longer: {self._longer()}"
+        if remedy == "longer":
+            return longer
         if remedy == "balance":
-            able = recipe.class_weights == "none" and "class_weights" in self.task.options
-            if able:
-                return f"let rare classes count more: {self._train(class_weights='auto')}"
-            return f"label more of them, or {longer}" if longer else "label more of them"
+            able = recipe.class_weights != "auto" and "class_weights" in self.task.options
+            weigh = f"let rare classes count more: {self._train(class_weights='auto')}"
+            helps = weigh if able else "label more of them"
+            if self.still_rising:
+                return f"if longer training does not help, {helps}"
+            return f"{helps}, or {longer}" if longer and not able else helps
         if (advice := self._advice()) is not None:
             return f"start from weights: {advice.command}"
         better = f"look for a better learning rate: {self._train(lr_find=True)}"
+        if self.still_rising:
+            return better
         return f"{flat}: add images, or {better}" if flat else f"{longer}, or {better}"
-
-    def _flat_since(self) -> str:
-        """Where the last third of the evaluations brought nothing, that; more of it would not."""
-        name = self.task.primary
-        steps = [
-            line for line in self.run.metrics() if line.get("kind") == "evaluation" and name in line
-        ]
-        if len(steps) < FEW_EVALUATIONS:
-            return ""
-        sign = -1 if self.task.lower_is_better else 1
-        best = max(steps, key=lambda line: sign * line[name])
-        if steps.index(best) >= len(steps) * 2 / 3:
-            return ""
-        epochs = f"epoch {best['epoch']:.0f} of {steps[-1]['epoch']:.0f}"
-        return f"nothing was gained behind {epochs}"
 
     def _advice(self) -> Advice | None:
         if self.recipe is None or "train" not in self.source.splits:
@@ -333,8 +336,11 @@ class Remedies:
 
     def _longer(self) -> str:
         assert self.recipe is not None
-        epochs = 2 * (self.recipe.epochs or 1)
+        name, value = "epochs", str(2 * (self.recipe.epochs or 1))
+        if self.recipe.time is not None:
+            name, value = "time", doubled(self.recipe.time)
         if self.recipe.data == FROM_PYTHON:
-            return f"vitreous.train(data, out={str(self.run.path)!r}, resume=True, epochs={epochs})"
+            value = repr(value) if name == "time" else value
+            return f"vitreous.train(data, out={str(self.run.path)!r}, resume=True, {name}={value})"
         path = shlex.quote(str(self.run.path))
-        return f"vitreous train --resume --out {path} --epochs {epochs}"
+        return f"vitreous {self.recipe.command} --resume --out {path} --{name} {value}"

@@ -17,7 +17,7 @@ import torch
 from vitreous.checksums import file_sha256
 from vitreous.config import Size, merged, pair
 from vitreous.errors import CheckpointError, ConfigError
-from vitreous.models import configure, create
+from vitreous.models import FAMILIES, configure, create
 from vitreous.models.infer import FREE
 from vitreous.models.model import Model
 from vitreous.weights.hub import resolve
@@ -106,11 +106,12 @@ def find(
     given = changes or {}
     stated = stated_by(called, checkpoint.path, checkpoint.metadata)
     if stated.model is None and model is None:
-        stated = _known_file(stated, checkpoint.path)
+        stated = known_file(stated, checkpoint.path)
     if model is not None and stated.whole and configure(model)[0] == stated.whole[0]:
         stated, model = replace(stated, model=stated.whole[0], fields=stated.whole[1]), None
     seen: list[Reading] = []
     hidden: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     if model is not None or stated.model is None:
         # What the caller is certain of helps to find the rest; where it does not fit, the import
         # says so.
@@ -122,6 +123,7 @@ def find(
         start, fields = stated.model, {**stated.fields, **given}
     else:
         hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
+        named = _named_fields(stated, seen, model)
         if model is not None:  # of another family it has other fields
             usual = configure(model)[1]
             hidden = {name: v for name, v in hidden.items() if hasattr(usual, name)}
@@ -129,7 +131,10 @@ def find(
             shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
             if not seen or has_misfits(shapes, format):
                 raise CheckpointError(rule_problems(called, shapes, format, certain))
-        start, fields = _as_seen(called, checkpoint, seen, model, {**hidden, **given}, stated)
+        if model is None and seen:
+            _ask(called, seen[0], {**named, **hidden, **given})
+        known = {**named, **hidden, **given}
+        start, fields = _as_seen(called, checkpoint, seen, model, known, stated)
         format = format or (seen[0].format if seen else None)
     # The caller and the source override the defaults of the source's library.
     keep = frozenset({*given, "norm_eps"} & {*HIDDEN_FIELDS} & fields.keys())
@@ -146,12 +151,41 @@ def find(
     own = checkpoint.metadata.get("format") == "vitreous" and model is None
     name = checkpoint.metadata.get("model", "") if own else ""
     unseen = seen[0].assumed if seen else {}
-    assumed = {n: value for n, value in unseen.items() if n not in {**hidden, **given}}
+    assumed = {
+        name: (named[name], "as in the model that the file is named after")
+        if name in named
+        else why
+        for name, why in unseen.items()
+        if name not in {**hidden, **given}
+    }
     also = tuple(str(reading) for reading in seen[1:]) if model is None else ()
     return Found(
         *(called, checkpoint, stated, start, fields, rules.name, name, keep, assumed, also),
         given=frozenset(given),
     )
+
+
+def _named_fields(stated: Stated, seen: list[Reading], model: str | None) -> dict[str, Any]:
+    """What no tensor shows, by the name of a file: as in that model of its library, if it is one of
+    the same kind."""
+    if stated.named is None or not seen or model is not None:
+        return {}
+    family, config = configure(stated.named[0], **stated.named[1])
+    if FAMILIES[family].model is not FAMILIES[configure(seen[0].model)[0]].model:
+        return {}
+    return {name: getattr(config, name) for name in HIDDEN_FIELDS if hasattr(config, name)}
+
+
+def _ask(source: str, seen: Reading, known: dict[str, Any]) -> None:
+    """Refuse to choose where models of a library differ in what neither tensors nor names show."""
+    rules = find_format(seen.format, configure(seen.model)[0])
+    for name, values in rules.ask.items():
+        if name not in known:
+            ways = " or ".join(f"--set {name}={value} ({whose})" for value, whose in values.items())
+            raise ConfigError(
+                f"{source} is {seen.model}, and its tensors do not show its {name}: pass {ways}; "
+                f"or name the model as {rules.name} does, by --model or as the file's name"
+            )
 
 
 def _rules(
@@ -198,7 +232,7 @@ def _as_seen(
     return seen[0].model, merged(shown, given)
 
 
-def _known_file(stated: Stated, path: Path) -> Stated:
+def known_file(stated: Stated, path: Path) -> Stated:
     """What the catalog knows about a file that is one of its own, by the published hash."""
     known = of_hash(file_sha256(path)) if path.name != SHARD_INDEX else Stated()
     return replace(known, names=stated.names) if known.model is not None else stated

@@ -12,7 +12,7 @@ import torch
 
 from vitreous.atomic_write import write_text
 from vitreous.config import Size, pair
-from vitreous.errors import CheckpointError, ConfigError
+from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.models import build, create
 from vitreous.models.model import Model
 from vitreous.weights.adopt import find
@@ -36,6 +36,7 @@ from vitreous.weights.transformers_files import (
     PREPROCESSOR_FILE,
     make_config,
     make_preprocessor,
+    reads_whole,
 )
 
 FILE_TYPES = {
@@ -176,19 +177,42 @@ def _write(
             write_text(aside / name, json.dumps(values, indent=2) + "\n")
         write_tensors(aside / file.name, tensors, kind, metadata, wrap=wrap)
         mark(aside / file.name, kind)
-        difference = _verify(model, aside / file.name, to_format, file)
+        if described:
+            difference = _verify(model, _opened(model, aside, file), file)
+        else:
+            difference = _verify(model, _read_back(model, aside / file.name, to_format), file)
     return file, difference
 
 
-@torch.no_grad()
-def _verify(model: Model, written: Path, to_format: str | Path, file: Path) -> float:
-    """Read the file into a second model, and compare the outputs of both for a random image.
+def _opened(model: Model, folder: Path, file: Path) -> Model:
+    """The model that a folder is by its config.json, as its library would build it."""
+    whole = family_of(model) if reads_whole(family_of(model)) else None
+    config = model.config
+    # A model without a head gives its tokens: what pools them is not the folder's to say.
+    bare = {"pool": config.pool} if hasattr(config, "pool") and config.head == "none" else {}
+    try:
+        return find(folder, model=whole, changes=bare).load()[0]
+    except VitreousError as error:
+        raise CheckpointError(
+            f"{file}: its {CONFIG_FILE} describes another model, so that its library would refuse "
+            f"the weights; nothing was written. This is a bug: please report it with this: {error}"
+        ) from error
 
-    The tokens after the last block are compared too: the head's weights may all be zero.
-    """
+
+def _read_back(model: Model, written: Path, to_format: str | Path) -> Model:
+    """A second model with the written weights; a file states no config."""
     second = build(family_of(model), model.config).eval()
     second.name = model.name
     import_weights(second, written, to_format, keep=HIDDEN_FIELDS)
+    return second
+
+
+@torch.no_grad()
+def _verify(model: Model, second: Model, file: Path) -> float:
+    """Compare the outputs of what was read back with the model's, for a random image.
+
+    The tokens after the last block are compared too: the head's weights may all be zero.
+    """
     generator = torch.Generator().manual_seed(0)
     size = pair("image_size", model.config.image_size)
     image = torch.randn(1, model.config.channels, *size, generator=generator)
@@ -213,13 +237,12 @@ def _outputs(model: Model, image: torch.Tensor) -> torch.Tensor:
 def _other_defaults(
     model: Model, to_format: str | Path, described: dict[str, dict[str, Any]]
 ) -> list[str]:
-    """Config values that neither a weight file nor the folder stores, and the target's library sets
-    otherwise."""
-    if "model_type" in described.get(CONFIG_FILE, {}):
-        return []  # transformers' config.json has every number
-    numbers = find_format(to_format, family_of(model)).numbers
+    """What a weight file does not store, and the target's library sets otherwise."""
+    if described:
+        return []  # a folder that cannot state a number is refused
+    rules = find_format(to_format, family_of(model))
     return [
         f"this model has {name} = {getattr(model.config, name)}; {to_format} defaults to {value}"
-        for name, value in numbers.items()
+        for name, value in rules.numbers.items()
         if getattr(model.config, name) != value
-    ]
+    ] + rules.advice_for(model.config)

@@ -11,11 +11,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from vitreous.config import FOREIGN_FIELDS
+from vitreous.config import FOREIGN_FIELDS, option_text
 from vitreous.models import FAMILIES, configure
 from vitreous.models.infer import (
     FREE,
@@ -65,7 +65,7 @@ def assumptions(assumed: Mapping[str, tuple[Any, str]]) -> list[str]:
     """What was assumed and why, one line for each reason: `heads=3 (as in vit-ti/16)`."""
     reasons: dict[str, list[str]] = {}
     for name, (value, why) in assumed.items():
-        reasons.setdefault(why, []).append(f"{name}={value}")
+        reasons.setdefault(why, []).append(f"{name}={option_text(value)}")
     return [f"{', '.join(fields)} ({why})" for why, fields in reasons.items()]
 
 
@@ -92,27 +92,47 @@ def readings(
     if origin is not None and (model is None or configure(model)[0] == configure(origin[0])[0]):
         model, stated = model or origin[0], origin[1]
     certain = {**stated, **(fields or {})}
-    found = read_shapes(shapes, format=format, model=model, stated=certain)
-    said = read_settings(checkpoint.path) if found and checkpoint.path.is_file() else {}
+    said = _said(read_settings(checkpoint.path) if checkpoint.path.is_file() else {})
+    heads = {name: each.value for name, each in said.items() if name == "heads"}
+    told = {name: value for name, value in heads.items() if name not in certain}
+    found = read_shapes(shapes, format=format, model=model, stated={**told, **certain})
+    if told and not found:  # those of another part
+        found, told = read_shapes(shapes, format=format, model=model, stated=certain), {}
     return [
         replace(
             each,
             changes=each.changes
             | ({} if "head" in certain else as_projection(each, checkpoint.tensors)),
-            assumed={name: _compared(name, *why, said) for name, why in each.assumed.items()},
+            assumed={name: (value, said[name].words) for name, value in told.items()}
+            | {
+                name: (value, f"{why}; {said[name].words}" if name in said else why)
+                for name, (value, why) in each.assumed.items()
+            },
         )
         for each in found
     ]
 
 
-def _compared(name: str, value: Any, why: str, said: Mapping[str, Any]) -> tuple[Any, str]:
-    """An assumption beside what the file says by another name of the field."""
-    others = [
-        f"{theirs}={setting!r}"
-        for theirs, setting in said.items()
-        if FOREIGN_FIELDS.get(theirs.lower(), theirs.lower()) == name
-    ]
-    return value, f"{why}; the file says {', '.join(others[:3])}" if others else why
+class Said(NamedTuple):
+    """What a file says about a field of ours, by its own names of it."""
+
+    value: Any
+    words: str
+
+
+def _said(settings: Mapping[str, Any]) -> dict[str, Said]:
+    """The settings of a training checkpoint that are about fields of ours, of one meaning each."""
+    found: dict[str, list[str]] = {}
+    values: dict[str, list[Any]] = {}
+    for theirs, value in settings.items():
+        ours = FOREIGN_FIELDS.get(theirs.lower(), theirs.lower())
+        found.setdefault(ours, []).append(f"{theirs}={value!r}")
+        values.setdefault(ours, []).append(value)
+    return {
+        ours: Said(values[ours][0], f"the file says {', '.join(words[:3])}")
+        for ours, words in found.items()
+        if all(value == values[ours][0] for value in values[ours])
+    }
 
 
 def as_projection(reading: Reading, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -353,11 +373,25 @@ def _reading(rules: Format, found: Inferred, stated: Mapping[str, Any]) -> Readi
             assumed[name] = (value, f"of {rules.name}'s models")
         elif name not in found.shown:
             assumed[name] = (value, _why(name, found))
+    unsaid = _unsaid(rules, found.config)
+    assumed |= {name: value for name, value in unsaid.items() if name not in stated}
     if "image_size" not in found.shown:
         odd = "image_size" in found.guessed
         why = "its rows of positions are no square" if odd else "no tensor depends on it"
         assumed["image_size"] = (found.config.image_size, why)
     return Reading(rules.name, found.model, found.changes, assumed, found.unused)
+
+
+def _unsaid(rules: Format, config: Any) -> dict[str, tuple[Any, str]]:
+    """What every published library decides, and somebody's own model may have otherwise."""
+    found: dict[str, tuple[Any, str]] = {}
+    if rules.name in formats() or not hasattr(config, "qk_scale"):
+        return found
+    if config.qk_scale is None:
+        found["qk_scale"] = (round(config.head_width**-0.5, 6), "1 / √head_dim, as in the paper")
+    if config.head == "tanh":
+        found["head"] = ("tanh", "what is between the two layers of a head does not show")
+    return found
 
 
 def _matters(name: str, config: Any) -> bool:
@@ -378,7 +412,20 @@ def _why(name: str, found: Inferred) -> str:
         return "the default; torch's nn.LayerNorm has 1e-05"
     if name in ("stem_layers", "grid_layers"):
         return "strides, padding and activations of convolutions do not show"
-    return f"heads are usually {HEAD_WIDTH} wide" if "head" in name else "the default"
+    if name in ("heads", "head_dim"):
+        return _why_heads(found)
+    return "as many as in the blocks" if name == "pool_heads" else "the default"
+
+
+def _why_heads(found: Inferred) -> str:
+    """As another model of this width has them, or as near to the usual width as it allows."""
+    config = found.config
+    width = getattr(config, "head_width", config.dim // config.heads)
+    for name, other in FAMILIES[found.family].variants.items():
+        if width != HEAD_WIDTH and (other.dim, other.heads) == (config.dim, config.heads):
+            return f"as in {name}, which is {config.dim} wide too"
+    usual = f"heads are usually {HEAD_WIDTH} wide"
+    return usual if width == HEAD_WIDTH else f"{usual}, here {width}"
 
 
 def differing_fields(

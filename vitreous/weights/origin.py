@@ -18,9 +18,10 @@ from torch import Tensor
 
 from vitreous.config import to_dict
 from vitreous.errors import CheckpointError
-from vitreous.models import FAMILIES, create
+from vitreous.models import FAMILIES, configure, create, names
 from vitreous.models.infer import FREE, Wanted, infer
-from vitreous.models.model import Model
+from vitreous.models.model import CompositeConfig, Model
+from vitreous.models.names import translate
 from vitreous.weights.catalog import (
     CatalogEntry,
     CatalogPreprocessing,
@@ -106,12 +107,34 @@ class Stated:
     """Of the library whose folder it is."""
     notes: tuple[str, ...] = ()
     """What was taken otherwise than it is stated."""
+    named: Origin | None = None
+    """The model of another library that the file is called by, where nothing else states it: its
+    library's values of what no tensor shows."""
     whole: Origin | None = None
     """The model around `model` that the source has too, for whoever asks for it."""
 
     @property
     def origin(self) -> Origin | None:
         return None if self.model is None else (self.model, dict(self.fields))
+
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """The stated fields that no tensor shows."""
+        stated = {name: self.fields[name] for name in HIDDEN_FIELDS if name in self.fields}
+        return {name: tuple(v) if isinstance(v, list) else v for name, v in stated.items()}
+
+    @property
+    def inner_epsilon(self) -> float | None:
+        """Of the norms of a model inside, where the source states that."""
+        if self.model is None or FAMILIES[configure(self.model)[0]].part is None:
+            return None
+        return core_epsilon(configure(self.model, **self.fields)[1])
+
+
+def core_epsilon(config: CompositeConfig) -> float:
+    """Of the norms of the model inside one with this config."""
+    usual = configure(getattr(config, config.part))[1]
+    return float(config.core_fields().get("norm_eps", usual.norm_eps))
 
 
 def stated_by(source: str, path: Path, metadata: Mapping[str, str]) -> Stated:
@@ -135,7 +158,18 @@ def stated_by(source: str, path: Path, metadata: Mapping[str, str]) -> Stated:
         if family not in FAMILIES or not isinstance(config, dict):
             raise CheckpointError(f"{path}: its metadata names an unknown family {family!r}")
         found = replace(found, model=family, fields=config)
-    return found
+    return found if found.model is not None else replace(found, named=named_by(source, path))
+
+
+def named_by(source: str, path: Path) -> Origin | None:
+    """The model that a file is named after: `vit_base_patch16_clip_224.openai.safetensors`, or the
+    hub's `hf:timm/vit_base_patch16_clip_224.openai`."""
+    stem = path.name.removesuffix(path.suffix)
+    for name in (stem, Path(source).name, *source.removeprefix("hf:").split("@")[:1]):
+        known = translate(name) or translate(name.rpartition("/")[2])
+        if known is not None and known[0] in names():
+            return known
+    return None
 
 
 def _of_entry(entry: CatalogEntry) -> Stated:
@@ -211,13 +245,6 @@ def _of_run(config: Mapping[str, Any]) -> Stated:
 def origin_of(source: str, path: Path, metadata: Mapping[str, str]) -> Origin | None:
     """The model that the checkpoint states it is for, or None."""
     return stated_by(source, path, metadata).origin
-
-
-def stated_fields(source: str, path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """The hidden fields that the checkpoint states."""
-    changes = stated_by(source, path, metadata).fields
-    stated = {name: changes[name] for name in HIDDEN_FIELDS if name in changes}
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in stated.items()}
 
 
 def infer_changes(

@@ -15,15 +15,17 @@ from vitreous.models import configure, names
 from vitreous.models.model import Model
 from vitreous.models.names import translate
 from vitreous.weights.rules.keys import family_of, title
+from vitreous.weights.rules.library_limits import broken_limits
 
+RATIOS = ("mlp_dim", "pool_mlp_dim")
+"""Our widths that timm has as multiples of the model's."""
 CROP_MODES = {"center": "shorter", "squash": "square"}
 """timm's, and what our `resize` calls them."""
 ELSEWHERE = {
-    *("classes", "head", "head_hidden", "image_size", "norm_eps"),
+    *("classes", "head", "head_hidden", "image_size"),
     *("dropout", "attention_dropout", "drop_path", "init"),
 }
-"""Fields that are no arguments: they stand elsewhere in the file, or matter to training alone, or
-are logged by `convert` where timm has another default."""
+"""Fields that are no arguments: they stand elsewhere in the file, or matter to training alone."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,9 @@ class ArgumentMap:
     classifier: str
     arguments: Mapping[str, str]
     like: str = ""
+    limits: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ("linear", "projection", "none")
+    gated: int = 1
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -70,11 +75,12 @@ def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | N
                 "known here: pass model='vit-b/16', for example, and the fields that no tensor "
                 "shows, like heads=12"
             )
-        changes[row.arguments[theirs]] = _our_value(row, theirs, value)
-    if {"embed_dim", "mlp_ratio"} & arguments.keys() and hasattr(usual, "mlp_width"):
-        # theirs is a multiple of the width
-        ratio = arguments.get("mlp_ratio", usual.mlp_width / usual.dim)
-        changes["mlp_dim"] = int(ratio * arguments.get("embed_dim", usual.dim) + 1e-9)
+        if row.arguments[theirs] not in RATIOS:
+            changes[row.arguments[theirs]] = _our_value(row, theirs, value)
+    if row is not None:
+        changes |= _widths(row, _fields(usual, row), arguments)
+    if "pre_norm" in arguments:
+        changes["patch_bias"] = not arguments["pre_norm"]
     inner = _pretrained(config)
     if inner.get("fixed_input_size") and "img_size" not in arguments:  # then timm takes this one
         changes |= {k: v for k, v in read_timm_preprocessing(config).items() if k == "image_size"}
@@ -86,6 +92,26 @@ def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | N
     elif isinstance(classes, int):
         changes["classes"] = classes
     return name, changes
+
+
+def _widths(
+    row: ArgumentMap, usual: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> dict[str, int]:
+    """Widths inside MLPs, which are multiples of the model's in timm, where arguments change
+    them."""
+    dim, found = arguments.get("embed_dim", usual.get("dim")), {}
+    for theirs, ours in row.arguments.items():
+        if ours in RATIOS and {theirs, "embed_dim"} & arguments.keys():
+            parts = row.gated if _is_gated(usual) and ours == "mlp_dim" else 1
+            ratio = arguments.get(theirs, usual[ours] * parts / usual["dim"])
+            found[ours] = int(ratio * dim + 1e-9) // parts
+    if found.get("pool_mlp_dim") == found.get("mlp_dim"):
+        found.pop("pool_mlp_dim", None)  # as it is unless given
+    return found
+
+
+def _is_gated(fields: Mapping[str, Any]) -> bool:
+    return fields.get("activation") == "silu-gated"
 
 
 def _our_value(row: ArgumentMap, theirs: str, value: Any) -> Any:
@@ -166,7 +192,8 @@ def make_timm_config(
         "input_size": [config.channels, *pair("image_size", size)],
         "fixed_input_size": family == "vit",
         "num_classes": 0 if headless else config.classes,
-        "first_conv": row.first_conv,
+        # Of a convolution that it knows, timm takes the weights to be for three channels.
+        **({"first_conv": row.first_conv} if config.channels == 3 else {}),
         "classifier": row.classifier,
     }
     if preprocessing:
@@ -203,32 +230,48 @@ def _architecture(row: ArgumentMap, model: Model) -> tuple[str, dict[str, Any]]:
     if not possible:
         raise ConfigError(
             f"timm's config.json cannot describe {title(model)}: {refused}; write a file, like "
-            "DST.safetensors"
+            f"DST.safetensors{_other_epsilon(row, model)}"
         )
     return min(possible.items(), key=lambda item: len(item[1]))
 
 
+def _other_epsilon(row: ArgumentMap, model: Model) -> str:
+    """What to do about an eps that timm cannot be told in a config.json."""
+    own = model.config.norm_eps
+    known = {float(configure(name)[1].norm_eps) for name in row.architectures}
+    known |= {float(value) for value in row.values.get("norm_layer", {}).values()}
+    if own in known:
+        return ""
+    return (
+        f", and build the model with norm_layer=partial(torch.nn.LayerNorm, eps={own}); or take an "
+        f"eps of timm's: {' or '.join(f'--set norm_eps={eps}' for eps in sorted(known))}"
+    )
+
+
 def _arguments(row: ArgumentMap, architecture: str, model: Model) -> dict[str, Any]:
     """What makes the architecture this model; a field that timm cannot be told is an error."""
-    config, usual = _fields(model.config), _fields(configure(architecture)[1])
+    config, usual = (_fields(each, row) for each in (model.config, configure(architecture)[1]))
     told = {ours: theirs for theirs, ours in row.arguments.items()}
     different = [name for name, value in config.items() if usual.get(name, value) != value]
-    unknown = [name for name in different if name not in told and name not in ELSEWHERE]
+    implied = {*ELSEWHERE, *(["patch_bias"] if "embed_norm" in told else [])}
+    unknown = [name for name in different if name not in told and name not in implied]
     if unknown:
         raise ConfigError(f"timm has no argument for {unknown[0]} = {config[unknown[0]]!r}")
-    if config.get("tokens") == "class+distillation" and "pool" in different:
-        raise ConfigError(f"timm has no distilled model with pool = {config['pool']!r}")
+    if config["head"] not in row.heads:
+        raise ConfigError(f"timm loads no such folder with head = {config['head']!r}")
+    if broken := broken_limits(row.limits, model.config):
+        raise ConfigError(f"timm loads no folder with {broken[0]}")
     learned = str(config.get("position")).startswith("learned")
     if learned and config.get("registers") and config.get("prefix_positions"):
         raise ConfigError("in timm a model with registers has no position for its class token")
     if "pool" in different and "final_norm" not in different:
         different.append("final_norm")  # its place depends on timm's pooling unless it is said
-    if "dim" in different and "mlp_dim" not in different:
-        different.append("mlp_dim")  # theirs is a multiple of the width
+    if "dim" in different:  # of which theirs are multiples
+        different += [name for name in RATIOS if name in told and name not in different]
     return {told[name]: _their_value(row, told[name], config) for name in different if name in told}
 
 
-def _fields(config: Any) -> dict[str, Any]:
+def _fields(config: Any, row: ArgumentMap) -> dict[str, Any]:
     """With sizes as one number where both sides are the same, and what depends on others filled
     in."""
     fields = to_dict(config)
@@ -236,6 +279,8 @@ def _fields(config: Any) -> dict[str, Any]:
         fields["dynamic_size"] = bool(fields["dynamic_size"])
     if "mlp_dim" in fields:
         fields["mlp_dim"] = config.mlp_width
+    if "pool_mlp_dim" in row.arguments.values():
+        fields["pool_mlp_dim"] = fields["pool_mlp_dim"] or config.mlp_width
     for name in ("image_size", "patch", "window"):
         if name in fields and len(set(fields[name])) == 1:
             fields[name] = fields[name][0]
@@ -243,14 +288,16 @@ def _fields(config: Any) -> dict[str, Any]:
 
 
 def _their_value(row: ArgumentMap, theirs: str, config: Mapping[str, Any]) -> Any:
-    value = config[row.arguments[theirs]]
+    ours = row.arguments[theirs]
+    value = config[ours]
     if theirs in row.values:
-        for name, ours in row.values[theirs].items():
-            if ours == value:
+        for name, meant in row.values[theirs].items():
+            if meant == value:
                 return {"True": True, "False": False}.get(name, name)
-        raise ConfigError(f"timm has no {theirs} for {row.arguments[theirs]} = {value!r}")
-    if row.arguments[theirs] != "mlp_dim":
+        raise ConfigError(f"timm has no {theirs} for {ours} = {value!r}")
+    if ours not in RATIOS:
         return value
-    ratio = value / config["dim"]
-    exact = int(ratio * config["dim"]) == value  # timm rounds down
+    width = value * (row.gated if _is_gated(config) and ours == "mlp_dim" else 1)
+    ratio = width / config["dim"]
+    exact = int(ratio * config["dim"]) == width  # timm rounds down
     return ratio if exact else math.nextafter(ratio, math.inf)

@@ -139,11 +139,18 @@ def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
             if str(data[name]) not in ACTIVATIONS:
                 raise CheckpointError(f"{path}: {name} = {data[name]!r} is not supported")
             fields["activation"] = ACTIVATIONS[str(data[name])]
+    if fields.get("layer_scale") == 0:
+        fields["layer_scale"] = None
     if mapped.family in BACKBONES:
         fields |= BACKBONES[mapped.family].read(data, path)
     if fields.get("head") == "none":
         fields.pop("classes", None)
     return mapped.family, fields
+
+
+def reads_whole(family: str) -> bool:
+    """Whether models of this family are around those that `read_config` gives."""
+    return any(mapped.whole.get("family") == family for mapped in config_maps().values())
 
 
 def read_whole(path: Path) -> tuple[str, dict[str, Any]] | None:
@@ -218,6 +225,8 @@ def _their_value(config: Any, ours: str) -> Any:
             return "silu"
         case "activation":
             return next(theirs for theirs, name in ACTIVATIONS.items() if name == value)
+        case "layer_scale" if value is None:
+            return 0.0
         case "window" if value[0] != value[1]:
             raise CheckpointError(f"window = {value}: transformers supports only square windows")
         case "image_size" | "patch" | "window":

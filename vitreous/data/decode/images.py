@@ -17,7 +17,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -125,8 +125,13 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
         with open(path, "rb") as file:
             yield file
     except FileNotFoundError:
-        broken = os.path.islink(path)
-        what = "is a link to a file that does not exist" if broken else "there is no such file"
+        what = "there is no such file"
+        if os.path.islink(path):
+            what = "is a link to a file that does not exist"
+        elif re.match(r"https?:/", name):
+            what = (
+                "is an address, and images are read from files alone: download it first (curl -O)"
+            )
         raise DataError(f"{name}: {what}") from None
     except ValueError as error:  # a zero byte in the name
         raise DataError(f"{name}: {error}") from None
@@ -221,6 +226,13 @@ def from_any(thing: AnyImage, *, max_pixels: int = MAX_PIXELS) -> tuple[Tensor, 
     raise DataError(
         f"{type(thing).__name__}: expected a path, a PIL image, a numpy array or a torch tensor"
     )
+
+
+def several(images: Any) -> Sequence[Any] | None:
+    """The images of a list, a tuple or a batch, (b, c, h, w) or (b, h, w, c); None if it is one."""
+    if isinstance(images, np.ndarray | Tensor) and images.ndim == 4:
+        return list(images)
+    return images if isinstance(images, list | tuple) else None
 
 
 def displayed_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, int]:

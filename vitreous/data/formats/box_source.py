@@ -24,6 +24,7 @@ from vitreous.data.formats.instances import (
 from vitreous.data.source import IGNORED, Problem, Sample
 from vitreous.errors import DataError, naming
 from vitreous.labels import External
+from vitreous.wording import counted
 
 EDGE = 1.0
 """Pixels over the edge that come from counting from 0 or from 1. They are counted, not listed."""
@@ -78,7 +79,7 @@ class AnnotatedSource(FileSource):
         for split, samples in self.splits.items():
             found = [self.annotations[sample.id] for sample in samples]
             if empty := sum(not each.instances and not each.errors for each in found):
-                self.notes.append(f"{split}: {empty} images have no objects")
+                self.notes.append(f"{split}: without objects: {counted(empty, 'image')}")
 
 
 @dataclass
@@ -135,7 +136,7 @@ class BoxSource(AnnotatedSource):
                 Problem(self.record(sample, box.name), what, False) for box, what in checked.remarks
             ]
         self.notes += [
-            f"{count} objects of {category} are ignored: the names file has null"
+            f"ignored: {counted(count, 'object')} of {category}: the names file has null"
             for category, count in ignored.items()
         ]
         self._note_splits()
@@ -147,11 +148,13 @@ class BoxSource(AnnotatedSource):
             bad = [sample.id for sample in samples if self.annotations[sample.id].errors]
             good = [each for s in samples if not (each := self.annotations[s.id]).errors]
             if over := sum(map(self._over, good)):
-                what = "boxes reach over the edge of their image and are cut off there"
-                self.notes.append(f"{split}: {over} {what}")
+                what = "over the edge of their image, and cut off there"
+                self.notes.append(f"{split}: {what}: {counted(over, 'box')}")
             if bad:
-                what = "images have boxes that cannot be used"
-                self.notes.append(f"{split}: {len(bad)} {what}: {bad[0]} …")
+                images = counted(len(bad), "image")
+                self.notes.append(
+                    f"{split}: with boxes that cannot be used: {images}, like {bad[0]}"
+                )
 
     def _over(self, annotation: Annotation) -> int:
         """How many boxes reach over the edge, as far as the size of the image is known."""

@@ -16,6 +16,7 @@ from vitreous.data.source import Problem, Sample, Source
 from vitreous.data.split import VAL_FRACTION, shared_images, with_val
 from vitreous.errors import DataError, did_you_mean
 from vitreous.labels import LabelMap, natural
+from vitreous.wording import counted
 
 S = TypeVar("S", bound=Source)
 
@@ -119,8 +120,9 @@ class SourceBuilder:
             folder, (real, _) = min(outside.items())
             count = sum(count for _, count in outside.values())
             one = f"{below(folder, self.root)} leads to {shown(real)}"
-            more = f", and {len(outside) - 1} more folders" if len(outside) > 1 else ""
-            self.notes.append(f"{count} images are outside the data's folder: {one}{more}")
+            more = f", and {len(outside) - 1} more" if len(outside) > 1 else ""
+            images = counted(count, "image")
+            self.notes.append(f"outside the data's folder: {images}: {one}{more}")
 
     def _check_trained(self, labels: LabelMap) -> None:
         """Classes that only other splits have could not be learned."""

@@ -15,6 +15,7 @@ from vitreous.data.formats.names import with_names
 from vitreous.data.source import Problem, Sample
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap, natural
+from vitreous.wording import counted
 
 
 def recognise(folder: str) -> bool:
@@ -49,8 +50,8 @@ def read(builder: SourceBuilder) -> FileSource:
     _note_nested(builder, list(split_folders.values()) or [builder.root])
     if loose:
         builder.notes.append(
-            f"{len(loose)} images lie beside the class folders and belong to no class: "
-            f"{shown(min(loose))}{' …' if len(loose) > 1 else ''}"
+            f"beside the class folders, and so of no class: {counted(len(loose), 'image')}, "
+            f"like {shown(min(loose))}"
         )
     return builder.build(FileSource, with_names(LabelMap.of_names(known), builder.names))
 
@@ -83,7 +84,7 @@ def _split_folders(builder: SourceBuilder, folders: list[str]) -> dict[str, str]
         if split in with_classes:
             continue
         count = len(Scan().look(folder)[0])
-        what = f"{_base(folder)} has {count} images but no class folders"
+        what = f"{_base(folder)} has {counted(count, 'image')} but no class folders"
         if split == "train":
             raise DataError(f"{builder.name}: {what}: put the images of each class into a folder")
         builder.notes.append(f"{what}: it is not used")

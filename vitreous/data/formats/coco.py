@@ -28,6 +28,7 @@ from vitreous.data.formats.outline_source import BACKGROUND, OutlineSource
 from vitreous.data.source import Sample
 from vitreous.errors import DataError
 from vitreous.labels import External, LabelMap
+from vitreous.wording import counted
 
 _SPLIT = "|".join(sorted(SPLIT_FOLDERS, key=len, reverse=True))
 _FILES = {
@@ -135,9 +136,9 @@ def _check_inside(part: Coco, folder: str, root: str | None) -> None:
     if outside:
         number, file = outside[0]
         raise DataError(
-            f"{shown(part.path)}: the file_name of {len(outside)} images leads out of the data's "
-            f"folder {shown(root)}, first that of image {number}: {file!r}. Move or link the "
-            "images into that folder, and write file_name relative to where they are"
+            f"{shown(part.path)}: the file_name of {counted(len(outside), 'image')} leads out of "
+            f"the data's folder {shown(root)}, first that of image {number}: {file!r}. Move or "
+            "link the images into that folder, and write file_name relative to where they are"
         )
 
 

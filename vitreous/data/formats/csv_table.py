@@ -25,6 +25,7 @@ from vitreous.data.formats.table import Columns
 from vitreous.data.source import Problem, Sample
 from vitreous.errors import DataError, did_you_mean, naming
 from vitreous.labels import LabelMap
+from vitreous.wording import counted
 
 _COLUMNS = ("path", "split", "label", "labels", "tags")
 _FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
@@ -197,7 +198,7 @@ class _Table:
             raise _missing("labels", self.columns, self.builder.name)
         self.builder.problems += spelling_problems(self.builder.name, names)
         if empty := sum(not row.labels for row in self.rows):
-            self.builder.notes.append(f"{empty} images have no label")
+            self.builder.notes.append(f"without a label: {counted(empty, 'image')}")
         return names
 
     def _read_flags(self) -> set[str]:

@@ -14,6 +14,7 @@ from vitreous.data.decode.images import EXTENSIONS, shown
 from vitreous.data.formats.files import Scan, below, split_of
 from vitreous.data.formats.pairing import meaning
 from vitreous.errors import DataError
+from vitreous.wording import counted
 
 CODE = (
     *(".py", ".pyc", ".pyi", ".pyd", ".so", ".dll", ".exe", ".js", ".ts", ".css", ".c", ".h"),
@@ -56,7 +57,7 @@ class Seen:
     others: Counter[str]
 
     def __str__(self) -> str:
-        kinds = [f"{self.images:,} images"] if self.images else []
+        kinds = [f"{counted(self.images, 'image')}"] if self.images else []
         kinds += [f"{count:,} {kind}" for kind, count in self.others.most_common(3)]
         return f"{shown(os.path.basename(self.path))} ({', '.join(kinds) or 'empty'})"
 

@@ -107,7 +107,7 @@ class Scan:
         if not self.skipped:
             return []
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.skipped.items()))
-        return [f"skipped {self.skipped.total()} files or folders that are not images: {kinds}"]
+        return [f"skipped, as no images: {kinds}"]
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -26,6 +26,7 @@ from vitreous.data.formats.names import with_names
 from vitreous.data.source import Sample, Source
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
+from vitreous.wording import counted
 
 _FILE = re.compile(r"(train|t10k)-(images|labels)[-.]idx([13])-ubyte(\.gz)?", re.IGNORECASE)
 _SPLITS = {"train": "train", "t10k": "test"}
@@ -79,8 +80,8 @@ def read(builder: SourceBuilder) -> IdxSource:
         targets[split] = read_idx(found[split, "labels"], dimensions=1)
         if len(images[split]) != len(targets[split]):
             raise DataError(
-                f"{shown(found[split, 'labels'])}: {len(targets[split])} labels for "
-                f"{len(images[split])} images"
+                f"{shown(found[split, 'labels'])}: {counted(len(targets[split]), 'label')} for "
+                f"{counted(len(images[split]), 'image')}"
             )
     labels = LabelMap.of_ids(id for ids in targets.values() for id in np.unique(ids).tolist())
     builder.number({split: ids.tolist() for split, ids in targets.items()}, labels)

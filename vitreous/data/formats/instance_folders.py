@@ -30,6 +30,7 @@ from vitreous.data.instance_masks import InstanceMasks
 from vitreous.data.source import IGNORED, Sample
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
+from vitreous.wording import counted
 
 PER_CLASS = 1000
 """Numbers of objects of each class."""
@@ -108,7 +109,8 @@ def read(builder: SourceBuilder) -> NumberSource:
         what = f"no image has instance numbers of its own: {first} {unpaired[first]}"
         raise DataError(f"{builder.name}: {what}")
     if unpaired:
-        what = f"{len(unpaired)} images have no instance numbers or several: {min(unpaired)} …"
+        count = counted(len(unpaired), "image")
+        what = f"without instance numbers, or with several: {count}, like {min(unpaired)}"
         builder.notes.append(what)
     return builder.build(NumberSource, _labels(builder), unpaired=unpaired)
 

@@ -27,6 +27,7 @@ from vitreous.data.source import Sample
 from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
+from vitreous.wording import counted
 
 NAMES_FILES = (
     *("classes.json", "names.json", "labels.json"),
@@ -79,10 +80,11 @@ def read(builder: SourceBuilder) -> MaskSource:
         what = f"no image has a mask of its own: {first} {unpaired[first]}"
         raise DataError(f"{builder.name}: {what}")
     if unpaired:
-        builder.notes.append(f"{len(unpaired)} images have no mask or several: {min(unpaired)} …")
+        count = counted(len(unpaired), "image")
+        builder.notes.append(f"without a mask, or with several: {count}, like {min(unpaired)}")
     if others := sorted(map(builder.id, pairing.others)):
         builder.notes.append(
-            f"{len(others)} files beside the masks show something else and are not used: "
+            f"beside the masks, and not used: {counted(len(others), 'file')} with something else: "
             f"{others[0]}{' …' if len(others) > 1 else ''}"
         )
     return builder.build(MaskSource, _labels(builder, files), unpaired=unpaired)
@@ -99,7 +101,8 @@ def _labels(builder: SourceBuilder, files: Sequence[str]) -> LabelMap:
     labels = mask_labels(names) if names is not None else _values(files, builder.notes)
     if len(labels) > MOST_CLASSES:
         raise DataError(
-            f"{builder.name}: {len(labels)} classes, but masks can have at most {MOST_CLASSES}"
+            f"{builder.name}: {counted(len(labels), 'class')}, but masks can have at most "
+            f"{MOST_CLASSES}"
         )
     return labels
 

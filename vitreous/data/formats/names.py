@@ -22,6 +22,7 @@ from vitreous.data.formats.plain_yaml import plain_yaml
 from vitreous.data.source import Problem
 from vitreous.errors import DataError, naming
 from vitreous.labels import External, LabelMap
+from vitreous.wording import counted
 
 Names = str | Path | Mapping[str, str | None] | Mapping[int, str | None] | Sequence[str]
 
@@ -58,8 +59,8 @@ def with_names(labels: LabelMap, names: Names | None, *, partial: bool = False) 
     if given.is_list and labels.external != tuple(range(len(given.names))):
         count = len(given.names)
         raise DataError(
-            f"{given.where}: a list of {count} names is for classes 0 to {count - 1}, but the data "
-            f"has {_some(labels)}: give a JSON object from each id to its name"
+            f"{given.where}: a list of {counted(count, 'name')} is for classes 0 to {count - 1}, "
+            f"but the data has {_some(labels)}: give a JSON object from each id to its name"
         )
     known = list(map(str, labels.external))
     if partial:
@@ -128,7 +129,7 @@ def _key(text: str, where: str) -> External:
 
 def _some(labels: LabelMap) -> str:
     shown = ", ".join(str(id) for id in labels.external[:5])
-    return f"{len(labels)} classes: {shown}{' …' if len(labels) > 5 else ''}"
+    return f"{counted(len(labels), 'class')}: {shown}{' …' if len(labels) > 5 else ''}"
 
 
 # ---- reading

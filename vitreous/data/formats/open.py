@@ -31,6 +31,7 @@ from vitreous.data.formats.table import (
 from vitreous.data.source import Source
 from vitreous.data.split import VAL_FRACTION
 from vitreous.errors import ConfigError, DataError, did_you_mean
+from vitreous.wording import counted
 
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz")
 
@@ -256,5 +257,9 @@ def _recognise_folder(path: str, name: str) -> list[str]:
         hint = f": looked for {'; '.join(f'{format}: {what}' for format, what in READINGS.items())}"
     else:
         raise DataError(f"{name}: has no images ({' '.join(EXTENSIONS)}) and no folders")
-    what = f"{len(images)} images, and nothing that says what they show" if images else "a table"
+    what = (
+        f"{counted(len(images), 'image')}, and nothing that says what they show"
+        if images
+        else "a table"
+    )
     raise DataError(f"{name}: has {what}{hint}")

@@ -20,6 +20,7 @@ from vitreous.data.source import SPLITS, Problem, Sample
 from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
 from vitreous.labels import natural
+from vitreous.wording import counted, none_or
 
 IMAGE_FOLDERS = (
     *("images", "image", "imgs", "img", "photos", "pictures", "rgb"),
@@ -116,7 +117,8 @@ def find_pairs(root: str, kind: LabelFiles, notes: list[str]) -> dict[str, tuple
     for split in SPLITS if pairs else ():
         if split not in pairs:
             notes += [
-                f"{below(folder, root)} has {count} images but no {kind.word}s: it is not used"
+                f"{below(folder, root)} has {counted(count, 'image')} but no {kind.word}s: it is "
+                "not used"
                 for folder in places[split, "images"]
                 if (count := len(Scan().images(folder)))
             ]
@@ -321,7 +323,9 @@ class Pairing:
                 splits[split].append(sample)
         left = len(by_stem.keys() - used.keys())
         counts = ", ".join(f"{name} ({len(splits[split])})" for split, name in lists.items())
-        what = f"splits as listed: {counts}; {left} images are in none of them and not used"
+        what = (
+            f"splits as listed: {counts}; in none of them, and not used: {none_or(left, 'image')}"
+        )
         self.builder.notes.append(what)
         self.builder.splits = splits
 

@@ -32,6 +32,7 @@ from vitreous.data.source import IGNORED, SPLITS, Sample, Source
 from vitreous.data.split import VAL_FRACTION, with_val
 from vitreous.errors import DataError, naming
 from vitreous.labels import External, LabelMap, NoLabels
+from vitreous.wording import counted
 
 FROM_PYTHON = "python:data"
 """What a recipe calls such data."""
@@ -99,7 +100,8 @@ def from_python(
     With truth = "none", images may stand alone.
 
     Every target is looked at once, to learn which classes there are. `names` are those of classes
-    that are numbers; a Dataset's own `classes` are used unless given.
+    that are numbers; a Dataset's own `classes` are used unless given, also of one of which it is a
+    `Subset`.
     """
     if isinstance(data, Source):
         return data
@@ -112,7 +114,7 @@ def from_python(
                 f"data: {split} is a {type(items).__name__}: expected a sequence of (image, "
                 "target), or a Dataset with a length"
             )
-    own = next((n for p in parts.values() if (n := getattr(p, "classes", None))), None)
+    own = next(filter(None, map(_own_names, parts.values())), ())
     if truth == "none":
         parts = {split: Unpaired(items) for split, items in parts.items()}
     targets = {
@@ -127,8 +129,8 @@ def from_python(
         raise DataError(f"data: its targets are {kind}, where {truth} is asked for")
     ids = {split: [_ids(kind, target) for target in each] for split, each in targets.items()}
     labels = _labels({id for each in ids.values() for found in each for id in found}, kind)
-    if names is None and own is not None and labels.external == tuple(range(len(own))):
-        names = [str(name) for name in own]
+    if names is None and _are_named(labels, own, kind):
+        names = {int(id): own[int(id)] for id in labels.external}
     labels = with_names(labels, names, partial=kind in ("mask", "boxes", "instances"))
     classes = labels.by_external()
     splits = {
@@ -147,6 +149,24 @@ def from_python(
         notes=notes,
         items=parts,
     )
+
+
+def _own_names(items: Any) -> tuple[str, ...]:
+    """The classes that a Dataset names, as torchvision's do; also that of which it is a part."""
+    if names := getattr(items, "classes", None):
+        return tuple(map(str, names))
+    inside = [getattr(items, "dataset", None), *getattr(items, "datasets", ())]
+    return next(filter(None, (_own_names(each) for each in inside if each is not None)), ())
+
+
+def _are_named(labels: LabelMap, names: tuple[str, ...], kind: str) -> bool:
+    """Whether classes are places in a list of names. A part of the data may lack some; but the
+    numbers of boxes and masks may have a background before them."""
+    if not names or len(set(names)) < len(names):
+        return False
+    if kind == "class":
+        return all(isinstance(id, int) and 0 <= id < len(names) for id in labels.external)
+    return labels.external == tuple(range(len(names)))
 
 
 def _pair(items: Any, number: int, where: str) -> tuple[Any, Any]:
@@ -232,7 +252,9 @@ def _boxes(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Te
     ids = [id if isinstance(id, str) else int(id) for id in target["labels"]]
     crowd = [bool(each) for each in target.get("crowd", [False] * len(ids))]
     if not len(boxes) == len(ids) == len(crowd):
-        raise DataError(f"{len(boxes)} boxes, {len(ids)} labels and {len(crowd)} crowd")
+        raise DataError(
+            f"{counted(len(boxes), 'box')}, {counted(len(ids), 'label')} and {len(crowd)} crowd"
+        )
     classes = labels.by_external()
     rows = enumerate(zip(ids, boxes, crowd, strict=True))
     things = [
@@ -257,7 +279,9 @@ def _instances(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str
             "width)"
         )
     if not len(masks) == len(ids) == len(crowd):
-        raise DataError(f"{len(masks)} masks, {len(ids)} labels and {len(crowd)} crowd")
+        raise DataError(
+            f"{counted(len(masks), 'mask')}, {counted(len(ids), 'label')} and {len(crowd)} crowd"
+        )
     if masks.dtype.kind == "f" and not np.isin(masks, (0, 1)).all():
         raise DataError("the masks have fractions: expected True or 1 inside of an object, else 0")
     classes = labels.by_external()

@@ -26,6 +26,7 @@ from vitreous.data.formats.names import spelling_problems, with_names
 from vitreous.data.formats.pairing import LabelFiles, Pairing, has_pairs
 from vitreous.errors import DataError, naming
 from vitreous.labels import LabelMap
+from vitreous.wording import counted
 
 XML = LabelFiles("annotation", (".xml",), ".xml")
 MAX_BYTES = 10_000_000
@@ -78,12 +79,12 @@ def read(builder: SourceBuilder) -> BoxSource:
 def _add_notes(notes: list[str], things: list[Instance]) -> None:
     if difficult := sum(thing.crowd for thing in things):
         notes.append(
-            f"{difficult} objects are marked as difficult: they are neither learned nor counted"
+            f"marked as difficult, and neither learned nor counted: {counted(difficult, 'object')}"
         )
     if from_0 := sum(-1 in (thing.corners or ())[:2] for thing in things):
         notes.append(
-            f"{from_0} boxes begin at 0, though VOC counts from 1: if the whole file counts from "
-            "0, its boxes lie one pixel too far to the left and to the top"
+            f"beginning at 0, though VOC counts from 1: {counted(from_0, 'box')}: if the whole "
+            "file counts from 0, its boxes lie one pixel too far to the left and to the top"
         )
 
 

@@ -37,6 +37,7 @@ from vitreous.data.formats.yolo_yaml import (
 )
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
+from vitreous.wording import counted
 
 NAMES_FILES = ("classes.txt", "obj.names", "classes.names", "classes.json", "names.json")
 
@@ -76,7 +77,9 @@ def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
     labels = _named(builder, pairing, declared, found)
     polygons = sum(thing.outline is not None for each in found.values() for thing in each.instances)
     if count := sum(sample.id not in pairing.unpaired for sample in without):
-        builder.notes.append(f"{count} images have no label file, which means no objects")
+        builder.notes.append(
+            f"without a label file, which means no objects: {counted(count, 'image')}"
+        )
     if (masks or instances) and not polygons:
         what = "no label file has a polygon (class x y x y x y …) to draw a mask from"
         raise DataError(f"{builder.name}: {what}")
@@ -89,7 +92,7 @@ def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
         ).check_outlines()
     if polygons:
         builder.notes.append(
-            f"{polygons} objects are polygons: the boxes around them are used; as masks with "
+            f"of {counted(polygons, 'polygon')} the box around it is used; as masks with "
             "--task instance or --task segment"
         )
         for each in found.values():  # which take much memory

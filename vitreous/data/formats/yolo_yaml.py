@@ -16,6 +16,7 @@ from vitreous.data.formats.plain_yaml import plain_yaml
 from vitreous.data.source import Sample
 from vitreous.errors import DataError, naming
 from vitreous.labels import LabelMap
+from vitreous.wording import counted
 
 MAX_BYTES = 1_000_000
 MOST_CLASSES = 100_000
@@ -82,7 +83,7 @@ def _labels(values: dict[str, Any]) -> LabelMap | None:
             raise DataError(f"names: no name for class {key}")
         names[int(key)] = name
     if count is not None and int(count) != len(names):
-        raise DataError(f"nc is {count}, but names has {len(names)} classes")
+        raise DataError(f"nc is {count}, but names has {counted(len(names), 'class')}")
     with naming("names"):
         return LabelMap.of_ids(names, names)
 
@@ -185,7 +186,7 @@ class DataYamlImages:
                 paired = self.pairing.samples(folder, _texts_of(folder))
                 samples |= {sample.id: sample for sample in paired}
         ids = [builder.id(path) for path in listed]
-        what = f"{len(ids)} images listed in {below(file, builder.root)}"
+        what = f"{counted(len(ids), 'image')} listed in {below(file, builder.root)}"
         builder.notes.append(f"{split}: {what}")
         builder.splits.setdefault(split, []).extend(samples.get(id) or Sample(id, "") for id in ids)
 

@@ -81,7 +81,7 @@ class Classify(Task):
     @classmethod
     def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
         weights = None
-        if recipe.class_weights != "none":
+        if recipe.class_weights == "auto":
             # rare classes count more, by the inverse of their number; a sample counts 1 on average
             counts = class_counts(source, samples).clamp(min=1)
             weights = (counts.sum() / (len(counts) * counts)).float()

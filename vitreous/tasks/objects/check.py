@@ -26,6 +26,7 @@ from vitreous.data.check.truth_check import (
 from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.tasks.objects.boxes import near_pairs
+from vitreous.wording import counted, none_or
 
 QUERIES = 100
 """Objects that a DETR can find in one image, unless it is made for more."""
@@ -65,6 +66,15 @@ class InspectedBoxes(InspectedTruth):
         return areas
 
 
+NO_EMPTY = (
+    "every image of train has objects, so a model learns that there always are some: on images of "
+    "other subjects it will raise false alarms. If it will see such images, add some to train, "
+    "without labels (an empty label file, or none in YOLO; in COCO an image without annotations): "
+    "a tenth of the images is a good start"
+)
+"""What it means if no image is empty, and what to do."""
+
+
 @dataclass(kw_only=True)
 class BoxReport(TruthReport):
     """By split, what was counted. Crowds are counted by themselves."""
@@ -93,17 +103,19 @@ class BoxReport(TruthReport):
             count = sum(self.object_sizes[split].values())
             text = (
                 f"{split} {count:,}; in an image {of['median']:g} (median), at most "
-                f"{of['largest']:g}; {self.empty[split] or 'no'} images without objects"
+                f"{of['largest']:g}; {none_or(self.empty[split], 'image')} without objects"
             )
             found.append(("objects", text))
+        if self.empty.get("train") == 0:
+            found.append(("no empty", NO_EMPTY))
         for split, sizes in self.object_sizes.items():
             text = f"{split} {by_split(sizes)}   (below 32x32, below 96x96, and above)"
             found.append(("boxes", text))
         if any(self.cut.values()):
-            found.append(("cut off", f"{by_split(self.cut)} boxes, at the edge of the image"))
+            found.append(("cut off", f"boxes at the edge of the image: {by_split(self.cut)}"))
         if any(self.crowd.values()):
-            what = "boxes are neither learned nor counted (crowds, difficult)"
-            found.append(("crowd", f"{by_split(self.crowd)} {what}"))
+            what = "boxes that are neither learned nor counted (crowds, difficult)"
+            found.append(("crowd", f"{what}: {by_split(self.crowd)}"))
         return found
 
     def cell(self, name: str, split: str) -> list[str]:
@@ -195,7 +207,10 @@ Found = Iterable[tuple[str, str]]
 def _too_many(good: Sequence[Inspected], queries: int) -> Found:
     for one in good:
         if (count := int((~one.truth.crowd).sum())) > queries:
-            what = f"has {count} objects, but a model with {queries} queries finds at most those"
+            what = (
+                f"has {counted(count, 'object')}, but a model with {queries} queries finds at most "
+                "those"
+            )
             yield one.sample.id, what
 
 

@@ -27,6 +27,7 @@ from vitreous.results import Detection, SegmentedObject
 from vitreous.tasks.objects.coco_results import CocoIds
 from vitreous.tasks.objects.outlines import polygon
 from vitreous.tasks.task import Log
+from vitreous.wording import counted
 
 Add = Callable[[Detection, str], None]
 """Is given a result and the path of its image."""
@@ -91,7 +92,7 @@ def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iter
 
     yield add
     if empty:
-        log(f"left out: {empty} objects whose masks have no pixel")
+        log(f"left out, as their masks have no pixel: {counted(empty, 'object')}")
     _write_data_yaml(place.out, images, classes)
 
 

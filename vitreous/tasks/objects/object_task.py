@@ -30,6 +30,7 @@ from vitreous.tasks.objects.track import Tracker
 from vitreous.tasks.objects.verdict import DetectSigns
 from vitreous.tasks.task import Engine, Glance, Log, ModelChoice, See, Task
 from vitreous.tasks.threshold import USUAL
+from vitreous.wording import counted
 
 EASILY_SEEN = 24
 """Pixels of an object's side, one and a half patches of a usual ViT."""
@@ -88,7 +89,7 @@ class ObjectTask(Task):
         most = most_objects(source)
         queries = max(2 * most, 10)
         small = ("backbone.stages=[1,1]", *cls.scratch_fields) if glance.small else ()
-        reason = f"{cls.scratch_model}, {queries} queries for up to {most} objects"
+        reason = f"{cls.scratch_model}, {queries} queries for up to {counted(most, 'object')}"
         fields = (f"queries={queries}", *small)
         return ModelChoice(cls.scratch_model, size, fields, reason, resize="square")
 
@@ -115,14 +116,6 @@ class ObjectTask(Task):
             "crop": "resized",
             "optimizer": "muon",  # BCCD, val: AP 0.41 after eight epochs, by AdamW 0.35
         }
-
-    @classmethod
-    def choose_batch(cls, count: int, *, fine_tunes: bool) -> int:
-        """Around weights, steps count for more than what each one sees: BCCD (205 images) has AP
-        0.27 on val after twelve epochs in batches of eight, 0.37 in batches of four."""
-        if not fine_tunes:
-            return super().choose_batch(count, fine_tunes=False)
-        return max(4, min(16, 1 << (count // 64).bit_length() >> 1))
 
     @classmethod
     def overfit_batch(cls, images: int) -> int:
@@ -226,7 +219,7 @@ class ObjectTask(Task):
         with writing(path, f"--results {path}") as file:
             yield see
         log_missing(self.labels, theirs, source.name, log)
-        log(f"written: {path}, {file.rows:,} boxes")
+        log(f"written: {path}, {counted(file.rows, 'box')}")
 
     def signs(self) -> DetectSigns:
         return DetectSigns(self.labels, self.threshold)

@@ -20,6 +20,7 @@ from vitreous.tasks.objects.judge import OVERLAP, Judged, judge
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.objects.object_task import ObjectTask
 from vitreous.tasks.show import TaskReport, Worst
+from vitreous.wording import counted
 
 WORST = 12
 """Images in the report."""
@@ -112,7 +113,7 @@ class ObjectReport(TaskReport):
     def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         notes = [
             f"precision {percent(result['precision'])}, recall {percent(result['recall'])} of "
-            f"{result['objects']:,} objects",
+            f"{counted(result['objects'], 'object')}",
             *(f"{n}: {percent(o['best_f1'])}" for n, o in result.get("baselines", {}).items()),
         ]
         return {

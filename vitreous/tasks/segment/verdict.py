@@ -19,6 +19,8 @@ GRID = (32, 32)
 """Positions that are told apart."""
 STILL = 0.2
 """The share of the ground truth's variation over images below which predictions do not vary."""
+NOTHING = 0.01
+"""An IoU below which a class is not found."""
 
 
 class PositionCounts:
@@ -96,6 +98,6 @@ class SegmentSigns(Signs):
             for (name, row), count in zip(
                 result["classes"].items(), self.having.tolist(), strict=True
             )
-            if row["precision"] is None  # no pixel is predicted to be of the class
+            if (row["iou"] or 0.0) < NOTHING
         }
-        return never_predicted(missing, "images")
+        return never_predicted(missing, "images", f"never found (IoU below {NOTHING})")

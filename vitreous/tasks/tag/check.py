@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vitreous.data.check.inspect import Inspected
 from vitreous.data.check.truth_check import InspectedTruth, TruthCheck, TruthReport
 from vitreous.data.source import Problem, Sample, Source
+from vitreous.wording import counted
 
 
 @dataclass(kw_only=True)
@@ -16,7 +17,9 @@ class LabelsReport(TruthReport):
     without_label: int
 
     def lines(self) -> list[tuple[str, str]]:
-        none = f"; {self.without_label:,} images have none" if self.without_label else ""
+        none = (
+            f"; without any: {counted(self.without_label, 'image')}" if self.without_label else ""
+        )
         return [("labels", f"{self.labels_per_image:.2f} per image on average{none}")]
 
 
@@ -37,7 +40,7 @@ class LabelsCheck(TruthCheck):
         problems = []
         for name, counts in classes.items():
             if sum(counts.values()) < 2:
-                problems.append(f"label {name!r} has {sum(counts.values())} images")
+                problems.append(f"label {name!r} has {counted(sum(counts.values()), 'image')}")
             for split, count in counts.items():
                 if not count:
                     problems.append(f"label {name!r} has no images in {split}")

@@ -109,7 +109,7 @@ class Tag(Task):
     @classmethod
     def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
         weights = None
-        if recipe.class_weights != "none":
+        if recipe.class_weights == "auto":
             # A label on one image of a hundred would be learned last; by the root, so that it does
             # not drown the others.
             counts = label_counts(source, samples).clamp(min=1)

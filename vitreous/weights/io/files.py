@@ -31,6 +31,7 @@ from vitreous.weights.io import readers
 from vitreous.weights.io.limits import WeightFileError, quoted
 from vitreous.weights.io.state_dicts import entries_of, settings_of, strip_wrapper_prefixes
 from vitreous.weights.io.writers import WRITERS, separate
+from vitreous.wording import counted
 
 SHARD_INDEX = "model.safetensors.index.json"
 FOLDER_FILES = ("model.safetensors", SHARD_INDEX, "pytorch_model.bin")
@@ -179,7 +180,8 @@ def _read_shards(index: Path, inside: str | None) -> readers.Content:
     missing = weight_map.keys() - tensors.keys()
     if missing:
         raise CheckpointError(
-            f"{index}: its files lack {len(missing)} tensors, such as {quoted(min(missing))}"
+            f"{index}: its files lack {counted(len(missing), 'tensor')}, such as "
+            f"{quoted(min(missing))}"
         )
     return tensors, metadata
 

@@ -17,6 +17,7 @@ from vitreous.weights.io.safe_globals import (
     StoredArray,
     StoredTensor,
 )
+from vitreous.wording import counted
 
 # Keys under which training scripts save the weights.
 CONTAINERS = (
@@ -147,12 +148,13 @@ def _is_short(value: Any) -> bool:
 
 def _described(value: Any) -> str:
     if tensors := _tensors(value):
-        return f"{len(tensors):,} tensors"
+        return counted(len(tensors), "tensor")
     said = ", ".join(f"{name}={quoted(each)}" for name, each in settings_of(value).items())
     said = said and f": {said}"
     if isinstance(value, PickledObject):
         kind = value.kind.replace(" ", ".")
-        return f"{kind}{f', {len(value.state_dict()):,} tensors' if value.is_module else ''}{said}"
+        inside = f", {counted(len(value.state_dict()), 'tensor')}" if value.is_module else ""
+        return f"{kind}{inside}{said}"
     if isinstance(value, dict):
         return f"dict of {len(value):,}{said}"
     if isinstance(value, str | int | float | None):

@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.layers.resample import Grid, adapt_channels
-from vitreous.models import build
-from vitreous.models.conv_stem import ConvStem
+from vitreous.models import FAMILIES, build, configure
 from vitreous.models.extras import KEY as EXTRAS
 from vitreous.models.extras import Extras
-from vitreous.models.model import Model
+from vitreous.models.model import CompositeConfig, Model
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import differing_fields
 from vitreous.weights.io.files import Checkpoint, read_tensors
-from vitreous.weights.origin import HIDDEN_FIELDS, stated_fields
+from vitreous.weights.origin import HIDDEN_FIELDS, Stated, core_epsilon, stated_by
 from vitreous.weights.rules.formats import OWN, check_names, find_format
 from vitreous.weights.rules.keys import (
     axes_of,
@@ -39,6 +38,8 @@ from vitreous.weights.rules.language import Format
 from vitreous.weights.rules.patterns import left_by, pattern_of, to_ours, unit_advice
 from vitreous.weights.rules.report import ImportReport, Misfit
 
+FEW_FIT = 10
+"""Where fewer than one in so many tensors fit, a checkpoint is for another model."""
 FEW = 4
 """So many misfits are listed even if config fields explain them."""
 WITH_OTHER_REMEDIES = ("image_size", "channels", "window")
@@ -92,6 +93,7 @@ def import_weights(
     grid = None if source_grid is None else pair("source_grid", source_grid)
 
     work = _Import(model, rules, reinit, ImportReport(name, rules.name))
+    work.is_for = metadata.get("model") or stated.model or ""
     if rules.name == OWN:
         work.extras = Extras.read(tensors, metadata)
         tensors = {key: value for key, value in tensors.items() if not key.startswith(EXTRAS)}
@@ -114,9 +116,9 @@ def import_weights(
         raise CheckpointError(work.explain_misfit(tensors))
 
     work.load()
-    epsilon = stated.get("norm_eps", rules.numbers.get("norm_eps"))
+    epsilon = stated.fields.get("norm_eps", rules.numbers.get("norm_eps"))
     if epsilon is not None and "norm_eps" not in keep:
-        work.set_epsilon(epsilon)
+        work.set_epsilon(epsilon, stated.inner_epsilon)
     if rules.note and all(getattr(model.config, k) == v for k, v in rules.note_when.items()):
         work.report.notes.append(rules.note)
     return work.report
@@ -131,10 +133,10 @@ def _patterns(option: str, given: Iterable[str]) -> list[str]:
 
 def _read(
     source: str | Path | Mapping[str, Any] | Checkpoint, inside: str | None
-) -> tuple[str, dict[str, Tensor], dict[str, Any], Mapping[str, str]]:
-    """The source's name, its tensors, the hidden fields of its config, and its metadata."""
+) -> tuple[str, dict[str, Tensor], Stated, Mapping[str, str]]:
+    """The source's name, its tensors, what it states, and its metadata."""
     if isinstance(source, Mapping):
-        return "the given state dict", _as_tensors(source), {}, {}
+        return "the given state dict", _as_tensors(source), Stated(), {}
     if isinstance(source, Checkpoint):
         name, read = str(source.path), source
     elif isinstance(source, str | Path):
@@ -143,7 +145,7 @@ def _read(
         raise CheckpointError(
             f"expected a path or a state dict, got {type(source).__name__}: pass model.state_dict()"
         )
-    return name, read.tensors, stated_fields(name, read.path, read.metadata), read.metadata
+    return name, read.tensors, stated_by(name, read.path, read.metadata), read.metadata
 
 
 def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -182,6 +184,8 @@ class _Import:
         self.values: dict[str, Tensor] = {}
         """The checkpoint's values for our parameters, in our layout."""
         self.extras = Extras(rules.name)
+        self.is_for = ""
+        """The model that the checkpoint states it is for."""
         headless = getattr(model.config, "head", "") == "none"
         for pattern in reinit:
             known = headless and pattern in (*model.classwise, *model.behind_maps)
@@ -360,13 +364,13 @@ class _Import:
                 advice = unit_advice(have, want)
             self.misfit.misshaped[name] = f"{have}, the model has {want}{advice}"
 
-    def compare_fields(self, stated: Mapping[str, Any], keep: list[str]) -> None:
+    def compare_fields(self, stated: Stated, keep: list[str]) -> None:
         """The model must have the hidden fields that the checkpoint's config states."""
         model, new = self.model, self.report.reinitialised
         headless = getattr(model.config, "head", "") == "none"
         if headless or any(matches(name, model.classwise) for name in new):
             keep = [*keep, "pool"]  # a new head learns from any pooling
-        for name, value in stated.items():
+        for name, value in stated.hidden.items():
             have = getattr(model.config, name, value)
             if name != "norm_eps" and name not in keep and have != value:
                 self.misfit.misshaped[name] = (
@@ -374,7 +378,7 @@ class _Import:
                     f"with {name}={value!r}, or pass keep=[{name!r}]"
                 )
         for name, value in self.rules.unlike(model.config).items():
-            if name not in keep and name not in stated:
+            if name not in keep and name not in stated.fields:
                 self.misfit.misshaped[name] = (
                     f"the rules state {value!r}, the model has {getattr(model.config, name)!r}: "
                     f"create it with {name}={value!r}"
@@ -398,8 +402,24 @@ class _Import:
         left |= {name for name, what in misfit.misshaped.items() if "pass " in what}
         rest = misfit.unexplained(left)
         if not fields or 2 * len(rest) >= len(misfit):
-            return misfit.explain(*said)
+            return self._other_model(len(tensors)) or misfit.explain(*said)
         return (misfit if len(misfit) <= FEW else rest).explain(*said, fields=fields)
+
+    def _other_model(self, count: int) -> str:
+        """One sentence, where a checkpoint of so many tensors has nearly nothing of this model: a
+        list of all that is missing would help nobody."""
+        fitting = self.values.keys() - self.misfit.misshaped.keys()
+        kind = type(self.model)
+        same = not self.is_for or issubclass(kind, FAMILIES[configure(self.is_for)[0]].model)
+        if same and FEW_FIT * len(fitting) >= min(count, len(self.ours)):
+            return ""
+        source, model = self.report.source, title(self.model)
+        what = f"is for {self.is_for}" if self.is_for else "is for another model"
+        take = self.is_for or f"the one that 'vitreous weights {source}' names"
+        return (
+            f"{source} {what}, not for {model}: {len(fitting)} of its {count} tensors fit, and "
+            f"nothing was loaded. Create {take} (--model), or take weights of {model}"
+        )
 
     def load(self) -> None:
         values, target, report = self.values, self.ours, self.report
@@ -418,19 +438,45 @@ class _Import:
         changed = {*report.resampled, *report.adapted, *report.reinitialised}
         report.loaded = [name for name in target if name not in changed]
 
-    def set_epsilon(self, value: float) -> None:
-        """Use the LayerNorm and BatchNorm eps of the checkpoint's library."""
-        before = self.model.config.norm_eps
-        if before == value:
+    def set_epsilon(self, value: float, inner: float | None) -> None:
+        """Use the eps of the checkpoint's library, in the norms and in the config; inner: that of
+        the model inside this one, where the checkpoint states it."""
+        model, before = self.model, self.model.config
+        config = _with_epsilon(before, value, inner)
+        if config == before:
             return
-        # Convolutions of a stem have their own eps in the config.
-        stems = [module for module in self.model.modules() if isinstance(module, ConvStem)]
-        apart = {module for stem in stems for module in stem.modules()}
-        for module in self.model.modules():
-            if isinstance(module, nn.LayerNorm | nn.BatchNorm2d) and module not in apart:
-                module.eps = value
-        self.model.config = dataclasses.replace(self.model.config, norm_eps=value)
-        self.report.numbers["norm_eps"] = f"{before} to {value}, as in the checkpoint's library"
+        with torch.device("meta"):
+            like = build(family_of(model), config)
+        modules: dict[str, Any] = dict(model.named_modules())
+        for name, module in like.named_modules():
+            if isinstance(eps := getattr(module, "eps", None), float):
+                modules[name].eps = eps
+        old, new = model.core.config.norm_eps, like.core.config.norm_eps
+        model.config = config
+        model.core.config = like.core.config
+        said = {"norm_eps": (before.norm_eps, value)}
+        if isinstance(config, CompositeConfig):
+            said[f"{config.part}.norm_eps"] = (old, new)
+        self.report.numbers |= {
+            name: f"{one} to {other}, as in the checkpoint's library"
+            for name, (one, other) in said.items()
+            if one != other
+        }
+
+
+def _with_epsilon(config: Any, value: float, inner: float | None) -> Any:
+    """The config with this eps; a model inside has its own, where that is stated."""
+    changes: dict[str, Any] = {"norm_eps": value}
+    if isinstance(config, CompositeConfig):
+        fields = {k: v for k, v in config.core_changes.items() if k != "norm_eps"}
+        part = f"{config.part}_fields"
+        plain = dataclasses.replace(config, **changes, **{part: fields})
+        if inner is None and "norm_eps" not in plain.core_fields():
+            fields = config.core_changes  # the library's eps is not about the model inside
+        elif inner is not None and core_epsilon(plain) != inner:
+            fields |= {"norm_eps": inner}
+        changes[part] = fields
+    return dataclasses.replace(config, **changes)
 
 
 def _check_finite(source: str, key: str, tensor: Tensor) -> None:

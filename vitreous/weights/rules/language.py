@@ -27,6 +27,7 @@ from torch import Tensor
 
 from vitreous.config import changed
 from vitreous.errors import ConfigError
+from vitreous.weights.rules.library_limits import broken_limits
 
 Shape = tuple[int, ...]
 PRIVATE: dict[str, tuple[Any, ...]] = {
@@ -164,6 +165,17 @@ class Format:
     needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The values of other fields that a model with some value (`head=linear`) has in this
     library."""
+    ask: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Fields in which models of this library differ although nothing shows it: their values, and
+    whose they are."""
+    writes: Mapping[str, Any] = field(default_factory=dict)
+    """The same for models that we write: their library builds no others, but there are files of
+    people who have changed it, which are read."""
+    advice: Mapping[str, str] = field(default_factory=dict)
+    """What to do before their library loads a model with (`head=none`) or without (`channels!=3`)
+    some value."""
+    limits: tuple[str, ...] = ()
+    """What else its models are limited to: names from `library_limits.py`."""
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     note: str = ""
     """A note for the import report …"""
@@ -288,17 +300,28 @@ class Format:
             if getattr(config, name) != value
         }
 
+    def advice_for(self, config: Any) -> list[str]:
+        """What to do before their library loads a model of this config."""
+        found = []
+        for setting, text in self.advice.items():
+            name, value = re.split("!?=", setting)
+            same = str(getattr(config, name)) == value
+            if same != ("!=" in setting):
+                found.append(text)
+        return found
+
     def unsupported(self, config: Any) -> list[str]:
         """Config values that this library's models do not support, although the weights fit."""
         others = [
             f"{name} = {value!r} (only {', '.join(map(repr, values)) or 'the default'})"
-            for name, values in self.choices.items()
+            for name, values in {**self.choices, **self.writes}.items()
             if (value := getattr(config, name, None)) is not None and value not in values
         ]
         others += [
             f"{name} = {getattr(config, name)!r} in such a model (only {value!r})"
             for name, value in self.needed(config).items()
         ]
+        others += broken_limits(self.limits, config)
         if self.families:
             others += [
                 f"{name} = {value!r} (no published library has it)"

@@ -24,6 +24,7 @@ from vitreous.models.extras import KEY as EXTRAS
 from vitreous.models.infer import parameter_names
 from vitreous.models.model import CHECKS
 from vitreous.weights.rules.language import Alternative, Format, Rule, placeholders
+from vitreous.weights.rules.library_limits import LIMITS
 from vitreous.weights.rules.patterns import apart, diagonal
 
 FOLDER = Path(__file__).parent
@@ -82,7 +83,7 @@ def read_format(path: Path, name: str) -> Format:
     derived = data.pop("derived", None)
     if not all(isinstance(table, dict) for table in (rules, alternatives, derived or {})):
         raise ConfigError(f"{path}: [rules], [derived] and [alternatives] must be tables")
-    for field in ("numbers", "choices"):
+    for field in ("numbers", "choices", "writes"):
         if not isinstance(data.get(field, {}), dict):
             raise ConfigError(f"{path}: {field} = {data[field]!r}: expected a table of fields")
     words = _read_words(path, data.pop("words", {}), rules)
@@ -102,6 +103,8 @@ def read_format(path: Path, name: str) -> Format:
         data["derived"] = tuple(_read_rule(path, k, row, spelled) for k, row in derived.items())
     read = from_dict(Format, {"name": name, **data}, where=str(path))
     _check_numbers(path, read)
+    for limit in read.limits:
+        choice("limits", limit, LIMITS)
     if base is not None:
         read = _extended(base, read, data)
     root = str(data.get("root", ""))  # that of `base` is in its rules already
@@ -247,10 +250,12 @@ def _read_alternatives(path: Path, key: str, rows: Any) -> tuple[Alternative, ..
 def _check_numbers(path: Path, read: Format) -> None:
     """`numbers` and `choices` are about fields that models have, and values that they may have."""
     configs = [FAMILIES[family].config for family in read.families or FAMILIES]
-    for name, values in read.choices.items():
-        if not isinstance(values, list | tuple):
-            raise ConfigError(f"{path}: choices of {name}: expected a list")
+    for what, choices in (("choices", read.choices), ("writes", read.writes)):
+        for name, values in choices.items():
+            if not isinstance(values, list | tuple):
+                raise ConfigError(f"{path}: {what} of {name}: expected a list")
     tables = [("numbers", {n: [v] for n, v in read.numbers.items()}), ("choices", read.choices)]
+    tables.append(("writes", read.writes))
     for setting, needed in read.needs.items():
         tables.append(("needs", {setting.partition("=")[0]: []}))
         tables.append(("needs", {name: [value] for name, value in needed.items()}))
