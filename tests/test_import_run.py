@@ -308,7 +308,7 @@ def test_a_catalog_name_is_enough(entry, tmp_path, capsys):
     with pytest.raises(ConfigError, match=r"import it first.*import tiny.test --out RUN --labels"):
         vitreous.load("tiny.test")
     object.__setattr__(entry, "labels", "imagenet-1k")
-    with pytest.raises(ConfigError, match=r"1000 names of .* 5 classes"):
+    with pytest.raises(ConfigError, match=r"1,000 names of .* 5 classes"):
         vitreous.load("tiny.test")
     done = vitreous.import_run("tiny.test", tmp_path / "run", labels=["a", "b", "c", "d", "e"])
     assert done.config.origin["licence"] == "MIT"
@@ -354,7 +354,7 @@ def test_a_known_file_is_prepared_for_as_the_catalog_says(file, tmp_path, entry)
     object.__setattr__(entry, "classes", 0)
     with pytest.raises(ConfigError, match=r"does not state its .*mean.*vitreous import .*--mean"):
         vitreous.load(file)
-    object.__setattr__(entry, "sha256", sha256_of(file)[:8])
+    object.__setattr__(entry, "sha256", file_sha256(file)[:8])
     predictor = vitreous.load(file)
     assert (predictor.preprocess.crop, predictor.preprocess.interpolation) == (0.9, "bicubic")
     same = vitreous.load(vitreous.import_run(file, tmp_path / "run"))
