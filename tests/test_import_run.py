@@ -309,7 +309,7 @@ def test_a_catalog_name_is_enough(entry, tmp_path, capsys):
     with pytest.raises(ConfigError, match=r"import it first.*import tiny.test --out RUN --labels"):
         vitreous.load("tiny.test")
     object.__setattr__(entry, "labels", "imagenet-1k")
-    with pytest.raises(ConfigError, match=r"1000 names of .* 5 classes"):
+    with pytest.raises(ConfigError, match=r"1,000 names of .* 5 classes"):
         vitreous.load("tiny.test")
     done = vitreous.import_run("tiny.test", tmp_path / "run", labels=["a", "b", "c", "d", "e"])
     assert done.config.origin["licence"] == "MIT"

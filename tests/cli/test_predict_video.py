@@ -28,7 +28,7 @@ def videos(tmp_path, monkeypatch):
     """Two clips in the working folder, and a detector that finds the two rectangles in them."""
     monkeypatch.chdir(tmp_path)
 
-    def load(run, engine=None, merge=None, **options):
+    def load(run, engine=None, merge=None, verify=True, **options):
         return predictor(96, **options)
 
     monkeypatch.setattr(vitreous.predict, "load", load)

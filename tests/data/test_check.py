@@ -41,6 +41,22 @@ def good(tmp_path):
     return tmp_path
 
 
+def test_a_detection_set_without_empty_images_is_told_what_follows(tmp_path, capsys):
+    for name in "ab":
+        path = tmp_path / "images" / f"{name}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (40, 20), (ord(name), 0, 0)).save(path)
+        (tmp_path / "labels").mkdir(exist_ok=True)
+        (tmp_path / "labels" / f"{name}.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    main(["data", "check", str(tmp_path), "--val-fraction=0"])
+    assert "false alarms" in (said := capsys.readouterr().out)
+    assert "no images without objects" in said
+    (tmp_path / "labels" / "b.txt").write_text("")
+    main(["data", "check", str(tmp_path), "--val-fraction=0"])
+    assert "false alarms" not in (said := capsys.readouterr().out)
+    assert "1 image without objects" in said
+
+
 def test_what_was_understood(good):
     report = check(open_source(good))
     assert (report.kind, report.truth_kind) == ("folder", "class")
