@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= 3
 
 help:
-	@echo "make demo         set up, and run the main job: train on digits and show how good it is"
+	@echo "make demo         set up, and run the main job: learn to read handwriting and show how good it is"
 	@echo "make parity       set up, and compare outputs with timm, transformers and torchvision"
 	@echo "make test         set up, and run all tests"
 	@echo "make lint         set up, and check format, style, types and import rules"
@@ -44,10 +44,14 @@ format: $(READY)
 	@$(BIN)/ruff check --fix
 
 demo: $(READY)
-	@echo "== The walk of a tensor through ViT-B/16" && $(BIN)/vitreous summary vit-b/16
-	@echo && echo "== Train on scikit-learn's digits: about two minutes on two cores"
-	@rm -rf runs/demo && $(BIN)/vitreous train digits --out runs/demo
-	@echo && echo "== Measured on images that it did not see" && $(BIN)/vitreous evaluate runs/demo
+	@echo "== Learn to read real handwriting on real photographs: about two minutes on two cores"
+	@rm -rf runs/demo && $(BIN)/vitreous train handwriting --epochs 14 --out runs/demo
+	@echo && echo "== Measured on digits and photographs that it has not seen"
+	@$(BIN)/vitreous evaluate runs/demo
+	@echo && echo "== Read ten pictures, and see what decides" && rm -rf runs/demo-pictures runs/demo-explained
+	@$(BIN)/python examples/save_images.py handwriting runs/demo-pictures
+	@$(BIN)/vitreous predict runs/demo runs/demo-pictures
+	@$(BIN)/vitreous explain runs/demo runs/demo-pictures/7-7.png --out runs/demo-explained
 
 parity: $(READY)
 	@$(BIN)/python examples/parity.py

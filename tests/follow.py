@@ -16,6 +16,7 @@ SHELL = ("sh", "bash", "indented")
 # Data that is larger than a test needs, or that this machine may not have.
 SMALLER = {
     r"shapes(:\d+)?": lambda: "shapes:20",
+    r"handwriting(:\d+)?": lambda: "handwriting:20",
     r"digits": digit_folder,
     r".*/fashion-mnist": garment_folder,
 }

@@ -24,6 +24,7 @@ SMALL = {
     "few_labels.py": ["--count=2", "--epochs=1", "--arms", "random", "--candidates", "Muon 2e-3"],
     "onnx_client.py": [],
     "parity.py": ["resnet50"],
+    "save_images.py": ["handwriting:20", "pictures", "--count=3"],
     "serve_load.py": ["--seconds=1", "--requests=40", "--rounds=1", "--images=16"],
     "training_speed.py": ["--rounds=1", "--batch=2", "--images=64", "--kinds", "recompute"],
 }
@@ -34,6 +35,7 @@ PRINTED = {
     "few_labels.py": "random         0.",
     "onnx_client.py": "digit.png: ",
     "parity.py": "resnet50",
+    "save_images.py": "pictures: 3 images",
     "serve_load.py": "exit code after SIGTERM               0",
     "training_speed.py": "ratio",
 }

@@ -332,7 +332,7 @@ def evaluated(capsys, *arguments):
 
 
 def test_other_data_is_evaluated_completely(run, album, capsys):
-    assert evaluated(capsys, run.path, album) == ("train", 20)
+    assert evaluated(capsys, run.path, album) == ("all", 20)
     for name in "37":
         (album / "train").mkdir(exist_ok=True)
         shutil.move(album / name, album / "train" / name)
@@ -351,7 +351,7 @@ def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, cap
     monkeypatch.chdir(tmp_path)
     for data in ([], [album], ["album/"], ["folder:./album"]):
         assert evaluated(capsys, own.path, *data) == ("val", 2)
-    assert evaluated(capsys, run.path, album) == ("train", 20)
+    assert evaluated(capsys, run.path, album) == ("all", 20)
     (own.path / "recipe.toml").unlink()
     assert main(["evaluate", str(own.path)]) == 2
     assert "says how" in capsys.readouterr().err
@@ -398,7 +398,7 @@ def test_unknown_classes_that_nothing_has_are_left_out(kind):
     assert source.splits["test"]
     unused = Predictor._unused_classes(predictor, source, "test", lines.append)
     assert unused == {number}
-    assert lines == [f"classes that the model does not know, and test does not have: {last}"]
+    assert lines == [f"classes that the model does not know, and no image has: {last}"]
     here = predictor.task.labels.indices_of(source.labels, unused=unused)
     assert here[number] == IGNORED
     assert [known[i] for i in here if i != IGNORED] == [name for name in names if name != last]

@@ -438,7 +438,7 @@ class Predictor(Generic[R]):
         unused = unknown.difference(*used)
         if unused:
             listed = ", ".join(names[number] for number in sorted(unused))
-            log(f"classes that the model does not know, and {split} does not have: {listed}")
+            log(f"classes that the model does not know, and no image has: {listed}")
         return unused
 
     def explain(

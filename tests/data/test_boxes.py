@@ -14,9 +14,10 @@ from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
+from vitreous.data.formats.generated import ROOM
 from vitreous.data.formats.instances import Instance, check_corners, place
 from vitreous.data.formats.scenes import SHAPES
-from vitreous.data.formats.shapes import ROOM, scene
+from vitreous.data.formats.shapes import scene
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
 

@@ -22,7 +22,7 @@ from vitreous.data.formats import FORMATS, ON_DISK, TRUTHS, open_source, same_so
 from vitreous.data.formats.names import mask_labels, with_names
 from vitreous.data.formats.scenes import SHAPES
 from vitreous.data.source import IGNORED, Sample
-from vitreous.data.split import hold_out, with_val
+from vitreous.data.split import HoldOut, complete, hold_out
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
 
@@ -114,7 +114,7 @@ def test_held_out_without_classes_is_one_group():
     kept, held = hold_out(samples, 0.1, 0, truth_kind="mask")
     assert (len(kept), len(held)) == (36, 4)
     notes = []
-    assert len(with_val({"train": samples}, 0.1, 0, notes, truth_kind="mask")["val"]) == 4
+    assert len(complete({"train": samples}, HoldOut(), notes, truth_kind="mask")["val"]) == 4
     assert notes == ["val: 4 images held out from train (10%, seed 0)"]
 
 

@@ -53,7 +53,12 @@ def test_report_is_one_page_with_what_it_promises(run):
     page, split, result = write_report(run, open_source("digits"))
     text = page.read_text()
     assert split == "test"
-    assert f"<b>{100 * result['accuracy']:.2f} %</b>accuracy" in text
+    assert f"<b>{100 * result['accuracy']:.2f} %</b>accuracy on test" in text
+    assert "measured on test, 359 images" in text
+    where = re.findall('<p class="soft measured">(.*?)</p>', text)
+    # the curves are of val, and what follows of the split that is measured
+    assert where[:5] == ["val, 143 images", *["test, 359 images"] * 4]
+    assert set(where[5:]) == {"images of test"}
     # loss, accuracy, learning rate; confusion, reliability; inside: four images, distances,
     # filters, positions
     assert text.count("<svg") == 3 + 2 + 7

@@ -11,7 +11,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
-from train.tiny import CLASSIFY, class_folder
+from train.tiny import CLASSIFY, class_folder, teacher
+from train.undrawn import undrawn
 
 import vitreous
 from vitreous.cli.main import main
@@ -25,6 +26,7 @@ from vitreous.tasks import task_class, task_for
 from vitreous.tasks.objects.boxes import clipped
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.segment.metrics import MaskPrediction
+from vitreous.train import baselines
 from vitreous.train.curve import still_rising
 from vitreous.train.recipe import Recipe, write_recipe
 from vitreous.train.verdicts import Remedies, evaluate
@@ -192,19 +194,142 @@ def test_no_better_than_neighbours(tmp_path):
     (only,) = result["verdicts"]
     assert result["baselines"]["k-NN on pixels"]["accuracy"] == 1
     assert only["severity"] == "warn"
-    assert only["seen"].endswith("the model has not learned more than k-NN on pixels")
+    assert only["seen"].endswith(": k-NN on pixels is better")
+
+
+def test_images_that_pixels_tell_apart_are_no_fault_of_the_model(tmp_path):
+    """Where k-NN on pixels is as good, that is told as a fact, and nothing is advised."""
+
+    def bright(random, number):
+        return noise(random) // 4 + np.uint8(60 * (number % 3)), "abc"[number % 3]
+
+    def answer(x, sizes):
+        return logits((x.float().mean(dim=(1, 2)) / 60 - 0.5).round().long().clamp(0, 2))
+
+    (only,) = judged(tmp_path, data(bright), answer)["verdicts"]
+    assert (only["severity"], only["next"]) == ("good", "")
+    assert only["seen"].endswith(
+        "against 33.3 % for the most frequent class; 100.0 % for k-NN on pixels, too: these images "
+        "can be told apart by their pixels"
+    )
 
 
 def test_other_data_is_compared_with_its_own_frequencies(tmp_path):
     source = data(marked)
     source.splits = {"test": source.splits["test"]}
     result = judged(tmp_path, source, lambda x, s: logits(0 * seen_classes(x)), own=False)
-    assert list(result["baselines"]) == ["the most frequent class"]
-    assert result["baselines"]["the most frequent class"]["accuracy"] == pytest.approx(1 / 3)
+    assert list(result["baselines"]) == [OF_THESE]
+    assert result["baselines"][OF_THESE]["accuracy"] == pytest.approx(1 / 3)
     assert severities(result)[0] == "bad"
     weights = shlex.quote(str(tmp_path / "run"))
     assert result["verdicts"][0]["next"].endswith(f"vitreous train DATA --weights {weights}")
     assert "train" not in result
+
+
+OF_THESE = "the most frequent class in these images"
+
+
+def test_a_correct_model_is_good_on_images_that_are_sorted_by_class(tmp_path):
+    """Baselines see all of the data: the first images of it are of one class."""
+    source = data(marked, test=1200)
+    source.splits = {"test": sorted(source.splits["test"], key=lambda sample: sample.target)}
+
+    def answer(x, sizes):
+        return logits(torch.where(x[:, 1, 1] < 6, 0, seen_classes(x)))
+
+    result = judged(tmp_path, source, answer, own=False)
+    assert 0.95 < result["accuracy"] < 1
+    assert result["baselines"][OF_THESE]["accuracy"] == pytest.approx(1 / 3)
+    assert result["baselines"][OF_THESE]["samples"] == 1200
+    assert severities(result) == ["good"]
+
+
+def test_images_of_one_class_do_not_show_whether_a_model_is_bad(tmp_path):
+    source = data(lambda random, number: marked(random, number if number < 3 else 0))
+    source.splits = {"test": source.splits["test"][3:]}
+
+    def answer(x, sizes):
+        return logits(torch.where(x[:, 1, 1] < 6, 1, seen_classes(x)))
+
+    (only,) = judged(tmp_path, source, answer, own=False)["verdicts"]
+    assert only["severity"] == "warn"
+    assert only["seen"].endswith(
+        ": one answer is right for all of these images, so they do not show more"
+    )
+
+
+def test_a_model_that_finds_rare_classes_has_learned(tmp_path):
+    """Its accuracy is below that of the most frequent class: balanced accuracy is far above."""
+
+    def rare(random, number):
+        return marked(random, number % 3 if number % 20 == 0 else 0)
+
+    def answer(x, sizes):
+        return logits(torch.where(x[:, 1, 1] < 50, 1, seen_classes(x)))
+
+    result = judged(tmp_path, data(rare, test=400, train=400), answer)
+    constant = result["baselines"]["the most frequent class"]
+    assert result["accuracy"] < constant["accuracy"]
+    assert severities(result) == ["warn"]
+    seen = result["verdicts"][0]["seen"]
+    assert "has not learned" not in seen
+    assert "but balanced accuracy" in seen
+    assert seen.endswith(f"against {100 * constant['balanced_accuracy']:.1f} %")
+
+
+def test_baselines_depend_on_the_data_alone(tmp_path, monkeypatch):
+    """Not on the model's image size, mean and std; and a part of the data is always the same."""
+
+    def bright(random, number):
+        return noise(random) // 2 + np.uint8(5 * (number % 3)), "abc"[number % 3]
+
+    source, task = data(bright, train=300), task_for("class")
+    found = []
+    for size, mean in ((40, 0.5), (16, 0.1), (32, 0.9)):
+        shape = {"patch": 8, "dim": 8, "depth": 1, "heads": 1, "classes": 3, "channels": 1}
+        model = vitreous.create("vit", image_size=size, **shape)
+        prepared = Preprocess(image_size=size, channels=1, mean=(mean,), std=(0.3,))
+        predictor = Predictor(model, prepared, task(source.labels))
+        run = Run(tmp_path / str(size))
+        found.append(evaluate(run, predictor, source, "test", own=True, batch=size))
+    assert found[0]["baselines"] == found[1]["baselines"] == found[2]["baselines"]
+    assert 0.4 < found[0]["baselines"]["k-NN on pixels"]["accuracy"] < 1
+    assert "drawn by chance" not in found[0]["verdicts"][-1]["seen"]
+    monkeypatch.setattr(baselines, "MOST_IMAGES", 50)
+    parts = [
+        evaluate(run, predictor, source, "test", own=True, workers=workers) for workers in (0, 2)
+    ]
+    assert parts[0]["baselines"] == parts[1]["baselines"] != found[0]["baselines"]
+    seen = " ".join(each["seen"] for each in parts[0]["verdicts"])
+    assert "learned from 50 of 300 images, drawn by chance" in seen
+    assert "measured on 50 of 120 images, drawn by chance" in seen
+    # what needs no images takes all of them
+    whole = parts[0]["baselines"]["the most frequent class"]
+    assert (whole["learned_from"], whole["samples"]) == (300, 120)
+
+
+def test_the_score_of_the_images_that_chose_the_weights_is_optimistic(tmp_path):
+    lines = [
+        {"step": step, "kind": "evaluation", "accuracy": value, "epoch": float(step)}
+        for step, value in ((1, 0.5), (2, 0.9), (3, 0.9))
+    ]
+    source = data(marked)
+    right = lambda x, s: logits(seen_classes(x))  # noqa: E731
+    result = judged(tmp_path, source, right, split="val", log=lines)
+    assert result["selection"] == {"split": "val", "samples": 120, "evaluations": 3}
+    told, _ = result["verdicts"]
+    assert told["seen"] == (
+        "this score is optimistic: the same 120 validation images chose the weights, the best of 3 "
+        "evaluations"
+    )
+    assert told["next"].endswith("recipe.toml --test-fraction 0.1")
+    on_test = judged(tmp_path, source, right, log=lines, name="test")
+    assert severities(on_test) == ["good"]  # that split has chosen nothing
+    once = judged(tmp_path, source, right, split="val", log=lines[:1], name="once")
+    assert severities(once) == ["good"]  # of one evaluation there is no best
+    few = judged(tmp_path, data(marked, val=12), right, split="val", log=lines, name="few")
+    assert "the same 12 validation images" in few["verdicts"][0]["seen"]
+    assert "and so few choose by chance; " in few["verdicts"][0]["seen"]
 
 
 # ---- several labels per image
@@ -549,3 +674,55 @@ def test_training_and_evaluation_tell_it(tmp_path, capsys):
     assert any("only 20 validation images" in line for line in told)
     accuracy = next(line for line in told if line.strip().startswith("accuracy  "))
     assert all(name in accuracy for name in ("k-NN on pixels 1.", "the most frequent class 0.25"))
+
+
+def test_a_test_split_is_held_out_for_good(tmp_path, capsys):
+    """It is measured after training and later, and a run that is resumed keeps it."""
+    out, folder = tmp_path / "run", class_folder() / "train"  # which has no splits of its own
+    words = [str(folder), *CLASSIFY, "--test-fraction=0.2", "--epochs=2", "--out", str(out)]
+    with undrawn():
+        assert main(["train", *words, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["split"], result["samples"]) == ("test", 32)
+    assert result["selection"] == {"split": "val", "samples": 12, "evaluations": 2}
+    kept = json.loads((out / "verdict.json").read_text())
+    assert kept["selection"] == result["selection"]
+    assert "test_fraction = 0.2" in (out / "recipe.toml").read_text()
+    assert main(["evaluate", str(out), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert {name: again[name] for name in result.keys() & again.keys()} == {
+        name: result[name] for name in result.keys() & again.keys()
+    }
+    resume = ["train", "--resume", "--out", str(out), "--epochs=3"]
+    assert main([*resume, "--test-fraction=0.1"]) == 2
+    assert "test_fraction = 0.1, but the run to resume has 0.2" in capsys.readouterr().err
+    with undrawn():
+        assert main([*resume, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["baselines"] == result["baselines"]
+
+
+def test_without_a_test_split_the_score_is_told_to_be_optimistic(tmp_path, capsys):
+    out, folder = tmp_path / "run", class_folder() / "train"
+    assert main(["train", str(folder), *CLASSIFY, "--epochs=2", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "on val (16 images)" in told.splitlines()[0]
+    sentence = "this score is optimistic: the same 16 validation images chose the weights, the best"
+    assert sentence in told
+    assert sentence in (out / "report.html").read_text()
+    assert sentence in (out / "verdict.json").read_text()
+
+
+def test_other_data_is_called_by_its_path(capsys):
+    folder = class_folder()
+    assert main(["evaluate", str(teacher()), str(folder / "test")]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == f"{folder / 'test'}: 20 images"
+    assert not any("train" in line.split("vitreous train")[0] for line in told)
+
+
+def test_the_most_frequent_class_is_the_same_for_training_and_for_vectors(capsys):
+    trained = json.loads((teacher() / "verdict.json").read_text())
+    assert main(["embed", str(teacher()), str(class_folder()), "--knn", "--json"]) == 0
+    embedded = json.loads(capsys.readouterr().out)["knn"]
+    constant = trained["baselines"]["the most frequent class"]["accuracy"]
+    assert embedded["majority_accuracy"] == constant

@@ -35,5 +35,6 @@ def python_source(data: Any, settings: Recipe, names: Any = None) -> Source:
         truth=UNLABELLED if settings.method else kind,
         seed=settings.seed,
         val_fraction=settings.val_fraction,
+        test_fraction=settings.test_fraction,
         names=names,
     )

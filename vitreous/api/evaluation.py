@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from vitreous.predict import Predictor
     from vitreous.run_folder import RunConfig
 
+ALL = "all"
+"""What a result calls the only split of data that has none."""
+
 
 def evaluate(
     run: Folder,
@@ -54,7 +57,8 @@ def evaluate(
     intervals of the main ones (`intervals`), what knows nothing to compare with (`baselines`), and
     sentences on what that means and what to do next (`verdicts`).
 
-    `split` is test, else val, else train. `names` is a file with the names of other data's classes.
+    `split` is test, else val, else train; the result calls it "all" where other data has no splits.
+    `names` is a file with the names of other data's classes.
     The columns are those of a table, if they are called otherwise than in the run's own data.
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
@@ -86,7 +90,7 @@ def evaluate(
     if merge_curve and (merge is not None or from_results is not None):
         raise ConfigError("--merge-curve evaluates several numbers: leave --merge and --from out")
     columns = (path_column, label_column, split_column)
-    source = labelled_source(run, data, columns, max_pixels, log, names)
+    source, own = _labelled(run, data, columns, max_pixels, log, names)
     split = split or next(name for name in ("test", "val", "train") if name in source.splits)
     check_split(source, split)
     task = task_class(open_run(run).read_config().task)
@@ -105,7 +109,7 @@ def evaluate(
         with world.only_first(lambda: writing) as see:
             metrics = evaluate_run(
                 *(open_run(run), predictor, source, split),
-                own=_is_own(run, data),
+                own=own,
                 batch=batch,
                 workers=workers,
                 see=see if comparison is None else comparison.see,
@@ -122,7 +126,9 @@ def evaluate(
         if "merging" in metrics:
             curve = merging_curve(metrics["merging"], task.primary_name or task.primary)
             log(f"drawn: {save(curve, Path(figures) / 'merging.png')}")
-    return {"data": source.name, "split": split, **metrics}
+    # other data that has no splits was not trained on, though it is read as train
+    shown = ALL if not own and list(source.splits) == ["train"] else split
+    return {"data": source.name, "split": shown, **metrics}
 
 
 def _comparison(
@@ -148,26 +154,26 @@ def _comparison(
     return Comparison(predictors, merge)
 
 
-def _is_own(run: Folder, data: Data) -> bool:
-    """Whether data is what the run was trained on."""
-    from vitreous.data.formats import same_source
-    from vitreous.import_run import open_run
-
-    named = isinstance(data, str | os.PathLike)
-    return data is None or (
-        named and same_source(os.fspath(data), open_run(run).read_config().data)
-    )
-
-
 def labelled_source(
     run: Folder,
     data: Data,
     columns: tuple[str | None, ...],
     max_pixels: int | None,
     log: Log,
-    names: Any = None,
 ) -> Source:
     """The run's own data, split as it was for training; other data is used as it is."""
+    return _labelled(run, data, columns, max_pixels, log)[0]
+
+
+def _labelled(
+    run: Folder,
+    data: Data,
+    columns: tuple[str | None, ...],
+    max_pixels: int | None,
+    log: Log,
+    names: Any = None,
+) -> tuple[Source, bool]:
+    """The same, and whether it is what the run was trained on."""
     from vitreous.data.formats import Columns, is_table, is_there, open_source, same_source
     from vitreous.data.formats.python_data import FROM_PYTHON
     from vitreous.import_run import open_run
@@ -188,7 +194,7 @@ def labelled_source(
         source = python_source(data, settings, names)
         source = source.unlabelled() if method else source
         source.max_pixels = max_pixels or source.max_pixels
-        return source
+        return source, False
     if data is None and recipe is not None:
         NOTHING.check(replace(recipe, augment=None))
     if data is not None and not same_source(os.fspath(data), config.data):
@@ -198,7 +204,7 @@ def labelled_source(
             moved = _moved_source(replace(recipe, data=name, task=task), config)
             if moved is not None:
                 log(f"{config.data} is not there: {name} is taken for it, split as in training")
-                return moved
+                return moved, True
         own = columns_of(recipe) if recipe is not None and is_table(name) else Columns()
         both = Columns(*(given or usual for given, usual in zip(columns, own, strict=True)))
         source = open_source(
@@ -209,7 +215,7 @@ def labelled_source(
             columns=both,
         )
         source.max_pixels = max_pixels or source.max_pixels
-        return source
+        return source, False
     if any(columns) or names is not None:
         raise ConfigError(
             "the names and columns of the run's own data are known: leave out the options"
@@ -224,7 +230,8 @@ def labelled_source(
             f"{config.data}, the data of {folder.path}, is not there any more: if it was moved, "
             f"give its new path: vitreous evaluate {folder.path} DATA"
         )
-    return open_usable(recipe, log, choose_preprocess=lambda source: config.preprocess)
+    source = open_usable(recipe, log, choose_preprocess=lambda source: config.preprocess)
+    return source, True
 
 
 def _moved_source(recipe: Recipe, config: RunConfig) -> Source | None:
@@ -251,6 +258,7 @@ def check_data(
     download: bool = False,
     seed: int = 0,
     val_fraction: float = 0.1,
+    test_fraction: float = 0.0,
     max_pixels: int = 50_000_000,
     **options: Any,
 ) -> CheckReport:
@@ -272,9 +280,11 @@ def check_data(
             download=download,
             seed=seed,
             val_fraction=val_fraction,
+            test_fraction=test_fraction,
             names=None if names is None else Path(names),
             columns=Columns(path_column, label_column, split_column),
         )
     else:
-        source = from_python(path, truth=kind, seed=seed, val_fraction=val_fraction, names=names)
+        held = {"val_fraction": val_fraction, "test_fraction": test_fraction}
+        source = from_python(path, truth=kind, seed=seed, names=names, **held)
     return check(source, max_pixels=max_pixels, **options)

@@ -29,7 +29,7 @@ class DataArguments:
     path: tyro.conf.Positional[str]
     """A folder: class folders, images with masks, IDX files, Pascal VOC, COCO or YOLO.
     A file: a .csv table (path,label), a COCO .json or YOLO's data.yaml.
-    A name: digits, shapes or torchvision:NAME.
+    A name: digits, handwriting, shapes or torchvision:NAME.
     To choose how PATH is read, write folder:PATH, csv:, idx:, masks:, coco:, voc: or yolo:PATH."""
     task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "the data's own")] = None
     """Task that the data is meant for, if it allows several (shapes, COCO, Pascal VOC)."""
@@ -50,6 +50,8 @@ class DataArguments:
     """Seed of the held-out split, if the data has no val split."""
     val_fraction: Annotated[float, option("F")] = 0.1
     """Fraction of each class in that split."""
+    test_fraction: Annotated[float, option("F")] = 0.0
+    """Fraction of each class that is held out before that as a test split, if the data has none."""
     max_pixels: MaxPixels = 50_000_000
     """Report images with more pixels than this, or that would be enlarged to more, instead of
     decoding them."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from vitreous import api
+from vitreous.api.evaluation import ALL
 from vitreous.cli.options import (
     Engine,
     Merge,
@@ -102,7 +103,8 @@ def run(arguments: EvaluateArguments) -> None:
     if arguments.json:
         print_json(result)
         return
-    print(f"{result['data']}, {result['split']}: {counted(result['samples'], 'image')}")
+    part = "" if result["split"] == ALL else f", {result['split']}"
+    print(f"{result['data']}{part}: {counted(result['samples'], 'image')}")
     print_verdicts(result)
     _print(result)
     if "merging" in result:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -50,6 +50,9 @@ def multi_hot(classes: Iterable[int], count: int) -> Tensor:
 @dataclass
 class Source:
     """Images with labels, in splits. A subclass for each kind of storage; all can be pickled."""
+
+    may_flip: ClassVar[bool] = True
+    """Whether a mirror image could be one of these, too: of handwriting it could not."""
 
     name: str
     """What the user called it: a path, or a built-in name."""

@@ -8,17 +8,34 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import combinations, islice, zip_longest
+from typing import NamedTuple
 
 from vitreous.data.source import SPLITS, Problem, Sample
 from vitreous.errors import ConfigError, DataError
 from vitreous.wording import counted
 
-VAL_FRACTION = 0.1
-"""The part of train that is held out as val by default."""
 HELD_OUT = "held out from train"
-"""In the note of a source whose val was made so."""
+"""In the note of a source whose val or test was made so."""
+
+
+class HoldOut(NamedTuple):
+    """What becomes of data that has no val or test of its own."""
+
+    val: float = 0.1
+    """The part of train that is held out as val,"""
+    test: float = 0.0
+    """and before that the part that is held out as test."""
+    seed: int = 0
+
+    def check(self) -> None:
+        for name in ("val", "test"):
+            fraction = getattr(self, name)
+            if not 0 <= fraction < 1:
+                raise ConfigError(
+                    f"{name}_fraction = {fraction}: expected a part, from 0 to below 1"
+                )
 
 
 def draw(seed: int, id: str) -> int:
@@ -35,8 +52,6 @@ def hold_out(
     labels: sets of labels that are too rare to give one are drawn from together.
     mask, boxes: an image is not of one class; all samples are drawn from together.
     """
-    if not 0 <= fraction < 1:
-        raise ConfigError(f"val_fraction = {fraction}: expected a part, from 0 to below 1")
     if not fraction:
         return list(samples), []
     groups: dict[Hashable, list[Sample]] = defaultdict(list)
@@ -68,25 +83,36 @@ def few_of(
     return [sample for sample in samples if sample.id in chosen]
 
 
-def with_val(
-    splits: dict[str, list[Sample]],
-    fraction: float,
-    seed: int,
+def complete(
+    splits: Mapping[str, Sequence[Sample]],
+    asked: HoldOut,
     notes: list[str],
     *,
     truth_kind: str = "class",
 ) -> dict[str, Sequence[Sample]]:
-    """The splits in their usual order, with a val of their own or one held out from train."""
-    if "val" not in splits and "train" in splits:
-        kept, held = hold_out(splits["train"], fraction, seed, truth_kind=truth_kind)
+    """The splits in their usual order, with a val and a test of their own, or held out from train:
+    first what is asked for as test, then val from the rest. The notes say which."""
+    asked.check()
+    found = dict(splits)
+    for name in ("test", "val"):
+        fraction = getattr(asked, name)
+        if name in found and fraction != HoldOut._field_defaults[name]:
+            notes.append(
+                f"{name}_fraction = {fraction:g} is not used: the data has a {name} of its own"
+            )
+        if name in found or "train" not in found:
+            continue
+        kept, held = hold_out(found["train"], fraction, asked.seed, truth_kind=truth_kind)
         if held:
-            splits = {**splits, "train": kept, "val": held}
+            found |= {"train": kept, name: held}
+            if name == "test" and "val" in found:  # which may share images with train
+                chosen = {sample.id for sample in held}
+                found["val"] = [sample for sample in found["val"] if sample.id not in chosen]
             of_each = {"class": " of each class", "labels": " of each set of labels"}
             part = f"{fraction:.0%}{of_each.get(truth_kind, '')}"
-            notes.append(f"val: {counted(len(held), 'image')} {HELD_OUT} ({part}, seed {seed})")
-    elif "val" in splits and fraction != VAL_FRACTION:
-        notes.append(f"val_fraction = {fraction:g} is not used: the data has a val of its own")
-    return {name: splits[name] for name in SPLITS if name in splits}
+            images = counted(len(held), "image")
+            notes.append(f"{name}: {images} {HELD_OUT} ({part}, seed {asked.seed})")
+    return {name: found[name] for name in SPLITS if name in found}
 
 
 def shared_images(splits: dict[str, list[Sample]], name: str) -> list[Problem]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -261,7 +260,7 @@ class Embeddings:
         votes, truth = vote(found, labels[train], len(names)), labels[asked]
         # Of classes with as many plain votes, the one with the nearer neighbours.
         plain = (votes.counts + votes.shares / 2).argmax(axis=1)
-        frequent = Counter(labels[train].tolist()).most_common(1)[0][0]
+        frequent = np.bincount(labels[train]).argmax()  # of equally frequent ones the first
         return {
             "split": split,
             "samples": int(asked.sum()),

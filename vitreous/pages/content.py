@@ -90,6 +90,8 @@ class Section:
     """Whether it may stand beside another one."""
     least: float = 19
     """Width of each figure at least, in rem; where there is more room, they stand side by side."""
+    measured_on: str = ""
+    """The split that its numbers are of, and how many images that has."""
 
 
 def class_table(

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,10 +72,12 @@ def write_report(
     part.evaluations = evaluations
     parameters = sum(p.numel() for p in predictor.model.parameters())
     advice = _advice(run, source, predictor)
+    here = f"{split}, {counted(result['samples'], 'image')}"
+    learning = [_learning(run, evaluations, part, best["epoch"], recipe)] if best else []
     lede = [
         *([f"{counted(len(config.labels), 'class')}"] if config.labels.names else ()),
         *([f"best at epoch {best['epoch']:g} of {evaluations[-1]['epoch']:g}"] if best else ()),
-        f"measured on {split}: {counted(result['samples'], 'image')}",
+        f"measured on {here}",
     ]
     text = render(
         "report.html",
@@ -82,11 +85,15 @@ def write_report(
         lede=" · ".join(lede),
         learned_from=split == "train",
         verdicts=result["verdicts"],
+        split=split,
         headline=part.headline(result),
         sections=[
-            *([_learning(run, evaluations, part, best["epoch"], recipe)] if best else ()),
-            *part.sections(result),
-            *inside_sections(predictor, source, source.splits[split]),
+            *(replace(each, measured_on=_measured_while_training(source)) for each in learning),
+            *(replace(each, measured_on=here) for each in part.sections(result)),
+            *(
+                replace(each, measured_on=f"images of {split}")
+                for each in inside_sections(predictor, source, source.splits[split])
+            ),
         ],
         facts=_facts(run, config, source, parameters, evaluations),
         advice=advice,
@@ -97,10 +104,16 @@ def write_report(
     return run.path / "report.html", split, result
 
 
+def _measured_while_training(source: Source) -> str:
+    """Of the learning curves: the split that chose the weights."""
+    split = "val" if "val" in source.splits else "train"
+    return f"{split}, {counted(len(source.splits[split]), 'image')}"
+
+
 def _kept(split: str, result: Mapping[str, Any]) -> str:
     """What the report says, as verdict.json has it."""
     numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
-    names = ("intervals", "baselines", "train", "verdicts")
+    names = ("intervals", "baselines", "train", "selection", "verdicts")
     parts = {name: result[name] for name in names if name in result}
     return json.dumps({"split": split, **numbers, **parts}, indent=2) + "\n"
 

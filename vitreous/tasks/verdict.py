@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from vitreous.data.loader import Batch
 
 Severity = Literal["good", "warn", "bad"]
-Remedy = Literal["learn", "longer", "balance", "data", "hold out", ""]
+Remedy = Literal["learn", "longer", "balance", "data", "hold out", "test", ""]
 """What helps: better weights to start from, or longer training; longer training; balanced classes;
-a look at the data; more validation images; or nothing that is known."""
+a look at the data; more validation images; images to test on; or nothing that is known."""
 FEW = 5
 """A class with fewer images or objects than this may be missed by chance."""
 LISTED = 5
@@ -52,7 +52,8 @@ class Baseline:
 
     name: ClassVar[str]
     copies: ClassVar[bool] = False
-    """Whether it looks at the images, and would find those that it was shown."""
+    """Whether it looks at the images, and would find those that it was shown. Only then a batch has
+    some: small copies, (b, c, h, w) of one size."""
 
     def learn(self, batch: Batch, targets: Any) -> None:
         raise NotImplementedError

@@ -93,6 +93,7 @@ def open_named(recipe: Recipe, own: Source | None = None) -> Source:
         download=recipe.download,
         seed=recipe.seed,
         val_fraction=recipe.val_fraction,
+        test_fraction=recipe.test_fraction,
         names=names,
         columns=columns_of(recipe),
     )

@@ -123,7 +123,7 @@ def fill_in(
     _check_crop(recipe, changes.get("crop", recipe.crop), log)
     if recipe.flip is None:
         # Digits, letters and scans are gray, and flipped they are something else.
-        changes["flip"] = channels != 1 and not recipe.overfit
+        changes["flip"] = channels != 1 and source.may_flip and not recipe.overfit
         gray = ", for gray images" if channels == 1 else ""
         log(f"flip: {changes['flip']}{gray}")
     if recipe.class_weights is None:

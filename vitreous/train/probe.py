@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -26,8 +25,8 @@ from vitreous.data.truth import NoTruth
 from vitreous.engines.world import World
 from vitreous.models.model import Model
 from vitreous.neighbours import K, nearest, standardised, vote
-from vitreous.predict import PIXELS_SIDE
 from vitreous.tasks.pretrain.method import COLLAPSED
+from vitreous.train.baselines import Thumbnails, thumbnail
 from vitreous.train.recipe import Recipe
 
 Log = Callable[[str], None]
@@ -96,9 +95,11 @@ class Probe:
             core.eval()
         world, found = self.world, dict[str, Tensor]()
         images = EvalSet(self.source, samples, self.preprocess, NoTruth())
+        if core is None:  # whatever the run's preprocessing is
+            images = Thumbnails(self.source, samples, thumbnail, NoTruth())
         for batch in eval_batches(images, BATCH, 0, world.rank, world.size):
             if core is None:
-                values = F.adaptive_avg_pool2d(batch.images, PIXELS_SIDE).flatten(1)
+                values = batch.images.flatten(1)
             else:
                 values = core.vectors(batch.images.to(world.device)).float().cpu()
             found |= dict(zip(batch.ids, values, strict=True))

@@ -86,6 +86,9 @@ class DataOptions:
     """Column of a table with the images' splits."""
     val_fraction: Annotated[float, option("F")] = 0.1
     """Fraction of each class that is held out for validation if the data has no val split."""
+    test_fraction: Annotated[float, option("F")] = 0.0
+    """Fraction of each class that is held out before that, to be measured on at the end, if the
+    data has no test split."""
     sampler: Literal["uniform", "balanced"] = "uniform"
     """Draw every image equally often, or every class (balanced)."""
     overfit: Annotated[int, option("N")] = 0

@@ -11,26 +11,26 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
-import numpy as np
-
 from vitreous.data.formats.python_data import FROM_PYTHON
-from vitreous.data.loader import Batch, EvalSet, eval_batches
+from vitreous.data.loader import Batch
 from vitreous.data.source import Sample, Source
 from vitreous.data.split import HELD_OUT
 from vitreous.engines.world import ALONE, World
 from vitreous.errors import DataError
 from vitreous.predict import Predictor
 from vitreous.run_folder import Run
-from vitreous.tasks.task import Log, Metrics, See, Task
+from vitreous.tasks.task import Log, See, Task
 from vitreous.tasks.verdict import (
     Finding,
     Remedy,
+    Severity,
     Verdict,
     joined,
     percent,
     with_interval,
 )
 from vitreous.train.advice import Advice, fine_tuning_advice
+from vitreous.train.baselines import Compared, compare, drawn
 from vitreous.train.curve import flat_since, still_rising
 from vitreous.train.open_data import stored_recipe
 from vitreous.train.recipe import Recipe, doubled
@@ -38,12 +38,12 @@ from vitreous.wording import counted
 
 FEW_TO_CHOOSE = 100
 """Validation images below which the best evaluation is likely to be one by chance."""
-MOST_LEARNED = 5_000
-"""Training images that baselines are shown at most, and as many pixels of stored images: seconds of
-reading."""
-MOST_PIXELS = 150_000_000
+TEST_PART = 0.1
+"""The part of train that is advised to be held out as test."""
 MOST_REPEATED = 500
-"""Images of the training set that the model is measured on, and images whose targets are kept."""
+"""Images of the training set that the model is measured on."""
+ALL = 1 - 1e-9
+"""Of a metric: one answer is right for every image."""
 ORDER = {"bad": 0, "warn": 1, "good": 2}
 
 
@@ -62,8 +62,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """The metrics on a split, with `intervals`, `baselines` and `verdicts`.
 
-    own: the source is what the run was trained on. Then baselines learn from its training images;
-    else from the ground truth of the images that are measured, which can only make them better.
+    own: the source is what the run was trained on. Then `train` has the metrics of some training
+    images, and `selection` what has chosen the weights.
     The processes of a `world` share the images of the split; the first one has the result.
     """
     task = predictor.task
@@ -78,39 +78,34 @@ def evaluate(
         said = [Verdict(each.severity, each.seen, remedies.next(each.remedy)) for each in found]
         kept = {"verdicts": [verdict.to_dict() for verdict in said]}
         return result | {"intervals": {}, "baselines": {}} | kept
-    learned: list[Sample] = []
-    if own and source.labels == task.labels and split != "train":
-        learned = _some(source.splits.get("train", ()))
-    compared, signs = Compared(task), task.signs()
+    signs = task.signs()
 
     def watch(batch: Batch, output: Any, targets: Any) -> None:
-        if learned and not compared.learned:
-            training = EvalSet(source, learned, predictor.preprocess, task.truth)
-            images = counted(len(learned), "training image")
-            log(f"reading {images}, for simple methods to compare with")
-            try:
-                compared.learn(training, workers)
-            except DataError as error:  # of images that are not to be measured
-                log(f"not compared with training images: {error}")
-                learned.clear()
         signs.see(output, targets)
-        compared.see(batch, targets)
         if see is not None:
             see(batch, output, targets)
 
     result = predictor.evaluate(source, split, batch, workers, watch, log, world)
     if not world.is_first:
         return {}
-    result["baselines"] = compared.results()
+    trained = own and source.labels == task.labels
+    here = task.labels.indices_of(source.labels, unused=range(len(source.labels)))
+    log("measuring simple methods, to compare with")
+    compared = compare(task, source, split, trained=trained, here=here, workers=workers, log=log)
+    result["baselines"] = {each.name: each.numbers for each in compared}
     findings = signs.findings(result)
-    findings.append(_comparison(task, result, faults=bool(findings)))
-    if learned:
-        count = min(result["samples"], MOST_REPEATED)
-        log(f"evaluating {counted(count, 'training image')}, to compare with {split}")
-        trained = _on(predictor, source, learned[:count], batch, workers)
-        result["train"] = _numbers(trained, result["intervals"])
-        findings += _worse_in_training(task, trained, result, split)
-        findings += _few_to_choose(run, predictor, source, split, result, batch, workers)
+    findings.append(_comparison(task, result, compared, trained=trained, faults=bool(findings)))
+    if trained and split != "train" and "train" in source.splits:
+        few = drawn(source.splits["train"], min(result["samples"], MOST_REPEATED))
+        log(f"evaluating {counted(len(few), 'training image')}, to compare with {split}")
+        try:
+            again = _on(predictor, source, few, batch, workers)
+        except DataError:  # which the comparison has logged
+            again = None
+        if again is not None:
+            result["train"] = _numbers(again, result["intervals"])
+            findings += _worse_in_training(task, again, result, split)
+            findings += _selection(run, predictor, source, split, result, batch, workers)
     findings = [*remedies.still_rising, *findings]  # longer training comes before other advice
     findings.sort(key=lambda finding: ORDER[finding.severity])
     verdicts = []
@@ -126,12 +121,6 @@ def images_measured(source: Source) -> int:
     count, val = (len(source.splits.get(name, ())) for name in (split, "val"))
     again = val if split != "val" and val < FEW_TO_CHOOSE else 0
     return count + (min(count, MOST_REPEATED) if split != "train" else 0) + again
-
-
-def _some(samples: Sequence[Sample]) -> list[Sample]:
-    """At most MOST_LEARNED, drawn by chance, the same ones every time."""
-    order = np.random.default_rng(0).permutation(len(samples))[:MOST_LEARNED]
-    return [samples[number] for number in order.tolist()]
 
 
 def _on(
@@ -152,77 +141,63 @@ def _numbers(result: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, A
     return {name: result[name] for name in (*names, "samples")}
 
 
-class Compared:
-    """Baselines, measured on the same images as the model, by the same metrics."""
-
-    def __init__(self, task: Task) -> None:
-        self.baselines = task.baselines()
-        self.metrics: list[Metrics] = [task.metrics() for _ in self.baselines]
-        self.learned = False
-        """Whether they know training images."""
-        self.kept: list[tuple[Batch, Any]] = []
-        """What is answered for when all of it has been learned from."""
-
-    def learn(self, training: EvalSet, workers: int) -> None:
-        pixels = 0
-        for batch in eval_batches(training, training.preprocess.at_once, workers):
-            for baseline in self.baselines:
-                baseline.learn(batch, batch.targets)
-            pixels += sum(height * width for height, width in batch.sizes)
-            if pixels > MOST_PIXELS:
-                break
-        self.learned = True
-
-    def see(self, batch: Batch, targets: Any) -> None:
-        """An image that is measured."""
-        if self.learned:
-            self._answer(batch, targets)
-        elif sum(len(kept.ids) for kept, _ in self.kept) < MOST_REPEATED:
-            for baseline in self.baselines:
-                if not baseline.copies:
-                    baseline.learn(batch, targets)
-            self.kept.append((batch._replace(images=None), targets))
-
-    def _answer(self, batch: Batch, targets: Any) -> None:
-        for baseline, metrics in zip(self.baselines, self.metrics, strict=True):
-            if self.learned or not baseline.copies:
-                metrics.update(baseline.answer(batch), targets)
-
-    def results(self) -> dict[str, dict[str, Any]]:
-        """Of each baseline its numbers; none of one that has been shown what it would answer."""
-        for batch, targets in self.kept:
-            self._answer(batch, targets)
-        self.kept = []
-        return {
-            baseline.name: _plain(metrics.compute(metrics.counts()))
-            for baseline, metrics in zip(self.baselines, self.metrics, strict=True)
-            if self.learned or not baseline.copies
-        }
-
-
-def _plain(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in result.items() if isinstance(value, int | float)}
-
-
-def _comparison(task: Task, result: Mapping[str, Any], *, faults: bool) -> Finding:
-    """The model beside every baseline. It must be better than the best one by more than chance."""
-    value, limits = result[task.primary], result["intervals"].get(task.primary)
-    ours = f"{task.primary_name} {with_interval(value, limits)}"
-    others = {name: each[task.primary] for name, each in result["baselines"].items()}
-    if not others:
+def _comparison(
+    task: Task,
+    result: Mapping[str, Any],
+    compared: Sequence[Compared],
+    *,
+    trained: bool,
+    faults: bool,
+) -> Finding:
+    """The model beside every baseline. It must be better than an answer that is the same for every
+    image by more than chance; that pixels alone do as well is worth knowing, and no fault."""
+    name, intervals = task.primary, result["intervals"]
+    value = result[name]
+    low, high = intervals.get(name, (value, value))
+    ours = f"{task.primary_name} {with_interval(value, intervals.get(name))}"
+    if not compared:
         return Finding("warn", ours, "")
-    theirs = joined([f"{percent(other)} for {name}" for name, other in others.items()])
-    best = max(others, key=lambda name: others[name])
-    low = value if limits is None else limits[0]
-    if low > others[best]:
-        return Finding("warn" if faults else "good", f"{ours}, against {theirs}", "")
-    if value > others[best]:
-        return Finding("warn", f"{ours}: not clearly better than {theirs}", "learn")
-    constant = {each.name for each in task.baselines() if not each.copies}
-    unbeaten = [name for name in others if value <= others[name]]
-    blind = [name for name in unbeaten if name in constant]
-    what = f"the model has not learned more than {(blind or unbeaten)[0]}"
-    return Finding("bad" if blind else "warn", f"{ours}, {theirs}: {what}", "learn")
+    constant = max((each for each in compared if not each.looks), key=lambda c: c.numbers[name])
+    others = joined([_told(each, name) for each in compared])
+    if constant.numbers[name] > ALL:
+        same = "one answer is right for all of these images, so they do not show more"
+        return Finding("warn", f"{ours}: {same}", "")
+    if low <= constant.numbers[name]:
+        if clear := _clearly_better(result, constant):
+            return Finding("warn", f"{ours}, against {others}, but {clear}", "")
+        if value > constant.numbers[name]:
+            return Finding("warn", f"{ours}: not clearly better than {others}", "learn")
+        if not trained:  # which was given the best answer, and no model can know it
+            return Finding("warn", f"{ours}: no better than {others}", "learn")
+        what = f"the model has not learned more than {constant.name}"
+        return Finding("bad", f"{ours}, against {others}: {what}", "learn")
+    seeing = [each for each in compared if each.looks]
+    if better := [each for each in seeing if each.numbers[name] > high]:
+        return Finding("warn", f"{ours}, against {others}: {better[0].name} is better", "learn")
+    severity: Severity = "warn" if faults else "good"
+    if alike := [each for each in seeing if each.numbers[name] >= low]:
+        rest = joined([_told(each, name) for each in compared if each not in alike])
+        equal = joined([_told(each, name) for each in alike])
+        easy = f"{equal}, too: these images can be told apart by their pixels"
+        return Finding(severity, f"{ours}, against {rest}; {easy}", "")
+    return Finding(severity, f"{ours}, against {others}", "")
+
+
+def _told(each: Compared, metric: str) -> str:
+    """10.2 % for the most frequent class"""
+    note = f" ({each.note})" if each.note else ""
+    return f"{percent(each.numbers[metric])} for {each.name}{note}"
+
+
+def _clearly_better(result: Mapping[str, Any], baseline: Compared) -> str:
+    """A metric by which the model is better than a baseline by more than chance: of rare classes
+    the main one may show nothing."""
+    for name, limits in result["intervals"].items():
+        if limits[0] > baseline.numbers.get(name, 1):
+            ours = with_interval(result[name], limits)
+            other = percent(baseline.numbers[name])
+            return f"{name.replace('_', ' ')} {ours}, against {other}"
+    return ""
 
 
 def _worse_in_training(
@@ -241,33 +216,45 @@ def _worse_in_training(
     return [Finding("warn", seen, "data")]
 
 
-def _few_to_choose(
+def _selection(
     run: Run,
     predictor: Predictor,
     source: Source,
     split: str,
-    result: Mapping[str, Any],
+    result: dict[str, Any],
     batch: int | None,
     workers: int,
 ) -> list[Finding]:
-    """The weights that are kept are the best on val, and a few images choose by chance."""
-    count = len(source.splits.get("val", ()))
-    if not 0 < count < FEW_TO_CHOOSE:
+    """The weights that are kept are the best on val: its score is too good to be expected of other
+    images, and a few images choose by chance. What chose is kept in the result as `selection`."""
+    count, task = len(source.splits.get("val", ())), predictor.task
+    name = task.primary
+    steps = [line for line in run.metrics() if line.get("kind") == "evaluation" and name in line]
+    if not count:
+        return []
+    best = max(steps, key=lambda line: line[name], default=None)
+    result["selection"] = {"split": "val", "samples": count, "evaluations": len(steps)}
+    few, images = count < FEW_TO_CHOOSE, "image" if count == 1 else "images"
+    last = ""
+    if few and best is not None and best["step"] < steps[-1]["step"]:
+        last = f"; {run.path}@last has the last weights, of step {steps[-1]['step']}"
+    if split == "val" and len(steps) > 1:
+        chance = ", and so few choose by chance" if few else ""
+        seen = (
+            f"this score is optimistic: the same {count:,} validation {images} chose the weights, "
+            f"the best of {len(steps)} evaluations{chance}{last}"
+        )
+        return [Finding("warn", seen, "test")]
+    if not few:
         return []
     chosen = (
         result if split == "val" else _on(predictor, source, source.splits["val"], batch, workers)
     )
-    name = predictor.task.primary
     value = with_interval(chosen[name], chosen["intervals"].get(name))
-    steps = [line for line in run.metrics() if line.get("kind") == "evaluation" and name in line]
-    best = max(steps, key=lambda line: line[name], default=None)
-    last = ""
-    if best is not None and best["step"] < steps[-1]["step"]:
-        last = f"; {run.path}@last has the last weights, of step {steps[-1]['step']}"
-    which = "" if best is None else f" the weights of step {best['step']}"
+    which = "the weights" if best is None else f"the weights of step {best['step']}"
     seen = (
-        f"only {count} validation images chose{which or ' the weights'}, which may be chance: "
-        f"{predictor.task.primary_name} {value} on them{last}"
+        f"only {count} validation {images} chose {which}, which may be chance: "
+        f"{task.primary_name} {value} on {'it' if count == 1 else 'them'}{last}"
     )
     return [Finding("warn", seen, "hold out")]
 
@@ -295,10 +282,12 @@ class Remedies:
             check = f"vitreous data check {shlex.quote(recipe.data)}"
             return f"look for both: {'vitreous.check_data(data)' if python else check}"
         if remedy == "hold out":
-            if any(HELD_OUT in note for note in self.source.notes):
+            if any(note.startswith("val:") and HELD_OUT in note for note in self.source.notes):
                 more = round(min(3 * recipe.val_fraction, 0.5), 2)
                 return f"hold out more: {self._train(val_fraction=more)}"
             return f"move images from train to val, then {self._train()}"
+        if remedy == "test":
+            return f"hold out images that decide nothing: {self._train(test_fraction=TEST_PART)}"
         flat = flat_since(self.run, self.task)
         longer = "" if flat else f"train longer: {self._longer()}"
         if remedy == "longer":

@@ -145,7 +145,7 @@ def decode(
     """The image in an open file; `name` is what errors begin with.
 
     enough: a JPEG is decoded at a half, a quarter or an eighth of its size, which takes less time,
-    where that is enough. Nothing but training may ask for it: the pixels are others.
+    where that is enough. Nothing that a model answers for may ask for it: the pixels are others.
     """
     with decoding(file, name, max_pixels) as head:
         if tiff.is_tiff(head) and not tiff.pillow_suffices(file):

@@ -13,7 +13,7 @@ from vitreous.data.formats.files import FileSource, Scan, below, is_below
 from vitreous.data.formats.names import Names
 from vitreous.data.formats.table import OUR_COLUMNS, Columns
 from vitreous.data.source import Problem, Sample, Source
-from vitreous.data.split import VAL_FRACTION, shared_images, with_val
+from vitreous.data.split import HoldOut, complete, shared_images
 from vitreous.errors import DataError, did_you_mean
 from vitreous.labels import LabelMap, natural
 from vitreous.wording import counted
@@ -36,8 +36,7 @@ class SourceBuilder:
     asked: bool = False
     """Whether the user asked for this kind of ground truth, or it is the format's usual one."""
     download: bool = False
-    seed: int = 0
-    val_fraction: float = VAL_FRACTION
+    hold_out: HoldOut = field(default_factory=HoldOut)
     names: Names | None = None
     columns: Columns = OUR_COLUMNS
 
@@ -85,7 +84,8 @@ class SourceBuilder:
         }
 
     def build(self, source: type[S], labels: LabelMap, **fields: Any) -> S:
-        """The Source, with a val split held out from train if the data has none."""
+        """The Source, with a val and a test held out from train if the data has none and they are
+        asked for."""
         if issubclass(source, FileSource):
             for samples in self.splits.values():
                 samples.sort(key=lambda sample: natural(sample.id))
@@ -98,9 +98,7 @@ class SourceBuilder:
             kind=self.kind,
             truth_kind=self.truth_kind,
             labels=labels,
-            splits=with_val(
-                *(self.splits, self.val_fraction, self.seed, self.notes), truth_kind=self.truth_kind
-            ),
+            splits=complete(self.splits, self.hold_out, self.notes, truth_kind=self.truth_kind),
             notes=self.notes + self.scan.notes(),
             problems=list(dict.fromkeys(self.scan.problems + self.problems)),
             **fields,

@@ -29,7 +29,7 @@ from vitreous.data.formats.table import (
     module_of,
 )
 from vitreous.data.source import Source
-from vitreous.data.split import VAL_FRACTION
+from vitreous.data.split import HoldOut
 from vitreous.errors import ConfigError, DataError, did_you_mean
 from vitreous.wording import counted
 
@@ -42,7 +42,8 @@ def open_source(
     truth: str | None = None,
     download: bool = False,
     seed: int = 0,
-    val_fraction: float = VAL_FRACTION,
+    val_fraction: float = HoldOut().val,
+    test_fraction: float = HoldOut().test,
     names: Names | None = None,
     columns: Columns = OUR_COLUMNS,
 ) -> Source:
@@ -51,13 +52,14 @@ def open_source(
     A path is recognised by its content: a folder with IDX files, COCO's .json or its folder, YOLO's
     data.yaml or its folder, a folder as Pascal VOC's, folders of images and masks, a folder of
     class folders, a .csv or .tsv table. The format's name before it, as in `voc:PATH`, decides.
-    `digits` and `shapes` are built in (`shapes:5000` has so many to train on);
+    `digits`, `handwriting` and `shapes` are built in (`shapes:5000` has so many to train on);
     `torchvision:CIFAR10` is a public data set, which is downloaded only with `download`.
 
     truth: the kind of ground truth, class, labels, mask or boxes; the usual one of the data unless
         given. Data that has another is an error. With none, any folder of images is read, and what
         is known of them is only kept beside them (`Source.labelled`).
-    seed, val_fraction: where the data has no val, this part of each class of train becomes one.
+    seed, val_fraction, test_fraction: where the data has no val or no test, this part of each class
+        of train becomes one; val is taken from what test leaves.
     names: the names of the classes, see `vitreous.data.formats.names`.
     columns: the columns of a table that are called otherwise than path, label and split.
     """
@@ -78,8 +80,9 @@ def open_source(
             "--label-column and --split-column"
         )
     truth_kind = truth or FORMATS[format].truths[0]
+    hold_out = HoldOut(val_fraction, test_fraction, seed)
     builder = SourceBuilder(
-        path, format, truth_kind, truth is not None, download, seed, val_fraction, names, columns
+        path, format, truth_kind, truth is not None, download, hold_out, names, columns
     )
     source: Source
     try:
@@ -90,7 +93,9 @@ def open_source(
             raise
         classes = 0
     if images and format == "folder" and classes < 2:  # folders that are no classes
-        return open_source(f"images:{path}", seed=seed, val_fraction=val_fraction)
+        return open_source(
+            f"images:{path}", seed=seed, val_fraction=val_fraction, test_fraction=test_fraction
+        )
     if images:
         source = source.unlabelled()
     source.notes += [

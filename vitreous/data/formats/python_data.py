@@ -29,7 +29,7 @@ from vitreous.data.formats.instances import Instance, check_corners, joined, pla
 from vitreous.data.formats.names import Names, with_names
 from vitreous.data.instance_masks import InstanceMasks
 from vitreous.data.source import IGNORED, SPLITS, Sample, Source
-from vitreous.data.split import VAL_FRACTION, with_val
+from vitreous.data.split import HoldOut, complete
 from vitreous.errors import DataError, naming
 from vitreous.labels import External, LabelMap, NoLabels
 from vitreous.wording import counted
@@ -91,11 +91,13 @@ def from_python(
     *,
     truth: str | None = None,
     seed: int = 0,
-    val_fraction: float = VAL_FRACTION,
+    val_fraction: float = HoldOut().val,
+    test_fraction: float = HoldOut().test,
     names: Names | None = None,
 ) -> Source:
     """`data` is a sequence of pairs (image, target), a torch Dataset of such, or a dict with one
-    for each of train, val and test. Without a val, a part of train is held out.
+    for each of train, val and test. Without a val, a part of train is held out; without a test,
+    only what is asked for.
 
     With truth = "none", images may stand alone.
 
@@ -144,7 +146,7 @@ def from_python(
         name="data",
         kind="python",
         labels=labels,
-        splits=with_val(splits, val_fraction, seed, notes, truth_kind=kind),
+        splits=complete(splits, HoldOut(val_fraction, test_fraction, seed), notes, truth_kind=kind),
         truth_kind=kind,
         notes=notes,
         items=parts,

@@ -65,12 +65,12 @@ def draw_scene(
                 break
         else:
             continue
-        colour = _contrasting(random, image[mask].mean(axis=0))
+        colour = contrasting(random, image[mask].mean(axis=0))
         shade = 1 + 0.08 * random.standard_normal((size, size, 1))
         image += cover[:, :, None] * (np.clip(colour * shade, 0, 1) - image)
         masks = [m & ~mask for m in masks] + [mask]
         drawn.append(shape)
-    things = [Thing(shape, _box(m), m) for shape, m in zip(drawn, masks, strict=True)]
+    things = [Thing(shape, box_of(m), m) for shape, m in zip(drawn, masks, strict=True)]
     return np.round(image.clip(0, 1) * 255).astype(np.uint8), things
 
 
@@ -105,7 +105,7 @@ def _cover(
     return fine.reshape(size, _FINE, size, _FINE).mean(axis=(1, 3))
 
 
-def _contrasting(random: np.random.Generator, under: NDArray[np.float64]) -> NDArray[np.float64]:
+def contrasting(random: np.random.Generator, under: NDArray[np.float64]) -> NDArray[np.float64]:
     """A colour well apart from what it is painted on."""
     candidates = random.uniform(0, 1, (8, 3))
     apart = np.abs(candidates - under).sum(axis=1)
@@ -113,6 +113,6 @@ def _contrasting(random: np.random.Generator, under: NDArray[np.float64]) -> NDA
     return good[0] if len(good) else candidates[apart.argmax()]
 
 
-def _box(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
+def box_of(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1

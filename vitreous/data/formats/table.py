@@ -56,6 +56,9 @@ FORMATS = {
     "shapes": DataFormat(
         "shapes", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
     ),
+    "handwriting": DataFormat(
+        "handwriting", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
+    ),
     "torchvision": DataFormat("torchvision", ("class",), on_disk=False),
 }
 """By the name that may stand before a path, as in `folder:PATH`. A folder that looks like several
@@ -73,7 +76,7 @@ TRUTHS = {
 }
 """The kinds of ground truth, and what is read as each."""
 
-BUILT_IN = ("digits", "shapes")
+BUILT_IN = ("digits", "handwriting", "shapes")
 ON_DISK = tuple(name for name, format in FORMATS.items() if format.on_disk)
 
 

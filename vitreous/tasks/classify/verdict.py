@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.data.loader import Batch
 from vitreous.labels import LabelMap
 from vitreous.tasks.verdict import Baseline, Finding, Signs, never_predicted
 
-SIDE = 32
-"""Pixels of an image that are compared, at most: SIDE x SIDE."""
 NEIGHBOURS = 5
 STILL = 0.02
 """A share of how much probabilities could vary, below which they do not."""
@@ -37,7 +34,7 @@ class MostFrequentClass(Baseline):
 
 
 class NearestImages(Baseline):
-    """The class of the training images whose pixels are most alike."""
+    """The class of the training images whose pixels, those of small copies, are most alike."""
 
     name = "k-NN on pixels"
     copies = True
@@ -48,27 +45,20 @@ class NearestImages(Baseline):
         self.targets: list[Tensor] = []
 
     def learn(self, batch: Batch, targets: Tensor) -> None:
-        self.images.append(pixels(batch.images))
+        self.images.append(batch.images.flatten(1))
         self.targets.append(targets)
 
     def answer(self, batch: Batch) -> Tensor:
-        known, targets = torch.cat(self.images), torch.cat(self.targets)
-        distances = torch.cdist(pixels(batch.images), known)
+        if len(self.images) > 1:  # all have been learned: they are put together once
+            self.images, self.targets = [torch.cat(self.images)], [torch.cat(self.targets)]
+        (known,), (targets,) = self.images, self.targets
+        # |x - y|² without |x|², which is the same for all y
+        distances = known.square().sum(dim=1) - 2 * batch.images.flatten(1) @ known.T
         near = distances.topk(min(NEIGHBOURS, len(known)), largest=False)
         # of equally many neighbours the nearer ones decide
         votes = 1 + 1e-3 * near.values.neg().softmax(dim=1)
         found = torch.zeros(len(batch.ids), self.classes)
         return found.scatter_add_(1, targets[near.indices], votes)
-
-
-def pixels(images: Any) -> Tensor:
-    """(b, d): of images as the model takes them, whatever their size."""
-    each = [images] if isinstance(images, Tensor) else [image[None] for image in images]
-    sizes = [(min(part.shape[2], SIDE), min(part.shape[3], SIDE)) for part in each]
-    if len(set(sizes)) > 1:
-        sizes = [(SIDE, SIDE)] * len(each)
-    parts = zip(each, sizes, strict=True)
-    return torch.cat([F.adaptive_avg_pool2d(part, size).flatten(1) for part, size in parts])
 
 
 class ClassSigns(Signs):

@@ -22,7 +22,7 @@ from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 from vitreous.atomic_write import making_folder, replacing, write_bytes, write_text
 from vitreous.data.decode.images import displayed_size
 from vitreous.data.source import Sample
-from vitreous.data.split import VAL_FRACTION, hold_out
+from vitreous.data.split import HoldOut, hold_out
 from vitreous.results import Detection, SegmentedObject
 from vitreous.tasks.objects.coco_results import CocoIds
 from vitreous.tasks.objects.outlines import polygon
@@ -100,7 +100,7 @@ def _write_data_yaml(out: Path, images: Sequence[str], classes: Sequence[str]) -
     """As Ultralytics reads it, too: that needs a val, and takes a path that is not absolute as one
     below a folder of its own. A part of the images is held out, as `train` would do it."""
     samples = [Sample(name, None) for name in images]
-    train, val = hold_out(samples, VAL_FRACTION, 0, truth_kind="boxes")
+    train, val = hold_out(samples, HoldOut().val, 0, truth_kind="boxes")
     for split, part in {"train": train, "val": val or train}.items():
         lines = "".join(f"./images/{sample.id}\n" for sample in part)
         write_text(out / f"{split}.txt", lines)

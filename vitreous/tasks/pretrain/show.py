@@ -47,7 +47,7 @@ class PretrainReport(TaskReport):
                 pixels = f"pixels: {percent(last[f'{key}_pixels'])}"
                 found[name] = Number(percent(last[f"{key}_accuracy"]), pixels)
         if "effective_rank" in last:
-            found["effective rank"] = Number(f"{last['effective_rank']:.1f}")
+            found["effective rank on val"] = Number(f"{last['effective_rank']:.1f}")
         return found
 
     def commands(self, path: Path) -> dict[str, str]:

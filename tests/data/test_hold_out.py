@@ -1,0 +1,140 @@
+"""A val and a test that are held out from data that has none, whatever its layout."""
+
+import csv
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitreous.data.formats import open_source
+from vitreous.data.formats.python_data import from_python
+from vitreous.data.source import Sample
+from vitreous.data.split import HoldOut, complete
+from vitreous.errors import ConfigError
+
+COUNT, CLASSES = 50, ("cat", "dog")
+TEST, VAL = 10, 4
+"""Of fifty images a fifth, and of the rest a tenth."""
+
+
+def save(path, value=90):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((12, 16, 3), value, np.uint8)).save(path)
+    return path
+
+
+def class_folders(root):
+    for number in range(COUNT):
+        save(root / CLASSES[number % 2] / f"{number}.png")
+    return root
+
+
+def table(root):
+    with open(root / "table.csv", "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("path", "label"))
+        for number in range(COUNT):
+            save(root / f"{number}.png")
+            rows.writerow((f"{number}.png", CLASSES[number % 2]))
+    return root / "table.csv"
+
+
+def coco(root):
+    images, objects = [], []
+    for number in range(COUNT):
+        save(root / "images" / f"{number}.png")
+        images.append({"id": number, "file_name": f"{number}.png", "height": 12, "width": 16})
+        box = {"bbox": [2, 2, 5, 5], "area": 25, "iscrowd": 0}
+        objects.append({"id": number, "image_id": number, "category_id": 1 + number % 2, **box})
+    kinds = [{"id": 1 + number, "name": name} for number, name in enumerate(CLASSES)]
+    whole = {"images": images, "annotations": objects, "categories": kinds}
+    (root / "images" / "_annotations.coco.json").write_text(json.dumps(whole))
+    return root / "images" / "_annotations.coco.json"
+
+
+def voc(root):
+    for number in range(COUNT):
+        save(root / "JPEGImages" / f"{number}.jpg")
+        thing = "<xmin>3</xmin><ymin>3</ymin><xmax>9</xmax><ymax>9</ymax>"
+        path = root / "Annotations" / f"{number}.xml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(
+            f"<annotation><filename>{number}.jpg</filename><size><width>16</width>"
+            f"<height>12</height></size><object><name>{CLASSES[number % 2]}</name>"
+            f"<bndbox>{thing}</bndbox></object></annotation>"
+        )
+    return root
+
+
+def yolo(root):
+    for number in range(COUNT):
+        save(root / "images" / f"{number}.png")
+        path = root / "labels" / f"{number}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{number % 2} 0.5 0.5 0.5 0.5\n")
+    return root
+
+
+def masks(root):
+    for number in range(COUNT):
+        save(root / "images" / f"{number}.png")
+        path = root / "masks" / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((12, 16), number % 2, np.uint8)).save(path)
+    return root
+
+
+LAYOUTS = (class_folders, table, coco, voc, yolo, masks)
+
+
+def check(source, again):
+    sizes = {split: len(samples) for split, samples in source.splits.items()}
+    assert sizes == {"train": COUNT - TEST - VAL, "val": VAL, "test": TEST}
+    ids = [sample.id for samples in source.splits.values() for sample in samples]
+    assert len(set(ids)) == COUNT  # none is in two splits
+    assert again.splits == source.splits
+    notes = [note for note in source.notes if "held out from train (" in note]
+    assert [note.split(":")[0] for note in notes] == ["test", "val"]
+    assert f"{TEST} images held out from train (20%" in notes[0]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_every_layout_on_disk(tmp_path, layout):
+    path = str(layout(tmp_path))
+    source, again = (open_source(path, test_fraction=0.2, seed=3) for _ in range(2))
+    check(source, again)
+    assert "test" not in open_source(path).splits  # unless it is asked for
+
+
+def test_pairs_of_a_program():
+    pairs = [(np.full((4, 4), number, np.uint8), CLASSES[number % 2]) for number in range(COUNT)]
+    source, again = (from_python(pairs, test_fraction=0.2, seed=3) for _ in range(2))
+    check(source, again)
+    classes = {split: Counter(s.target for s in each) for split, each in source.splits.items()}
+    assert classes["test"] == {0: 5, 1: 5}  # each class gives its share
+
+
+@pytest.mark.parametrize("name", ["digits", "shapes:100", "handwriting:100"])
+def test_built_in_data_has_a_test_of_its_own(name):
+    source = open_source(name, test_fraction=0.2)
+    assert "test_fraction = 0.2 is not used: the data has a test of its own" in source.notes
+    plain = open_source(name)
+    assert {k: list(v) for k, v in source.splits.items()} == {
+        k: list(v) for k, v in plain.splits.items()
+    }
+    assert not any("is not used" in note for note in plain.notes)
+
+
+def test_a_part_is_below_one():
+    with pytest.raises(ConfigError, match="test_fraction = 1: expected a part"):
+        complete({}, HoldOut(test=1), [])
+
+
+def test_a_val_that_shares_images_with_train_does_not_see_the_test():
+    samples = [Sample(str(number), number % 2) for number in range(COUNT)]
+    splits = complete({"train": samples, "val": samples}, HoldOut(test=0.2), [])
+    held = {sample.id for sample in splits["test"]}
+    assert len(held) == TEST
+    assert not any(sample.id in held for sample in (*splits["train"], *splits["val"]))
