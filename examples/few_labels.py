@@ -33,7 +33,6 @@ import numpy as np
 import torch
 import tyro
 from PIL import Image
-from safetensors.torch import save_file
 
 from vitreous.data.formats import open_source
 from vitreous.data.source import Source
@@ -77,7 +76,7 @@ def with_random_weights(run: Path, seed: int, out: Path) -> Path:
     config = Run(run).read_config()
     torch.manual_seed(seed)
     model = config.create()
-    save_file(model.state_dict(), out / "model.safetensors")
+    Run(out).write_weights(model, model.state_dict())
     return out
 
 

@@ -66,8 +66,8 @@ def timm_step(model: str, batch: int) -> Callable[[int], object]:
 
 def our_step(kind: str, model: str, batch: int, folder: str) -> Callable[[int], object]:
     from vitreous.data.loader import train_batches
+    from vitreous.engines.world import ALONE
     from vitreous.run_folder import Run
-    from vitreous.train.distributed import ALONE
     from vitreous.train.recipe import Recipe
     from vitreous.train.run import prepare
 

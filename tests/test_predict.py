@@ -149,7 +149,7 @@ def test_evaluate_command_and_python_agree(run, capsys):
         (["predict", "{run}", "{pictures}", "--batch", "-1"], "batch = -1: expected"),
         (["evaluate", "{run}", "--batch", "0"], "batch = 0: expected"),
         (["evaluate", "{run}", "--workers", "-1"], "workers = -1: expected a whole number"),
-        (["evaluate", "{run}", "--split", "other"], "has no split 'other'"),
+        (["evaluate", "{run}", "--split", "other"], "--split: expected one of train, val, test"),
         (["evaluate", "{run}", "shapes"], "classes that the model does not know"),
     ],
 )

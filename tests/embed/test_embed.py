@@ -344,7 +344,7 @@ def test_questions_on_the_command_line(run, copies, tmp_path, capsys):
     # as words, and with the data before the question
     assert main(["embed", str(run), str(copies), *map(str, words[2:]), "--pool=pixels"]) == 0
     said = capsys.readouterr().out
-    assert "201 vectors of 1024 values by vit" in said
+    assert "201 vectors of 1,024 values by vit" in said
     assert "identical" in said
     assert "weighted votes" in said
 

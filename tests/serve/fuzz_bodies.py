@@ -50,7 +50,7 @@ def good(chance: random.Random, images: list[bytes], names: list[str]) -> tuple[
             for image in picked
         ]
         body = b"".join(parts) + b"--x--\r\n"
-    return f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {types}\r\n".encode(), body
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {types}\r\n".encode(), body
 
 
 def damaged(chance: random.Random, data: bytes) -> bytes:

@@ -46,7 +46,7 @@ def received(line):
 
 
 def head(*lines, method="POST", path=PATH):
-    return "\r\n".join((f"{method} {path} HTTP/1.1", "Host: a", *lines, "", "")).encode()
+    return "\r\n".join((f"{method} {path} HTTP/1.1", "Host: localhost", *lines, "", "")).encode()
 
 
 def resident():
@@ -119,7 +119,7 @@ def test_slow_clients_are_hung_up_on(runs, photos):
     with running(runs["vit"], **limits) as server:
         lines = [connected(server) for _ in range(50)]
         for line in lines:
-            line.sendall(b"POST /v1/models/vit/predict HTTP/1.1\r\nHost: a\r\nX-a")
+            line.sendall(b"POST /v1/models/vit/predict HTTP/1.1\r\nHost: localhost\r\nX-a")
         half, second, silent, idle = (connected(server) for _ in range(4))
         half.sendall(head("Content-Type: image/png", "Content-Length: 1000") + b"abc")
         second.sendall(head(method="GET", path="/livez") + b"GET /li")

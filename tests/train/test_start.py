@@ -63,7 +63,7 @@ def test_a_file_needs_no_model_and_its_head_is_kept_when_asked(file, tmp_path):
     thousand = tmp_path / "thousand.safetensors"  # as many as the found model has by default
     model = vitreous.create("vit-ti/16", depth=1)
     write_tensors(thousand, vitreous.export_weights(model, "timm"), "safetensors")
-    with pytest.raises(ConfigError, match="of the weights has 1000 classes, digits has 10"):
+    with pytest.raises(ConfigError, match="of the weights has 1,000 classes, digits has 10"):
         start(thousand, keep_head=True, image_size=(32, 32))
     recipe = Recipe(data="digits", model="vit", keep_head=True)
     source = open_usable(recipe, lambda text: None)

@@ -332,7 +332,7 @@ def test_a_misspelt_checkpoint_gets_a_suggestion():
 def test_files_of_the_same_name_do_not_meet_in_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path))
     monkeypatch.setattr(
-        download, "_download", lambda address, path: path.write_text(address) and ""
+        download, "_download", lambda address, path, *more: path.write_text(address) and ""
     )
     entries = [e for e in catalog().values() if e.address.startswith("https://")]
     paths = {download.fetch(entry.address) for entry in entries}

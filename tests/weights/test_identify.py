@@ -81,7 +81,7 @@ def test_a_file_is_listed(checkpoint, capsys):
     for words in (
         "44 tensors, ",
         "entry     epoch: 3",
-        "entry     model_ema: 1 tensors",
+        "entry     model_ema: 1 tensor",
         "model     vit with image_size=(32, 32), patch=(8, 8), classes=5, dim=64, depth=3",
         "heads are usually 64 wide",
         "blocks.{0-2}.attn.qkv.weight",

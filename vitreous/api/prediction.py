@@ -166,6 +166,7 @@ def write_explanations(
     `bad` takes it."""
     from vitreous.pages.explanation_files import write_image, write_model
 
+    _ = predictor.model  # an exported file has none to look into
     check_writable(out, named=f"--out {out}")
     good = []
     for number, image in enumerate(images, 1):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.atomic_write import renaming
+from vitreous.atomic_write import making_folder, renaming
 from vitreous.data.video import pyav
 
 Pixels = NDArray[np.uint8]
@@ -63,6 +63,7 @@ class VideoWriter:
         self.frames += 1
 
     def _open(self, height: int, width: int) -> None:
+        self._whole.enter_context(making_folder(self.path.parent))
         part = self._whole.enter_context(renaming(self.path))
         available = self._av.codecs_available
         encoder = next(name for name in ENCODERS if name in available)

@@ -40,8 +40,7 @@ def check_seal(path: Path, others: list[Path], seal: str) -> None:
         raise ConfigError(
             f"{files}: not as written by 'vitreous export': the SHA-256 of the content begins with "
             f"{found[:8]}, not with {seal[:8]}. The file is damaged, or somebody has changed it: "
-            "copy or export it again, or pass --no-verify (in Python verify=False) to use it as it "
-            "is"
+            "copy or export it again, or use it as it is with --no-verify (verify in Python)"
         )
     if state:
         _verified.add((seal, state))
