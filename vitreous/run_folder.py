@@ -254,7 +254,7 @@ class Run:
             f"exchanged it: copy it again from where the run was made{last}. If you have exchanged "
             f'it yourself, delete "checksums" from {self.path / "config.json"}; predict, evaluate, '
             "embed, explain, export, convert, benchmark and serve take it as it is with "
-            "--no-verify (in Python verify=False)"
+            "--no-verify (verify in Python)"
         )
 
     @property

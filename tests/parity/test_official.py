@@ -51,11 +51,11 @@ def test_swin(tmp_path):
         released(key): value.reshape(16, 16) if key.endswith("index") else value
         for key, value in theirs.state_dict().items()
     }
-    state["layers.0.blocks.1.attn_mask"] = neighbours((16, 32), 4)
-    state["layers.1.blocks.1.attn_mask"] = neighbours((8, 16), 4)
+    state["layers.0.blocks.1.attn_mask"] = neighbours((32, 64), 4)
+    state["layers.1.blocks.1.attn_mask"] = neighbours((16, 32), 4)
     write_tensors(tmp_path / "swin.pth", state, "pth", wrap="model")
 
-    fields = {"image_size": (64, 128), "dim": 16, "depths": (2, 2, 1), "heads": (2, 4, 8)}
+    fields = {"image_size": (128, 256), "dim": 16, "depths": (2, 2, 1), "heads": (2, 4, 8)}
     ours = vitreous.create("swin", **fields, window=4, classes=7).eval()
     report = vitreous.import_weights(ours, tmp_path / "swin.pth")
     assert report.format == "official"
@@ -64,7 +64,7 @@ def test_swin(tmp_path):
     assert len(buffers) == 7
     assert sorted(report.dropped) == sorted(buffers)
     assert all(f"not used        {key}" in str(report) for key in buffers)
-    images = picture(2, 3, 64, 128)
+    images = picture(2, 3, 128, 256)
     assert relative_error(ours(images), theirs(images)) < TOLERANCE
 
     exported = vitreous.export_weights(ours, "official")

@@ -413,7 +413,7 @@ def test_token_and_examples(chromium):
             headline(page, found["results"][0]["label"])
             with page.expect_popup() as described:
                 page.click("#description")
-                described.value.wait_for_url("blob:*", wait_until="commit")
+                described.value.wait_for_url("blob:**")
             assert '"/v1/models/{name}/predict"' in described.value.content()
 
 

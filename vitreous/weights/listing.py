@@ -66,7 +66,7 @@ def list_weights(
     """Read a checkpoint and nothing else; the arguments are those of `import_weights`."""
     path = resolve(str(source))
     entries = read_entries(path)
-    sets = [name for name in CONTAINERS if "tensors" in entries.get(name, "")]
+    sets = [name for name in CONTAINERS if re.search(r"\btensors?\b", entries.get(name, ""))]
     chosen = inside or (sets[0] if len(sets) > 1 else None)
     read: Checkpoint = read_tensors(path, inside=chosen)
     tensors = read.tensors
