@@ -45,7 +45,7 @@ format: $(READY)
 
 demo: $(READY)
 	@echo "== Learn to read real handwriting on real photographs: about two minutes on two cores"
-	@rm -rf runs/demo && $(BIN)/vitreous train handwriting --epochs 14 --out runs/demo
+	@rm -rf runs/demo && $(BIN)/vitreous train handwriting --epochs 10 --out runs/demo
 	@echo && echo "== Measured on digits and photographs that it has not seen"
 	@$(BIN)/vitreous evaluate runs/demo
 	@echo && echo "== Read ten pictures, and see what decides" && rm -rf runs/demo-pictures runs/demo-explained

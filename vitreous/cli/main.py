@@ -93,7 +93,7 @@ def _dispatch(arguments: list[str]) -> int:
         hint = did_you_mean(command, COMMANDS) or f": the commands are {', '.join(COMMANDS)}"
         return _fail(f"unknown command {command!r}{hint}")
     if command in ("train", "pretrain"):
-        _wait_asleep()
+        _wait_briefly()
     module = module_of(command)
     from vitreous.cli.parse import parse
 
@@ -112,11 +112,16 @@ def _silent() -> Iterator[None]:
         yield
 
 
-def _wait_asleep() -> None:
-    """Let OpenMP's threads sleep while they wait (`train/threads.py`), unless the user has decided
-    it. It is read when torch is imported."""
+SPINS = "1000"
+"""How often a thread of OpenMP looks whether it may go on before it sleeps. On an idle machine a
+step takes as long as without a limit, and with none at all half as long again."""
+
+
+def _wait_briefly() -> None:
+    """Let OpenMP's threads sleep when they wait for long (`train/threads.py`), unless the user has
+    decided it. It is read when torch is imported."""
     if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}:
-        os.environ["OMP_WAIT_POLICY"] = "passive"
+        os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
 def module_of(command: str) -> Any:

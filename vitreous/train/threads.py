@@ -1,9 +1,9 @@
 """How many threads compute, and how they wait.
 
 Between two pieces of work, OpenMP's threads wait by spinning, so that they are there at once. Where
-other programs need the cores, a thread that spins keeps them from the one that it waits for: on two
-cores with four times as much to do, a step of a small model took 15 to 20 times the CPU time of one
-thread, and 1.3 times where threads sleep while they wait. So training lets them sleep.
+other programs need the cores, a thread that spins keeps them from the one that it waits for: two
+trainings side by side on two cores took seven times as long as where threads sleep after a moment
+(`cli/main.py` sets that). To sleep at once costs an idle machine half as much time again.
 """
 
 from __future__ import annotations
