@@ -69,7 +69,7 @@ def test_exchanged_weights_are_an_error_that_says_what_to_do(run, photo, capsys)
         f"{run / WEIGHTS} is not the file that this run has written: its SHA-256"
     )
     assert f'delete "checksums" from {run / "config.json"}' in said
-    assert "--no-verify (in Python verify=False)" in said
+    assert "--no-verify (verify in Python)" in said
     after = vitreous.load(run, verify=False)(photo).to_dict()
     assert after != before
     config = json.loads((run / "config.json").read_text())
@@ -245,7 +245,7 @@ def test_an_exported_file_that_was_changed(file, photo, tmp_path, capsys):
     assert main(["predict", str(changed), str(photo)]) == 2
     said = capsys.readouterr().err
     assert f"{changed}: not as written by 'vitreous export': the SHA-256 of the content" in said
-    assert "copy or export it again, or pass --no-verify" in said
+    assert "copy or export it again, or use it as it is with --no-verify" in said
     assert main(["predict", str(changed), str(photo), "--no-verify"]) == 0
     assert open_run(changed).read_config().labels.names[3] == "gray"
 

@@ -119,7 +119,7 @@ def test_what_follows_the_last_step_is_said(tmp_path):
     after = "\n".join(lines[last:])
     for what in (
         "evaluating the best weights on test, 20 images",
-        "160 training images",
+        "training images, to compare with test",
         "drawing",
     ):
         assert what in after

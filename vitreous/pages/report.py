@@ -106,8 +106,8 @@ def write_report(
 
 def _measured_while_training(source: Source) -> str:
     """Of the learning curves: the split that chose the weights."""
-    split = "val" if "val" in source.splits else "train"
-    return f"{split}, {counted(len(source.splits[split]), 'image')}"
+    split = next((name for name in ("val", "train") if name in source.splits), None)
+    return f"{split}, {counted(len(source.splits[split]), 'image')}" if split else ""
 
 
 def _kept(split: str, result: Mapping[str, Any]) -> str:
