@@ -12,16 +12,11 @@ from timm.models._manipulate import adapt_input_conv
 
 from vitreous.layers.mlp import ACTIVATIONS, Mlp
 from vitreous.layers.patch import PatchEmbedding
-from vitreous.layers.position import (
-    Learned1d,
-    Learned2d,
-    Relative,
-    Rotary,
-    Sines1d,
-    Sines2d,
-    relative_index,
-)
+from vitreous.layers.position import Learned1d, Learned2d
+from vitreous.layers.relative import Relative, relative_index
 from vitreous.layers.resample import adapt_channels, resample_grid
+from vitreous.layers.rotary import Rotary
+from vitreous.layers.sines import Sines1d, Sines2d
 
 
 def random(*shape, seed=0):

@@ -13,11 +13,11 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.config import config_fields, from_dict, to_dict
 from vitreous.errors import ConfigError
-from vitreous.models.conv_stem import ConvLayer
-from vitreous.models.infer import Wanted, infer
+from vitreous.layers.conv_stem import ConvLayer
 from vitreous.models.summary import summarise
 from vitreous.models.vit import ViTConfig
 from vitreous.train.optimizer import freeze, frozen_batch_norms
+from vitreous.weights.infer import Wanted, infer
 
 SMALL = {"dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "classes": 5}
 SIZE = (32, 48)

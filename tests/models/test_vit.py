@@ -13,12 +13,15 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import vitreous
+from vitreous.config import records, type_hints
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.block import DropPath
 from vitreous.layers.head import DistilledOutput
 from vitreous.layers.position import Learned1d, Position
 from vitreous.layers.tap import tap
-from vitreous.models.vit import POSITIONS
+from vitreous.models.vit import ViTConfig
+
+POSITIONS = tuple(records(type_hints(ViTConfig)["position"]))
 
 SIZE = (24, 32)  # 3 x 4 patches: height and width cannot be taken for one another
 SMALL = {"image_size": SIZE, "patch": 8, "dim": 32, "depth": 3, "heads": 4, "classes": 5}

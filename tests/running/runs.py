@@ -7,8 +7,8 @@ import vitreous
 from vitreous.config import to_dict
 from vitreous.data.preprocess import Preprocess
 from vitreous.labels import LabelMap, NoLabels
+from vitreous.models import family_of
 from vitreous.run_folder import Run, RunConfig, versions
-from vitreous.weights.rules.keys import family_of
 
 VIT = {"dim": 48, "depth": 2, "heads": 3, "mlp_dim": 96, "patch": 8}
 NAMES = ("red", "green", "blue", "grey", "black")

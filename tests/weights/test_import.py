@@ -13,18 +13,20 @@ from PIL import Image
 from torch import nn
 
 import vitreous
-from vitreous.config import to_dict
+from vitreous.config import flat, records, to_dict, type_hints
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.layers.position import resample_grid
 from vitreous.layers.resample import adapt_channels
-from vitreous.models import build
-from vitreous.models.vit import POSITIONS
+from vitreous.models import build, family_of
+from vitreous.models.vit import ViTConfig
+from vitreous.weights.families import state_dict_of
 from vitreous.weights.identify import readings
 from vitreous.weights.io.files import Checkpoint, write_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, own_metadata
 from vitreous.weights.rules.exporting import MAX_LISTED
 from vitreous.weights.rules.formats import OWN, find_format, formats
-from vitreous.weights.rules.keys import family_of
+
+POSITIONS = tuple(records(type_hints(ViTConfig)["position"]))
 
 SMALL = {"image_size": 32, "patch": 8, "dim": 32, "depth": 2, "heads": 4, "classes": 5}
 BOTH = {"tokens": "class+distillation", "pool": "both"}
@@ -301,7 +303,7 @@ def test_round_trip_is_exact(format, name, fields):
 
 def identify(ours, exported, format):
     """The model is found from the tensors: one has every shape, and what shows is right."""
-    asked = family_of(ours) if ours.found_if_asked else None
+    asked = family_of(ours) if state_dict_of(ours).found_if_asked else None
     found = readings(Checkpoint(exported, {}, Path("tensors.pth")), model=asked)
     assert {each.format for each in found} == {format}
     with torch.device("meta"):
@@ -310,8 +312,8 @@ def identify(ours, exported, format):
     assert all(each == {k: v.shape for k, v in ours.state_dict().items()} for each in shapes)
     unseen = {"image_size", *found[0].assumed, "layer_scale", "backbone_fields", "encoder_fields"}
     # Rotary positions have no tensors, and heads do not show.
-    unseen |= {name for name in HIDDEN_FIELDS if name.startswith(("rotary_", "pool_"))}
-    unseen |= {"position"} if "learned-1d" in getattr(ours.config, "position", "") else set()
+    unseen |= {name for name in HIDDEN_FIELDS if name.startswith(("position.", "pool."))}
+    unseen |= {"position"} if "learned-1d" in flat(ours.config).get("position", "") else set()
     for name, value in to_dict(ours.config).items():
         if name not in unseen and value is not None:
             ways = {str(getattr(model.config, name)) for model in models}
@@ -356,7 +358,9 @@ def test_pooling_and_head_are_left_out_of_an_encoder():
     fields = {name: value for name, value in SMALL.items() if name not in ("image_size", "classes")}
     whole = vitreous.create("segmenter", image_size=32, encoder="siglip", encoder_fields=fields)
     source = vitreous.export_weights(make("siglip", **SMALL), "timm")
-    report = vitreous.import_weights(whole.core, source, reinit=[*whole.core.behind_maps])
+    report = vitreous.import_weights(
+        whole.core, source, reinit=[*state_dict_of(whole.core).behind_maps]
+    )
     assert report.loaded == list(whole.core.state_dict())
     assert report.dropped == [key for key in source if key.startswith(("attn_pool.", "head."))]
 
@@ -383,7 +387,9 @@ def test_every_rule_is_used_by_some_model():
         model = make(name, **fields)
         rules = find_format(format, family_of(model))
         found = {rules.rule_for(parameter)[0].ours for parameter in model.state_dict()}
-        derived = [rules.rule_for(buffer, derived=True) for buffer in model.derived()]
+        derived = [
+            rules.rule_for(buffer, derived=True) for buffer in state_dict_of(model).derived(model)
+        ]
         found |= {rule[0].ours for rule in derived if rule}
         used.setdefault((format, rules.families), set()).update(found)
     for format, sets in formats().items():

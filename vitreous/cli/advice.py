@@ -10,11 +10,10 @@ import ast
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 _VALUE = r"""(?:'[^']*'|"[^"]*"|\[[^\]]*\]|\([^)]*\)|[^\s,;:()]+)"""
-_ARGUMENT = rf"([a-z_]+)=({_VALUE})"
+_ARGUMENT = rf"([a-z_.]+)=({_VALUE})"
 _ADVICE = re.compile(
     rf"(?P<before>(?:[:;,](?: or)? | or )?)(?P<verb>pass|leave out) "
     rf"(?P<arguments>{_ARGUMENT}(?:(?:, or |, | or ){_ARGUMENT})*)(?P<after>[^;.,\n]*)"
@@ -62,9 +61,10 @@ def _words(text: str) -> str:
 
 def _config_fields() -> set[str]:
     """The fields of all models, which --set changes."""
+    from vitreous.config import marks
     from vitreous.models import FAMILIES
 
-    return {field.name for family in FAMILIES.values() for field in fields(family.config)}
+    return {name for family in FAMILIES.values() for name in marks(family.config)}
 
 
 def _convert_options() -> Mapping[str, bool]:

@@ -38,7 +38,7 @@ from vitreous.errors import ConfigError, VitreousError
 from vitreous.import_run import ExportedRun, open_run
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.layers.linear import linear
-from vitreous.models import create
+from vitreous.models import create, family_of
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.models.names import translate
@@ -46,7 +46,6 @@ from vitreous.models.summary import summarise
 from vitreous.run_folder import Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
-from vitreous.weights.rules.keys import family_of
 
 Log = Callable[[str], None]
 DEFAULT = ("torch", *GRAPHS)

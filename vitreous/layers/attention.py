@@ -7,11 +7,13 @@ thing step by step and shows its queries, keys, values and weights.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitreous.config import Finite, Fraction, Record
 from vitreous.layers.linear import linear
 from vitreous.layers.tap import is_tapped, show
 from vitreous.layers.token_merging import TokenMerging
@@ -129,6 +131,40 @@ def _learns_faster_in_steps(q: Tensor, k: Tensor) -> bool:
         and q.shape[2] * k.shape[2] <= MOST_SCORES
         and not torch.compiler.is_compiling()
     )
+
+
+@dataclass(frozen=True)
+class AttentionConfig(Record):
+    """What may differ in a self-attention of some width and number of heads."""
+
+    qkv_bias: bool = True
+    key_bias: bool = True
+    """Whether keys have a bias where queries and values have one."""
+    projection_bias: bool = True
+    """Whether the linear layer behind the heads has a bias."""
+    scale: Finite[float | None] = None
+    """Factor on the scores; head_dim^-0.5 unless given."""
+    qk_norm: bool = False
+    """LayerNorm on queries and keys."""
+    dropout: Fraction = 0.0
+    """On the weights."""
+
+    def make(
+        self, dim: int, heads: int, head_dim: int, norm_eps: float, dropout: float
+    ) -> Attention:
+        return Attention(
+            dim,
+            heads,
+            head_dim,
+            qkv_bias=self.qkv_bias,
+            key_bias=self.key_bias,
+            projection_bias=self.projection_bias,
+            scale=self.scale,
+            qk_norm=self.qk_norm,
+            norm_eps=norm_eps,
+            attention_dropout=self.dropout,
+            dropout=dropout,
+        )
 
 
 class Attention(Heads):

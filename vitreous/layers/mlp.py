@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitreous.config import HIDDEN, PARTLY_HIDDEN, Record, Uncommon
 from vitreous.layers.linear import linear, linear_gelu
 from vitreous.layers.recompute import cheap
 
@@ -25,8 +27,10 @@ def silu_gated(x: Tensor) -> Tensor:
     return F.silu(gate) * value
 
 
-Activation = Literal[
-    "gelu", "gelu-tanh", "quick-gelu", "relu", "leaky-relu", "silu", "tanh", "silu-gated"
+Activation = Annotated[
+    Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "leaky-relu", "silu", "tanh", "silu-gated"],
+    PARTLY_HIDDEN,
+    Uncommon(("leaky-relu", "silu", "tanh")),
 ]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -47,6 +51,16 @@ def gates(activation: Activation) -> int:
 
 NARROW, PIECE = 128, 1 << 20
 """Up to which width an MLP is cut into pieces on a CPU, and of how many numbers inside."""
+
+
+@dataclass(frozen=True)
+class MlpConfig(Record):
+    """What may differ in an MLP of some width and activation."""
+
+    norm: bool = False
+    """LayerNorm inside, behind its activation (EVA-02)."""
+    out_activation: Annotated[bool, HIDDEN, Uncommon((True,))] = False
+    """Whether the activation also follows the second layer, as in Keras' example."""
 
 
 class Mlp(nn.Module):

@@ -2,27 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitreous.config import Record, Uncommon
 from vitreous.errors import ConfigError
 
 
 class Stem(nn.Module):
-    """What stands before the patch embedding: some convolutions or none, or a hybrid's network."""
-
-    out_channels: int
-    """Of the map that it gives: what a patch is cut from."""
-    input_weight: str | None = None
-    """Its parameter that sees the image's channels."""
+    """What stands before the patch embedding: some convolutions, or a hybrid's network."""
 
     def __init__(self, out_channels: int) -> None:
         super().__init__()
         self.out_channels = out_channels
+        """Of the map that it gives: what a patch is cut from."""
 
-    def forward(self, images: Tensor) -> Tensor:
-        return images
+
+class PatchSizes(NamedTuple):
+    """What a patch embedding depends on."""
+
+    channels: int
+    patch: tuple[int, int]
+    dim: int
+    pad: bool
+    windows: int
+    norm_eps: float
+
+
+@dataclass(frozen=True)
+class PatchConfig(Record):
+    """The linear layer of equation 1."""
+
+    kind: Literal["linear"] = "linear"
+    bias: bool = True
+    norm: Annotated[bool | Literal["in", "out"], Uncommon(("in", "out"))] = False
+    """LayerNorm before (in) or after (out) the patch embedding; True: both, as in vit-pytorch."""
+
+    def make(self, sizes: PatchSizes) -> nn.Module:
+        return PatchEmbedding(
+            sizes.channels,
+            sizes.patch,
+            sizes.dim,
+            bias=self.bias,
+            pad=sizes.pad,
+            windows=sizes.windows,
+            norm=self.norm,
+            norm_eps=sizes.norm_eps,
+        )
+
+
+@dataclass(frozen=True)
+class MapTokensConfig(Record):
+    """No embedding: each position of the stem's map is a token; patch = 1."""
+
+    kind: Annotated[Literal["none"], Uncommon(("none",))] = "none"
+
+    def make(self, sizes: PatchSizes) -> nn.Module:
+        return MapTokens()
 
 
 class PatchEmbedding(nn.Module):

@@ -21,22 +21,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size
+from vitreous.config import Classes, Count, Depth, Epsilon, Fraction, Hidden, OneOrMore, Size
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.attention import CrossAttention
 from vitreous.layers.mlp import Activation, Mlp
-from vitreous.layers.position import image_sines
 from vitreous.layers.resample import Grid
+from vitreous.layers.sines import image_sines
 from vitreous.layers.tap import show
+from vitreous.models.composite import Composite, CompositeConfig
 from vitreous.models.model import (
     AttentionLayer,
-    Composite,
-    CompositeConfig,
     Features,
     Model,
     Places,
-    Shapes,
-    numbered,
 )
 
 Images = Tensor | Sequence[Tensor]
@@ -52,7 +49,7 @@ class DETRConfig(CompositeConfig):
     image_size: Size = 800
     """Height and width that it is made for; it takes any size that its backbone takes."""
     channels: int = 3
-    classes: int = 91
+    classes: Classes = 91
     """Without "no object", for which there is one more output. COCO's ids, with gaps, end at 90."""
     backbone: str = "resnet-50"
     """The name of any model with feature maps; the last map is used."""
@@ -60,24 +57,24 @@ class DETRConfig(CompositeConfig):
     """Changes to the backbone's config; on the command line `--set backbone.norm=group`."""
     dim: int = 256
     """Width of the transformer."""
-    heads: int = 8
-    encoder_depth: int = 6
-    decoder_depth: int = 6
+    heads: Hidden[int] = 8
+    encoder_depth: Count = 6
+    decoder_depth: Depth = 6
     mlp_dim: int = 2048
     """Width inside the MLP of each layer."""
     queries: int = 100
     """How many objects can be found in an image."""
-    placed: bool = False
+    placed: Hidden[bool] = False
     """Whether the positional encoding is added to the feature map itself too, not only to queries
     and keys. A deep backbone learns positions from its zero padding; a shallow one does not, and
     without this its boxes stay poor."""
-    temperature: float = 10_000.0
+    temperature: OneOrMore = 10_000.0
     """Of the sines: the highest frequency has one period over the image, the lowest is this many
     times lower. At 10,000 most channels are nearly constant; at 20 more of them vary."""
     activation: Activation = "relu"
-    norm_eps: float = 1e-5
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
+    norm_eps: Epsilon = 1e-5
+    dropout: Fraction = 0.1
+    attention_dropout: Fraction = 0.1
     """On the attention weights, as in the paper's code."""
 
     def __post_init__(self) -> None:
@@ -172,7 +169,6 @@ class BoxHead(nn.Module):
 class DETR(Composite):
     """(b, c, h, w), or a list of (c, h, w) of any sizes -> `DETROutput`. See `DETRConfig`."""
 
-    classwise = ("class_head.*",)
     other_classes = 1
 
     def __init__(self, config: DETRConfig, backbone: Model) -> None:
@@ -258,24 +254,6 @@ class DETR(Composite):
         """Without the heads, which give every layer's output at once: their last is shown."""
         heads = ("class_head", "box_head")
         return {name: part for name, part in super().steps().items() if name not in heads}
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        classes, mlp = shapes.get("class_head.weight"), shapes.get("decoder.0.mlp.fc1.weight")
-        queries = shapes.get("queries.weight")
-        if not (classes and mlp and queries):
-            return []
-        return [
-            {
-                "classes": classes[0] - 1,  # the last is "no object"
-                "queries": queries[0],
-                "dim": queries[1],
-                "mlp_dim": mlp[0],
-                "encoder_depth": numbered(shapes, "encoder"),
-                "decoder_depth": numbered(shapes, "decoder"),
-                **({"heads": axes["heads"]} if "heads" in axes else {}),
-            }
-        ]
 
     def undecayed(self) -> list[nn.Parameter]:
         return [*super().undecayed(), *self.queries.parameters()]

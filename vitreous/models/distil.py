@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from vitreous.config import Size
 from vitreous.layers.tap import show
-from vitreous.models.model import Composite, CompositeConfig, Features, Model
+from vitreous.models.composite import Composite, CompositeConfig
+from vitreous.models.model import Features, Model
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,6 @@ class Predicted(NamedTuple):
 class Student(Composite):
     """(b, c, h, w) -> `Predicted`: the teacher's vector of each image."""
 
-    classwise = ()
     teacher_mean: Tensor
     teacher_std: Tensor
 

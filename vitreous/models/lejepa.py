@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from vitreous.config import Size
 from vitreous.errors import ConfigError
 from vitreous.layers.tap import show
-from vitreous.models.model import Composite, CompositeConfig, Features, Model
+from vitreous.models.composite import Composite, CompositeConfig
+from vitreous.models.model import Features, Model
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,6 @@ class Projected(NamedTuple):
 
 class LeJEPA(Composite):
     """(b, v, c, h, w) -> `Projected`; images (b, c, h, w) are a single view."""
-
-    classwise = ()
 
     def __init__(self, config: LeJEPAConfig, encoder: Model) -> None:
         super().__init__(config, encoder)

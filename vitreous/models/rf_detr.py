@@ -25,22 +25,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size
+from vitreous.config import Classes, Depth, Epsilon, Fraction, Hidden, Size
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.attention import CrossAttention
 from vitreous.layers.deformable import DeformableAttention
 from vitreous.layers.mlp import Activation, Mlp
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
+from vitreous.models.composite import Composite, CompositeConfig
 from vitreous.models.model import (
     AttentionLayer,
-    Composite,
-    CompositeConfig,
     Features,
     Model,
     Places,
-    Shapes,
-    numbered,
 )
 from vitreous.models.rf_detr_parts import (
     BoxHead,
@@ -72,12 +69,12 @@ class RFDETRConfig(CompositeConfig):
     image_size: Size = 560
     """Height and width that it is made for; it takes any size that its backbone takes."""
     channels: int = 3
-    classes: int = 91
+    classes: Classes = 91
     """COCO's ids, with gaps, end at 90."""
     backbone: str = "dinov2-s/14"
     """The name of any model with feature maps."""
     backbone_fields: dict[str, Any] = field(default_factory=dict)
-    """Changes to the backbone's config; on the command line `--set backbone.windows=2`."""
+    """Changes to the backbone's config; on the command line `--set backbone.windows.side=2`."""
     blocks: tuple[int, ...] | None = None
     """Blocks or stages of the backbone whose maps are used, from 0; unless given, four that divide
     a ViT evenly, or all stages of a pyramid."""
@@ -89,15 +86,15 @@ class RFDETRConfig(CompositeConfig):
     """Bottlenecks of each map's projector."""
     projector_norm: Literal["layer", "batch"] = "layer"
     """layer (RF-DETR) or batch (LW-DETR)."""
-    projector_eps: float = 1e-6
+    projector_eps: Epsilon = 1e-6
     """Of these norms."""
-    heads: int = 8
+    heads: Hidden[int] = 8
     """Of the attention between queries."""
     cross_heads: int = 16
     """Of the deformable attention to the maps."""
     points: int = 2
     """To which a head of a query looks on each map."""
-    decoder_depth: int = 3
+    decoder_depth: Depth = 3
     mlp_dim: int = 2048
     """Width inside the MLP of each decoder layer."""
     activation: Activation = "relu"
@@ -112,8 +109,8 @@ class RFDETRConfig(CompositeConfig):
     """Pixels of the image for each of a mask, in height and width."""
     mask_mlp_dim: int | None = None
     """Width inside the MLP of the mask head; 4 x dim unless given."""
-    dropout: float = 0.0
-    norm_eps: float = 1e-5
+    dropout: Fraction = 0.0
+    norm_eps: Epsilon = 1e-5
     """Of the decoder's norms."""
 
     def __post_init__(self) -> None:
@@ -160,9 +157,6 @@ class Padded(NamedTuple):
 
 class RFDETR(Composite):
     """(b, c, h, w), or a list of (c, h, w) of any sizes -> `RFDETROutput`. See `RFDETRConfig`."""
-
-    classwise = ("class_head.*", "proposals.*.class_head.*")
-    found_if_asked = True  # windows, and which blocks are used, do not show: it must be named
 
     def __init__(self, config: RFDETRConfig, backbone: Model) -> None:
         blocks = used_blocks(backbone, config.blocks)
@@ -421,45 +415,6 @@ class RFDETR(Composite):
             ]
         return found
 
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        classes, mlp = shapes.get("class_head.weight"), shapes.get("decoder.0.mlp.fc1.weight")
-        queries = shapes.get("queries.weight")
-        if not (classes and mlp and queries and "query_boxes.weight" in shapes):
-            return []
-        groups, levels = numbered(shapes, "proposals"), numbered(shapes, "projectors")
-        points = shapes.get("decoder.0.cross_attention.weights.weight", (0,))[0]
-        inside = shapes.get("mask_head.query_mlp.fc1.weight")
-        cross_heads = max(classes[1] // 16, 1)  # as in all that are published
-        return [
-            {
-                "classes": classes[0],
-                "dim": classes[1],
-                "mlp_dim": mlp[0],
-                "groups": groups,
-                "queries": queries[0] // max(groups, 1),
-                "decoder_depth": numbered(shapes, "decoder"),
-                "projector_depth": numbered(shapes, "projectors.0.bottlenecks"),
-                "scales": tuple(
-                    _scale_of(shapes, f"projectors.{s}.resize.0.") for s in range(levels)
-                ),
-                "cross_heads": cross_heads,
-                "points": max(points // max(cross_heads * levels, 1), 1),
-                "masks": inside is not None,
-                **({} if inside is None else {"mask_mlp_dim": inside[0]}),
-                "guessed": ["cross_heads", "points"],
-            }
-        ]
-
-
-def _scale_of(shapes: Shapes, resize: str) -> float:
-    """Of the projector with these layers: none, a transposed convolution (behind one of 1x1 or
-    not), or a convolution of 3x3 in steps of two."""
-    convolution = shapes.get(f"{resize}0.conv.weight")
-    if f"{resize}0.weight" in shapes or (convolution and convolution[-1] == 1):
-        return 2.0
-    return 0.5 if convolution else 1.0
-
 
 def used_blocks(backbone: Model, blocks: tuple[int, ...] | None) -> list[int]:
     """Of a ViT four that divide it evenly, the last included; of a pyramid all stages."""
@@ -475,7 +430,10 @@ def _over_dinov2(
     size: int, patch: int, windows: int, decoder_depth: int, **fields: Any
 ) -> RFDETRConfig:
     """Global attention stands behind the blocks whose maps are used."""
-    backbone = {"patch": patch, "windows": windows, "global_blocks": (3, 6, 9), "layer_scale": 1.0}
+    backbone = {
+        **{"patch": patch, "layer_scale": 1.0},
+        **{"windows.side": windows, "windows.global_blocks": (3, 6, 9)},
+    }
     return RFDETRConfig(
         image_size=size, backbone_fields=backbone, decoder_depth=decoder_depth, **fields
     )
@@ -483,10 +441,13 @@ def _over_dinov2(
 
 def _base(name: str, **fields: Any) -> RFDETRConfig:
     """The first releases: DINOv2's own patches and positions, and a block that nothing reads."""
-    backbone = {"windows": 4, "global_blocks": (2, 5, 8, 11), "layer_scale": 1.0}
+    backbone = {
+        **{"windows.side": 4, "windows.global_blocks": (2, 5, 8, 11)},
+        **{"layer_scale": 1.0, "position.grid": 37},
+    }
     return RFDETRConfig(
         backbone=name,
-        backbone_fields={**backbone, "position_grid": 37},
+        backbone_fields=backbone,
         blocks=(1, 4, 7, 10),
         **fields,
     )
@@ -541,7 +502,7 @@ class LWDETRConfig(RFDETRConfig):
     image_size: Size = 640
     backbone: str = "vit-ti/16"
     projector_norm: Literal["layer", "batch"] = "batch"
-    projector_eps: float = 1e-5
+    projector_eps: Epsilon = 1e-5
     queries: int = 100
 
 
@@ -554,9 +515,9 @@ def _lightweight(size: str, depth: int, **fields: Any) -> LWDETRConfig:
     within, used = ((0, 2, 4), (1, 3, 5)) if depth == 6 else ((0, 1, 3, 6, 7, 9), (2, 4, 5, 9))
     backbone = {
         **{"depth": depth, "heads": 12, "tokens": "none", "pool": "mean", "final_norm": "none"},
-        **{"key_bias": False, "layer_scale": 0.1, "windows": 4},
-        "global_blocks": tuple(block for block in range(depth) if block not in within),
-        **{"position_grid": 14, "position_antialias": False},
+        **{"attention.key_bias": False, "layer_scale": 0.1, "windows.side": 4},
+        "windows.global_blocks": tuple(block for block in range(depth) if block not in within),
+        **{"position.grid": 14, "position.antialias": False},
     }
     return LWDETRConfig(backbone=f"vit-{size}/16", backbone_fields=backbone, blocks=used, **fields)
 

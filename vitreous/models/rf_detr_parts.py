@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.layers.attention import CrossAttention
+from vitreous.layers.conv_stem import ChannelNorm
 from vitreous.layers.deformable import DeformableAttention
 from vitreous.layers.mlp import ACTIVATIONS, Activation, Mlp
 from vitreous.layers.resample import Grid
-from vitreous.models.conv_stem import ChannelNorm
 
 PRIOR = 0.01
 """The probability of every class at the start: most queries find nothing (Lin et al. 2017)."""
