@@ -56,13 +56,13 @@ class PatchConfig(Record):
 
 
 @dataclass(frozen=True)
-class MapTokensConfig(Record):
+class NoEmbeddingConfig(Record):
     """No embedding: each position of the stem's map is a token; patch = 1."""
 
     kind: Annotated[Literal["none"], Uncommon(("none",))] = "none"
 
     def make(self, sizes: PatchSizes) -> nn.Module:
-        return MapTokens()
+        return NoEmbedding()
 
 
 class PatchEmbedding(nn.Module):
@@ -115,7 +115,7 @@ class PatchEmbedding(nn.Module):
         return f"{channels}x{self.patch[0]}x{self.patch[1]} -> {dim}, pad={self.pad}"
 
 
-class MapTokens(nn.Module):
+class NoEmbedding(nn.Module):
     """Each position of a map is a token: (b, dim, h, w) -> (b, h, w, dim)."""
 
     channels_last = True

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from vitreous.errors import ConfigError
-from vitreous.models.model import AttentionLayer, Features, Level, Model, ModelConfig
+from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig
 
 
 @dataclass(frozen=True)
@@ -78,20 +78,23 @@ class Composite(Model):
         levels = self.levels(size)
         return [levels[block] for block in self.decoded]
 
-    def core_features(
-        self, images: Tensor, blocks: Iterable[int] | None = None
-    ) -> tuple[Features, list[Tensor]]:
-        """The core's features behind `blocks`, or those that are decoded; and the decoded maps.
+    def block_indices(self, blocks: Iterable[int] | None) -> list[int]:
+        return super().block_indices(self.decoded if blocks is None else blocks)
 
-        Where the core has a norm behind its blocks, all of them have passed it.
-        """
-        asked = [] if blocks is None else list(blocks)
-        core, count = self.core, len(asked)
-        found = core.features(images, [*asked, *self.decoded], norm=core.ends_with_norm)
-        maps = found.maps[count:]
-        if blocks is not None:
-            found = found._replace(tokens=found.tokens[:count], maps=found.maps[:count])
-        return found, maps
+    def tokens(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
+    ) -> list[Tensor]:
+        """The core's, behind the blocks that are decoded unless others are given; with the core's
+        final norm, if it has one."""
+        norm = norm and self.core.ends_with_norm
+        return self.core.tokens(images, self.block_indices(blocks), norm=norm)
+
+    def maps(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
+    ) -> list[Tensor]:
+        """(b, d, gh, gw) each: the patches of `tokens`, which are what is decoded."""
+        norm = norm and self.core.ends_with_norm
+        return self.core.maps(images, self.block_indices(blocks), norm=norm)
 
     def layers(self) -> list[list[nn.Module]]:
         """The core's; everything behind it learns like the head."""

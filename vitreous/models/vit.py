@@ -53,7 +53,7 @@ from vitreous.layers.head import (
 from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Activation, Mlp, MlpConfig
 from vitreous.layers.patch import (
-    MapTokensConfig,
+    NoEmbeddingConfig,
     PatchConfig,
     PatchSizes,
     PrefixTokens,
@@ -66,7 +66,7 @@ from vitreous.layers.relative import RelativeConfig
 from vitreous.layers.resample import Grid
 from vitreous.layers.rotary import LearnedRotaryConfig, RotaryConfig
 from vitreous.layers.sines import Sines1dConfig, Sines2dConfig
-from vitreous.layers.tap import show
+from vitreous.layers.tap import is_tapped, show
 from vitreous.layers.token_merging import TokenMerging
 from vitreous.layers.uncommon_heads import MlpHeadConfig, SequencePoolConfig, UncommonPoolConfig
 from vitreous.layers.windows import WindowedBlocks, WindowsConfig
@@ -88,7 +88,7 @@ Pool = Annotated[
     TokenPoolConfig | AttentionPoolConfig | UncommonPoolConfig | SequencePoolConfig, PARTLY_HIDDEN
 ]
 Head = LinearHeadConfig | TanhHeadConfig | MlpHeadConfig
-Embedding = PatchConfig | MapTokensConfig
+Embedding = PatchConfig | NoEmbeddingConfig
 NormOrder = Annotated[
     Literal["pre", "post", "stream", "pre+stream"], HIDDEN, Uncommon(("stream", "pre+stream"))
 ]
@@ -179,7 +179,7 @@ class ViTConfig(ModelConfig):
         if self.mlp.out_activation and self.activation == "silu-gated":
             raise ConfigError("mlp.out_activation = True with activation = 'silu-gated': use one")
         width = self.stem.check(self.channels, self.dim)
-        if isinstance(self.embedding, MapTokensConfig):
+        if isinstance(self.embedding, NoEmbeddingConfig):
             self._check_stem_tokens(width)
         if self.windows.side > 1:
             self._check_windows()
@@ -355,8 +355,10 @@ class ViT(Model):
 
     def pooled(self, images: Tensor) -> Tensor:
         x, grid = self.embed(images)
-        # Where the head reads only leading tokens, the last block computes no others: exact.
-        return self.pool(self.encode(x, grid, reads=self.config.reads))
+        # Where the head reads only leading tokens, the last block computes no others: exact. Who
+        # looks at its attention sees that of all.
+        whole = is_tapped(self.get_submodule(f"blocks.{self.depth - 1}.attention"))
+        return self.pool(self.encode(x, grid, reads=None if whole else self.config.reads))
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos; CLIP normalises it."""

@@ -14,7 +14,7 @@ from functools import partial
 
 from vitreous.layers.conditional import ConditionalConfig
 from vitreous.layers.conv_stem import ConvLayer, ConvStemConfig
-from vitreous.layers.patch import MapTokensConfig
+from vitreous.layers.patch import NoEmbeddingConfig
 from vitreous.layers.pool import TokenPoolConfig
 from vitreous.models.vit import ViT, ViTConfig
 
@@ -59,7 +59,7 @@ def residual_stem(
 VARIANTS |= {
     name: ViTConfig(
         image_size=size,
-        embedding=MapTokensConfig(),
+        embedding=NoEmbeddingConfig(),
         patch=1,
         stem=layers,
         dim=dim,
