@@ -195,8 +195,9 @@ def records(hint: Any) -> dict[str, type[Record]]:
 def _marks(cls: type) -> dict[str, tuple[Any, ...]]:
     """What is annotated at each field, and at those of its parts."""
     found: dict[str, tuple[Any, ...]] = {}
-    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
-        found[name] = getattr(hint, "__metadata__", ())
+    hints = typing.get_type_hints(cls, include_extras=True)
+    for name in (each.name for each in dataclasses.fields(cls)):
+        found[name] = getattr(hints[name], "__metadata__", ())
         for record in dict.fromkeys(records(type_hints(cls)[name]).values()):
             for inner, about in marks(record).items():
                 if inner == "kind":
@@ -207,6 +208,16 @@ def _marks(cls: type) -> dict[str, tuple[Any, ...]]:
 
 
 marks: Callable[[type], dict[str, tuple[Any, ...]]] = functools.cache(_marks)
+
+
+def own_marks(config: Any) -> dict[str, tuple[Any, ...]]:
+    """The same for the fields that this config has, by the kinds of its parts."""
+    found: dict[str, tuple[Any, ...]] = dict(marks(type(config)))
+    for name, part in vars(config).items():
+        if isinstance(part, Record):
+            own = {f"{name}.{inner}": about for inner, about in marks(type(part)).items()}
+            found |= own | {name: own.get(f"{name}.kind", ())}
+    return found
 
 
 def marked(cls: type, *wanted: Mark) -> tuple[str, ...]:
@@ -245,7 +256,7 @@ def flat_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if isinstance(value, Record):
             value = flat(value)
-        if isinstance(value, Mapping) and not name.endswith("_fields"):
+        if isinstance(value, Mapping) and not (name.endswith("_fields") or "." in name):
             found |= {name if k == "kind" else f"{name}.{k}": v for k, v in value.items()}
         else:
             found[name] = value
@@ -338,8 +349,7 @@ def checked(
     result = {}
     for name, value in _grouped(values, hints).items():
         if name not in names:
-            known = [each for each in (*names, *marks(cls)) if each in marks(cls)]
-            ours = FOREIGN_FIELDS.get(name)
+            known, ours = [*marks(cls)], FOREIGN_FIELDS.get(name)
             same = f": did you mean {ours!r}?" if ours in known else ""
             hint = same or did_you_mean(name, known) or f": the fields are {', '.join(names)}"
             raise ConfigError(f"unknown field {name!r}{location}{hint}")

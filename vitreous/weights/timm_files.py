@@ -253,7 +253,7 @@ def _arguments(row: ArgumentMap, architecture: str, model: Model) -> dict[str, A
     usual = _fields(base, flat_like(model.config, base), row)
     told = {ours: theirs for theirs, ours in row.arguments.items()}
     different = [name for name, value in config.items() if usual.get(name, value) != value]
-    implied = {*ELSEWHERE, *marked(type(model.config), TRAINING)}
+    implied = {*ELSEWHERE, *marked(type(model.config), TRAINING)} - {"layer_scale"}
     implied |= {"embedding.bias"} if "embed_norm" in told else set()
     unknown = [name for name in different if name not in told and name not in implied]
     if unknown:

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.config import Uncommon, changed, flat, marks
+from vitreous.config import Uncommon, changed, flat, own_marks
 from vitreous.errors import ConfigError
 from vitreous.models.old_fields import upgraded_fields
 from vitreous.weights.rules.library_limits import broken_limits
@@ -315,7 +315,7 @@ class Format:
         if self.families:
             others += [
                 f"{name} = {have[name]!r} (no published library has it)"
-                for name, about in marks(type(config)).items()
+                for name, about in own_marks(config).items()
                 if any(
                     isinstance(each, Uncommon) and have.get(name) in each.values for each in about
                 )
