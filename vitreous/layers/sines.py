@@ -19,12 +19,12 @@ class Sines1dConfig(PositionConfig):
     kind: Literal["sines-1d"] = "sines-1d"
     layout: Annotated[Literal["halves", "pairs"], HIDDEN, Uncommon(("pairs",))] = "halves"
     """All sines before all cosines, or in turn (Vaswani et al. 2017)."""
-    prefix: Annotated[bool, HIDDEN, Uncommon((True,))] = False
+    prefixed: Annotated[bool, HIDDEN, Uncommon((True,))] = False
     """Whether the tokens before the patches have the first places."""
     multiple = 2
 
     def make(self, sizes: TokenSizes) -> Position:
-        return Sines1d(self.layout, prefixed=self.prefix)
+        return Sines1d(self.layout, prefixed=self.prefixed)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ OLD_FIELDS = {
     "grid_layers": Renamed("stem.grid_layers"),
     "patch_dim": Renamed("stem.patch_dim"),
     "sines_layout": Renamed("position.layout", "sines-1d"),
-    "sines_prefix": Renamed("position.prefix", "sines-1d"),
+    "sines_prefix": Renamed("position.prefixed", "sines-1d"),
     "position_grid": Renamed("position.grid", "learned-1d"),
     "position_antialias": Renamed("position.antialias", "learned-1d"),
     "prefix_positions": Renamed("position.prefix", "learned-1d"),

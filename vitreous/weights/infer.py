@@ -193,6 +193,7 @@ class _Search:
             numbers=canonical(family, wanted.numbers),
         )
         self.made: Family = FAMILIES[family]
+        self.base = self.made.config()
         known = marks(self.made.config)
         self.numbers = {name: v for name, v in wanted.numbers.items() if name in known}
         self.guessed = {*shown.get("guessed", ())} - wanted.fields.keys()
@@ -302,6 +303,7 @@ class _Search:
     ) -> list[Inferred]:
         """The config `base` with these fields, proven; `search` tries other fields too."""
         certain = {k: v for k, v in self.wanted.fields.items() if k in fields}
+        self.base = base
         config = self._config(base, {**fields, **self.numbers, **certain})
         if config is None:
             return []
@@ -326,8 +328,13 @@ class _Search:
             dim = fields.get("dim", base.dim)
             if dim != base.dim or dim % base.heads:
                 fields = {**fields, "heads": usual_heads(dim)}
+        own = {  # of a kind that the nearest model has, its part
+            name: getattr(self.base, name)
+            for name, value in fields.items()
+            if value == kind_of(self.base, name) != kind_of(base, name)
+        }
         try:
-            return changed(base, fitting(base, fields))
+            return changed(base, {**fitting(base, fields), **own})
         except ConfigError:
             return None
 
