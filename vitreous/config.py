@@ -399,11 +399,12 @@ def _part(
     """The record of a field: `current` with the given values, or one of another kind."""
     if isinstance(value, Record) and type(value) in kinds.values():
         return value
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or ("kind" in value and "" in kinds):
         expected = f"one of {', '.join(kinds)}, or a table" if "" not in kinds else "a table"
+        value = value["kind"] if isinstance(value, Mapping) else value
         raise ConfigError(f"{name} = {_short(value)}{location}: expected {expected}")
     given = {key: own for key, own in value.items() if key != "kind"}
-    if "kind" in value and "" not in kinds:
+    if "kind" in value:
         kind = choice(name, value["kind"], kinds)
         current = current if current.kind == kind else from_dict(kinds[kind], {"kind": kind})
     known = [each.name for each in dataclasses.fields(current) if each.name != "kind"]

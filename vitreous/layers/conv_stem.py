@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from vitreous.config import Check, Count, Epsilon, Record, Size, choice, pair
+from vitreous.config import Check, Count, Epsilon, Record, Size, Uncommon, choice, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.mlp import ACTIVATIONS
-from vitreous.layers.patch import Stem
+from vitreous.layers.patch import PatchSizes, Stem
 
 MAX_PADDING = 1024
 ConvActivation = Literal[
@@ -317,3 +317,22 @@ class GridStem(ConvStem):
 
     def forward(self, patches: Tensor) -> Tensor:
         return super().forward(patches.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+
+@dataclass(frozen=True)
+class NoEmbeddingConfig(Record):
+    """No embedding: each position of the stem's map is a token; patch = 1."""
+
+    kind: Annotated[Literal["none"], Uncommon(("none",))] = "none"
+
+    def make(self, sizes: PatchSizes) -> nn.Module:
+        return NoEmbedding()
+
+
+class NoEmbedding(nn.Module):
+    """Each position of a map is a token: (b, dim, h, w) -> (b, h, w, dim)."""
+
+    channels_last = True
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return maps.permute(0, 2, 3, 1)

@@ -55,16 +55,6 @@ class PatchConfig(Record):
         )
 
 
-@dataclass(frozen=True)
-class NoEmbeddingConfig(Record):
-    """No embedding: each position of the stem's map is a token; patch = 1."""
-
-    kind: Annotated[Literal["none"], Uncommon(("none",))] = "none"
-
-    def make(self, sizes: PatchSizes) -> nn.Module:
-        return NoEmbedding()
-
-
 class PatchEmbedding(nn.Module):
     """Cuts (b, c, h, w) into patches and maps each one linearly: -> (b, h/ph, w/pw, dim).
 
@@ -113,15 +103,6 @@ class PatchEmbedding(nn.Module):
     def extra_repr(self) -> str:
         dim, channels = self.weight.shape[:2]
         return f"{channels}x{self.patch[0]}x{self.patch[1]} -> {dim}, pad={self.pad}"
-
-
-class NoEmbedding(nn.Module):
-    """Each position of a map is a token: (b, dim, h, w) -> (b, h, w, dim)."""
-
-    channels_last = True
-
-    def forward(self, maps: Tensor) -> Tensor:
-        return maps.permute(0, 2, 3, 1)
 
 
 class PrefixTokens(nn.Module):

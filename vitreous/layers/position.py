@@ -1,4 +1,4 @@
-"""Positional encodings: what they have in common, and the learned ones of the ViT paper.
+"""Positional encodings: what they have in common, and the one of the ViT paper.
 
 An encoding acts at one of four places: `forward` on the tokens before the first block, `score_bias`
 on the attention scores of a block, `rotation` on queries and keys (rotary), `after` on the tokens
@@ -6,7 +6,7 @@ behind a block. Grids are (height, width) in patches. Class, distillation and re
 no place in the image; each encoding says what it does with them.
 
 Each kind is a record, which a config holds, and the module that it makes. The others are in
-`sines.py`, `relative.py`, `rotary.py` and `conditional.py`.
+`learned_2d.py`, `sines.py`, `relative.py`, `conditional.py` and `rotary.py`.
 """
 
 from __future__ import annotations
@@ -177,45 +177,6 @@ class Learned1d(Position):
         prefix, patches = value[:rows], value[rows:]
         patches = resample_grid(patches.unflatten(0, source), grid or self.grid, mode).flatten(0, 1)
         return torch.cat((prefix, patches))
-
-
-@dataclass(frozen=True)
-class Learned2dConfig(PositionConfig):
-    kind: Literal["learned-2d"] = "learned-2d"
-    multiple = 2
-
-    def make(self, sizes: TokenSizes) -> Position:
-        return Learned2d(sizes.dim, sizes.grid)
-
-
-class Learned2d(Position):
-    """A learned half-vector for each row and one for each column, side by side.
-
-    Tokens before the patches get nothing: they are learned vectors already.
-    """
-
-    any_size, scaled, on_grid = False, True, ("y", "x")
-
-    def __init__(self, dim: int, grid: Grid) -> None:
-        super().__init__()
-        self.grid = grid
-        self.y = nn.Parameter(torch.empty(grid[0], dim // 2))
-        self.x = nn.Parameter(torch.empty(grid[1], dim // 2))
-        nn.init.trunc_normal_(self.y, std=0.02)
-        nn.init.trunc_normal_(self.x, std=0.02)
-
-    def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        gh, gw = grid
-        y, at_x = self.on("y", grid, self.y), self.on("x", grid, self.x)
-        table = torch.cat((at_x[None].expand(gh, -1, -1), y[:, None].expand(-1, gw, -1)), dim=-1)
-        return add_to_patches(x, prefix, table.flatten(0, 1))
-
-    def resample(
-        self, name: str, value: Tensor, source: Grid, mode: str, grid: Grid | None = None
-    ) -> Tensor:
-        height, width = grid or self.grid
-        size = (height, 1) if name == "y" else (width, 1)
-        return resample_grid(value[:, None], size, mode).squeeze(1)
 
 
 def add_to_patches(x: Tensor, prefix: int, table: Tensor) -> Tensor:

@@ -13,34 +13,35 @@ class Renamed(NamedTuple):
     """What a field has become."""
 
     now: str
-    kinds: str = ""
+    kinds: tuple[str, ...] = ()
     """It was for such kinds of its part alone."""
 
 
+LEARNED, ROTARY = ("learned-1d", "learned-1d+rotary"), ("rotary", "learned-1d+rotary")
 OLD_FIELDS = {
     "stem_layers": Renamed("stem.layers"),
     "grid_layers": Renamed("stem.grid_layers"),
     "patch_dim": Renamed("stem.patch_dim"),
-    "sines_layout": Renamed("position.layout", "sines-1d"),
-    "sines_prefix": Renamed("position.prefixed", "sines-1d"),
-    "position_grid": Renamed("position.grid", "learned-1d"),
-    "position_antialias": Renamed("position.antialias", "learned-1d"),
-    "prefix_positions": Renamed("position.prefix", "learned-1d"),
-    "rotary_base": Renamed("position.base", "rotary"),
-    "rotary_coordinates": Renamed("position.coordinates", "rotary"),
-    "rotary_offset": Renamed("position.offset", "rotary"),
-    "rotary_grid": Renamed("position.reference", "rotary"),
-    "rotary_order": Renamed("position.order", "rotary"),
-    "rotary_layout": Renamed("position.layout", "rotary"),
+    "sines_layout": Renamed("position.layout", ("sines-1d",)),
+    "sines_prefix": Renamed("position.prefixed", ("sines-1d",)),
+    "position_grid": Renamed("position.grid", ("learned-1d",)),
+    "position_antialias": Renamed("position.antialias", LEARNED),
+    "prefix_positions": Renamed("position.prefix", LEARNED),
+    "rotary_base": Renamed("position.base", ROTARY),
+    "rotary_coordinates": Renamed("position.coordinates", ROTARY),
+    "rotary_offset": Renamed("position.offset", ROTARY),
+    "rotary_grid": Renamed("position.reference", ROTARY),
+    "rotary_order": Renamed("position.order", ROTARY),
+    "rotary_layout": Renamed("position.layout", ROTARY),
     "windows": Renamed("windows.side"),
     "global_blocks": Renamed("windows.global_blocks"),
-    "pool_heads": Renamed("pool.heads", "attention"),
-    "pool_mlp_dim": Renamed("pool.mlp_dim", "attention"),
-    "head_hidden": Renamed("head.hidden", "tanh mlp"),
-    "head_norm": Renamed("head.norm", "mlp"),
-    "head_activation": Renamed("head.activation", "mlp"),
-    "patch_norm": Renamed("embedding.norm", "linear"),
-    "patch_bias": Renamed("embedding.bias", "linear"),
+    "pool_heads": Renamed("pool.heads", ("attention",)),
+    "pool_mlp_dim": Renamed("pool.mlp_dim", ("attention",)),
+    "head_hidden": Renamed("head.hidden", ("tanh", "mlp")),
+    "head_norm": Renamed("head.norm", ("mlp",)),
+    "head_activation": Renamed("head.activation", ("mlp",)),
+    "patch_norm": Renamed("embedding.norm", ("linear",)),
+    "patch_bias": Renamed("embedding.bias", ("linear",)),
     "patch_embedding": Renamed("embedding"),
     "mlp_norm": Renamed("mlp.norm"),
     "mlp_out_activation": Renamed("mlp.out_activation"),
@@ -70,8 +71,11 @@ def upgraded_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
         part = renamed.now.partition(".")[0]
         if part == "stem" and not value and "stem" not in values:
             continue
-        kind = str(values.get(part, "")) if part != name else ""
-        if not (kind and renamed.kinds) or any(each in kind for each in renamed.kinds.split()):
+        given = values.get(part)
+        kinds = (
+            given if isinstance(given, list | tuple) else [given]
+        )  # of rules, all that they know
+        if not renamed.kinds or given is None or {*kinds} & {*renamed.kinds}:
             found[renamed.now] = value
     return found
 

@@ -42,7 +42,7 @@ from vitreous.errors import ConfigError, InputError
 from vitreous.layers.attention import AttentionConfig
 from vitreous.layers.block import Block
 from vitreous.layers.conditional import ConditionalConfig
-from vitreous.layers.conv_stem import ConvStemConfig, NoStem
+from vitreous.layers.conv_stem import ConvStemConfig, NoEmbeddingConfig, NoStem
 from vitreous.layers.head import (
     DistilledHead,
     DistilledOutput,
@@ -51,9 +51,9 @@ from vitreous.layers.head import (
     TanhHeadConfig,
 )
 from vitreous.layers.init import initialise
+from vitreous.layers.learned_2d import Learned2dConfig
 from vitreous.layers.mlp import Activation, Mlp, MlpConfig
 from vitreous.layers.patch import (
-    NoEmbeddingConfig,
     PatchConfig,
     PatchSizes,
     PrefixTokens,
@@ -61,7 +61,7 @@ from vitreous.layers.patch import (
     patch_grid,
 )
 from vitreous.layers.pool import AttentionPoolConfig, PoolSizes, TokenPoolConfig
-from vitreous.layers.position import Learned1dConfig, Learned2dConfig, NoPosition, TokenSizes
+from vitreous.layers.position import Learned1dConfig, NoPosition, TokenSizes
 from vitreous.layers.relative import RelativeConfig
 from vitreous.layers.resample import Grid
 from vitreous.layers.rotary import LearnedRotaryConfig, RotaryConfig

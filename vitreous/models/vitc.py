@@ -13,8 +13,7 @@ from __future__ import annotations
 from functools import partial
 
 from vitreous.layers.conditional import ConditionalConfig
-from vitreous.layers.conv_stem import ConvLayer, ConvStemConfig
-from vitreous.layers.patch import NoEmbeddingConfig
+from vitreous.layers.conv_stem import ConvLayer, ConvStemConfig, NoEmbeddingConfig
 from vitreous.layers.pool import TokenPoolConfig
 from vitreous.models.vit import ViT, ViTConfig
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from vitreous.errors import ConfigError
 from vitreous.layers.conv_stem import ConvStem
-from vitreous.layers.position import Learned1d, Learned2d, Position
+from vitreous.layers.learned_2d import Learned2d
+from vitreous.layers.position import Learned1d, Position
 from vitreous.layers.relative import Relative
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.rotary import Rotary
