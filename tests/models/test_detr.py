@@ -10,13 +10,13 @@ from compare import perturb, picture, relative_error
 from torch import nn
 
 import vitreous
+from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.position import image_sines
 from vitreous.layers.tap import tap
 from vitreous.models import configure
 from vitreous.models.detr import DETR, DETRConfig, nearest
 from vitreous.models.model import Features, Level, Model
-from vitreous.models.summary import summarise
 
 RESNET = {"block": "basic", "stages": (1, 1), "width": 8, "norm": "frozen"}
 SMALL = {

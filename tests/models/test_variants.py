@@ -18,10 +18,10 @@ from transformers import ViTConfig as HfConfig
 from transformers import ViTForImageClassification as HfViT
 
 import vitreous
+from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError
 from vitreous.models import configure, counts
 from vitreous.models.names import translate
-from vitreous.models.summary import summarise
 
 PARAMETERS = {
     "vit-ti/8": 5_719_720,

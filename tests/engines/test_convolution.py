@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import vitreous
-from vitreous.layers import convolution, onednn
+from vitreous.engines import convolution, onednn
+from vitreous.engines.accelerate import accelerate
 
 needs_onednn = pytest.mark.skipif(not onednn.has_onednn(), reason="a CPU without AVX-512")
 FACTOR, SUMMAND = torch.linspace(0.5, 2, 64), torch.linspace(-1, 1, 64)
@@ -113,6 +114,7 @@ def test_weights_of_inference_mode():
 
 def small(name, norm):
     model = vitreous.create(name, classes=5, norm=norm, stages=(1, 1, 2, 1), width=16).eval()
+    accelerate(model)
     for module in model.modules():
         if hasattr(module, "running_mean"):
             nn.init.normal_(module.running_mean, std=0.1)
