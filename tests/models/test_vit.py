@@ -128,6 +128,17 @@ def test_batch_equals_singles(make, position):
     assert relative_error(model(batch), singles) < 1e-6
 
 
+def gradients(model, output):
+    model.zero_grad()
+    weights = torch.linspace(-1, 1, output.numel()).view_as(output)
+    (output * weights).sum().backward()
+    zero = torch.zeros
+    return {
+        name: zero(p.shape) if p.grad is None else p.grad.clone()
+        for name, p in model.named_parameters()
+    }
+
+
 # Between the steps
 
 
@@ -189,7 +200,7 @@ def test_tokens_can_be_masked_between_embed_and_encode(fields):
 
     class Hidden(Position):
         def score_bias(self, block, prefix, grid):
-            bias = torch.zeros(1, 1, p + 12)
+            bias = torch.zeros(1, 1, 1, p + 12)
             bias[..., masked] = -torch.inf
             return bias
 
