@@ -1,5 +1,5 @@
-"""An accelerated model is the same model: its parameters, its hooks, and up to rounding its outputs;
-what somebody puts in place of a layer is used."""
+"""An accelerated model is the same model: parameters, hooks, and up to rounding outputs; and what
+somebody puts in place of a layer is used."""
 
 import copy
 import pickle

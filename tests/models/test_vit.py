@@ -10,7 +10,6 @@ import pytest
 import torch
 from compare import perturb, picture, relative_error, whole
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 import vitreous
 from vitreous.errors import ConfigError, InputError

@@ -6,9 +6,9 @@ behind them need. Inside `recomputing()`, what `cheap(function, x)` gives is not
 calls the function once more, on the same numbers, and gets the same bits. `recompute_cheap(model)`
 lets a model's norms, activations and casts be such functions, from outside.
 
-torch's own selective checkpointing of the same blocks was measured and needs more: for six blocks of
-a ViT-S, 1,133 MB in float32 and 917 MB in bfloat16, where the plain step takes 1,021 and 798 MB, and
-this 857 and 700.
+torch's own selective checkpointing of the blocks was measured, and needs more: for six of a ViT-S,
+1,133 MB in float32 and 917 MB in bfloat16, where the plain step takes 1,021 and 798 MB, and this
+857 and 700 MB.
 """
 
 from __future__ import annotations
