@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import torch
 from torch import Tensor, nn
 
 from vitreous.config import Check, Count, Epsilon, Record, Size, Uncommon, choice, pair
@@ -303,8 +302,6 @@ class ConvStem(Stem):
             self.out_channels = layer.width or self.out_channels
 
     def forward(self, images: Tensor) -> Tensor:
-        if images.device.type == "cpu":  # whose convolutions are faster so
-            images = images.contiguous(memory_format=torch.channels_last)
         for layer in self.layers:
             images = layer(images)
         return images

@@ -84,7 +84,8 @@ class Position(nn.Module):
         return x
 
     def score_bias(self, block: int, prefix: int, grid: Grid) -> Tensor | None:
-        """(heads, n, n) over all tokens, prefix included: added to the scores of block `block`."""
+        """(1, heads, n, n) over all tokens, prefix included: added to the scores of block
+        `block`."""
         return None
 
     def rotation(

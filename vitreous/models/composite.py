@@ -64,9 +64,6 @@ class Composite(Model):
     ) -> dict[str, Tensor]:
         return {"logits": self(images)}
 
-    def why_unmerged(self) -> str:
-        return f"reads the maps of its {self.config.part}, which need all tokens"
-
     def levels(self, size: tuple[int, int]) -> list[Level]:
         return self.core.levels(size)
 

@@ -66,8 +66,8 @@ from vitreous.layers.relative import RelativeConfig
 from vitreous.layers.resample import Grid
 from vitreous.layers.rotary import LearnedRotaryConfig, RotaryConfig
 from vitreous.layers.sines import Sines1dConfig, Sines2dConfig
-from vitreous.layers.tap import is_tapped, show
-from vitreous.layers.token_merging import TokenMerging
+from vitreous.layers.tap import show
+from vitreous.layers.uncommon import BLOCKS, ActivatedMlp
 from vitreous.layers.uncommon_heads import MlpHeadConfig, SequencePoolConfig, UncommonPoolConfig
 from vitreous.layers.windows import WindowedBlocks, WindowsConfig
 from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
@@ -353,13 +353,6 @@ class ViT(Model):
         self._check(images, dynamic=bool(self.config.dynamic_size))
         return self.head(self.pooled(images))
 
-    def pooled(self, images: Tensor) -> Tensor:
-        x, grid = self.embed(images)
-        # Where the head reads only leading tokens, the last block computes no others: exact. Who
-        # looks at its attention sees that of all.
-        whole = is_tapped(self.get_submodule(f"blocks.{self.depth - 1}.attention"))
-        return self.pool(self.encode(x, grid, reads=None if whole else self.config.reads))
-
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos; CLIP normalises it."""
         self._check(images, dynamic=self.config.dynamic_size is not False)
@@ -371,61 +364,20 @@ class ViT(Model):
             x = self.windows.with_prefixes(x)
         return self.embed_norm(x), grid
 
-    def encode(
-        self,
-        x: Tensor,
-        grid: Grid,
-        first: int = 0,
-        last: int | None = None,
-        *,
-        reads: int | None = None,
-    ) -> Tensor:
+    def encode(self, x: Tensor, grid: Grid, first: int = 0, last: int | None = None) -> Tensor:
         """Equations 2 and 3, for the blocks from `first` to before `last`: z_l of z_(l-1).
 
         If positions act on the tokens alone, some of the patches may be left out: masked
-        pre-training encodes the visible ones. With `reads=r`, only the first r tokens leave the
-        last block. If tokens are merged, each patch comes out as the token that it is in.
+        pre-training encodes the visible ones.
         """
         if self.windows is not None:
             return self.windows.encode(list(enumerate(self.blocks))[first:last], x, grid)
         position, p = self.position, self.prefix_length
         rotate = position.rotation(p, grid, x.device)
-        merging = self._merging(first, restored=reads is None)
-        first_merged = position.merges_from or 0
         for i, block in list(enumerate(self.blocks))[first:last]:
-            options: dict[str, Any] = {"bias": position.score_bias(i, p, grid), "rotate": rotate}
-            if merging is not None:
-                options["bias"] = merging.score_bias()
-            if reads is not None and i == self.depth - 1:
-                return block(x, **options, queries=reads)
-            if merging is not None and i >= first_merged:
-                options["merging"] = merging
-            x = position.after(i, block(x, **options), p, grid)
-        return x if merging is None else merging.restore(x)
-
-    def _merging(self, first: int, *, restored: bool) -> TokenMerging | None:
-        if not self.merge or first == self.depth:
-            return None
-        if first:
-            raise ConfigError(
-                f"merge = {self.merge}: tokens of several blocks were requested, which are other "
-                "ones in each: use the model without merging"
-            )
-        return TokenMerging(self.merge, self.prefix_length, restored=restored)
-
-    @property
-    def most_merged(self) -> int:
-        return math.prod(self.config.grid) // 2
-
-    def why_unmerged(self) -> str:
-        if self.windows is not None:
-            return "attends inside of windows, which need all of their tokens"
-        if self.position.merges_from is None:
-            return (
-                f"has position = {self.config.position.kind!r}: every block needs the place of "
-                "each patch, and a merged token has none"
-            )
-        return ""
+            x = block(x, position.score_bias(i, p, grid), rotate)
+            x = position.after(i, x, p, grid)
+        return x
 
     def pool(self, x: Tensor) -> Tensor:
         """Equation 4: y = LN(z_L⁰), or another reading of the tokens."""
@@ -473,11 +425,6 @@ class ViT(Model):
         return [*self.prefix.parameters(), *self.position.parameters()]
 
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
-        if self.merge:
-            raise ConfigError(
-                f"merge = {self.merge}: attention is shown between the places of patches, and a "
-                "merged token has none: load the run without merge to look inside"
-            )
         _, grid, pixels = self.levels(size or self.own_size())[-1]
         places = Places(self.prefix_length, grid, pixels)
         found = []
@@ -517,19 +464,18 @@ def is_empty(part: nn.Module) -> bool:
 
 def make_block(config: ViTConfig, drop_path: float) -> Block:
     dim, eps = config.dim, config.norm_eps
-    return Block(
+    mlp = ActivatedMlp if config.mlp.out_activation else Mlp
+    return BLOCKS[config.norm](
         dim,
         config.attention.make(dim, config.heads, config.head_width, eps, config.dropout),
-        Mlp(
+        mlp(
             dim,
             config.mlp_width,
             activation=config.activation,
             norm=config.mlp.norm,
             norm_eps=eps,
             dropout=config.dropout,
-            activate_out=config.mlp.out_activation,
         ),
-        norm=config.norm,
         norm_eps=eps,
         layer_scale=config.layer_scale,
         drop_path=drop_path,

@@ -1,7 +1,7 @@
 """Which model a checkpoint is for, and in which format: found from its tensors.
 
 Their keys become our names through a format's rules, and their shapes ours through its patterns;
-then the models say what fits (`models/infer.py`). What a file states about itself decides over what
+then the models say what fits (`infer.py`). What a file states about itself decides over what
 is guessed, and every guess is reported with the field that changes it.
 """
 
