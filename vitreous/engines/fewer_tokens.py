@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from vitreous.engines.swap import base_of, has_hooks, put_on, take_off
 from vitreous.errors import ConfigError
-from vitreous.layers.attention import Attention, Rotate, RowsLinear
+from vitreous.layers.attention import Attention, Rotate
 from vitreous.layers.block import Block
+from vitreous.layers.cross_attention import RowsLinear
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import is_tapped
 from vitreous.layers.token_merging import TokenMerging

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vitreous.config import Check, Count, Epsilon, Record, Size, Uncommon, choice, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.mlp import ACTIVATIONS
-from vitreous.layers.patch import PatchSizes, Stem
+from vitreous.layers.patch import PatchSizes
 
 MAX_PADDING = 1024
 ConvActivation = Literal[
@@ -289,6 +289,15 @@ class ConvStemConfig(StemConfig):
     def make_grid(self, dim: int) -> nn.Module:
         layers, width = self.grid_layers, self.patch_width(dim)
         return GridStem(layers, width) if layers else nn.Identity()
+
+
+class Stem(nn.Module):
+    """What stands before the patch embedding: some convolutions, or a hybrid's network."""
+
+    def __init__(self, out_channels: int) -> None:
+        super().__init__()
+        self.out_channels = out_channels
+        """Of the map that it gives: what a patch is cut from."""
 
 
 class ConvStem(Stem):

@@ -13,15 +13,6 @@ from vitreous.config import Record, Uncommon
 from vitreous.errors import ConfigError
 
 
-class Stem(nn.Module):
-    """What stands before the patch embedding: some convolutions, or a hybrid's network."""
-
-    def __init__(self, out_channels: int) -> None:
-        super().__init__()
-        self.out_channels = out_channels
-        """Of the map that it gives: what a patch is cut from."""
-
-
 class PatchSizes(NamedTuple):
     """What a patch embedding depends on."""
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vitreous.config import Hidden, Record
 from vitreous.errors import ConfigError
-from vitreous.layers.attention import CrossAttention
+from vitreous.layers.cross_attention import CrossAttention
 from vitreous.layers.mlp import Activation, Mlp
 
 

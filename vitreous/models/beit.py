@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vitreous.layers.attention import AttentionConfig
+from vitreous.layers.kinds import Pool, Position
 from vitreous.layers.pool import TokenPoolConfig
 from vitreous.layers.relative import RelativeConfig
-from vitreous.models.vit import SIZES, LayerScale, Pool, Position, ViT, ViTConfig
+from vitreous.models.vit import SIZES, LayerScale, ViT, ViTConfig
 
 
 @dataclass(frozen=True)

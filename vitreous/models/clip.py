@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vitreous.config import Epsilon, Size
+from vitreous.layers.kinds import Embedding
 from vitreous.layers.mlp import Activation
 from vitreous.layers.patch import PatchConfig
-from vitreous.models.vit import SIZES, Embedding, ViT, ViTConfig
+from vitreous.models.vit import SIZES, ViT, ViTConfig
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.config import Classes, Count, Depth, Epsilon, Fraction, Hidden, OneOrMore, Size
-from vitreous.layers.attention import CrossAttention
+from vitreous.layers.cross_attention import CrossAttention
 from vitreous.layers.decoder import BoxHead, DecoderLayer
 from vitreous.layers.mlp import Activation, Mlp
 from vitreous.layers.padding import Images, Padding

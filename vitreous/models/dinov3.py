@@ -16,8 +16,9 @@ from typing import Any
 
 from vitreous.config import Count, Epsilon
 from vitreous.layers.attention import AttentionConfig
+from vitreous.layers.kinds import Position
 from vitreous.layers.rotary import RotaryConfig
-from vitreous.models.vit import SIZES, LayerScale, Position, ViT, ViTConfig
+from vitreous.models.vit import SIZES, LayerScale, ViT, ViTConfig
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
 from vitreous.layers.init import initialise
+from vitreous.layers.kinds import Pool
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.pool import TokenPoolConfig
 from vitreous.layers.position import Learned1d
@@ -32,7 +33,7 @@ from vitreous.layers.sines import grid_sines
 from vitreous.layers.tap import show
 from vitreous.models.composite import Composite, CompositeConfig
 from vitreous.models.model import Model
-from vitreous.models.vit import SIZES, Pool, ViT, ViTConfig, is_empty
+from vitreous.models.vit import SIZES, ViT, ViTConfig, is_empty
 
 EVALUATION = 0
 """The seed of the mask in eval mode."""

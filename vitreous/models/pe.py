@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitreous.config import Epsilon
+from vitreous.layers.kinds import Embedding, Pool, Position
 from vitreous.layers.patch import PatchConfig
 from vitreous.layers.pool import AttentionPoolConfig
 from vitreous.layers.rotary import LearnedRotaryConfig
-from vitreous.models.vit import SIZES, Embedding, Pool, Position, ViT, ViTConfig
+from vitreous.models.vit import SIZES, ViT, ViTConfig
 
 ROTARY = LearnedRotaryConfig(offset=1.0, reference=14, order="xy")
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from vitreous.config import Classes, Depths, Epsilon, Size
 from vitreous.errors import ConfigError
+from vitreous.layers.conv_stem import Stem
 from vitreous.layers.head import HeadSizes, LinearHeadConfig
-from vitreous.layers.patch import Stem
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
 from vitreous.models.model import Level, Model, ModelConfig

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from vitreous.config import Classes, Depth, Epsilon, Fraction, Hidden, Size
 from vitreous.errors import ConfigError
-from vitreous.layers.attention import CrossAttention
+from vitreous.layers.cross_attention import CrossAttention
 from vitreous.layers.decoder import DecoderLayer
 from vitreous.layers.deformable import DeformableAttention
 from vitreous.layers.mlp import Activation, Mlp

@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from vitreous.layers.kinds import Pool
 from vitreous.layers.mlp import Activation
 from vitreous.layers.pool import AttentionPoolConfig
-from vitreous.models.vit import SIZES, Pool, Tokens, ViT, ViTConfig
+from vitreous.models.vit import SIZES, Tokens, ViT, ViTConfig
 
 
 @dataclass(frozen=True)

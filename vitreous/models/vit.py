@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from vitreous.config import (
     HIDDEN,
-    PARTLY_HIDDEN,
     SETTING,
     TRAINING,
     Classes,
@@ -41,54 +40,20 @@ from vitreous.config import (
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.attention import AttentionConfig
 from vitreous.layers.block import Block
-from vitreous.layers.conditional import ConditionalConfig
-from vitreous.layers.conv_stem import ConvStemConfig, NoEmbeddingConfig, NoStem
-from vitreous.layers.head import (
-    DistilledHead,
-    DistilledOutput,
-    HeadSizes,
-    LinearHeadConfig,
-    TanhHeadConfig,
-)
+from vitreous.layers.conv_stem import NoStem
+from vitreous.layers.head import DistilledHead, DistilledOutput, HeadSizes, LinearHeadConfig
 from vitreous.layers.init import initialise
-from vitreous.layers.learned_2d import Learned2dConfig
+from vitreous.layers.kinds import Embedding, Head, Pool, Position, Stem
 from vitreous.layers.mlp import Activation, Mlp, MlpConfig
-from vitreous.layers.patch import (
-    PatchConfig,
-    PatchSizes,
-    PrefixTokens,
-    Stem,
-    patch_grid,
-)
-from vitreous.layers.pool import AttentionPoolConfig, PoolSizes, TokenPoolConfig
-from vitreous.layers.position import Learned1dConfig, NoPosition, TokenSizes
-from vitreous.layers.relative import RelativeConfig
+from vitreous.layers.patch import PatchConfig, PatchSizes, PrefixTokens, patch_grid
+from vitreous.layers.pool import PoolSizes, TokenPoolConfig
+from vitreous.layers.position import Learned1dConfig, TokenSizes
 from vitreous.layers.resample import Grid
-from vitreous.layers.rotary import LearnedRotaryConfig, RotaryConfig
-from vitreous.layers.sines import Sines1dConfig, Sines2dConfig
 from vitreous.layers.tap import show
 from vitreous.layers.uncommon import BLOCKS, ActivatedMlp
-from vitreous.layers.uncommon_heads import MlpHeadConfig, SequencePoolConfig, UncommonPoolConfig
 from vitreous.layers.windows import WindowedBlocks, WindowsConfig
 from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
 
-Position = Annotated[
-    NoPosition
-    | Learned1dConfig
-    | Learned2dConfig
-    | Sines1dConfig
-    | Sines2dConfig
-    | RelativeConfig
-    | ConditionalConfig
-    | RotaryConfig
-    | LearnedRotaryConfig,
-    PARTLY_HIDDEN,
-]
-Pool = Annotated[
-    TokenPoolConfig | AttentionPoolConfig | UncommonPoolConfig | SequencePoolConfig, PARTLY_HIDDEN
-]
-Head = LinearHeadConfig | TanhHeadConfig | MlpHeadConfig
-Embedding = PatchConfig | NoEmbeddingConfig
 NormOrder = Annotated[
     Literal["pre", "post", "stream", "pre+stream"], HIDDEN, Uncommon(("stream", "pre+stream"))
 ]
@@ -126,7 +91,7 @@ class ViTConfig(ModelConfig):
     them on the residual stream itself (stream): x = LN(x), then x + f(x). pre+stream: pre for
     attention, stream for the MLP (compact transformers)."""
     norm_eps: Epsilon = 1e-6
-    stem: NoStem | ConvStemConfig = NoStem()
+    stem: Stem = NoStem()
     """Convolutions before or behind the patch embedding: none, conv."""
     embedding: Embedding = PatchConfig()
     """Of patches: linear; or none, where the stem's map has the tokens."""
@@ -179,7 +144,7 @@ class ViTConfig(ModelConfig):
         if self.mlp.out_activation and self.activation == "silu-gated":
             raise ConfigError("mlp.out_activation = True with activation = 'silu-gated': use one")
         width = self.stem.check(self.channels, self.dim)
-        if isinstance(self.embedding, NoEmbeddingConfig):
+        if self.embedding.kind == "none":
             self._check_stem_tokens(width)
         if self.windows.side > 1:
             self._check_windows()
@@ -302,7 +267,7 @@ class ViT(Model):
     `stem` turns images into a feature map that is cut into patches instead (hybrid).
     """
 
-    def __init__(self, config: ViTConfig, stem: Stem | None = None) -> None:
+    def __init__(self, config: ViTConfig, stem: nn.Module | None = None) -> None:
         super().__init__()
         self.config, self.depth = config, config.depth
         dim, eps, side = config.dim, config.norm_eps, config.windows.side
@@ -409,14 +374,8 @@ class ViT(Model):
         return {name: part for name, part in super().steps().items() if name not in empty}
 
     def layers(self) -> list[list[nn.Module]]:
-        before = [
-            self.stem,
-            self.patch,
-            self.grid_stem,
-            self.prefix,
-            self.position,
-            self.embed_norm,
-        ]
+        before = [self.stem, self.patch, self.grid_stem]
+        before += [self.prefix, self.position, self.embed_norm]
         behind = [self.norm, self.pooling, self.pooled_norm, self.head]
         blocks = ([block, *self.position.parts(i)] for i, block in enumerate(self.blocks))
         return [before, *blocks, behind]
