@@ -17,7 +17,8 @@ from PIL import Image
 from problem_facts import assert_problems
 
 from vitreous.data.formats import open_source
-from vitreous.data.formats.coco_json import read_coco
+from vitreous.data.objects.coco_json import NAMES, read_coco
+from vitreous.data.objects.table import ObjectTable
 from vitreous.data.source import IGNORED
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
@@ -65,6 +66,12 @@ def write(path, annotations, images=("1.png",), categories=CATEGORIES, folder=No
 
 def opened(path, **options):
     return open_source(path, **{"truth": "mask", "val_fraction": 0, **options})
+
+
+def reading(path, outlines=True):
+    coco = read_coco(str(path), ObjectTable(NAMES, outlines=outlines))
+    coco.table.close()
+    return coco
 
 
 def truth(path, **options):
@@ -415,7 +422,7 @@ def test_odd_records_are_told_and_the_rest_is_used(tmp_path):
     values["images"][0] |= {"height": "tall", "width": None}
     values["categories"] += [{"id": 1}, None]
     path.write_text(json.dumps(values))
-    coco = read_coco(str(path))
+    coco = reading(path)
     facts = {
         "category 2 of the list": "no name",
         "category 3 of the list": "no id",
@@ -434,9 +441,8 @@ def test_odd_records_are_told_and_the_rest_is_used(tmp_path):
         "image_id": "1 .*text",
     }
     assert_problems(coco.problems, [(f"{path}, {of}", fact) for of, fact in facts.items()])
-    assert [one.name for one in coco.images[1].instances] == [
-        f"annotation {i}" for i in (1, 4, 5, 6)
-    ]
+    names = [one.name for one in coco.table.objects(coco.images[1])]
+    assert names == [f"annotation {i}" for i in (1, 4, 5, 6)]
     source = opened(path)
     assert source.problems == coco.problems
     assert source.truth(source.splits["train"][0]).unique().tolist() == [0, 1]
@@ -811,7 +817,7 @@ def test_a_file_without_anything_to_use_says_why(tmp_path, part, values, why):
     whole[part] = [] if values is None else [values]
     path.write_text(json.dumps(whole))
     with pytest.raises(DataError, match=f"has no usable {part}: {why}"):
-        read_coco(str(path))
+        reading(path)
 
 
 def test_values_that_mean_nothing_are_told(tmp_path):
@@ -822,11 +828,11 @@ def test_values_that_mean_nothing_are_told(tmp_path):
         square(4, area="9"),
         square(5, area=9.5),
     ]
-    coco = read_coco(str(write(tmp_path / "a.json", odd)))
+    coco = reading(write(tmp_path / "a.json", odd))
     facts = {1: "iscrowd is 'yes'", 3: "area is '-4'", 4: "area is '9'"}
     expected = [(f"{tmp_path}/a.json, annotation {id}", fact) for id, fact in facts.items()]
     assert_problems(coco.problems, expected)
-    objects = coco.images[1].instances
+    objects = list(coco.table.objects(coco.images[1]))
     assert [thing.crowd for thing in objects] == [False, True, False, False, False]
     assert [thing.area for thing in objects][2:] == [None, None, 9.5]
 
@@ -843,14 +849,14 @@ def test_a_large_file_takes_little_memory(tmp_path):
         for i, b in enumerate(boxes)
     ]
     path = write(tmp_path / "a.json", objects, ["1.png", "2.png"])
-    read_coco(str(path), outlines=False)  # modules are imported now
+    reading(path, outlines=False)  # modules are imported now
     tracemalloc.start()
     try:
-        coco = read_coco(str(path), outlines=False)
+        coco = reading(path, outlines=False)
         kept, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(coco.images[1].instances) == 10_000
+    assert coco.images[1].stop - coco.images[1].start == 10_000
     assert kept < path.stat().st_size
     assert peak < 4 * path.stat().st_size
 
@@ -865,17 +871,18 @@ def test_objects_in_a_table_are_as_the_file_has_them(tmp_path):
         thing(11, [], 3, image=1, bbox=[1.5, 1, 2, 2]),
     ]
     path = write(tmp_path / "a.json", objects, ["1.png", "2.png"])
-    images = read_coco(str(path), outlines=False).images
-    assert [tuple(one)[:5] for one in images[1].instances] == [
-        ("annotation 8", "dog", (0, 0, 5, 5), False, None),
-        ("annotation 11", "cat", (1.5, 1, 3.5, 3), False, 25),
+    coco = reading(path, outlines=False)
+    assert [tuple(one)[:5] for one in coco.table.objects(coco.images[1])] == [
+        (8, "dog", (0, 0, 5, 5), False, None),
+        (11, "cat", (1.5, 1, 3.5, 3), False, 25),
     ]
-    assert [tuple(one)[:5] for one in images[2].instances] == [
-        ("annotation 7", "cat", (1, 2, 4, 6.5), False, 25),
-        ("annotation 9", "dog", (0, 1, 2, 3), True, 3),
-        ("annotation 10", "dog", None, False, 25),
+    second = list(coco.table.objects(coco.images[2]))
+    assert [tuple(one)[:5] for one in second] == [
+        (7, "cat", (1, 2, 4, 6.5), False, 25),
+        (9, "dog", (0, 1, 2, 3), True, 3),
+        (10, "dog", None, False, 25),
     ]
-    assert images[2].instances[-1].name == "annotation 10"
+    assert [one.name for one in second] == ["annotation 7", "annotation 9", "annotation 10"]
 
 
 @pytest.mark.parametrize(
@@ -890,4 +897,4 @@ def test_broken_json_is_one_error(tmp_path, text):
     """14.11: read record by record, as strictly as before."""
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DataError, match=r"a\.json: is not (JSON|a COCO file)"):
-        read_coco(str(tmp_path / "a.json"))
+        reading(tmp_path / "a.json")

@@ -13,7 +13,8 @@ from problem_facts import assert_problems
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source, same_source
-from vitreous.data.formats.voc import read_xml
+from vitreous.data.objects.table import Annotation
+from vitreous.data.objects.voc import read_xml
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
 
@@ -271,7 +272,7 @@ def test_entities_are_refused_before_they_are_looked_at(tmp_path, monkeypatch):
     nine = "".join(f'<!ENTITY l{i + 1} "{f"&l{i};" * 10}">' for i in range(9))
     path.write_text(f'<!DOCTYPE l [<!ENTITY l0 "lol">{nine}]><annotation>&l9;</annotation>')
     with pytest.raises(DataError, match=r"a\.xml: has a DOCTYPE"):
-        read_xml(str(path))
+        read_xml(str(path), Annotation())
 
 
 BAD_OBJECTS = {

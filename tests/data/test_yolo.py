@@ -13,7 +13,7 @@ from problem_facts import assert_problems
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source, same_source
-from vitreous.data.formats.yolo_yaml import read_data_yaml
+from vitreous.data.objects.data_yaml import read_data_yaml
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
 from vitreous.train.open_data import open_usable
