@@ -134,7 +134,7 @@ class Objects(Source):
         random = np.random.default_rng(sample.target)
         return torch.from_numpy(checks(random, *SIZES[sample.target])).permute(2, 0, 1)
 
-    def truth(self, sample):
+    def truth(self, sample, size=None):
         height, width = SIZES[sample.target]
         boxes = torch.tensor([[2.0, 3, width / 2, height / 2], [width / 3, 4, width, height - 1]])
         count = sample.target % 3

@@ -64,7 +64,7 @@ class Scenes(Source):
         height, width = 20 + 4 * (sample.target % 3), 30 + 10 * (sample.target % 2)
         return torch.randint(0, 256, (3, height, width), dtype=torch.uint8)
 
-    def truth(self, sample):
+    def truth(self, sample, size=None):
         mask = torch.zeros(self.image(sample).shape[1:], dtype=torch.int16)
         mask[:8] = torch.randint(0, 3, (8, mask.shape[1]), dtype=torch.int16)
         mask[-4:] = IGNORED

@@ -269,7 +269,7 @@ class Spots(Source):
         shift = 13 * sample.target
         return [(0, x + shift, y, x + shift + 8, y + 8) for x, y in ((20, 30), (180, 50))]
 
-    def truth(self, sample):
+    def truth(self, sample, size=None):
         places = torch.tensor([spot[1:] for spot in self.spots(sample)], dtype=torch.float32)
         zeros = torch.zeros(len(places), dtype=torch.int64)
         return {"boxes": places, "labels": zeros, "crowd": zeros.bool()}

@@ -15,7 +15,7 @@ from train.tiny import box_folder, digit_folder, mask_folder, vitreous_command
 from vitreous.cli.main import main
 from vitreous.errors import ConfigError
 from vitreous.run_folder import Run
-from vitreous.train.recipe import Recipe, read_recipe, write_recipe
+from vitreous.train.recipe import Recipe, parse_recipe, read_recipe, write_recipe
 from vitreous.train.run import train
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
@@ -200,3 +200,9 @@ def test_from_a_folder_that_transformers_has_saved(tmp_path):
     preprocess = run.read_config().preprocess
     assert (preprocess.mean, preprocess.std) == (tuple(mean), tuple(std))
     assert preprocess.resize == "square"
+
+
+def test_an_option_that_was_removed_is_read_where_it_was_not_used():
+    assert parse_recipe("epochs = 3\nmosaic = 0.0\n", "recipe.toml") == Recipe(epochs=3)
+    with pytest.raises(ConfigError, match=r"^recipe\.toml: mosaic = 0\.5: this option was removed"):
+        parse_recipe("mosaic = 0.5\n", "recipe.toml")
