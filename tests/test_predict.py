@@ -12,6 +12,7 @@ import pytest
 import tifffile
 import torch
 from PIL import Image
+from runs import of_digits
 
 import vitreous
 from vitreous.api.evaluation import labelled_source
@@ -19,11 +20,10 @@ from vitreous.cli.evaluate import _worth_printing
 from vitreous.cli.main import main
 from vitreous.cli.print_json import print_json
 from vitreous.data.formats import open_source
-from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError, DataError, InputError
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.predict import Predictor, find_device
-from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.run_folder import Run
 from vitreous.tasks import task_for
 from vitreous.train.recipe import Recipe, write_recipe
 
@@ -31,32 +31,7 @@ from vitreous.train.recipe import Recipe, write_recipe
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run folder with random weights: what matters here is that all ways agree."""
-    folder = Run(tmp_path_factory.mktemp("runs") / "run")
-    folder.path.mkdir()
-    torch.manual_seed(0)
-    fields = {"image_size": 8, "patch": 4, "dim": 16, "depth": 1, "heads": 2, "channels": 1}
-    model = vitreous.create("vit", **fields, classes=10)
-    labels = LabelMap.of_ids(range(10))
-    folder.write_config(
-        RunConfig(
-            "vit",
-            "vit",
-            vitreous.config.to_dict(model.config),
-            "classify",
-            labels,
-            Preprocess(image_size=8, channels=1, mean=(0.3,), std=(0.37,)),
-            "digits",
-            "",
-            versions(),
-        )
-    )
-    folder.write_weights(model, model.state_dict())
-    recipe = Recipe(data="digits", epochs=1, batch=64, lr=1e-3)
-    folder.write_text("recipe.toml", write_recipe(recipe))
-    folder.log(
-        step=1, kind="evaluation", epoch=1.0, train_loss=2.3, loss=2.3, accuracy=0.1, lr=1e-3
-    )
-    return folder
+    return of_digits(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture(scope="module")

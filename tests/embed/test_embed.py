@@ -10,6 +10,7 @@ import pytest
 import torch
 from compare import perturb
 from PIL import Image
+from runs import write_run
 from train.tiny import class_folder
 
 import vitreous
@@ -20,7 +21,6 @@ from vitreous.embed.vector_files import About, Parts, Stored, read, write
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.predict import Predictor
-from vitreous.run_folder import Run, RunConfig, versions
 
 NAMES = tuple(f"corner{i}" for i in range(4))
 
@@ -29,15 +29,9 @@ def make_run(folder, family="vit", seed=0, task="classify", **fields):
     fields = {"image_size": 8, "patch": 4, "channels": 1, "classes": 4, **fields}
     model = perturb(vitreous.create(family, **fields))
     model.head.out.weight.data += seed
-    run = Run(folder)
-    run.path.mkdir()
-    config = vitreous.config.to_dict(model.config)
     labels = LabelMap(NAMES, NAMES) if task == "classify" else NoLabels()
     preprocess = Preprocess(image_size=8, channels=1)
-    rest = (labels, preprocess, "elsewhere", "", versions())
-    run.write_config(RunConfig(family, family, config, task, *rest))
-    run.write_weights(model, model.state_dict())
-    return run.path
+    return write_run(folder, model, labels, preprocess, task, "elsewhere").path
 
 
 VIT = {"dim": 16, "depth": 1, "heads": 2}

@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from running.runs import VIT, made
+from runs import VIT, made
 
 import vitreous
 from vitreous.api import summary

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from running.runs import VIT, made
+from runs import VIT, made
 
 import vitreous
 from vitreous.cli.main import main

@@ -7,7 +7,7 @@ import onnx
 import pytest
 import torch
 from PIL import Image
-from running.runs import NAMES, VIT, made
+from runs import NAMES, VIT, made
 
 import vitreous
 from vitreous.cli.main import main

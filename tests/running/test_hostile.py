@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from running import hostile
 from running.hostile import Fuse, argument, calling
-from running.runs import VIT, made
+from runs import VIT, made
 from torch import nn
 
 import vitreous

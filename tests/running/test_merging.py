@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from running.runs import VIT, made
+from runs import VIT, made
 
 import vitreous
 from vitreous.cli.main import main

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from running.runs import VIT, made
+from runs import VIT, made
 from serve.running import running
 
 import vitreous

@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import re
-import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,8 +15,6 @@ from serve.running import running
 import vitreous
 from vitreous.serve.page_files import SHARED
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
 DROP = """([where, kind, files]) => {
   const data = new DataTransfer();
   for (const [name, text] of files)
@@ -46,16 +43,6 @@ CONTRAST = """selector => {
     .map(each => light(parse(each))).sort((x, y) => y - x);
   return (a + 0.05) / (b + 0.05);
 }"""
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @contextlib.contextmanager
