@@ -1,10 +1,13 @@
 """What all tests share: their order, how workers share them, Ctrl-C, and a browser."""
 
 import gc
+import os
 import shutil
 import signal
+import tempfile
 
 import pytest
+from shared import PLACE
 from xdist.scheduler import LoadFileScheduling
 
 LONG = (
@@ -16,9 +19,12 @@ APART = ("test_docs.py", "test_examples.py")
 """Files whose tests make nothing for each other."""
 
 
-def pytest_configure():
+def pytest_configure(config):
     """A shell that starts the suite in the background has it ignore SIGINT, and every process that
     a test starts and interrupts would inherit that."""
+    if PLACE not in os.environ:  # workers have it from the process that starts them
+        config.shared = tempfile.TemporaryDirectory()
+        os.environ[PLACE] = config.shared.name
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

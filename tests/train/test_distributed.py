@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 from train.processes import end, in_ranks, start_elastic, start_ranks
-from train.tiny import class_folder, command, teacher, train
+from train.tiny import class_folder, command, teacher, train, trained
 
 from vitreous.data.loader import train_batches
 from vitreous.engines.world import World
@@ -83,10 +83,8 @@ def evaluations(out):
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "one"
-    train(out)
-    return out
+def one():
+    return trained()
 
 
 @pytest.fixture(scope="module")
