@@ -2,6 +2,7 @@
 
 import torch
 from compare import perturb
+from shared import once
 
 import vitreous
 from vitreous.config import to_dict
@@ -49,3 +50,18 @@ def of_digits(folder):
     numbers = {"train_loss": 2.3, "loss": 2.3, "accuracy": 0.1, "lr": 1e-3}
     run.log(step=1, kind="evaluation", epoch=1.0, **numbers)
     return run
+
+
+def vit_run():
+    """A classifier that nobody changes."""
+    return once("vit", lambda path: made(path, "classify", "vit", **VIT))
+
+
+def vit_file(suffix):
+    """The same as an exported file."""
+
+    def write(folder):
+        folder.mkdir()
+        vitreous.export(vit_run(), folder / f"model{suffix}", log=lambda text: None)
+
+    return once(f"vit{suffix}", write) / f"model{suffix}"

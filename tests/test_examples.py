@@ -26,7 +26,10 @@ SMALL = {
     "parity.py": ["resnet50"],
     "save_images.py": ["handwriting:20", "pictures", "--count=3"],
     "serve_load.py": ["--seconds=1", "--requests=40", "--rounds=1", "--images=16"],
-    "training_speed.py": ["--rounds=1", "--batch=2", "--images=64", "--kinds", "recompute"],
+    "training_speed.py": [
+        *("--model=vit-ti/16", "--rounds=1", "--batch=2", "--kinds", "recompute"),
+        *("--images=64", "--sizes", "256x224"),
+    ],
 }
 PRINTED = {
     "cifar10.py": "test: 2 images of 2 classes",
