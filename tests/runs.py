@@ -1,5 +1,7 @@
 """Run folders with random weights, for tests of what is done with a run."""
 
+from pathlib import Path
+
 import torch
 from compare import perturb
 from shared import once
@@ -12,6 +14,8 @@ from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.train.recipe import Recipe, write_recipe
 from vitreous.weights.rules.keys import family_of
 
+OLD_RUNS = Path(__file__).parent / "old_runs" / "8922915"
+"""Trained ones, small: classify, segment, detect."""
 VIT = {"dim": 48, "depth": 2, "heads": 3, "mlp_dim": 96, "patch": 8}
 NAMES = ("red", "green", "blue", "grey", "black")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from runs import OLD_RUNS
 from sklearn.datasets import load_sample_images
 from train.tiny import garment_folder
 from train.undrawn import undrawn
@@ -127,7 +128,7 @@ FOLDERS = {
     "cifar10.py": cifar_package,
     "few_labels.py": pretrained,
     "onnx_client.py": exported,
-    "serve_load.py": lambda: [str(Path(__file__).parent / "old_runs" / "classify")],
+    "serve_load.py": lambda: [str(OLD_RUNS / "classify")],
 }
 
 

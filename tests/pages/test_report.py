@@ -3,13 +3,12 @@
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from browser import assert_all_is_shown
 from PIL import Image
-from runs import of_digits
+from runs import OLD_RUNS, of_digits
 from train.undrawn import undrawn
 
 from vitreous import predict
@@ -18,8 +17,6 @@ from vitreous.pages.report import scheduled, write_report
 from vitreous.run_folder import Run
 from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.recipe import Recipe, write_recipe
-
-OLD_RUNS = Path(__file__).parents[1] / "old_runs"
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,11 @@
 """Models of every task, pictures, and a server that most tests share."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
-from runs import VIT, made, vit_file, vit_run
+from runs import OLD_RUNS, VIT, made, vit_file, vit_run
 from serve.running import running
 
-OLD = Path(__file__).parent.parent / "old_runs"
 DETECTOR = {"dim": 32, "heads": 4, "mlp_dim": 32, "decoder_depth": 1, "queries": 6}
 MASKS = {
     **DETECTOR,
@@ -55,7 +52,7 @@ class Runs(dict):
                 return made(self.folder / name, "mae", "mae-pretrain", classes=None, **MAE)
             case "exported":
                 return vit_file(".onnx")
-        return OLD / name
+        return OLD_RUNS / name
 
 
 @pytest.fixture(scope="session")

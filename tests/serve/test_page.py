@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from faster_coco_eval.core import mask as rle
 from PIL import Image
-from serve.conftest import OLD
+from runs import OLD_RUNS
 from serve.running import running
 
 import vitreous
@@ -373,7 +373,7 @@ def test_problems_are_said_in_words(chromium, server, photos, tmp_path):
 def test_token_and_examples(chromium):
     """The page asks for the token; examples come from the run's own data, only if asked for."""
     token = "t" * 20
-    with running(f"digits={OLD / 'classify'}", token=token, examples=3) as server:
+    with running(f"digits={OLD_RUNS / 'classify'}", token=token, examples=3) as server:
         listed = server.client.get("/v1/models/digits/examples").json()["examples"]
         assert [each["number"] for each in listed] == [0, 1, 2]
         picture = server.client.get("/v1/models/digits/examples/2")

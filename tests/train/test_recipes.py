@@ -10,6 +10,7 @@ import pytest
 import torch
 from follow import shorten
 from PIL import Image
+from runs import OLD_RUNS
 from train.tiny import box_folder, digit_folder, mask_folder, vitreous_command
 from train.undrawn import undrawn
 
@@ -20,7 +21,6 @@ from vitreous.train.recipe import Recipe, read_recipe, write_recipe
 from vitreous.train.run import train
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
-OLD_RUNS = Path(__file__).parents[1] / "old_runs"
 # What the words of the headers' commands stand for.
 STANDS_FOR = {
     "DATA": digit_folder,
