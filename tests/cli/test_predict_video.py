@@ -11,10 +11,10 @@ import sys
 import numpy as np
 import pytest
 from bright import predictor
-from explain import segment_runs
-from explain.detect_runs import make_run
 from PIL import Image
 from runs import OLD_RUNS
+from tasks import segment_runs
+from tasks.detect_runs import make_run
 from video_files import moving, rotated, serve_stream, write_video
 
 import vitreous.predict

@@ -94,7 +94,7 @@ def test_a_file_has_vectors_paths_labels_and_the_model(run, tmp_path):
 
 @pytest.mark.parametrize("pool", ["class", "mean", "class+mean"])
 def test_pooling_of_choice(run, album, pool):
-    """15: behind the final norm; what the head sees is one of them."""
+    """Behind the final norm; what the head sees is one of them."""
     predictor = vitreous.load(run)
     path = album / "3.png"
     found = predictor.embed(path, pool=pool)[0]
@@ -147,7 +147,7 @@ def test_a_projection_gives_the_vectors(tmp_path, album):
 
 
 def test_an_interrupted_run_computes_only_what_is_missing(run, album, tmp_path, monkeypatch):
-    """15: by Ctrl-C, and by a kill, which leaves the parts that were written."""
+    """By Ctrl-C, and by a kill, which leaves the parts that were written."""
     out, plain = tmp_path / "v.npz", vitreous.embed(run, album, progress=False)
     monkeypatch.setattr(Parts, "SECONDS", -1.0)  # a part for each batch
     embed, count = Predictor.vectors, 0

@@ -49,7 +49,7 @@ def test_pages_stand_alone_and_are_escaped(pages):
 
 
 def test_the_map_in_a_browser(chromium, pages):
-    """15: zoom, pan, hover, search and the legend, on a phone's width."""
+    """Zoom, pan, hover, search and the legend, on a phone's width."""
     with phone(chromium, pages / "map.html") as page:
         data = json.loads(page.inner_text("#data") or page.text_content("#data"))
         assert len(data["x"]) == len(data["paths"]) == 40

@@ -13,7 +13,7 @@ from train.undrawn import undrawn
 
 from vitreous import predict
 from vitreous.data.formats import open_source
-from vitreous.pages.report import scheduled, write_report
+from vitreous.pages.report import loss_terms, scheduled, write_report
 from vitreous.run_folder import Run
 from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.recipe import Recipe, write_recipe
@@ -118,7 +118,7 @@ def test_the_report_is_computed_where_the_run_was_trained(run, tmp_path, monkeyp
 
 @pytest.mark.parametrize("kind", ["", "coco:"])
 def test_titles_have_no_absolute_paths(run, tmp_path, kind):
-    """14.24: nor is there JSON at the end, but what to do next."""
+    """Nor is there JSON at the end, but what to do next."""
     own = Run(tmp_path / "own")
     shutil.copytree(run.path, own.path)
     own.write_config(replace(run.read_config(), data=f"{kind}{tmp_path}/my album/"))
@@ -143,7 +143,7 @@ def test_a_run_without_evaluations_has_a_report(run, tmp_path):
 
 @pytest.mark.parametrize("kind", ["classify", "detect", "segment"])
 def test_the_learning_rate_is_drawn_with_its_warm_up(kind):
-    """14.24: every step of the schedule, not one point for each evaluation."""
+    """Every step of the schedule, not one point for each evaluation."""
     old = Run(OLD_RUNS / kind)
     recipe = stored_recipe(old)
     evaluations = [m for m in old.metrics() if m["kind"] == "evaluation"]
@@ -166,3 +166,14 @@ def test_the_learning_rate_is_drawn_with_its_warm_up(kind):
 
 def test_the_report_in_a_browser(chromium, report):
     assert_all_is_shown(chromium, report[0])
+
+
+def test_the_terms_of_a_loss_have_charts():
+    logged = [{"loss_class": 1, "loss_aux_class": 1}, {"loss_box": 1, "loss": 3, "lr": 1}]
+    assert loss_terms(logged) == {
+        "loss, by term": {"loss_class": "class", "loss_box": "box"},
+        "loss of earlier layers": {"loss_aux_class": "class"},
+    }
+    assert loss_terms([{"loss": 1}]) == {}
+    many = loss_terms([{f"loss_{i}": 1 for i in range(4)}])
+    assert [len(keys) for keys in many.values()] == [3, 1]

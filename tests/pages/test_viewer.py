@@ -23,6 +23,7 @@ from vitreous.explain.parameters import position_similarity
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
 from vitreous.pages import charts, maps, viewer
+from vitreous.pages.pictures import data_url
 from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.results import Classification
@@ -197,7 +198,6 @@ def test_the_walk_shows_every_stage_with_its_shape(run, photo):
 
 
 def test_the_walk_shows_where_a_conditional_position_is_added():
-    """14.24"""
     torch.manual_seed(0)
     fields = {"image_size": 8, "patch": 4, "dim": 8, "depth": 2, "heads": 1, "classes": 2}
     model = perturb(vitreous.create("vit", position="conditional", **fields))
@@ -212,7 +212,7 @@ def test_the_walk_shows_where_a_conditional_position_is_added():
 
 
 def test_a_map_leaves_the_photo_visible():
-    """14.24: where its value is small, light stays light and dark does not become black."""
+    """Where its value is small, light stays light and dark does not become black."""
     image = torch.zeros(3, 8, 8)
     image[:, :, 4:] = 1.0
     image[0, :4] = 1.0
@@ -232,14 +232,13 @@ def test_a_map_leaves_the_photo_visible():
 
 
 def test_a_map_of_one_value_has_one_number():
-    """14.24"""
     panel = maps.Panel(torch.rand(3, 4, 4), values=torch.full((2, 2), 0.25), scale="attention")
     (bar,) = maps.grid([[panel]]).axes[0].child_axes
     assert [label.get_text() for label in bar.get_xticklabels()] == ["25 %"]
 
 
 def test_the_image_stands_beside_what_the_model_sees_of_it(run):
-    """14.24: with a frame, where it is not all of it."""
+    """With a frame, where it is not all of it."""
     predictor = vitreous.load(run.path)
     for size, titles in (((60, 20), ["image; frame: input", "input"]), ((24, 16), ["input"])):
         found = predictor.explain(Image.new("RGB", size, "red"), 0)
@@ -380,3 +379,8 @@ def test_windows_in_a_browser(chromium, swin_run, photo, tmp_path):
             assert f"attends most to row {row + 1}, column {column + 1}:" in said, number
     with phone(chromium, tmp_path / "my-photo" / "walk.html") as page:
         assert "stages.1 2 × 3 × 16" in page.inner_text("main")
+
+
+def test_pictures_longer_than_webp_can_be():
+    for width, kind in ((20_000, "png"), (200, "webp"), (20, "png")):
+        assert data_url(Image.new("RGB", (width, 3))).startswith(f"data:image/{kind}")

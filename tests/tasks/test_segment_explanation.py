@@ -8,8 +8,8 @@ import pytest
 import torch
 from browser import assert_all_is_shown, phone, wait_for
 from compare import assert_same_classes
-from explain.segment_runs import LABELS, NAMES, WINDOW, make_model, make_run, scenes
 from PIL import Image
+from tasks.segment_runs import LABELS, NAMES, WINDOW, make_model, make_run, scenes
 
 import vitreous
 from vitreous.cli.main import main
