@@ -13,7 +13,7 @@ from PIL import Image
 from pycocotools import mask as cocomask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-from train.tiny import box_folder, teacher, train, vitreous_command
+from train.tiny import box_folder, teacher, train, trained, vitreous_command
 from train.undrawn import undrawn
 from video_files import moving, write_video
 
@@ -537,10 +537,8 @@ def test_imported_models_with_masks_are_for_this_task():
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "instance"
-    train(out, "--epochs=1", task="instance", drawn=True)
-    return out
+def run():
+    return trained("instance", "--epochs=1", drawn=True)
 
 
 def test_from_data_to_results(run, tmp_path):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from explain.detect_runs import LABELS, make_run, write_coco, write_photos
 from PIL import Image
+from tasks.detect_runs import LABELS, make_run, write_coco, write_photos
 
 import vitreous
 from vitreous.cli.main import main

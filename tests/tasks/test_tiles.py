@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from bright import SCENES, BrightRectangles, SmallWhole, boxes, predictor, scene
-from explain import segment_runs
-from explain.detect_runs import make_run, write_coco, write_photos
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tasks import segment_runs
+from tasks.detect_runs import make_run, write_coco, write_photos
 
 import vitreous
 from vitreous.cli.main import main

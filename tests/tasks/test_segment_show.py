@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from explain.segment_runs import LABELS, NAMES, make_run, scenes
 from PIL import Image
+from tasks.segment_runs import LABELS, NAMES, make_run, scenes
 
 import vitreous
 from vitreous.api import evaluation
@@ -223,7 +223,7 @@ def test_no_two_images_have_files_of_the_same_name():
 
 
 def test_other_masks_are_named_by_a_file(run, tmp_path, capsys):
-    """14.15: masks have numbers, which a names file outside of the data gives names."""
+    """Masks have numbers, which a names file outside of the data gives names."""
     for folder, values in (("images", 255), ("masks", len(NAMES))):
         (tmp_path / "data" / folder).mkdir(parents=True)
         pixels = np.random.default_rng(0).integers(0, values, (20, 30), dtype=np.uint8)

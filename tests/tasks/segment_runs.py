@@ -2,12 +2,12 @@
 
 import torch
 from compare import perturb
+from runs import write_run
 
 import vitreous
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import IGNORED, Sample, Source
 from vitreous.labels import LabelMap
-from vitreous.run_folder import Run, RunConfig, versions
 
 NAMES = ("sky", "road", "car", "tree")
 LABELS = LabelMap(NAMES, (3, 7, 12, 200), (255,))
@@ -39,17 +39,9 @@ def make_model(kind, window=WINDOW, classes=4):
 
 def make_run(path, kind="mask, class token", labels=LABELS, resize="none", window=WINDOW):
     """A run folder as training would leave it."""
-    run = Run(path)
-    run.path.mkdir(parents=True)
     model = make_model(kind, window, len(labels))
     preprocess = Preprocess(image_size=window, resize=resize, whole=True)
-    run.write_config(
-        RunConfig(
-            *("segmenter", "segmenter", vitreous.config.to_dict(model.config), "segment"),
-            *(labels, preprocess, "shapes", "", versions()),
-        )
-    )
-    run.write_weights(model, model.state_dict())
+    run = write_run(path, model, labels, preprocess, "segment", "shapes")
     for epoch, miou in ((1.0, 0.3), (2.0, 0.2)):
         run.log(step=1, kind="evaluation", epoch=epoch, train_loss=1.0, miou=miou, lr=1e-3)
     return run
