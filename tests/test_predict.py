@@ -20,9 +20,11 @@ from vitreous.cli.main import main
 from vitreous.cli.print_json import print_json
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
+from vitreous.engines.device import find_device
 from vitreous.errors import CheckpointError, ConfigError, DataError, InputError
+from vitreous.import_run import open_run
 from vitreous.labels import IGNORED, LabelMap
-from vitreous.predict import Predictor, find_device
+from vitreous.predict import Predictor
 from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.tasks import task_for
 from vitreous.train.recipe import Recipe, write_recipe
@@ -370,7 +372,7 @@ def test_data_that_was_moved(run, album, tmp_path, capsys):
         capsys.readouterr().err
     )
     lines = []
-    source = labelled_source(own.path, tmp_path / "moved", (None,) * 3, None, lines.append)
+    source, _ = labelled_source(open_run(own.path), tmp_path / "moved", lines.append)
     held_out = open_source(tmp_path / "moved", seed=3).splits["val"]
     assert list(source.splits["val"]) == list(held_out)
     assert any("is taken for it, split as in training" in line for line in lines)

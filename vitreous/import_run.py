@@ -27,13 +27,14 @@ from vitreous.config import Size, pair, to_dict
 from vitreous.data.label_sets import NUMBERS, SETS, labels_for, labels_of
 from vitreous.data.photographs import photographs
 from vitreous.data.preprocess import Preprocess
-from vitreous.engines.graph import ENGINES, read_note
+from vitreous.engines.graph import read_file
+from vitreous.engines.table import FORMATS
 from vitreous.errors import CheckpointError, ConfigError, did_you_mean
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.models import FAMILIES, configure, create
 from vitreous.models.infer import FREE
 from vitreous.models.model import Model
-from vitreous.run_folder import Run, RunConfig, names_classes, versions
+from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
 from vitreous.weights.adopt import Found, files_of, find
@@ -382,36 +383,38 @@ def _changed(config: RunConfig, found: Found) -> str:
 # ---- in one step
 
 
-class ExportedRun(Run):
+class ExportedRun(OpenedRun):
     """A file that 'vitreous export' wrote: it has a run's config, and a graph for its weights."""
 
-    @property
-    def exists(self) -> bool:
-        return self.path.is_file()
-
     def read_config(self) -> RunConfig:
+        self.file = read_file(self.path)
         where = f"the note in {self.path}"
-        config = RunConfig.read(read_note(self.path).run, where)
+        config = RunConfig.read(self.file.note.run, where)
         config.check_labels(where)
         return config
 
     def recipe_text(self) -> str | None:
-        return read_note(self.path).recipe or None
+        return self.file.note.recipe or None
 
 
 WEIGHT_FILES = (".safetensors", ".npz", ".pth", ".pt", ".bin", ".pdparams")
 
 
-def open_run(reference: str | os.PathLike[str], *, verify: bool = True) -> Run:
+def open_run(reference: str | os.PathLike[str] | OpenedRun, *, verify: bool = True) -> OpenedRun:
     """The run folder that is meant: itself; or one in the cache, imported from a hub reference, a
     catalog name, a folder of transformers or timm, or a file of weights that states all that is
     needed or is one of the catalog's. An exported file is like one. `verify`: what is read must be
-    what was written."""
-    if Path(reference).suffix in ENGINES:
-        return ExportedRun(Path(reference), verify=verify)
-    run = Run(Path(reference), verify=verify)
+    what was written. A run that is open already is given back."""
+    if isinstance(reference, OpenedRun):
+        return reference
+    if not isinstance(reference, str | os.PathLike):
+        raise ConfigError(f"run = {reference!r}: expected the path of a run folder")
+    reference = os.fspath(reference)
+    if Path(reference).suffix in FORMATS:
+        return ExportedRun(Run(reference, verify=verify))
+    run = Run(reference, verify=verify)
     if run.exists and not run.is_foreign:
-        return run
+        return OpenedRun(run, reference)
     name = Path(reference).as_posix()
     known = not run.path.exists() and (name.startswith("hf:") or bool(named(name)))
     known |= run.path.is_file() and run.path.suffix in WEIGHT_FILES
@@ -423,7 +426,7 @@ def open_run(reference: str | os.PathLike[str], *, verify: bool = True) -> Run:
     if not known and not run.path.exists() and (hint := meant(name)):
         raise ConfigError(f"{name}: there is no such run folder, model or catalog entry{hint}")
     if not known and not run.is_foreign:
-        return run  # whoever reads it reports what is wrong
+        return OpenedRun(run)  # which says what is wrong
     path = resolve(name)
     folder = cache_folder() / "runs" / f"{re.sub(r'[^A-Za-z0-9.]+', '-', name)}-{_stamp(path)}"
     if not Run(folder).exists:
@@ -436,7 +439,7 @@ def open_run(reference: str | os.PathLike[str], *, verify: bool = True) -> Run:
                 f"with your values: vitreous import {shlex.quote(name)} --out RUN "
                 f"{' '.join(options)}"
             ) from None
-    return Run(folder, verify=verify)
+    return OpenedRun(Run(folder, verify=verify), reference)
 
 
 def _shell(value: Any) -> str:

@@ -7,16 +7,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+Log = Callable[[str], None]
+"""Is told what happens, a message at a time."""
 LOG_SECONDS = 30.0
 """Between two lines, where there is no terminal."""
+
+
+def silent(text: str) -> None:
+    """A log that nobody reads."""
 
 
 class CountProgress:
     """A bar on a terminal, a line now and then elsewhere; `total` may be unknown."""
 
-    def __init__(
-        self, total: int | None, log: Callable[[str], None], what: str = "images", *, visible: bool
-    ) -> None:
+    def __init__(self, total: int | None, log: Log, what: str = "images", *, visible: bool) -> None:
         self.total, self.log, self.what, self.done = total, log, what, 0
         self.began = self.told = time.monotonic()
         self.visible = visible

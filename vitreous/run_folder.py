@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -198,12 +199,12 @@ class Run:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: not a readable TOML file: {error}") from error
 
-    def create_model(self) -> Model:
+    def create_model(self, config: RunConfig | None = None) -> Model:
         """The model that config.json describes, with random weights.
 
         The file of weights bounds its size, before memory is taken for it.
         """
-        config, file = self.read_config(), self.path / "config.json"
+        config, file = config or self.read_config(), self.path / "config.json"
         blank = config.check_labels(str(file))
         needed = sum(tensor.numel() for tensor in blank.state_dict().values())
         weights = self.weights if self.checkpoint is None else self.checkpoint / STATE
@@ -342,6 +343,26 @@ class Run:
         if (self.path / "metrics.jsonl").is_file():
             kept = [json.dumps(line) for line in self.metrics() if line["step"] <= step]
             self.write_text("metrics.jsonl", "".join(line + "\n" for line in kept))
+
+
+class OpenedRun(Run):
+    """A run as it is when it is opened: what it says about itself is read once, and passed on."""
+
+    def __init__(self, run: Run, reference: str | Path | None = None) -> None:
+        self.path, self.verify, self.checkpoint = run.path, run.verify, run.checkpoint
+        self.reference = reference or run.path
+        """What the user has named: this folder, or what was imported into it."""
+        self.config = self.read_config()
+
+    def create_model(self, config: RunConfig | None = None) -> Model:
+        return super().create_model(config or self.config)
+
+    @cached_property
+    def _recipe_text(self) -> str | None:
+        return super().recipe_text()
+
+    def recipe_text(self) -> str | None:
+        return self._recipe_text
 
 
 def names_classes(model: Model) -> bool:

@@ -345,7 +345,7 @@ def test_images_and_classes_may_have_names_only(run, tmp_path, monkeypatch, caps
     labels = vitreous.labels.LabelMap(NAMES, NAMES)
     source = objects()
     source.labels = labels
-    monkeypatch.setattr(evaluation, "_labelled", lambda *given: (source, True))
+    monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (source, True))
     path = tmp_path / "results.json"
     direct = told_by(capsys, run.path, "--results", path)
     rows = json.loads(path.read_text())
@@ -426,7 +426,7 @@ def test_results_are_for_detectors(tmp_path, capsys, monkeypatch):
     from explain.segment_runs import scenes
 
     other = make_segmenter(tmp_path / "segmenter", "linear, no token")
-    monkeypatch.setattr(evaluation, "_labelled", lambda *given: (scenes(), True))
+    monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (scenes(), True))
     for option in ("--results", "--from"):
         assert main(["evaluate", str(other.path), option, str(tmp_path / "a.json")]) == 2
         assert f"{tmp_path / 'a.json'}: COCO files of results" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,26 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.graph_files import write_graph
 from vitreous.deploy.loss import Loss, Trial, agreement_of, measured_loss
 from vitreous.deploy.rewrite import fold_normalisation, rewrite
-from vitreous.engines.graph import FORMATS, INPUTS, GraphEngine, Note, graph_input, open_graph
+from vitreous.engines.graph import (
+    INPUTS,
+    GraphEngine,
+    Note,
+    graph_input,
+    open_graph,
+    read_file,
+)
 from vitreous.engines.precision import check_bfloat16, precision_named
+from vitreous.engines.table import FORMATS
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.labels import NoLabels
 from vitreous.models.model import Model
 from vitreous.predict import Predictor
+from vitreous.progress import Log, silent
 from vitreous.run_folder import RunConfig
 from vitreous.tasks import task_class
 from vitreous.weights.rules.keys import family_of
 from vitreous.wording import counted
 
-Log = Callable[[str], None]
 TOLERANCE = 1e-4
 """The largest difference of an output, relative to its largest value."""
 LEAST_AGREEMENT = 0.9
@@ -127,7 +135,7 @@ def export(
     precision: str = "float32",
     trial: Trial | None = None,
     max_loss: float = MAX_LOSS,
-    log: Log = lambda text: None,
+    log: Log = silent,
 ) -> Exported:
     """Write the model of `predictor` to `path`, whose suffix says how, verified on `images`, which
     are (c, h, w) as they are stored. A lower precision may lose `max_loss` points on the images of
@@ -164,7 +172,7 @@ def export(
         log(f"writing {FORMATS[path.suffix]}" + f" in {precision}" * (precision != "float32"))
         with naming_file(path):
             write_graph(program, note, file, calibration(reference, trial, input))
-        graph = open_graph(file)
+        graph = open_graph(read_file(file))
         engine = GraphEngine(graph, type(model), config.preprocess, file, len(config.labels))
         log(f"verifying with {graph.engine}")
         apart, agreement = compared(engine, reference, images)

@@ -25,8 +25,8 @@ from vitreous.layers.linear import training_step
 from vitreous.layers.lora import add_lora, merge_lora
 from vitreous.layers.recompute import recomputing
 from vitreous.layers.shared_batch import RandomRows, sharing_batch, synchronise_batch_norms
+from vitreous.measure import evaluating, measure
 from vitreous.models.model import Model
-from vitreous.predict import evaluating, measure
 from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
 from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
