@@ -101,7 +101,8 @@ def test_it_is_compared_with_the_model_itself(run, capsys):
     assert merged["images_per_second"] == pytest.approx(
         merged["speed"] * plain["images_per_second"]
     )
-    both = zip(*(vitreous.load(run, merge=r)([image for image, _ in data]) for r in (0, 30)))
+    images = [image for image, _ in data]
+    both = zip(*(vitreous.load(run, merge=r)(images) for r in (0, 30)), strict=True)
     assert merged["agreement"] == pytest.approx(sum(a.label == b.label for a, b in both) / 12)
     assert main(["evaluate", str(run), "--merge-curve", "4", "8"]) == 2
     assert "evaluate has no option --merge-curve: it is gone" in capsys.readouterr().err

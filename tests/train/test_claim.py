@@ -80,7 +80,7 @@ def test_an_error_before_training_leaves_nothing(tmp_path, capsys):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
-    train(out, "--epochs=2", "--keep=1")
+    train(out, "--epochs=2", "--set-recipe=keep=1")
     return out
 
 
