@@ -31,7 +31,7 @@ READERS = {
 }
 OF_EVALUATE = {"results", "from", "figures"}
 # Python keywords that the command line has other ways for, or does not need.
-PYTHON_ONLY = {"keep"}
+PYTHON_ONLY = {"keep", "mosaic"}
 
 
 def literals():
