@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compare import perturb
+from compare import perturb, whole
 
 import vitreous
 from vitreous.errors import ConfigError
@@ -113,16 +113,15 @@ def test_equal_tokens_are_merged_without_loss():
 
 
 @torch.inference_mode()
-def test_batches_and_features_agree_with_single_images():
+def test_batches_and_maps_agree_with_single_images():
     model, given = made(merge=4), images()
     together = model(given)
     for image, row in zip(given, together, strict=True):
         torch.testing.assert_close(model(image[None])[0], row, rtol=1e-5, atol=1e-5)
-    found = model.features(given)
-    assert found.maps[0].shape == (3, 32, 6, 6)
-    torch.testing.assert_close(found.output, together, rtol=1e-5, atol=1e-5)
+    assert model.maps(given)[0].shape == (3, 32, 6, 6)
+    torch.testing.assert_close(whole(model, given), together, rtol=1e-5, atol=1e-5)
     with pytest.raises(ConfigError, match="tokens of several blocks were requested"):
-        model.features(given, [0, 2])
+        model.maps(given, [0, 2])
 
 
 def test_gradients_reach_every_parameter():

@@ -124,24 +124,25 @@ def test_masks_are_made_once_and_not_saved():
 def test_any_size(size):
     model = swin()
     with torch.no_grad():
-        features = model.features(picture(2, 3, *size), blocks=[0, 1])
-    assert features.output.shape == (2, 5)
+        maps = model.maps(picture(2, 3, *size), [0, 1])
+        (tokens,) = model.tokens(picture(2, 3, *size), [0])
+        assert model(picture(2, 3, *size)).shape == (2, 5)
     h, w = -(-size[0] // 4), -(-size[1] // 4)
-    assert features.maps[0].shape == (2, 8, h, w)
-    assert features.maps[1].shape == (2, 16, -(-h // 2), -(-w // 2))
-    torch.testing.assert_close(features.maps[0].flatten(2).mT, features.tokens[0])
+    assert maps[0].shape == (2, 8, h, w)
+    assert maps[1].shape == (2, 16, -(-h // 2), -(-w // 2))
+    torch.testing.assert_close(maps[0].flatten(2).mT, tokens)
 
 
 def test_the_pyramid_has_strides_4_8_16_32():
     model = vitreous.create("swin-t", head="none").eval()
     with torch.no_grad():
-        features = model.features(torch.zeros(1, 3, 64, 96), blocks=range(4))
-    shapes = [tuple(m.shape[1:]) for m in features.maps]
+        maps = model.maps(torch.zeros(1, 3, 64, 96), range(4))
+    shapes = [tuple(m.shape[1:]) for m in maps]
     assert shapes == [(96, 16, 24), (192, 8, 12), (384, 4, 6), (768, 2, 3)]
     resnet = vitreous.create("resnet-50", head="none").eval()
     with torch.no_grad():
-        features = resnet.features(torch.zeros(1, 3, 64, 96), blocks=range(4))
-    assert [tuple(m.shape[2:]) for m in features.maps] == [(16, 24), (8, 12), (4, 6), (2, 3)]
+        maps = resnet.maps(torch.zeros(1, 3, 64, 96), range(4))
+    assert [tuple(m.shape[2:]) for m in maps] == [(16, 24), (8, 12), (4, 6), (2, 3)]
 
 
 def test_batch_equals_singles_and_fused_equals_explicit():

@@ -336,7 +336,7 @@ def test_a_resnet_for_few_pixels_keeps_the_size_at_first():
     fields = {"root": "3x3", "width": 8, "stages": (1, 1), "block": "basic", "classes": 3}
     model = vitreous.create("resnet", image_size=16, **fields).eval()
     images = torch.randn(2, 3, 16, 16)
-    maps = model.features(images, blocks=[0, 1]).maps
+    maps = model.maps(images, [0, 1])
     assert [tuple(each.shape[1:]) for each in maps] == [(8, 16, 16), (16, 8, 8)]
     assert [level.pixels for level in model.levels((16, 16))] == [(1, 1), (2, 2)]
     first = torch.relu(model.root.norm(F.conv2d(images, model.root.conv.weight, padding=1)))

@@ -116,18 +116,6 @@ class ModelConfig:
         return {}
 
 
-class Features(NamedTuple):
-    """The inner results of one forward, one entry for each requested block or stage."""
-
-    tokens: list[Tensor]
-    """(b, p + n, d) each, the `prefix` class, distillation and register tokens first."""
-    maps: list[Tensor]
-    """(b, d, gh, gw) each, the patch tokens back in their places."""
-    output: Any
-    """What `model(images)` gives: one tensor, or the named tuple of the model."""
-    prefix: int
-
-
 class Places(NamedTuple):
     """Where the tokens of one attention are in the image."""
 
@@ -197,7 +185,7 @@ class Model(nn.Module):
     class_tokens = 0
     """How many of them are there to be read: the class token and that of distillation."""
     ends_with_norm = False
-    """Whether a norm follows the last block, which `features` leaves out by default."""
+    """Whether a norm follows the last block, which `maps` leaves out by default."""
     scales_positions = False
     """Whether positions depend on how large the grid is: then an image that is padded is encoded
     otherwise than by itself."""
@@ -325,16 +313,16 @@ class Model(nn.Module):
         return x
 
     def levels(self, size: tuple[int, int]) -> list[Level]:
-        """The maps that `features` gives for each block or stage, for images of this size."""
+        """The maps that `maps` gives for each block or stage, for images of this size."""
         raise NotImplementedError
 
-    def features(
+    def tokens(
         self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
-    ) -> Features:
-        """Tokens and maps behind the chosen blocks or stages (None: the last), and the output.
+    ) -> list[Tensor]:
+        """(b, p + n, d) behind each of these blocks or stages (None: the last), those that are no
+        patches first. Blocks behind the last of them are not computed.
 
-        One pass. `norm` puts the final norm on what it fits: every block of a ViT, the last stage
-        of a Swin.
+        `norm` puts the final norm on what it fits: every block of a ViT, the last stage of a Swin.
         """
         if norm and not self.ends_with_norm:
             raise ConfigError("norm=True: this model has no norm behind its blocks")
@@ -346,13 +334,18 @@ class Model(nn.Module):
         for block in sorted(set(asked)):
             x = behind[block] = self.encode(x, grid, done, block + 1)
             grid, done = levels[block].grid, block + 1
-        output = self.head(self.pool(self.encode(x, grid, done)))
-        tokens = [self.final_norm(behind[i], i) if norm else behind[i] for i in asked]
-        maps = [
-            each[:, self.prefix_length :].transpose(1, 2).unflatten(2, levels[i].grid)
-            for i, each in zip(asked, tokens, strict=True)
+        return [self.final_norm(behind[i], i) if norm else behind[i] for i in asked]
+
+    def maps(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
+    ) -> list[Tensor]:
+        """(b, d, gh, gw) each: the patches of `tokens`, back in their places."""
+        asked = self.block_indices(blocks)
+        levels = self.levels((images.shape[2], images.shape[3]))
+        return [
+            tokens[:, self.prefix_length :].transpose(1, 2).unflatten(2, levels[i].grid)
+            for i, tokens in zip(asked, self.tokens(images, asked, norm=norm), strict=True)
         ]
-        return Features(tokens, maps, output, self.prefix_length)
 
     def block_indices(self, blocks: Iterable[int] | None) -> list[int]:
         """The requested blocks from 0 on; negative ones count from the end; None is the last."""
@@ -360,7 +353,7 @@ class Model(nn.Module):
         for index in asked:
             if not isinstance(index, int) or not -depth <= index < depth:
                 raise ConfigError(
-                    f"features of block {index} were requested; this model has {depth} blocks: "
+                    f"maps of block {index} were requested; this model has {depth} blocks: "
                     f"use 0 to {depth - 1}, or -{depth} to -1 to count from the end"
                 )
         return [index % depth for index in asked]
@@ -382,6 +375,10 @@ class Model(nn.Module):
         """All modules with parameters from the input to the head, for layer-wise learning rates:
         what comes before the blocks, each block, what comes behind them."""
         raise NotImplementedError
+
+    def behind(self, block: int) -> list[nn.Module]:
+        """The blocks or stages behind one, which its map does not need."""
+        return [module for layer in self.layers()[block + 2 : -1] for module in layer]
 
     def undecayed(self) -> list[nn.Parameter]:
         """Tokens, positions and queries: parameters of several axes that weight decay spares."""
@@ -511,20 +508,23 @@ class Composite(Model):
         levels = self.levels(size)
         return [levels[block] for block in self.decoded]
 
-    def core_features(
-        self, images: Tensor, blocks: Iterable[int] | None = None
-    ) -> tuple[Features, list[Tensor]]:
-        """The core's features behind `blocks`, or those that are decoded; and the decoded maps.
+    def block_indices(self, blocks: Iterable[int] | None) -> list[int]:
+        return super().block_indices(self.decoded if blocks is None else blocks)
 
-        Where the core has a norm behind its blocks, all of them have passed it.
-        """
-        asked = [] if blocks is None else list(blocks)
-        core, count = self.core, len(asked)
-        found = core.features(images, [*asked, *self.decoded], norm=core.ends_with_norm)
-        maps = found.maps[count:]
-        if blocks is not None:
-            found = found._replace(tokens=found.tokens[:count], maps=found.maps[:count])
-        return found, maps
+    def tokens(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
+    ) -> list[Tensor]:
+        """The core's, behind the blocks that are decoded unless others are given; with the core's
+        final norm, if it has one."""
+        norm = norm and self.core.ends_with_norm
+        return self.core.tokens(images, self.block_indices(blocks), norm=norm)
+
+    def maps(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
+    ) -> list[Tensor]:
+        """(b, d, gh, gw) each: the patches of `tokens`, which are what is decoded."""
+        norm = norm and self.core.ends_with_norm
+        return self.core.maps(images, self.block_indices(blocks), norm=norm)
 
     def layers(self) -> list[list[nn.Module]]:
         """The core's; everything behind it learns like the head."""

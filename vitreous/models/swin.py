@@ -311,6 +311,9 @@ class Swin(Model):
             blocks += [[merge, first], *([block] for block in others)]
         return [[self.patch, self.patch_norm], *blocks, [self.norm, self.head]]
 
+    def behind(self, block: int) -> list[nn.Module]:
+        return list(self.stages)[block + 1 :]
+
     def undecayed(self) -> list[nn.Parameter]:
         return [attention.bias_table for _, _, attention in self._attentions()]
 

@@ -21,7 +21,7 @@ from vitreous.layers.init import initialise
 from vitreous.layers.patch import PrefixTokens, Stem
 from vitreous.layers.position import Rotary
 from vitreous.layers.resample import Grid, Resampling, State
-from vitreous.layers.tap import show
+from vitreous.layers.tap import is_tapped, show
 from vitreous.layers.token_merging import TokenMerging
 from vitreous.models import vit_fields, vit_parts, vit_state
 from vitreous.models.conv_stem import ConvStem, GridStem
@@ -84,8 +84,10 @@ class ViT(Model):
 
     def pooled(self, images: Tensor) -> Tensor:
         x, grid = self.embed(images)
-        # Where the head reads only leading tokens, the last block computes no others: exact.
-        return self.pool(self.encode(x, grid, reads=self.config.reads))
+        # Where the head reads only leading tokens, the last block computes no others: exact. Who
+        # looks at its attention sees that of all.
+        whole = is_tapped(self.blocks[-1].get_submodule("attention"))
+        return self.pool(self.encode(x, grid, reads=None if whole else self.config.reads))
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos; CLIP normalises it."""

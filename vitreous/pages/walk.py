@@ -111,7 +111,7 @@ def walk(
         stops.append(Stop(full, spelled(tensor), text, pictures))
 
     with tap({**steps, **{name: model.get_submodule(name) for name in layers}}, see):
-        output = model.features(batch).output
+        output = model(batch)
     return stops, output
 
 
