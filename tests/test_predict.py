@@ -378,6 +378,28 @@ def test_data_that_was_moved(run, album, tmp_path, capsys):
     assert any("is taken for it, split as in training" in line for line in lines)
 
 
+@pytest.mark.parametrize("command", ["evaluate", "predict", "explain", "embed", "export"])
+def test_a_command_opens_its_run_once(command, run, pictures, tmp_path, monkeypatch):
+    read, parsed = RunConfig.read, []
+
+    def noted(text, where):
+        parsed.append(where)
+        return read(text, where)
+
+    monkeypatch.setattr(RunConfig, "read", noted)
+    photo = str(min(pictures.iterdir()))
+    words = {
+        "evaluate": [],
+        "predict": [photo],
+        "explain": [photo, f"--out={tmp_path}"],
+        "embed": [photo, f"--out={tmp_path / 'a.npz'}"],
+        "export": [str(tmp_path / "a.pt2")],
+    }
+    assert main([command, str(run.path), *words[command]]) == 0
+    own = [where for where in parsed if where.startswith(str(run.path))]
+    assert own == [str(run.path / "config.json")]
+
+
 @pytest.mark.parametrize("kind", ["class", "labels", "mask", "boxes"])
 def test_unknown_classes_that_nothing_has_are_left_out(kind):
     """14.15: only classes with images, objects or pixels have to be known."""

@@ -29,7 +29,7 @@ from vitreous.data.photographs import photographs
 from vitreous.data.preprocess import Preprocess
 from vitreous.engines.graph import read_file
 from vitreous.engines.table import FORMATS
-from vitreous.errors import CheckpointError, ConfigError, did_you_mean
+from vitreous.errors import CheckpointError, ConfigError, advice, did_you_mean
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.models import FAMILIES, configure, create
 from vitreous.models.infer import FREE
@@ -177,8 +177,12 @@ def _labels(classes: int, given: Any, found: Found, missing: dict[str, Any]) -> 
     if len(labels) != classes:
         raise ConfigError(
             f"{counted(len(labels), 'name')} of classes for {found.source}, whose head has "
-            f"{counted(classes, 'class')}: pass labels='names.txt' with as many names, in the "
-            "order of the classes"
+            f"{counted(classes, 'class')}"
+            + advice(
+                ": pass ",
+                " with as many names, in the order of the classes",
+                labels="names.txt",
+            )
         )
     return labels
 
@@ -200,7 +204,7 @@ def _preprocessing(
             fitting = tuple(round(value / 255, 4) for value in stated)
             raise ConfigError(
                 f"{name} = {stated}: expected numbers from 0 to 1, like the pixels' values: for "
-                f"pixels from 0 to 255, divide by 255 and pass {name}={fitting}"
+                f"pixels from 0 to 255, divide by 255{advice(' and pass ', **{name: fitting})}"
             )
     whole = kind.dense or values.get("resize") == "square"
     needed = ("mean", "std", "interpolation") if whole else ("mean", "std", "crop", "interpolation")
@@ -249,17 +253,14 @@ def _ask(found: Found, blank: Model, missing: dict[str, Any]) -> MissingError:
     options = {name: known.get(name, value) for name, value in missing.items()}
     for name, value in options.items():
         if name == "labels":
-            sets = [repr(each) for each in SETS if value == each]
-            ways = [*sets, "'names.txt'", "'numbers'"]
-            how = ", or ".join(f"labels={way}" for way in ways)
+            ways = [*(each for each in SETS if value == each), "names.txt", NUMBERS]
+            how = " or ".join(advice("", labels=way) for way in ways)
             lines.append(f"  labels: the names of its {classes} classes: pass {how}")
-        elif name == "image_size":
-            why = found.assumed["image_size"][1]
-            lines.append(f"  image_size: {why}: pass image_size={value}")
-        elif name == "crop":
-            lines.append(f"  crop: the part of the image's side: pass crop={value}")
         else:
-            lines.append(f"  {name}: pass {name}={value!r}")
+            why = {"crop": "the part of the image's side: "}
+            if name == "image_size":
+                why[name] = f"{found.assumed['image_size'][1]}: "
+            lines.append(advice(f"  {name}: {why.get(name, '')}pass ", **{name: value}))
     if alike is not None and options.keys() - {"labels"}:
         lines.append(f"  (the values shown are those of {alike.name} in the catalog)")
     return MissingError(found.source, options, lines)
@@ -304,7 +305,7 @@ def _check_folder(folder: Path, found: Found, force: bool) -> None:
     if there and not force and not _was_imported(folder):
         raise ConfigError(
             f"{folder / there[0]} exists, and 'vitreous import' did not write it: choose another "
-            "--out, or pass force=True to replace it"
+            f"--out{advice(', or pass ', ' to replace it', force=True)}"
         )
 
 

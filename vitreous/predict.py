@@ -33,7 +33,7 @@ from vitreous.engines.device import find_device
 from vitreous.engines.graph import GraphEngine
 from vitreous.engines.torch import TorchEngine
 from vitreous.engines.world import ALONE, World
-from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
+from vitreous.errors import ConfigError, DataError, InputError, VitreousError, Word, advice, naming
 from vitreous.inference import USUAL, InferenceOptions, at_least
 from vitreous.measure import Answered, Infer, answered, check_finite, check_split
 from vitreous.models.model import POOLS as MODEL_POOLS
@@ -133,7 +133,8 @@ class Predictor(Generic[R]):
         if tile is not None:
             self.tiled = TiledInference(self.task, preprocess, tile, overlap, self.max_pixels)
         elif overlap is not None:
-            raise ConfigError(f"overlap = {overlap!r} is that of tiles: pass tile=PIXELS, too")
+            given = advice(": pass ", ", too", tile=Word("PIXELS"))
+            raise ConfigError(f"overlap = {overlap!r} is that of tiles{given}")
 
     @property
     def model(self) -> Model:

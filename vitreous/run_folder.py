@@ -240,14 +240,17 @@ class Run:
             config = replace(self.read_config(), checksums={WEIGHTS: list(checksums)})
             self.write_config(config)
 
-    def check_weights(self) -> None:
-        """The file with the weights must be the one that config.json was written with."""
+    def check_weights(self, known: list[str] | None = None) -> None:
+        """The file with the weights must be the one that config.json was written with; `known` are
+        the checksums that it had when it was opened."""
         if not self.verify or self.checkpoint is not None:  # which has a manifest
             return
         for _ in range(3):  # a training may replace both at this moment
-            found, expected = file_sha256(self.weights), self._checksums()
+            found = file_sha256(self.weights)
+            expected = self._checksums() if known is None else known
             if not expected or found in expected:
                 return
+            known = None
         last = f", or take {self.path}{LAST}" if any(self.checkpoints.glob("step-*")) else ""
         raise CheckpointError(
             f"{self.weights} is not the file that this run has written: its SHA-256 begins with "
@@ -356,6 +359,9 @@ class OpenedRun(Run):
 
     def create_model(self, config: RunConfig | None = None) -> Model:
         return super().create_model(config or self.config)
+
+    def check_weights(self, known: list[str] | None = None) -> None:
+        super().check_weights(known or self.config.checksums.get(WEIGHTS, []))
 
     @cached_property
     def _recipe_text(self) -> str | None:

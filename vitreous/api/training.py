@@ -123,11 +123,11 @@ def _train(
     began = time.perf_counter()  # importing torch takes seconds
     from vitreous.pages.report import write_report
     from vitreous.tasks import task_class
-    from vitreous.train.progress import ProgressBar
+    from vitreous.train.progress import TrainingProgress
     from vitreous.train.run import train as fit
 
     folder = None if out is None else Path(out)
-    with ProgressBar() if progress else nullcontext() as bar:
+    with TrainingProgress() if progress else nullcontext() as bar:
         shown: dict[str, Any] = {}
         if bar is not None:
             shown = {"log": bar.line, "watch": bar.event, "show": bar}

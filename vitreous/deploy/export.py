@@ -36,7 +36,7 @@ from vitreous.engines.graph import (
 )
 from vitreous.engines.precision import check_bfloat16, precision_named
 from vitreous.engines.table import FORMATS
-from vitreous.errors import ConfigError, VitreousError
+from vitreous.errors import ConfigError, VitreousError, Word, advice
 from vitreous.labels import NoLabels
 from vitreous.models.model import Model
 from vitreous.predict import Predictor
@@ -143,7 +143,8 @@ def export(
     precision = check_precision(path, precision)
     check_writable(path.parent, named=path)
     if precision == "int8" and trial is None:
-        raise ConfigError("precision = 'int8' is calibrated with images of yours: pass data=DATA")
+        given = advice(": pass ", data=Word("DATA"))
+        raise ConfigError(f"precision = 'int8' is calibrated with images of yours{given}")
     input = choice("input", input, INPUTS)
     model, config = exported_part(predictor.model, config)
     any_size = config.preprocess.whole and not predictor.task.windows and not is_square(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from functools import partial
@@ -23,11 +23,9 @@ from vitreous.embed.images import Entry, Images, Stamp
 from vitreous.embed.vector_files import About, Parts, Stored, check_out, read, write
 from vitreous.engines.graph import GraphEngine
 from vitreous.engines.world import ALONE, World
-from vitreous.errors import ConfigError, DataError, VitreousError
+from vitreous.errors import ConfigError, DataError, VitreousError, advice
 from vitreous.predict import POOLS, Predictor
-from vitreous.progress import CountProgress
-
-Log = Callable[[str], None]
+from vitreous.progress import CountProgress, Log
 
 
 def embed(
@@ -103,7 +101,7 @@ def embed(
         others = "; the vectors of the others are kept for the next run" if parts else ""
         raise DataError(
             f"{len(bad)} of {len(images)} images could not be used: see above{others}: repair or "
-            "remove them, or pass on_bad='skip' to leave them out"
+            f"remove them{advice(', or pass ', ' to leave them out', on_bad='skip')}"
         )
     if not done.any():
         raise DataError(f"none of the {len(images)} images could be used: see above")

@@ -21,6 +21,7 @@ from vitreous.labels import LabelMap
 from vitreous.models import FAMILIES, configure, create
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
+from vitreous.progress import Log
 from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
@@ -35,7 +36,6 @@ from vitreous.weights.rules.keys import detect_format, family_of
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
-Log = Callable[[str], None]
 DECIDED = {
     "classes": "the data decides it: leave it out",
     "channels": "use --set-recipe channels=N",

@@ -35,7 +35,7 @@ from vitreous.data.formats.yolo_yaml import (
     find_data_yaml,
     read_data_yaml,
 )
-from vitreous.errors import DataError
+from vitreous.errors import DataError, Word, advice
 from vitreous.labels import LabelMap
 from vitreous.wording import counted
 
@@ -150,8 +150,8 @@ def _named(
     numbers = {int(thing.category) for labels in found.values() for thing in labels.instances}
     if not numbers:
         raise DataError(
-            f"{shown(builder.root)}: no label file has an object and nothing names the classes: "
-            "pass names=FILE with one name per line"
+            f"{shown(builder.root)}: no label file has an object and nothing names the classes"
+            f"{advice(': pass ', ' with one name per line', names=Word('FILE'))}"
         )
     labels = LabelMap.of_ids(numbers)
     builder.notes.append(
