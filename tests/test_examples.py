@@ -124,7 +124,7 @@ FOLDERS = {
     "cifar10.py": cifar_package,
     "few_labels.py": pretrained,
     "onnx_client.py": exported,
-    "serve_load.py": lambda: [str(Path(__file__).parent / "old_runs" / "classify")],
+    "serve_load.py": lambda: [str(Path(__file__).parent / "old_runs" / "8922915" / "classify")],
 }
 
 

@@ -360,7 +360,7 @@ def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, cap
 
 
 def test_data_that_was_moved(run, album, tmp_path, capsys):
-    """14.15: the error says that DATA can be given, and its split is the training's."""
+    """The error says that DATA can be given, and its split is the training's."""
     own = Run(tmp_path / "own")
     shutil.copytree(run.path, own.path)
     config = run.read_config()
@@ -402,7 +402,7 @@ def test_a_command_opens_its_run_once(command, run, pictures, tmp_path, monkeypa
 
 @pytest.mark.parametrize("kind", ["class", "labels", "mask", "boxes"])
 def test_unknown_classes_that_nothing_has_are_left_out(kind):
-    """14.15: only classes with images, objects or pixels have to be known."""
+    """Only classes with images, objects or pixels have to be known."""
     task = task_for(kind)
     source = open_source("shapes:30", truth=kind)
     names = source.labels.names
@@ -438,7 +438,7 @@ def test_unknown_classes_that_nothing_has_are_left_out(kind):
 
 
 def test_a_model_is_evaluated_on_data_with_more_classes(run, album, capsys):
-    """14.15: the class folder is there, and no image of it is in the split."""
+    """The class folder is there, and no image of it is in the split."""
     (album / "train").mkdir()
     for name in "37":
         shutil.move(album / name, album / "train" / name)
@@ -473,7 +473,6 @@ def test_the_same_weights_are_the_same_bytes(run, tmp_path):
 
 
 def test_embed_is_what_the_head_sees(run, pictures):
-    """14.23"""
     predictor = vitreous.load(run.path)
     paths = sorted(pictures.iterdir())[:5]
     vectors = predictor.embed(paths, batch=2)
@@ -493,7 +492,7 @@ def test_embed_is_what_the_head_sees(run, pictures):
 
 
 def test_embed_of_models_around_others(tmp_path):
-    """14.23: of the encoder or backbone inside, also where images differ in size."""
+    """Of the encoder or backbone inside, also where images differ in size."""
     from explain.detect_runs import make_run as make_detector
     from explain.segment_runs import make_run as make_segmenter
 
@@ -508,7 +507,6 @@ def test_embed_of_models_around_others(tmp_path):
 
 
 def test_a_predictor_says_what_it_is(run):
-    """14.23"""
     said = repr(vitreous.load(run.path))
     assert re.fullmatch(r"Predictor\(classify, \S+ for 8x8 images, 10 classes, on cpu\)", said)
     public = [getattr(Predictor, name) for name in dir(Predictor) if not name.startswith("_")]
@@ -526,7 +524,7 @@ def copied(run, tmp_path, change):
 
 
 def test_weights_that_are_not_finite_do_not_load(run, tmp_path, pictures, capsys):
-    """14.5: they gave nan with exit code 0, and an IndexError in evaluate."""
+    """They gave nan with exit code 0, and an IndexError in evaluate."""
 
     def change(state):
         state["norm.weight"][3:5] = torch.tensor([torch.nan, torch.inf])
@@ -547,7 +545,7 @@ def test_weights_that_are_not_finite_do_not_load(run, tmp_path, pictures, capsys
 
 
 def test_outputs_that_are_not_finite_are_an_error_with_the_image(run, tmp_path, pictures, capsys):
-    """14.5: finite weights can overflow too."""
+    """Finite weights can overflow too."""
 
     def change(state):
         state["norm.weight"].fill_(1e38)
@@ -567,7 +565,7 @@ def test_outputs_that_are_not_finite_are_an_error_with_the_image(run, tmp_path, 
 
 
 def test_json_without_nan(capsys):
-    """14.5: what is not defined is null."""
+    """What is not defined is null."""
     print_json({"a": [1.5, float("nan"), (float("inf"), "nan")], "b": None})
     assert capsys.readouterr().out == '{"a": [1.5, null, [null, "nan"]], "b": null}\n'
 
@@ -608,7 +606,7 @@ BAD_CONFIGS = {
 
 @pytest.mark.parametrize("name", BAD_CONFIGS)
 def test_a_config_that_cannot_be_is_one_message(run, tmp_path, pictures, capsys, name):
-    """14.10: these were tracebacks, or took all memory."""
+    """These were tracebacks, or took all memory."""
     (*place, last, value), words = BAD_CONFIGS[name]
     shutil.copytree(run.path, tmp_path / "bad")
     file = tmp_path / "bad" / "config.json"

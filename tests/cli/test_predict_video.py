@@ -225,7 +225,7 @@ def test_segmentation(tmp_path, capsys, monkeypatch):
 
 def test_classification(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(Path(__file__).parents[1] / "old_runs" / "classify", "run")
+    shutil.copytree(Path(__file__).parents[1] / "old_runs" / "8922915" / "classify", "run")
     write_video("clip.mp4", [moving(number) for number in range(6)])
     assert main(["predict", "run", "clip.mp4", "--json", "--top", "2"]) == 0
     lines = lines_of(capsys.readouterr().out)

@@ -20,7 +20,7 @@ from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.recipe import Recipe, write_recipe
 
-OLD_RUNS = Path(__file__).parents[1] / "old_runs"
+OLD_RUNS = Path(__file__).parents[1] / "old_runs" / "8922915"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from serve.running import running
 
 import vitreous
 
-OLD = Path(__file__).parent.parent / "old_runs"
+OLD = Path(__file__).parent.parent / "old_runs" / "8922915"
 DETECTOR = {"dim": 32, "heads": 4, "mlp_dim": 32, "decoder_depth": 1, "queries": 6}
 MASKS = {
     **DETECTOR,

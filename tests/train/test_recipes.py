@@ -19,7 +19,7 @@ from vitreous.train.recipe import Recipe, read_recipe, write_recipe
 from vitreous.train.run import train
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
-OLD_RUNS = Path(__file__).parents[1] / "old_runs"
+OLD_RUNS = Path(__file__).parents[1] / "old_runs" / "8922915"
 # What the words of the headers' commands stand for.
 STANDS_FOR = {
     "DATA": digit_folder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from vitreous.api.arguments import Folder, python_source, to_stderr
 from vitreous.api.deployment import load_run
@@ -39,6 +39,7 @@ def embed(
     progress: bool = True,
     log: Log | None = None,
     check: Callable[[Images], None] = lambda images: None,
+    world: World | None = None,
     **options: Any,
 ) -> Embeddings:
     """A vector for each image, with what can be asked of them: `near`, `duplicates`, `suspects`,
@@ -51,59 +52,22 @@ def embed(
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
     missing. With on_bad="skip", images that cannot be used are left out. `check` sees the images
     before any vector is computed. `options` are those of `load`. `readers` is how many threads read
-    images.
+    images. The processes of a `world` share the work; only the first one has the vectors.
     """
-    from vitreous.engines.world import ALONE
-
-    found = share_embedding(
-        ALONE,
-        run,
-        images,
-        out,
-        pool=pool,
-        split=split,
-        columns=(path_column, label_column, split_column),
-        batch=batch,
-        readers=readers,
-        on_bad=on_bad,
-        progress=progress,
-        log=log,
-        check=check,
-        **options,
-    )
-    assert found is not None
-    return found
-
-
-def share_embedding(
-    world: World,
-    run: Folder,
-    images: Any,
-    out: Folder | None,
-    *,
-    split: str | Sequence[str] | None,
-    columns: tuple[str | None, ...],
-    log: Log | None = None,
-    check: Callable[[Images], None],
-    pool: str,
-    batch: int | None,
-    readers: int,
-    on_bad: str,
-    progress: bool = True,
-    **options: Any,
-) -> Embeddings | None:
-    """As `embed`, by several processes, of which the first one has the vectors and writes them."""
     from vitreous.embed.compute import embed
+    from vitreous.engines.world import ALONE
     from vitreous.import_run import open_run
 
+    world = world or ALONE
     log = log or to_stderr if world.is_first else silent
     inference = InferenceOptions.of(options)
     with world.first_leads():
         opened = open_run(run, verify=inference.verify)
         predictor = load_run(opened, inference, log)
+    columns = (path_column, label_column, split_column)
     entries = _images(opened, images, split, columns, predictor.max_pixels, log, world)
     check(entries)
-    return embed(
+    found = embed(
         predictor,
         entries,
         Path(out) if out is not None and world.is_first else None,
@@ -115,6 +79,7 @@ def share_embedding(
         progress=progress,
         world=world,
     )
+    return cast("Embeddings", found)
 
 
 def _images(

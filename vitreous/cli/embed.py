@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from vitreous.embed.embeddings import Embeddings
     from vitreous.embed.images import Images
 
+COMPUTED = (
+    *("run", "images", "out", "pool", "batch", "readers", "on_bad"),
+    *("path_column", "label_column", "split_column"),
+)
+"""Arguments of `embed`; the others say what to do with the vectors."""
 TOP = {"near": 10, "duplicates": 50, "suspects": 50}
 IMAGES = tyro.conf.arg(metavar="IMAGES...", help_behavior_hint="(required)")
 
@@ -98,22 +103,15 @@ def run(arguments: EmbedArguments) -> None:
     if arguments.page and not asked:
         raise ConfigError("--page shows what --near, --duplicates or --suspects found: add one")
     with sharing() as world:
-        found = api.share_embedding(
-            world,
-            arguments.run,
-            arguments.images,
-            arguments.out,
-            pool=arguments.pool,
+        found = api.embed(
+            **{name: getattr(arguments, name) for name in COMPUTED},
             split=_splits(arguments),
-            columns=(arguments.path_column, arguments.label_column, arguments.split_column),
-            batch=arguments.batch,
-            readers=arguments.readers,
-            on_bad=arguments.on_bad,
             check=lambda images: _check(images, arguments),
+            world=world,
             **arguments.inference.given(),
         )
-    if found is None:
-        return  # of several processes the first one prints
+    if not world.is_first:
+        return
     results = _results(found, arguments)
     count, length = found.vectors.shape
     facts = {

@@ -42,8 +42,10 @@ def check_target(target: Path, source: Path, force: bool = False) -> None:
     ours = is_ours(files[-1]) and not (_is_folder(target) and _metadata(files[-1]) != METADATA)
     existing = [file for file in files if os.path.lexists(file)]
     if existing and not ours:
+        known = existing[0].suffix not in (".npz", ".pth", ".pdparams")
+        whose = ", and 'vitreous convert' did not write it" if known else ""
         raise ConfigError(
-            f"{existing[0]} exists, and 'vitreous convert' did not write it: choose another DST"
+            f"{existing[0]} exists{whose}: choose another DST"
             f"{advice(', or pass ', ' to replace it', force=True)}"
         )
 
