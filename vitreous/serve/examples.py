@@ -30,13 +30,13 @@ sent as JPEG."""
 
 
 @dataclass(frozen=True)
-class Example:
+class ExampleImage:
     name: str
     media_type: str
     data: bytes
 
 
-def read_examples(name: str, run: OpenedRun, count: int, max_pixels: int) -> list[Example]:
+def read_examples(name: str, run: OpenedRun, count: int, max_pixels: int) -> list[ExampleImage]:
     """Spread over the val split of a run's own data; where there is none, the log says why."""
     try:
         return _read(run, count, max_pixels) if count else []
@@ -45,7 +45,7 @@ def read_examples(name: str, run: OpenedRun, count: int, max_pixels: int) -> lis
         return []
 
 
-def _read(run: OpenedRun, count: int, max_pixels: int) -> list[Example]:
+def _read(run: OpenedRun, count: int, max_pixels: int) -> list[ExampleImage]:
     recipe = stored_recipe(run)
     if recipe is None:
         reason = "has no recipe.toml, which says what data it was trained on"
@@ -57,7 +57,7 @@ def _read(run: OpenedRun, count: int, max_pixels: int) -> list[Example]:
     return [_encoded(str(sample.id), source.image(sample)) for sample in spread]
 
 
-def _encoded(name: str, image: Tensor) -> Example:
+def _encoded(name: str, image: Tensor) -> ExampleImage:
     """image (c, h, w) as stored; only what can be sent back as it is."""
     if image.dtype != torch.uint8 or image.shape[0] not in (1, 3):
         raise DataError(f"{name}: not of 8 bits in one or three channels, as pictures of pages are")
@@ -66,7 +66,7 @@ def _encoded(name: str, image: Tensor) -> Example:
     exact = max(picture.size) <= EXACT_SIDE
     file = io.BytesIO()
     picture.save(file, "PNG" if exact else "JPEG", quality=90)
-    return Example(name, "image/png" if exact else "image/jpeg", file.getvalue())
+    return ExampleImage(name, "image/png" if exact else "image/jpeg", file.getvalue())
 
 
 def add_examples(app: FastAPI, find: Callable[[Request, str], Any]) -> None:

@@ -16,7 +16,7 @@ from vitreous.predict import Predictor
 from vitreous.run_folder import OpenedRun
 from vitreous.serve.app import Load
 from vitreous.serve.examples import read_examples
-from vitreous.serve.metrics import Metrics
+from vitreous.serve.metrics import ServerMetrics
 from vitreous.serve.served import ServedModel
 from vitreous.serve.settings import Settings
 
@@ -62,7 +62,7 @@ def load_model(path: str, settings: Settings, load: LoadPredictor) -> tuple[Open
 
 
 def _load(
-    settings: Settings, load: LoadPredictor, pool: ThreadPoolExecutor, metrics: Metrics
+    settings: Settings, load: LoadPredictor, pool: ThreadPoolExecutor, metrics: ServerMetrics
 ) -> dict[str, ServedModel]:
     found = {}
     for name, path in settings.models.items():
