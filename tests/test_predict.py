@@ -20,10 +20,12 @@ from vitreous.cli.evaluate import _worth_printing
 from vitreous.cli.main import main
 from vitreous.cli.print_json import print_json
 from vitreous.data.formats import open_source
+from vitreous.engines.device import find_device
 from vitreous.errors import CheckpointError, ConfigError, DataError, InputError
+from vitreous.import_run import open_run
 from vitreous.labels import IGNORED, LabelMap
-from vitreous.predict import Predictor, find_device
-from vitreous.run_folder import Run
+from vitreous.predict import Predictor
+from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import task_for
 from vitreous.train.recipe import Recipe, write_recipe
 
@@ -345,10 +347,32 @@ def test_data_that_was_moved(run, album, tmp_path, capsys):
         capsys.readouterr().err
     )
     lines = []
-    source = labelled_source(own.path, tmp_path / "moved", (None,) * 3, None, lines.append)
+    source, _ = labelled_source(open_run(own.path), tmp_path / "moved", lines.append)
     held_out = open_source(tmp_path / "moved", seed=3).splits["val"]
     assert list(source.splits["val"]) == list(held_out)
     assert any("is taken for it, split as in training" in line for line in lines)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict", "explain", "embed", "export"])
+def test_a_command_opens_its_run_once(command, run, pictures, tmp_path, monkeypatch):
+    read, parsed = RunConfig.read, []
+
+    def noted(text, where):
+        parsed.append(where)
+        return read(text, where)
+
+    monkeypatch.setattr(RunConfig, "read", noted)
+    photo = str(min(pictures.iterdir()))
+    words = {
+        "evaluate": [],
+        "predict": [photo],
+        "explain": [photo, f"--out={tmp_path}"],
+        "embed": [photo, f"--out={tmp_path / 'a.npz'}"],
+        "export": [str(tmp_path / "a.pt2")],
+    }
+    assert main([command, str(run.path), *words[command]]) == 0
+    own = [where for where in parsed if where.startswith(str(run.path))]
+    assert own == [str(run.path / "config.json")]
 
 
 @pytest.mark.parametrize("kind", ["class", "labels", "mask", "boxes"])

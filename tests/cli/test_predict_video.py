@@ -17,7 +17,7 @@ from tasks import segment_runs
 from tasks.detect_runs import make_run
 from video_files import moving, rotated, serve_stream, write_video
 
-import vitreous.predict
+from vitreous import api
 from vitreous.cli.main import main
 from vitreous.data.video import Video
 from vitreous.results import Detection
@@ -28,10 +28,7 @@ def videos(tmp_path, monkeypatch):
     """Two clips in the working folder, and a detector that finds the two rectangles in them."""
     monkeypatch.chdir(tmp_path)
 
-    def load(run, engine=None, merge=None, verify=True, **options):
-        return predictor(96, **options)
-
-    monkeypatch.setattr(vitreous.predict, "load", load)
+    monkeypatch.setattr(api, "load", lambda run, log, **options: predictor(96, **options))
     write_video("clip.mp4", [moving(number) for number in range(20)])
     return tmp_path
 

@@ -16,6 +16,7 @@ from vitreous.data.decode.pixels import over_white
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import DataError
+from vitreous.inference import InferenceOptions
 from vitreous.labels import LabelMap
 from vitreous.predict import Predictor
 from vitreous.tasks import task_class
@@ -44,13 +45,15 @@ def png(path, width, height, depth=8, kind=0, values=1):
 
 def classifier(**limits):
     model = vitreous.create("vit", image_size=224, **SMALL)
-    return Predictor(model, Preprocess(image_size=224), task_class("classify")(LABELS), **limits)
+    task, options = task_class("classify")(LABELS), InferenceOptions(**limits)
+    return Predictor(model, Preprocess(image_size=224), task, options)
 
 
 def segmenter(**limits):
     model = vitreous.create("segmenter-mini/8", image_size=192, classes=2)
     preprocess = Preprocess(image_size=192, whole=True)
-    return Predictor(model, preprocess, task_class("segment")(LABELS), **limits)
+    task = task_class("segment")(LABELS)
+    return Predictor(model, preprocess, task, InferenceOptions(**limits))
 
 
 @pytest.mark.parametrize(

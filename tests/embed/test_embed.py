@@ -17,7 +17,7 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.embed.embeddings import Embeddings
-from vitreous.embed.vector_files import About, Parts, Stored, read, write
+from vitreous.embed.vector_files import About, PartFiles, Stored, read, write
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.predict import Predictor
@@ -149,7 +149,7 @@ def test_a_projection_gives_the_vectors(tmp_path, album):
 def test_an_interrupted_run_computes_only_what_is_missing(run, album, tmp_path, monkeypatch):
     """By Ctrl-C, and by a kill, which leaves the parts that were written."""
     out, plain = tmp_path / "v.npz", vitreous.embed(run, album, progress=False)
-    monkeypatch.setattr(Parts, "SECONDS", -1.0)  # a part for each batch
+    monkeypatch.setattr(PartFiles, "SECONDS", -1.0)  # a part for each batch
     embed, count = Predictor.vectors, 0
 
     def stopped(self, prepared, pool):

@@ -11,8 +11,8 @@ from PIL import Image
 from runs import OLD_RUNS, of_digits
 from train.undrawn import undrawn
 
-from vitreous import predict
 from vitreous.data.formats import open_source
+from vitreous.loading import predictor_of
 from vitreous.pages.report import loss_terms, scheduled, write_report
 from vitreous.run_folder import Run
 from vitreous.train.open_data import open_usable, stored_recipe
@@ -107,11 +107,11 @@ def test_the_report_is_computed_where_the_run_was_trained(run, tmp_path, monkeyp
     shutil.copytree(run.path, own.path)
     own.write_text("recipe.toml", write_recipe(Recipe(device=device)))
 
-    def load(path, device=None):
-        asked.append(device)
-        return predict.load(path, device)
+    def noted(opened, options):
+        asked.append(options.device)
+        return predictor_of(opened, options)
 
-    monkeypatch.setattr("vitreous.pages.report.load", load)
+    monkeypatch.setattr("vitreous.pages.report.predictor_of", noted)
     undrawn_report(own, open_source("digits"))
     assert asked == [device]
 

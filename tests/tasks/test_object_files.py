@@ -211,7 +211,7 @@ def test_images_and_classes_may_have_names_only(detector, tmp_path, monkeypatch,
     labels = vitreous.labels.LabelMap(NAMES, NAMES)
     source = objects()
     source.labels = labels
-    monkeypatch.setattr(evaluation, "_labelled", lambda *given: (source, True))
+    monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (source, True))
     path = tmp_path / "results.json"
     direct = told_by(capsys, detector.path, "--results", path)
     rows = json.loads(path.read_text())
@@ -289,7 +289,7 @@ def test_files_that_cannot_be_read_or_written(detector, coco, photos, tmp_path, 
 
 def test_results_are_for_detectors(tmp_path, capsys, monkeypatch):
     other = segment_runs.make_run(tmp_path / "segmenter", "linear, no token")
-    monkeypatch.setattr(evaluation, "_labelled", lambda *given: (segment_runs.scenes(), True))
+    monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (segment_runs.scenes(), True))
     for option in ("--results", "--from"):
         assert main(["evaluate", str(other.path), option, str(tmp_path / "a.json")]) == 2
         assert f"{tmp_path / 'a.json'}: COCO files of results" in capsys.readouterr().err

@@ -240,7 +240,7 @@ def test_other_masks_are_named_by_a_file(run, tmp_path, capsys):
 
 
 def test_evaluation_is_printed_and_drawn(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(evaluation, "_labelled", lambda *given: (scenes(), True))
+    monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (scenes(), True))
     figures = tmp_path / "figures"
     assert main(["evaluate", str(run.path), f"--figures={figures}"]) == 0
     text = capsys.readouterr().out

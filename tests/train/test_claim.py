@@ -79,7 +79,9 @@ def test_an_error_before_training_leaves_nothing(tmp_path, capsys):
 
 @pytest.fixture
 def run(tmp_path):
-    return shutil.copytree(trained("classify", "--epochs=2", "--keep=1"), tmp_path / "run")
+    return shutil.copytree(
+        trained("classify", "--epochs=2", "--set-recipe=keep=1"), tmp_path / "run"
+    )
 
 
 def test_the_last_weights_and_those_of_a_checkpoint_can_be_used(run, capsys):

@@ -103,7 +103,10 @@ def test_losses_agree_with_one_process(one, two):
 
 @pytest.mark.parametrize(
     "how",
-    [["--unfreeze-after=1", "--checkpoint"], ["--freeze=!head.*", "--crop=none", "--mixup=0"]],
+    [
+        ["--unfreeze-after=1", "--set-recipe=checkpoint=true"],
+        ["--freeze=!head.*", "--crop=none", "--set-recipe=mixup=0"],
+    ],
 )
 def test_what_is_trained_later_or_on_stored_features(tmp_path, how):
     """DDP wraps another set of parameters then, or the head alone; blocks may be computed again."""
@@ -123,8 +126,8 @@ def test_what_is_trained_later_or_on_stored_features(tmp_path, how):
 def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):
     """Pixels that are not ignored, and objects, are in different numbers on each; the loss and the
     metrics are the same."""
-    train(tmp_path / "one", "--epochs=2", "--log-every=1", task=task)
-    run_two(tmp_path / "two", "--epochs=2", "--log-every=1", task=task)
+    train(tmp_path / "one", "--epochs=2", "--set-recipe=log_every=1", task=task)
+    run_two(tmp_path / "two", "--epochs=2", "--set-recipe=log_every=1", task=task)
     both = [Run(tmp_path / name).metrics()[:4] for name in ("one", "two")]
     for alone, together in zip(*both, strict=True):
         assert together["loss"] == pytest.approx(alone["loss"], rel=1e-5)
@@ -138,8 +141,8 @@ def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):
 
 def test_instances_on_two_processes(tmp_path):
     """Both draw the points of masks that one draws. Metrics of both are put together."""
-    train(tmp_path / "one", "--epochs=1", "--log-every=1", task="instance")
-    run_two(tmp_path / "two", "--epochs=1", "--log-every=1", task="instance")
+    train(tmp_path / "one", "--epochs=1", "--set-recipe=log_every=1", task="instance")
+    run_two(tmp_path / "two", "--epochs=1", "--set-recipe=log_every=1", task="instance")
     both = [Run(tmp_path / name).metrics()[:4] for name in ("one", "two")]
     for alone, together in zip(*both, strict=True):
         assert together["loss"] == pytest.approx(alone["loss"], rel=1e-5)
@@ -154,7 +157,7 @@ def test_instances_on_two_processes(tmp_path):
 def test_pretraining_on_two_processes(tmp_path, method):
     """Masks are those that one process draws, SIGReg is about the images of both; features are
     computed in parts, and judged together."""
-    more = ["--epochs=1", "--log-every=1"]
+    more = ["--epochs=1", "--set-recipe=log_every=1"]
     train(tmp_path / "one", *more, task=method)
     run_two(tmp_path / "two", *more, task=method)
     for alone, together in zip(*(evaluations(tmp_path / n) for n in ("one", "two")), strict=True):
@@ -210,12 +213,12 @@ def test_ranks_that_die_are_started_again(two, tmp_path):
     assert not (out / ".claim").exists()
 
 
-@pytest.mark.parametrize("how", ["--recompute", "--checkpoint"])
+@pytest.mark.parametrize("how", ["--recompute", "--set-recipe=checkpoint=true"])
 def test_sharded_model_trains_alike(tmp_path, how):
     """FSDP2 divides the model; losses are those of one process, by AdamW (Muon needs whole
     matrices)."""
     out, whole = tmp_path / "sharded", tmp_path / "whole"
-    run_two(out, "--shard", "--ema=0", how)
+    run_two(out, "--set-recipe=shard=true", "--ema=0", how)
     train(whole, "--optimizer=adamw", "--ema=0")
     for sharded, copied in zip(evaluations(out), evaluations(whole), strict=True):
         assert sharded["train_loss"] == pytest.approx(copied["train_loss"], rel=1e-4)

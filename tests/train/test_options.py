@@ -455,7 +455,7 @@ def test_overfit_takes_images_of_all_classes():
     [
         ({"fields": ("classes=9",)}, "classes = 9"),
         ({"fields": ("image_size=16",)}, "image_size = 16: use --image-size"),
-        ({"fields": ("channels=3",)}, "channels = 3: use --channels"),
+        ({"fields": ("channels=3",)}, "channels = 3: use --set-recipe channels=N"),
         ({"weights_format": "timm"}, "weights_format = 'timm' needs weights"),
         ({"crop": "shift", "scale": 0.5}, "scale = 0.5 has no effect with crop = 'shift'"),
     ],

@@ -37,8 +37,8 @@ SMALLER = {
     "detect": ["--image-size=32"],
     "distil": PAPER_SIZE,
     "distil-features": ["--image-size=16"],
-    "imagenet-augreg": [*PAPER_SIZE, "--compile=False", "--precision=float32"],
-    "imagenet-deit": [*PAPER_SIZE, "--compile=False", "--precision=float32"],
+    "imagenet-augreg": [*PAPER_SIZE, "--set-recipe=compile=false", "--precision=float32"],
+    "imagenet-deit": [*PAPER_SIZE, "--set-recipe=compile=false", "--precision=float32"],
     "segment": ["--image-size=16", "--set=encoder.depth=1"],
 }
 

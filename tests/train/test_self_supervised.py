@@ -80,7 +80,11 @@ def test_the_run_is_used_by_every_command(run, tmp_path):
     assert (tuned.read_config().family, len(tuned.read_config().labels)) == ("vit", 4)
     name = "blocks.0.mlp.fc1.weight"
     assert torch.equal(tuned.read_weights()[name], before.read_weights()[f"encoder.{name}"])
-    file = [f"--weights={run / 'model.safetensors'}", "--mean=0.5", "--std=0.5"]
+    file = [
+        f"--weights={run / 'model.safetensors'}",
+        "--set-recipe=mean=[0.5]",
+        "--set-recipe=std=[0.5]",
+    ]
     with undrawn():
         vitreous_command("train", class_folder(), *file, "--epochs=1", f"--out={tmp_path}/file")
     assert Run(tmp_path / "file").read_config().family == "vit"
@@ -168,11 +172,11 @@ def test_a_teacher_that_is_gone_is_named(tmp_path):
     [
         (["--method=distil"], "distil needs a teacher"),
         (["--method=distil", "--teacher=nowhere"], "nowhere"),
-        (["--method=distil", "--teacher=TEACHER", "--distill=soft"], "distill"),
+        (["--method=distil", "--teacher=TEACHER", "--set-recipe=distill=soft"], "distill"),
         (["--method=lejepa", "--teacher=TEACHER"], "teacher = .* is for"),
         (["--method=mae", "--teacher=TEACHER"], "teacher = .* is for"),
-        (["--method=lejepa", "--mixup=0.2"], "mixup"),
-        (["--method=lejepa", "--accumulate=2"], "accumulate"),
+        (["--method=lejepa", "--set-recipe=mixup=0.2"], "mixup"),
+        (["--method=lejepa", "--set-recipe=accumulate=2"], "accumulate"),
         (["--method=lejepa", "--set=views=1"], "views = 1"),
         (["--method=lejepa", "--set=mask_ratio=0.5"], "mask_ratio"),
     ],

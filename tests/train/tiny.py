@@ -17,17 +17,23 @@ from train.undrawn import undrawn
 from vitreous.cli.main import main
 from vitreous.tasks import PRETRAINING
 
+
+def set_recipe(*changes):
+    return [f"--set-recipe={change}" for change in changes]
+
+
 COMMON = ["--epochs=5", "--ema=0.9"]
 CLASSIFY = [
     "--model=vit",
     *(f"--set={field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
     *(f"--set={field}" for field in ("drop_path=0.1", "dropout=0.1")),
-    *("--image-size", "8", "--batch=16", "--save-every=3", "--mixup=0.2", "--crop=shift"),
+    *("--image-size", "8", "--batch=16", "--crop=shift", *set_recipe("save_every=3", "mixup=0.2")),
 ]
 SEGMENT = [
     *("--model=segmenter", "--set=encoder=vit", "--set=dropout=0.1", "--set=heads=2"),
     *(f"--set=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
-    *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
+    *("--image-size", "16", "--batch=8", "--crop=window"),
+    *set_recipe("save_every=3", "jitter=0.2"),
 ]
 DETECT = [
     *("--model=detr-small", "--set=dropout=0.1", "--set=backbone=resnet"),
@@ -35,7 +41,8 @@ DETECT = [
     "--set=backbone.norm=group",
     *(f"--set={field}" for field in ("dim=16", "heads=2", "mlp_dim=16")),
     *(f"--set={field}" for field in ("encoder_depth=1", "decoder_depth=2", "queries=4")),
-    *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
+    *("--image-size", "16", "--batch=8", "--crop=window"),
+    *set_recipe("save_every=3", "jitter=0.2"),
 ]
 INSTANCE = [
     *("--task=instance", "--model=rf-detr", "--set=masks=true", "--set=dropout=0.1"),
@@ -44,17 +51,17 @@ INSTANCE = [
     *("--set=backbone.norm=group", "--set=groups=2"),
     *(f"--set={field}" for field in ("dim=16", "heads=2", "cross_heads=2", "mlp_dim=16")),
     *(f"--set={field}" for field in ("points=1", "queries=4", "mask_mlp_dim=16")),
-    *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
-    *("--multi-scale", "0.5", "1.5"),
+    *("--image-size", "16", "--batch=8", "--crop=window"),
+    *set_recipe("save_every=3", "jitter=0.2", "multi_scale=[0.5,1.5]"),
 ]
 PRETRAIN = [
     *("--model=vit", "--set=encoder.dropout=0.1"),
     *(f"--set=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
-    *("--image-size", "16", "--batch=16", "--save-every=3"),
+    *("--image-size", "16", "--batch=16", "--set-recipe=save_every=3"),
 ]
 PRETRAIN_OF = {
     "mae": lambda: ["--set=decoder_dim=16"],
-    "lejepa": lambda: ["--set=projector_mlp_dim=16", "--jitter=0.2"],
+    "lejepa": lambda: ["--set=projector_mlp_dim=16", "--set-recipe=jitter=0.2"],
     "distil": lambda: [f"--teacher={teacher()}"],
 }
 SPLITS = {"train": 64, "val": 8, "test": 8}

@@ -25,7 +25,7 @@ from vitreous.data.decode.channels import as_channels
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.truth import Truth
-from vitreous.errors import ConfigError, DataError
+from vitreous.errors import ConfigError, DataError, advice
 
 CROPS = ("resized", "window", "shift", "none")
 LONGEST_SIDE = 4 / 3
@@ -188,7 +188,8 @@ class Augment:
             sizes = "x".join(map(str, image.shape[1:])), "x".join(map(str, size))
             raise DataError(
                 f"is {sizes[0]} pixels large where {sizes[1]} are trained on: with crop = "
-                f"{self.crop!r} nothing is cut out; pass crop='window' or resize='square'"
+                f"{self.crop!r} nothing is cut out"
+                f"{advice('; pass ', crop='window', resize='square')}"
             )
         if self.crop == "shift":
             return _shift(image, truth, moves)

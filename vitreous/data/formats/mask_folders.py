@@ -27,7 +27,7 @@ from vitreous.data.formats.names import mask_labels
 from vitreous.data.formats.pairing import MASKS, Pairing, find_pairs
 from vitreous.data.source import CheckedTruth, Sample, unread_pages_problem
 from vitreous.data.threads import in_threads
-from vitreous.errors import DataError
+from vitreous.errors import DataError, Word, advice
 from vitreous.labels import LabelMap
 from vitreous.wording import counted
 
@@ -158,8 +158,8 @@ def _values(files: Sequence[str], notes: list[str]) -> LabelMap:
             raise DataError(
                 f"{shown(where[value])}: has the value {value}, which is a class in some data sets "
                 "and unlabelled in others: define it in a names file "
-                f'({{"0": "…", "{value}": "…"}}, with null instead of a name to ignore it); '
-                "pass names=FILE"
+                f'({{"0": "…", "{value}": "…"}}, with null instead of a name to ignore it)'
+                f"{advice('; pass ', names=Word('FILE'))}"
             )
     labels = LabelMap.of_ids(where)
     notes.append(

@@ -33,7 +33,7 @@ from vitreous.data.objects.data_yaml import (
 from vitreous.data.objects.source import BACKGROUND, ObjectSource
 from vitreous.data.objects.table import UNKNOWN, AnnotatedObject, Annotation, ObjectTable
 from vitreous.data.source import IGNORED
-from vitreous.errors import DataError
+from vitreous.errors import DataError, Word, advice
 from vitreous.labels import LabelMap
 from vitreous.wording import counted
 
@@ -134,8 +134,8 @@ def _named(
     numbers = set(map(int, table.categories))
     if not numbers:
         raise DataError(
-            f"{shown(builder.root)}: no label file has an object and nothing names the classes: "
-            "pass names=FILE with one name per line"
+            f"{shown(builder.root)}: no label file has an object and nothing names the classes"
+            f"{advice(': pass ', ' with one name per line', names=Word('FILE'))}"
         )
     labels = LabelMap.of_ids(numbers)
     builder.notes.append(
