@@ -7,14 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from bright import predictor
-from explain import segment_runs
-from explain.detect_runs import make_run
 from PIL import Image
+from runs import OLD_RUNS
+from tasks import segment_runs
+from tasks.detect_runs import make_run
 from video_files import moving, rotated, serve_stream, write_video
 
 import vitreous.predict
@@ -228,7 +228,7 @@ def test_segmentation(tmp_path, capsys, monkeypatch):
 
 def test_classification(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(Path(__file__).parents[1] / "old_runs" / "classify", "run")
+    shutil.copytree(OLD_RUNS / "classify", "run")
     write_video("clip.mp4", [moving(number) for number in range(6)])
     assert main(["predict", "run", "clip.mp4", "--json", "--top", "2"]) == 0
     lines = lines_of(capsys.readouterr().out)

@@ -1,5 +1,6 @@
 """Engines: the same predictions, exported once, and the fastest of them by measurement."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -7,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from running.runs import VIT, made
+from runs import vit_file, vit_run
 
 import vitreous
 from vitreous.cli.main import main
@@ -17,8 +18,8 @@ from vitreous.import_run import open_run
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "vit", "classify", "vit", **VIT)
+def run():
+    return vit_run()
 
 
 @pytest.fixture
@@ -73,22 +74,23 @@ def test_what_cannot_be_exported_is_left_out(run, cache, monkeypatch):
     assert "onnxruntime is left out: no such graph" in said
 
 
-def test_other_weights_are_another_file(run, cache):
+def test_other_weights_are_another_file(run, cache, tmp_path):
     """A file of the cache is never that of weights that have changed."""
     from vitreous.run_folder import Run
 
-    first = engines._place(Run(run), 0)
-    model = Run(run).create_model()
-    Run(run).write_weights(model, model.state_dict())
-    assert engines._place(Run(run), 0) != first
+    own = Run(shutil.copytree(run, tmp_path / "run"))
+    first = engines._place(own, 0)
+    model = own.create_model()
+    own.write_weights(model, model.state_dict())
+    assert engines._place(own, 0) != first
 
 
-def test_engines_that_are_not_there(run, cache, tmp_path):
+def test_engines_that_are_not_there(run, cache):
     with pytest.raises(ConfigError, match="engine = 'tensorrt'"):
         load(run, engine="tensorrt")
     with pytest.raises(ConfigError, match="runs on the CPU"):
         load(run, engine="openvino", device="cuda")
-    file = vitreous.export(run, tmp_path / "model.pt2", log=lambda text: None).path
+    file = vit_file(".pt2")
     with pytest.raises(ConfigError, match=r"'openvino' cannot run .*model\.pt2: use torch"):
         load(file, engine="openvino")
     assert load(file, engine="auto").engine.name == "torch"

@@ -7,7 +7,7 @@ import onnx
 import pytest
 import torch
 from PIL import Image
-from running.runs import NAMES, VIT, made
+from runs import NAMES, VIT, made, vit_file, vit_run
 
 import vitreous
 from vitreous.cli.main import main
@@ -17,17 +17,21 @@ from vitreous.engines.graph import KEY, read_note
 from vitreous.errors import ConfigError
 
 DETECTOR = {"dim": 32, "heads": 4, "mlp_dim": 32, "decoder_depth": 1, "queries": 6}
+RESNET = {
+    "backbone": "resnet",
+    "backbone_fields": {"block": "basic", "stages": (1, 1), "width": 8, "norm": "frozen"},
+}
 RF = {**DETECTOR, "cross_heads": 4, "groups": 2, "projector_depth": 1, "backbone": "vit"}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "vit", "classify", "vit", **VIT)
+def run():
+    return vit_run()
 
 
 @pytest.fixture(scope="module")
-def file(run):
-    return export(run, run.parent / "vit.onnx").path
+def file():
+    return vit_file(".onnx")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +72,7 @@ MODELS = {
     "masks of pixels": (
         *("segment", "segmenter", {"encoder": "vit", "encoder_fields": VIT, "whole": True}),
     ),
-    "any size": (*("detect", "detr", {**DETECTOR, "encoder_depth": 1, "backbone": "resnet-18"}),),
+    "any size": ("detect", "detr", {**DETECTOR, "encoder_depth": 1, **RESNET}),
     "boxes": ("detect", "rf-detr", {**RF, "backbone_fields": VIT, "resize": "square"}),
     "masks": (
         *("instance", "rf-detr", {**RF, "backbone_fields": VIT, "resize": "square", "masks": True}),

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from running.runs import VIT, made
+from runs import vit_run
 
 import vitreous
 from vitreous.cli.main import main
@@ -22,8 +22,8 @@ from vitreous.pages.merging import merging_curve
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "vit", "classify", "vit", **VIT)
+def run():
+    return vit_run()
 
 
 @pytest.fixture(scope="module")

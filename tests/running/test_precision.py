@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import onnx
 import pytest
 import torch
-from running.runs import VIT, made
+from runs import VIT, made, write_run
 
 import vitreous
 from vitreous.cli.main import main
-from vitreous.config import to_dict
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy import engine as engines
@@ -27,7 +26,7 @@ from vitreous.engines import compiled, graph, precision
 from vitreous.engines.threads import TorchThreads
 from vitreous.errors import ConfigError
 from vitreous.predict import load as load_predictor
-from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.run_folder import Run
 from vitreous.train.recipe import Recipe, write_recipe
 
 SMALL = {"patch": 2, "dim": 64, "depth": 2, "heads": 2, "mlp_dim": 128, "pool": "flatten"}
@@ -40,8 +39,6 @@ VNNI = precision.has_bfloat16()
 def run(tmp_path_factory):
     """A model whose head was fitted to the digits by ridge regression, so that there is something
     to lose: training it all would take longer."""
-    folder = Run(tmp_path_factory.mktemp("runs") / "digits")
-    folder.path.mkdir()
     torch.manual_seed(0)
     fields = {"image_size": 8, "channels": 1, "classes": 10}
     model = vitreous.create("vit", **fields, **SMALL)
@@ -50,9 +47,6 @@ def run(tmp_path_factory):
             weight.normal_(0, weight[0].numel() ** -0.5)
     source = open_source("digits")
     prepared = Preprocess(image_size=8, channels=1, mean=(0.3,), std=(0.37,))
-    about = ("vit", "vit", to_dict(model.config), "classify", source.labels, prepared)
-    folder.write_config(RunConfig(*about, "digits", "", versions()))
-    folder.write_text("recipe.toml", write_recipe(Recipe(data="digits")))
     train = source.splits["train"]
     classes = torch.nn.functional.one_hot(torch.tensor([each.target for each in train]), 10)
     with torch.no_grad():
@@ -64,8 +58,10 @@ def run(tmp_path_factory):
         found = 10 * torch.linalg.solve(gram, ones.T @ classes.float())
         model.head.out.weight.copy_(found[:-1].T)
         model.head.out.bias.copy_(found[-1])
-    folder.write_weights(model, model.state_dict())
-    return folder.path
+    path = tmp_path_factory.mktemp("runs") / "digits"
+    folder = write_run(path, model, source.labels, prepared)
+    folder.write_text("recipe.toml", write_recipe(Recipe(data="digits")))
+    return path
 
 
 @pytest.fixture(autouse=True)

@@ -3,15 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
-from train.processes import end, in_ranks, start_ranks
-from train.tiny import class_folder, command, teacher, train
+from train.processes import end, in_ranks, start_elastic, start_ranks
+from train.tiny import class_folder, command, teacher, train, trained
 
 from vitreous.data.loader import train_batches
 from vitreous.engines.world import World
@@ -86,10 +83,8 @@ def evaluations(out):
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "one"
-    train(out)
-    return out
+def one():
+    return trained()
 
 
 @pytest.fixture(scope="module")
@@ -198,39 +193,21 @@ def test_a_checkpoint_of_two_goes_on_with_one(one, tmp_path):
 
 def test_ranks_that_die_are_started_again(two, tmp_path):
     """torchrun restarts all processes; they go on where the run was, to the same bits. First one
-    that only computes dies, then the one that writes. 14.3: without --out, in the same folder."""
+    that only computes dies, then the one that writes. Without --out, in the same folder."""
     out = tmp_path / "runs" / "classes"
     given = [word for word in words(out) if not word.startswith("--out")]
-    start_two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    process = subprocess.Popen(
-        [sys.executable, *start_two, "--max-restarts=3", "-m", "vitreous", *given],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    printed = tmp_path / "printed"
+    process = start_elastic(given, printed, tmp_path)
     for rank in (1, 0):
-        wait_for_checkpoint(out, lambda: process.poll() is None)
-        os.kill(child_of(process.pid, rank), signal.SIGKILL)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, said[-3000:]
-    assert said.count("resumed at step") == 2
+        wait_for_checkpoint(out, process.is_alive)
+        os.kill(int((tmp_path / f"rank-{rank}").read_text()), signal.SIGKILL)
+    assert end(process) == 0, printed.read_text()[-3000:]
+    assert printed.read_text().count("resumed at step") == 2
     first, second = final(two), final(out)
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
     assert evaluations(out) == evaluations(two)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["classes"]
     assert not (out / ".claim").exists()
-
-
-def child_of(parent, rank):
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    wanted = f"RANK={rank}".encode()
-    return next(
-        int(pid)
-        for pid in children
-        if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    )
 
 
 @pytest.mark.parametrize("how", ["--recompute", "--checkpoint"])

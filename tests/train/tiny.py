@@ -7,11 +7,10 @@ import io
 import json
 import struct
 import subprocess
-import tempfile
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from shared import made_once, once
 from sklearn.datasets import load_digits
 from train.undrawn import undrawn
 
@@ -73,18 +72,10 @@ def pictures(count):
         yield image.astype(np.uint8), int(top), int(left)
 
 
-@functools.cache
-def keep():
-    """A folder for as long as the process lives."""
-    keep.folder = tempfile.TemporaryDirectory()
-    return Path(keep.folder.name)
-
-
-@functools.cache
-def class_folder():
+@made_once("classes")
+def class_folder(root):
     """Two hundred gray pictures of 8x8 in four folders, by where the bright corner is; as many
     steps as a long run has, and so few images that most of the time is not theirs."""
-    root = keep() / "classes"
     random = np.random.default_rng(0)
     for split, count in (("train", 160), ("val", 20), ("test", 20)):
         for number in range(count):
@@ -94,26 +85,24 @@ def class_folder():
             path = root / split / f"corner{number % 4}" / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image.astype(np.uint8)).save(path)
-    return root
 
 
-@functools.cache
-def digit_folder():
+@made_once("digits")
+def digit_folder(root):
     """Sixty of scikit-learn's digits, in class folders."""
-    root, digits = keep() / "digits", load_digits()
+    digits = load_digits()
     for number, (image, label) in enumerate(zip(digits.images, digits.target, strict=True)):
         split = "train" if number < 40 else "val" if number < 50 else "test"
         path = root / split / str(label) / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray((image * 255 / 16).astype(np.uint8)).save(path)
         if number == 59:
-            return root
+            return
 
 
-@functools.cache
-def garment_folder():
+@made_once("fashion-mnist")
+def garment_folder(root):
     """Bright rectangles in the files of Fashion-MNIST; the height is the class."""
-    root = keep() / "fashion-mnist"
     root.mkdir()
     for name, count in (("train", 80), ("t10k", 20)):
         labels = np.arange(count, dtype=np.uint8) % 10
@@ -126,13 +115,11 @@ def garment_folder():
         ):
             path = root / f"{name}-{kind}-ubyte.gz"
             path.write_bytes(gzip.compress(header + array.tobytes()))
-    return root
 
 
-@functools.cache
-def mask_folder():
+@made_once("masks")
+def mask_folder(root):
     """Eighty pictures whose first row is ignored."""
-    root = keep() / "masks"
     for split, count in SPLITS.items():
         for kind in ("images", "masks"):
             (root / split / kind).mkdir(parents=True)
@@ -144,14 +131,12 @@ def mask_folder():
             Image.fromarray(mask).save(root / split / "masks" / f"{number}.png")
     names = {"0": "ground", "3": "box", "255": None}
     (root / "classes.json").write_text(json.dumps(names))
-    return root
 
 
-@functools.cache
-def box_folder():
+@made_once("boxes")
+def box_folder(root):
     """Eighty pictures in COCO's form, with boxes and outlines; every eighth one says that nothing
     is there, and has no box in it; ids that neither begin at 0 nor follow each other."""
-    root = keep() / "boxes"
     for split, count in SPLITS.items():
         (root / split).mkdir(parents=True)
         images, objects = [], []
@@ -172,14 +157,18 @@ def box_folder():
         kinds = [{"id": 31, "name": "box"}, {"id": 77, "name": "never seen"}]
         whole = {"images": images, "annotations": objects, "categories": kinds}
         (root / split / "_annotations.coco.json").write_text(json.dumps(whole))
-    return root
 
 
 @functools.cache
+def trained(task="classify", *more, drawn=False):
+    """The run of a task, trained as `command` says: the same one for all tests."""
+    name = "-".join([task, *(word.lstrip("-") for word in more), *["drawn"] * drawn])
+    return once(name, lambda out: train(out, *more, task=task, drawn=drawn))
+
+
 def teacher():
     """A classifier of `class_folder`, trained for a moment."""
-    train(keep() / "teacher", "--epochs=2")
-    return keep() / "teacher"
+    return trained("classify", "--epochs=2")
 
 
 def arguments(task="classify"):

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 from compare import perturb, picture, relative_error
+from runs import write_run
 
 import vitreous
 from vitreous.cli.main import main
-from vitreous.config import to_dict
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.labels import LabelMap
-from vitreous.run_folder import MANIFEST, STATE, Run, RunConfig, describe_file, versions
+from vitreous.run_folder import MANIFEST, STATE, describe_file
 from vitreous.weights.convert import convert
 from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata
@@ -364,15 +364,9 @@ def test_options_may_be_repeated_and_stand_anywhere(own, tmp_path):
 def run(own, tmp_path):
     """A run folder as training leaves it, with a checkpoint."""
     model, _ = own
-    run = Run(tmp_path / "run")
-    run.path.mkdir()
     labels = LabelMap.of_names([f"thing {number}" for number in range(7)])
-    prepare = Preprocess(image_size=32, mean=(0.3,), std=(0.2,))
-    config = to_dict(model.config)
-    run.write_config(
-        RunConfig("vit", "vit", config, "classify", labels, prepare, "digits", "", versions())
-    )
-    run.write_weights(model, model.state_dict())
+    prepared = Preprocess(image_size=32, mean=(0.3,), std=(0.2,))
+    run = write_run(tmp_path / "run", model, labels, prepared)
     step = run.checkpoints / "step-00000003"
     step.mkdir(parents=True)
     later = {f"model.{name}": value + 1 for name, value in model.state_dict().items()}

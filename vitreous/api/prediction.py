@@ -45,7 +45,7 @@ def predict_files(
     """The predictions for image files, as they are made.
 
     `threshold` is the smallest score of what counts as found, for tasks that have one. `out` is a
-    folder for what the task draws, or with `save_labels` (yolo, voc, coco) for a data set with what
+    folder for what the task draws, or with `save_labels` (yolo, coco) for a data set with what
     was found as its labels. `data` is a COCO file whose ids the written files have. An image that
     cannot be used is an error, unless `bad` takes it. The processes of a `world` share the work;
     the first one has the predictions, and writes them.

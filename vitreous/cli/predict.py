@@ -78,7 +78,7 @@ class PredictArguments:
     max_pixels: MaxPixels = 50_000_000
     """Refuse images with more pixels than this, or that would be enlarged to more."""
     save_labels: Annotated[str | None, option("FORMAT", "none")] = None
-    """Write what was found to --out as labels of a data set instead: yolo, voc or coco."""
+    """Write what was found to --out as labels of a data set instead: yolo or coco."""
     data: Annotated[Path | None, option("FILE", "images are numbered")] = None
     """Take the ids of images and categories in what is written from this COCO file."""
     no_verify: Flag = False

@@ -190,8 +190,6 @@ class AugmentationOptions:
     """Alpha of Mixup, which blends two images and their labels; 0 turns it off."""
     cutmix: Annotated[float, option("ALPHA")] = 0.0
     """Alpha of CutMix, which pastes a rectangle of another image; 0 turns it off."""
-    mosaic: Annotated[float, option("P")] = 0.0
-    """Probability that a training image is a mosaic of four, with their boxes."""
 
 
 @dataclass(frozen=True)
@@ -388,7 +386,17 @@ def parse_recipe(text: str, where: str) -> Recipe:
     return Recipe(**_recipe_fields(parse_toml(text, where), where))
 
 
+REMOVED = {"mosaic": 0.0}
+"""Options of older recipes that are gone, and the value that they have where they were not used."""
+
+
 def _recipe_fields(values: dict[str, Any], where: str) -> dict[str, Any]:
+    for name, unused in REMOVED.items():
+        if (value := values.pop(name, unused)) != unused:
+            raise ConfigError(
+                f"{where}: {name} = {value}: this option was removed; leave it out, or use the "
+                "version of Vitreous that the recipe was written with"
+            )
     from_dict(Recipe, values, where=where)
     return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
