@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitreous.data.preprocess import Preprocess
 from vitreous.engines.device import find_device
+from vitreous.engines.fewer_tokens import merge_tokens
 from vitreous.engines.graph import GraphEngine, open_graph
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import ConfigError
@@ -35,7 +36,7 @@ def predictor_of(run: OpenedRun, options: InferenceOptions = USUAL) -> Predictor
     else:
         model = run.create_model()
         if options.merge is not None:
-            model.merge_tokens(options.merge)
+            merge_tokens(model, options.merge)
         import_weights(model, run.stored_weights(), "vitreous")
         precision = options.precision or "float32"
         engine = TorchEngine(model.to(device).eval(), precision, options.threads)

@@ -12,10 +12,10 @@ from torch import nn
 import vitreous
 from vitreous.cli.main import main
 from vitreous.config import config_fields, from_dict, to_dict
+from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError
 from vitreous.models.conv_stem import ConvLayer
 from vitreous.models.infer import Wanted, infer
-from vitreous.models.summary import summarise
 from vitreous.models.vit import ViTConfig
 from vitreous.train.optimizer import freeze, frozen_batch_norms
 

@@ -34,18 +34,18 @@ from vitreous.deploy.export import batch_of, some_images
 from vitreous.deploy.loss import same_answers
 from vitreous.deploy.memory import peak_memory
 from vitreous.deploy.peers import OUTPUTS, export_peer, peer
+from vitreous.engines.linear import linear
+from vitreous.engines.summary import summarise
 from vitreous.engines.table import ENGINES, GRAPHS
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.import_run import ExportedRun, open_run
 from vitreous.inference import InferenceOptions
 from vitreous.labels import LabelMap, NoLabels
-from vitreous.layers.linear import linear
 from vitreous.loading import predictor_of
 from vitreous.models import create
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.models.names import translate
-from vitreous.models.summary import summarise
 from vitreous.progress import Log, silent
 from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model

@@ -19,15 +19,15 @@ from torch import Tensor, nn
 
 from vitreous.data.augment import random_by, rescaled, seed_of
 from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, train_batches
+from vitreous.engines.accelerate import accelerate
+from vitreous.engines.linear import training_step
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, VitreousError
-from vitreous.layers.linear import training_step
 from vitreous.layers.lora import add_lora, merge_lora
-from vitreous.layers.recompute import recomputing
-from vitreous.layers.shared_batch import RandomRows, sharing_batch, synchronise_batch_norms
 from vitreous.measure import evaluating, measure
 from vitreous.models.model import Model
 from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
+from vitreous.tasks.shared_random import sharing_batch
 from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
@@ -50,6 +50,8 @@ from vitreous.train.optimizer import (
     set_lr,
 )
 from vitreous.train.recipe import Recipe, write_recipe
+from vitreous.train.recompute import recompute_cheap, recomputing
+from vitreous.train.shared_batch import RandomRows, synchronise_batch_norms
 from vitreous.train.state import gather, restore
 from vitreous.train.time_budget import TimeBudget
 from vitreous.wording import listed
@@ -164,6 +166,9 @@ class Trainer:
         self.budget: TimeBudget | None = None
         """The time that the run is made for, and that plans its steps."""
         self.workers = recipe.workers or 0
+        accelerate(model)
+        if recipe.recompute:
+            recompute_cheap(model)
         freeze(model, recipe.freeze)
         if recipe.lora:
             self._adapt(model, recipe.lora)
