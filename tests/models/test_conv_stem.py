@@ -6,7 +6,7 @@ import pytest
 import torch
 from compare import perturb, picture, relative_error
 from PIL import Image
-from running.runs import made
+from runs import made
 from torch import nn
 
 import vitreous

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vitreous.config import Size, flat, kind_of, pair
-from vitreous.errors import CheckpointError, ConfigError
+from vitreous.errors import CheckpointError, ConfigError, advice
 from vitreous.layers.resample import Grid, adapt_channels
 from vitreous.models import FAMILIES, build, configure, family_of
 from vitreous.models.composite import CompositeConfig
@@ -346,7 +346,7 @@ class _Import:
             return
         if not allowed:
             self.misfit.misshaped[name] = (
-                f"{have} channels, the model has {want}: pass adapt_channels=True"
+                f"{have} channels, the model has {want}{advice(': pass ', adapt_channels=True)}"
             )
             return
         values[name] = adapt_channels(values[name], want)
@@ -381,7 +381,7 @@ class _Import:
             if name != "norm_eps" and name not in keep and own != value:
                 self.misfit.misshaped[name] = (
                     f"the checkpoint's config has {value!r}, the model has {own!r}: create it "
-                    f"with {name}={value!r}, or pass keep=[{name!r}]"
+                    f"with {name}={value!r}{advice(', or pass ', keep=[name])}"
                 )
         for name, value in self.rules.unlike(model.config).items():
             if name not in keep and name not in stated.fields:

@@ -1,17 +1,17 @@
 """What `vitreous explain` writes: the numbers in it, and the page in a real browser."""
 
 import base64
-import contextlib
 import io
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
 import torch
+from browser import overlay, phone, point_at, wait_for
 from compare import perturb
 from PIL import Image
+from runs import write_run
 
 import vitreous
 from vitreous.cli.main import main
@@ -23,10 +23,10 @@ from vitreous.explain.parameters import position_similarity
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
 from vitreous.pages import charts, maps, viewer
+from vitreous.pages.pictures import data_url
 from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.results import Classification
-from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.tasks.classify.show import SHOW
 from vitreous.tasks.classify.task import Classify
 
@@ -35,17 +35,9 @@ NAMES = ("cat", "dog", "emu", "fox")
 
 def make_run(folder, family, **fields):
     """A run with random weights and images that are not square."""
-    folder = Run(folder)
-    folder.path.mkdir()
     torch.manual_seed(0)
     model = perturb(vitreous.create(family, image_size=(16, 24), patch=4, classes=4, **fields))
-    config = RunConfig(
-        *(family, family, vitreous.config.to_dict(model.config), "classify"),
-        *(LabelMap(NAMES, NAMES), Preprocess(image_size=(16, 24)), "digits", "", versions()),
-    )
-    folder.write_config(config)
-    folder.write_weights(model, model.state_dict())
-    return folder
+    return write_run(folder, model, LabelMap(NAMES, NAMES), Preprocess(image_size=(16, 24)))
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +198,6 @@ def test_the_walk_shows_every_stage_with_its_shape(run, photo):
 
 
 def test_the_walk_shows_where_a_conditional_position_is_added():
-    """14.24"""
     torch.manual_seed(0)
     fields = {"image_size": 8, "patch": 4, "dim": 8, "depth": 2, "heads": 1, "classes": 2}
     model = perturb(vitreous.create("vit", position="conditional", **fields))
@@ -221,7 +212,7 @@ def test_the_walk_shows_where_a_conditional_position_is_added():
 
 
 def test_a_map_leaves_the_photo_visible():
-    """14.24: where its value is small, light stays light and dark does not become black."""
+    """Where its value is small, light stays light and dark does not become black."""
     image = torch.zeros(3, 8, 8)
     image[:, :, 4:] = 1.0
     image[0, :4] = 1.0
@@ -241,14 +232,13 @@ def test_a_map_leaves_the_photo_visible():
 
 
 def test_a_map_of_one_value_has_one_number():
-    """14.24"""
     panel = maps.Panel(torch.rand(3, 4, 4), values=torch.full((2, 2), 0.25), scale="attention")
     (bar,) = maps.grid([[panel]]).axes[0].child_axes
     assert [label.get_text() for label in bar.get_xticklabels()] == ["25 %"]
 
 
 def test_the_image_stands_beside_what_the_model_sees_of_it(run):
-    """14.24: with a frame, where it is not all of it."""
+    """With a frame, where it is not all of it."""
     predictor = vitreous.load(run.path)
     for size, titles in (((60, 20), ["image; frame: input", "input"]), ((24, 16), ["input"])):
         found = predictor.explain(Image.new("RGB", size, "red"), 0)
@@ -329,49 +319,11 @@ def test_a_run_without_attention(tmp_path, photo, capsys):
         predictor.explain(photo)
 
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-
-
-@contextlib.contextmanager
-def browser(address):
-    """The page in a window of a phone's width; an error on its console is an error here."""
-    from playwright.sync_api import sync_playwright
-
-    errors = []
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        page = chromium.new_page(viewport={"width": 390, "height": 800})
-        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda e: errors.append(str(e)))
-        page.goto(address)
-        yield page
-        chromium.close()
-    assert errors == []
-
-
-def overlay(page):
-    return page.evaluate("document.getElementById('over').toDataURL()")
-
-
-def wait_for(page, words):
-    page.wait_for_function(f"document.getElementById('status').textContent.includes('{words}')")
-    return page.inner_text("#status")
-
-
-def point_at(page, row, column, grid):
-    box = page.locator("#stage").bounding_box()
-    x, y = (column + 0.5) / grid[1], (row + 0.5) / grid[0]
-    page.mouse.move(box["x"] + box["width"] * x, box["y"] + box["height"] * y)
-
-
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
-def test_the_page_in_a_browser(run, photo, tmp_path):
+def test_the_page_in_a_browser(chromium, run, photo, tmp_path):
     assert main(["explain", str(run.path), str(photo), f"--out={tmp_path}"]) == 0
     found = vitreous.load(run.path).explain(photo, layers=True)
-    with browser((tmp_path / "my-photo" / "look.html").as_uri()) as page:
+    with phone(chromium, tmp_path / "my-photo" / "look.html") as page:
         assert wait_for(page, "attends").startswith("The class token attends most to")
-        width = page.evaluate("document.documentElement.scrollWidth")
-        assert width <= 390, "the page is wider than a phone"
         first = overlay(page)
         point_at(page, 1, 2, (4, 6))
         said = wait_for(page, "The patch in row 2, c")
@@ -403,16 +355,15 @@ def test_the_page_in_a_browser(run, photo, tmp_path):
             page.wait_for_timeout(50)
             assert name == "attention" or overlay(page) != before, name
             assert page.locator("#head").is_visible() == (name == "attention")
-    with browser((tmp_path / "my-photo" / "walk.html").as_uri()) as page:
+    with phone(chromium, tmp_path / "my-photo" / "walk.html") as page:
         assert "blocks.1" in page.inner_text("main")
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
-def test_windows_in_a_browser(swin_run, photo, tmp_path):
+def test_windows_in_a_browser(chromium, swin_run, photo, tmp_path):
     """Swin's later layers have coarser grids, and attention that stays in windows."""
     assert main(["explain", str(swin_run.path), str(photo), f"--out={tmp_path}"]) == 0
     found = vitreous.load(swin_run.path).explain(photo, layers=True)
-    with browser((tmp_path / "my-photo" / "look.html").as_uri()) as page:
+    with phone(chromium, tmp_path / "my-photo" / "look.html") as page:
         wait_for(page, "attends")
         assert page.locator("#layer").input_value() == "3"
         for number, grid in ((3, (2, 3)), (1, (4, 6)), (0, (4, 6))):
@@ -426,5 +377,10 @@ def test_windows_in_a_browser(swin_run, photo, tmp_path):
             seen = layer.attended(layer.weights.mean(1), askers)[0]
             row, column = divmod(seen.argmax().item(), grid[1])
             assert f"attends most to row {row + 1}, column {column + 1}:" in said, number
-    with browser((tmp_path / "my-photo" / "walk.html").as_uri()) as page:
+    with phone(chromium, tmp_path / "my-photo" / "walk.html") as page:
         assert "stages.1 2 × 3 × 16" in page.inner_text("main")
+
+
+def test_pictures_longer_than_webp_can_be():
+    for width, kind in ((20_000, "png"), (200, "webp"), (20, "png")):
+        assert data_url(Image.new("RGB", (width, 3))).startswith(f"data:image/{kind}")

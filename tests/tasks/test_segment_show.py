@@ -6,14 +6,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from explain.segment_runs import LABELS, NAMES, make_run, scenes
 from PIL import Image
+from tasks.segment_runs import LABELS, NAMES, make_run, scenes
 
 import vitreous
 from vitreous.api import evaluation
 from vitreous.cli import evaluate
 from vitreous.cli.main import main
-from vitreous.data.decode.masks import read_classes, read_mask
+from vitreous.data.decode.masks import read_mask, to_classes
 from vitreous.labels import LabelMap
 from vitreous.pages.colours import colours_of
 from vitreous.pages.figure import save
@@ -49,7 +49,7 @@ def test_masks_have_the_data_s_own_numbers(ids, tmp_path):
     np.testing.assert_array_equal(read_mask(str(path)).values, np.array(ids)[result.mask])
     Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
     labels = LabelMap(result.names, result.ids)
-    back = read_classes(str(path), str(tmp_path / "a.png"), labels)
+    back = to_classes(read_mask(str(path)).values, labels, str(path))
     np.testing.assert_array_equal(back, result.mask)
     for each in told["classes"]:
         assert each["value"] == each["id"]
@@ -223,7 +223,7 @@ def test_no_two_images_have_files_of_the_same_name():
 
 
 def test_other_masks_are_named_by_a_file(run, tmp_path, capsys):
-    """14.15: masks have numbers, which a names file outside of the data gives names."""
+    """Masks have numbers, which a names file outside of the data gives names."""
     for folder, values in (("images", 255), ("masks", len(NAMES))):
         (tmp_path / "data" / folder).mkdir(parents=True)
         pixels = np.random.default_rng(0).integers(0, values, (20, 30), dtype=np.uint8)
@@ -240,7 +240,7 @@ def test_other_masks_are_named_by_a_file(run, tmp_path, capsys):
 
 
 def test_evaluation_is_printed_and_drawn(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(evaluation, "_labelled", lambda *given: (scenes(), True))
+    monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (scenes(), True))
     figures = tmp_path / "figures"
     assert main(["evaluate", str(run.path), f"--figures={figures}"]) == 0
     text = capsys.readouterr().out

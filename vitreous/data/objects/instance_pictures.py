@@ -11,7 +11,6 @@ belongs to objects of it that were not told apart, a crowd. Otherwise all object
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,13 @@ import torch
 from numpy.typing import NDArray
 
 from vitreous.data.decode.images import shown
-from vitreous.data.decode.masks import read_values
+from vitreous.data.decode.masks import Mask
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import FileSource
-from vitreous.data.formats.mask_folders import NAMES_FILES
+from vitreous.data.formats.mask_folders import NAMES_FILES, LabelPictureSource
 from vitreous.data.formats.names import numbered_labels
 from vitreous.data.formats.pairing import INSTANCES, Pairing, find_pairs
 from vitreous.data.instance_masks import InstanceMasks
-from vitreous.data.source import IGNORED, Sample
+from vitreous.data.source import IGNORED
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
 from vitreous.wording import counted
@@ -39,28 +37,14 @@ OBJECT = "object"
 _LAYOUTS = "train/images + train/instances, images/train + instances/train, or images + instances"
 
 
-@dataclass
-class NumberSource(FileSource):
-    """A sample's target is the path of its picture of numbers below `root`."""
-
-    unpaired: dict[str, str] = field(default_factory=dict, kw_only=True)
-    """By id, what is wrong with images that have no such picture or more than one."""
-
-    def truth(self, sample: Sample) -> dict[str, Any]:
-        if sample.id in self.unpaired:
-            raise DataError(f"{self.where(sample)}: {self.unpaired[sample.id]}")
-        path = self.path(sample.target)
-        values = read_values(path, self.file(sample), max_pixels=self.max_pixels)
-        if values.ndim == 3:
+class InstancePictureSource(LabelPictureSource):
+    def from_values(self, mask: Mask, path: str) -> dict[str, Any]:
+        if mask.values.ndim == 3:
             raise DataError(
                 f"{shown(path)}: has colours, where the number of an object is expected in each "
                 "pixel: save it in 8 or 16 bits of gray"
             )
-        return objects_of(values, self.labels, shown(path))
-
-    def files(self, sample: Sample) -> dict[str, str]:
-        files = super().files(sample)
-        return files | {sample.target: self.path(sample.target)} if sample.target else files
+        return objects_of(mask.values, self.labels, shown(path))
 
 
 def objects_of(values: NDArray[Any], labels: LabelMap, name: str) -> dict[str, Any]:
@@ -99,7 +83,7 @@ def recognise(folder: str) -> bool:
     return bool(find_pairs(folder, INSTANCES, []))
 
 
-def read(builder: SourceBuilder) -> NumberSource:
+def read(builder: SourceBuilder) -> InstancePictureSource:
     pairing = Pairing(builder, INSTANCES)
     pairing.read_folders("", _LAYOUTS)
     samples = builder.samples()
@@ -112,7 +96,7 @@ def read(builder: SourceBuilder) -> NumberSource:
         count = counted(len(unpaired), "image")
         what = f"without instance numbers, or with several: {count}, like {min(unpaired)}"
         builder.notes.append(what)
-    return builder.build(NumberSource, _labels(builder), unpaired=unpaired)
+    return builder.build(InstancePictureSource, _labels(builder), unpaired=unpaired)
 
 
 def _labels(builder: SourceBuilder) -> LabelMap:

@@ -9,8 +9,7 @@ image without a text file has no objects. A line is
     class cx cy width height
 
 or `class x y x y x y …`, a polygon. The class is a number from 0; the box, and each point, is
-normalised by the image's width and height. The ground truth is boxes, also those around polygons,
-or masks that are drawn from polygons, one for the image or one for each object.
+normalised by the image's width and height. Of a polygon, the box is that around it.
 """
 
 from __future__ import annotations
@@ -21,21 +20,20 @@ from pathlib import Path
 import numpy as np
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import below, read_text
-from vitreous.data.formats.instance_source import InstanceSource
-from vitreous.data.formats.instances import Annotation, Instance, finite
+from vitreous.data.formats.files import below, finite, read_text
 from vitreous.data.formats.names import numbered_labels, with_names
-from vitreous.data.formats.outline_source import BACKGROUND, OutlineSource
 from vitreous.data.formats.pairing import LabelFiles, Pairing, has_pairs
-from vitreous.data.formats.yolo_yaml import (
+from vitreous.data.objects.data_yaml import (
     DataYamlImages,
     data_yaml,
     find_data_yaml,
     read_data_yaml,
 )
-from vitreous.errors import DataError
+from vitreous.data.objects.source import BACKGROUND, ObjectSource
+from vitreous.data.objects.table import UNKNOWN, AnnotatedObject, Annotation, ObjectTable
+from vitreous.data.source import IGNORED
+from vitreous.errors import DataError, Word, advice
 from vitreous.labels import LabelMap
 from vitreous.wording import counted
 
@@ -55,7 +53,7 @@ def recognise(folder: str) -> bool:
     return bool(find_data_yaml(folder)) or has_pairs(folder, TEXTS, begins_with_labels)
 
 
-def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
+def read(builder: SourceBuilder) -> ObjectSource:
     """A folder, or its data.yaml."""
     if not os.path.exists(builder.root):
         raise DataError(f"{builder.name}: there is no such file or folder")
@@ -72,61 +70,47 @@ def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
     if len(without) == len(builder.samples()):
         looked = ", ".join(dict.fromkeys(shown(folder) for folder in pairing.folders))
         raise DataError(f"{builder.name}: no image has a label file: looked in {looked}")
-    masks, instances = (builder.truth_kind == kind for kind in ("mask", "instances"))
-    found = pairing.read_label_files(read_labels, "reading label files")
-    labels = _named(builder, pairing, declared, found)
-    polygons = sum(thing.outline is not None for each in found.values() for thing in each.instances)
+    masks, boxes = (builder.truth_kind == kind for kind in ("mask", "boxes"))
+    table = ObjectTable("line {number}", outlines=not boxes)
+    found = pairing.read_label_files(table, read_labels, "reading label files")
+    labels = _named(builder, pairing, declared, table)
     if count := sum(sample.id not in pairing.unpaired for sample in without):
         builder.notes.append(
             f"without a label file, which means no objects: {counted(count, 'image')}"
         )
-    if (masks or instances) and not polygons:
+    if not boxes and not table.outlined:
         what = "no label file has a polygon (class x y x y x y …) to draw a mask from"
         raise DataError(f"{builder.name}: {what}")
-    if masks:
-        return _outlines(builder, labels, found)
-    if instances:
-        by_id = labels.by_external()
-        return builder.build(
-            InstanceSource, labels, annotations=found, classes=by_id, normalised=True
-        ).check_outlines()
-    if polygons:
+    if boxes and table.outlined:
         builder.notes.append(
-            f"of {counted(polygons, 'polygon')} the box around it is used; as masks with "
+            f"of {counted(table.outlined, 'polygon')} the box around it is used; as masks with "
             "--task instance or --task segment"
         )
-        for each in found.values():  # which take much memory
-            each.instances = [thing._replace(outline=None) for thing in each.instances]
-    classes = labels.by_external()
-    return builder.build(
-        BoxSource, labels, annotations=found, classes=classes, normalised=True
-    ).check_boxes()
-
-
-def _outlines(
-    builder: SourceBuilder, labels: LabelMap, found: dict[str, Annotation]
-) -> OutlineSource:
-    """Masks; all but the objects is a class of its own, and it comes first."""
-    if BACKGROUND not in labels.names:
+    if masks and BACKGROUND not in labels.names:  # a class of its own, and the first
         labels = LabelMap(
             (BACKGROUND, *labels.names), (BACKGROUND, *labels.external), labels.ignored
         )
-    classes = labels.by_external()
-    for annotation in found.values():
-        for thing in annotation.instances:
-            if thing.category not in classes:
-                annotation.errors.append(f"{thing.name}: class {thing.category} has no name")
-            elif thing.outline is None:
-                what = f"{thing.name}: is a box, from which no mask can be drawn"
-                annotation.errors.append(what)
-    background = labels.names.index(BACKGROUND)
+    table.label(labels.by_external())
+    if masks:
+        _check_polygons(table)
     return builder.build(
-        *(OutlineSource, labels),
+        *(ObjectSource, labels),
+        table=table,
         annotations=found,
-        classes=classes,
-        background=background,
         normalised=True,
-    ).add_notes()
+        background=labels.names.index(BACKGROUND) if masks else IGNORED,
+    ).checked()
+
+
+def _check_polygons(table: ObjectTable) -> None:
+    """For a mask, every object must have a class and a polygon."""
+    wrong = (table.labels == UNKNOWN) | (table.outline_kinds() < 0)
+    for annotation in table.images:
+        for row in (annotation.start + np.flatnonzero(wrong[annotation.rows])).tolist():
+            what = "is a box, from which no mask can be drawn"
+            if table.labels[row] == UNKNOWN:
+                what = f"class {table.category(row)} has no name"
+            annotation.errors.append(f"{table.name(row)}: {what}")
 
 
 # ---- the names of the classes
@@ -136,7 +120,7 @@ def _named(
     builder: SourceBuilder,
     pairing: Pairing,
     declared: LabelMap | None,
-    found: dict[str, Annotation],
+    table: ObjectTable,
 ) -> LabelMap:
     """declared: the classes of data.yaml."""
     file = _names_file([builder.root, *pairing.folders]) if declared is None else None
@@ -147,11 +131,11 @@ def _named(
         return with_names(declared, builder.names, partial=True)
     if builder.names is not None:
         return numbered_labels(builder.names)
-    numbers = {int(thing.category) for labels in found.values() for thing in labels.instances}
+    numbers = set(map(int, table.categories))
     if not numbers:
         raise DataError(
-            f"{shown(builder.root)}: no label file has an object and nothing names the classes: "
-            "pass names=FILE with one name per line"
+            f"{shown(builder.root)}: no label file has an object and nothing names the classes"
+            f"{advice(': pass ', ' with one name per line', names=Word('FILE'))}"
         )
     labels = LabelMap.of_ids(numbers)
     builder.notes.append(
@@ -175,19 +159,20 @@ def _names_file(folders: list[str]) -> str | None:
 # ---- one label file
 
 
-def read_labels(path: str) -> Annotation:
-    """A file that cannot be read, or is no text, is a DataError that begins with the path."""
-    labels = Annotation()
+def read_labels(path: str, annotation: Annotation) -> list[AnnotatedObject]:
+    """The objects of a file; what is wrong with others is added to the annotation. A file that
+    cannot be read, or is no text, is a DataError that begins with the path."""
+    objects = []
     for number, line in enumerate(read_text(path, MAX_BYTES).splitlines(), 1):
         if line.strip():
             try:
-                labels.instances.append(_object(f"line {number}", line.split()))
+                objects.append(_object(number, line.split()))
             except DataError as error:
-                labels.errors.append(f"line {number}: {error}")
-    return labels
+                annotation.errors.append(f"line {number}: {error}")
+    return objects
 
 
-def _object(name: str, words: list[str]) -> Instance:
+def _object(number: int, words: list[str]) -> AnnotatedObject:
     is_polygon = len(words) >= 7 and len(words) % 2
     if len(words) != 5 and not is_polygon:
         raise DataError(_other_columns(len(words)))
@@ -204,10 +189,11 @@ def _object(name: str, words: list[str]) -> Instance:
         polygon = np.array(values[1:], np.float64)
         left, top = polygon.reshape(-1, 2).min(axis=0).tolist()
         right, bottom = polygon.reshape(-1, 2).max(axis=0).tolist()
-        return Instance(name, int(values[0]), (left, top, right, bottom), outline=(polygon,))
+        corners = (left, top, right, bottom)
+        return AnnotatedObject(number, int(values[0]), corners, outline=(polygon,))
     x, y, width, height = values[1:]
     corners = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-    return Instance(name, int(values[0]), corners)
+    return AnnotatedObject(number, int(values[0]), corners)
 
 
 def _other_columns(count: int) -> str:

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from compare import perturb
 from PIL import Image
+from runs import write_run
 
 import vitreous
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.labels import LabelMap
 from vitreous.layers.tap import tap
-from vitreous.run_folder import Run, RunConfig, versions
 
 NAMES = ("cat", "dog", "emu", "fox")
 LABELS = LabelMap(NAMES, (3, 7, 12, 200))
@@ -48,17 +48,9 @@ def make_model(backbone="resnet", classes=4, **fields):
 
 def make_run(path, backbone="resnet", labels=LABELS, **fields):
     """A run folder as training would leave it."""
-    run = Run(path)
-    run.path.mkdir(parents=True)
     model = make_model(backbone, len(labels), **fields)
     preprocess = Preprocess(image_size=SIZE, resize="shorter", whole=True)
-    run.write_config(
-        RunConfig(
-            *("detr-tiny", "detr", vitreous.config.to_dict(model.config), "detect"),
-            *(labels, preprocess, "shapes", "", versions()),
-        )
-    )
-    run.write_weights(model, model.state_dict())
+    run = write_run(path, model, labels, preprocess, "detect", "shapes")
     terms = {f"loss_{aux}{name}": 1.0 for aux in ("", "aux_") for name in ("class", "box", "giou")}
     for epoch, ap in ((1.0, 0.3), (2.0, 0.2)):
         numbers = {"ap": ap, "ap50": 0.5, "ap75": None, **terms}
@@ -134,7 +126,7 @@ class Objects(Source):
         random = np.random.default_rng(sample.target)
         return torch.from_numpy(checks(random, *SIZES[sample.target])).permute(2, 0, 1)
 
-    def truth(self, sample):
+    def truth(self, sample, size=None):
         height, width = SIZES[sample.target]
         boxes = torch.tensor([[2.0, 3, width / 2, height / 2], [width / 3, 4, width, height - 1]])
         count = sample.target % 3

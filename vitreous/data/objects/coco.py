@@ -1,12 +1,8 @@
 """COCO: a JSON file of objects for each split, `instances_train2017.json`, and its images.
 
-The ground truth is their boxes or, drawn from their outlines, masks: one for the image, or one for
-each object. The classes are all categories of the file, in the order of their ids, also those
-without an object.
-
-In masks the smaller object lies on the larger where objects overlap: a cup on a table is a cup.
-Pixels of no object are the class `background`, unless the names file has `{"background": null}`.
-Crowds, regions in which COCO did not separate the objects, are neither learned nor counted.
+The classes are all categories of the file, in the order of their ids, also those without an object.
+In masks, pixels of no object are the class `background`, unless the names file has
+`{"background": null}`. Crowds are regions in which COCO did not separate the objects.
 """
 
 from __future__ import annotations
@@ -14,18 +10,17 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+
+import numpy as np
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.coco_json import Coco, read_coco
 from vitreous.data.formats.files import SPLIT_FOLDERS, below, claim, is_below
-from vitreous.data.formats.instance_source import InstanceSource
-from vitreous.data.formats.instances import Instance
 from vitreous.data.formats.names import with_names
-from vitreous.data.formats.outline_source import BACKGROUND, OutlineSource
-from vitreous.data.source import Sample
+from vitreous.data.objects.coco_json import NAMES, Coco, read_coco
+from vitreous.data.objects.source import BACKGROUND, ObjectSource
+from vitreous.data.objects.table import ObjectTable
+from vitreous.data.source import IGNORED, Sample
 from vitreous.errors import DataError
 from vitreous.labels import External, LabelMap
 from vitreous.wording import counted
@@ -77,7 +72,7 @@ def _begins_as_coco(path: str) -> bool:
         return False
 
 
-def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
+def read(builder: SourceBuilder) -> ObjectSource:
     """A JSON file, all of whose images are to train on, or a folder with one for each split."""
     is_folder = os.path.isdir(builder.root)
     files = _find(builder.root) if is_folder else {"train": builder.root}
@@ -86,13 +81,14 @@ def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
             f"{builder.name}: no COCO files: looked for annotations/instances_train.json (…val, "
             f"…test; digits behind them), instances_train.json and train/{_BESIDE}"
         )
-    masks, instances = (builder.truth_kind == kind for kind in ("mask", "instances"))
-    parts = {split: read_coco(file, outlines=masks or instances) for split, file in files.items()}
+    masks, outlines = builder.truth_kind == "mask", builder.truth_kind != "boxes"
+    table = ObjectTable(NAMES, outlines=outlines)
+    parts = {split: read_coco(file, table) for split, file in files.items()}
     folders = {split: _image_folder(part) for split, part in parts.items()}
     for split, part in parts.items():
         _check_inside(part, folders[split], builder.root if is_folder else None)
     first = next(iter(parts.values()))
-    _check_objects(first, masks or instances)
+    _check_objects(first, table.close(), outlines)
     ids = _category_ids(first, masks)
     labels = with_names(LabelMap(tuple(ids), tuple(ids.values())), builder.names, partial=True)
     by_id = labels.by_external()
@@ -109,13 +105,14 @@ def read(builder: SourceBuilder) -> BoxSource | OutlineSource:
             id = builder.id(os.path.join(folders[split], annotation.file))
             builder.splits[split].append(Sample(id, f"{file}#{number}"))
             annotations[id], image_ids[id] = annotation, number
-    known = {"annotations": annotations, "classes": classes, "image_ids": image_ids}
-    if masks:
-        background = classes[BACKGROUND]
-        return builder.build(OutlineSource, labels, **known, background=background).add_notes()
-    if instances:
-        return builder.build(InstanceSource, labels, **known).check_outlines()
-    return builder.build(BoxSource, labels, **known).check_boxes()
+    table.label(classes)
+    return builder.build(
+        *(ObjectSource, labels),
+        table=table,
+        annotations=annotations,
+        image_ids=image_ids,
+        background=classes[BACKGROUND] if masks else IGNORED,
+    ).checked()
 
 
 def _check_inside(part: Coco, folder: str, root: str | None) -> None:
@@ -142,14 +139,12 @@ def _check_inside(part: Coco, folder: str, root: str | None) -> None:
         )
 
 
-def _check_objects(part: Coco, masks: bool) -> None:
-    def any_thing(has: Callable[[Instance], object]) -> bool:
-        return any(has(thing) for image in part.images.values() for thing in image.instances)
-
-    what = ""
-    if masks and not any_thing(lambda thing: thing.outline):
+def _check_objects(part: Coco, table: ObjectTable, outlines: bool) -> None:
+    """part: the first file, whose objects are the first of the table."""
+    what, count = "", max(image.stop for image in part.images.values())
+    if outlines and not (table.outline_kinds()[:count] == 1).any():
         what = "none of its objects has an outline (segmentation) to draw a mask from"
-    if not masks and any_thing(lambda thing: True) and not any_thing(lambda thing: thing.corners):
+    if not outlines and count and np.isnan(table.boxes[:count]).all():
         what = "none of its objects has a box (bbox); masks can be drawn from their outlines"
     if what:
         raise DataError(f"{shown(part.path)}: {what}")

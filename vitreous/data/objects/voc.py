@@ -18,12 +18,12 @@ from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped
 from defusedxml.ElementTree import DefusedXMLParser  # type: ignore[import-untyped,unused-ignore]
 
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.box_source import BoxSource
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import read_bytes
-from vitreous.data.formats.instances import Annotation, Instance, finite
+from vitreous.data.formats.files import finite, read_bytes
 from vitreous.data.formats.names import spelling_problems, with_names
 from vitreous.data.formats.pairing import LabelFiles, Pairing, has_pairs
+from vitreous.data.objects.source import ObjectSource
+from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
 from vitreous.errors import DataError, naming
 from vitreous.labels import LabelMap
 from vitreous.wording import counted
@@ -52,14 +52,14 @@ def _is_annotation(path: str) -> bool:
         return False
 
 
-def read(builder: SourceBuilder) -> BoxSource:
+def read(builder: SourceBuilder) -> ObjectSource:
     pairing = Pairing(builder, XML)
     pairing.read_folders(_LISTS, _LAYOUTS)
-    found = pairing.read_label_files(read_xml, "reading annotations")
-    things = [thing for annotation in found.values() for thing in annotation.instances]
-    categories = {str(thing.category) for thing in things}
+    table = ObjectTable("object {number} ({category})")
+    found = pairing.read_label_files(table, read_xml, "reading annotations")
+    categories = set(map(str, table.categories))
     if not categories:
-        errors = [error for annotation in found.values() for error in annotation.errors]
+        errors = [error for annotation in table.images for error in annotation.errors]
         why = f": a file {errors[0]}" if errors else ""
         raise DataError(
             f"{builder.name}: no annotation has an object, so there are no classes{why}"
@@ -70,18 +70,18 @@ def read(builder: SourceBuilder) -> BoxSource:
             used = f"by its own name it is used for {sample.id}"
             annotation.remarks.append(f"names the image {annotation.file}; {used}")
     builder.problems += spelling_problems(builder.name, categories)
-    _add_notes(builder.notes, things)
+    _add_notes(builder.notes, table)
     labels = with_names(LabelMap.of_names(categories), builder.names, partial=True)
-    classes = labels.by_external()
-    return builder.build(BoxSource, labels, annotations=found, classes=classes).check_boxes()
+    table.label(labels.by_external())
+    return builder.build(ObjectSource, labels, table=table, annotations=found).checked()
 
 
-def _add_notes(notes: list[str], things: list[Instance]) -> None:
-    if difficult := sum(thing.crowd for thing in things):
+def _add_notes(notes: list[str], table: ObjectTable) -> None:
+    if difficult := int(table.crowd.sum()):
         notes.append(
             f"marked as difficult, and neither learned nor counted: {counted(difficult, 'object')}"
         )
-    if from_0 := sum(-1 in (thing.corners or ())[:2] for thing in things):
+    if from_0 := int((table.boxes[:, :2] == -1).any(axis=1).sum()):
         notes.append(
             f"beginning at 0, though VOC counts from 1: {counted(from_0, 'box')}: if the whole "
             "file counts from 0, its boxes lie one pixel too far to the left and to the top"
@@ -91,11 +91,26 @@ def _add_notes(notes: list[str], things: list[Instance]) -> None:
 # ---- one file
 
 
-def read_xml(path: str) -> Annotation:
-    """A file that is not VOC's at all is a DataError that begins with the path."""
+def read_xml(path: str, annotation: Annotation) -> list[AnnotatedObject]:
+    """The objects of a file; what else it says is added to the annotation. A file that is not VOC's
+    at all is a DataError that begins with the path."""
     data = read_bytes(path, MAX_BYTES)
     with naming(shown(path)):
-        return _annotation(_parse(data))
+        root = _parse(data)
+        if root.tag != "annotation":
+            what = f"expected <annotation>, not <{root.tag}>"
+            raise DataError(f"is not an annotation of Pascal VOC: {what}")
+    annotation.file = (root.findtext("filename") or "").strip()
+    annotation.size, objects = _size(root, annotation.remarks), []
+    for number, element in enumerate(root.findall("object"), 1):
+        name = f"object {number}"
+        try:
+            category = _text(element, "name")
+            name += f" ({category})" if category else ""
+            objects.append(_object(number, category, element))
+        except DataError as error:
+            annotation.errors.append(f"{name} {error}")
+    return objects
 
 
 class _ShallowTree(TreeBuilder):
@@ -128,23 +143,6 @@ def _parse(data: bytes) -> Element:
     return root
 
 
-def _annotation(root: Element) -> Annotation:
-    if root.tag != "annotation":
-        what = f"expected <annotation>, not <{root.tag}>"
-        raise DataError(f"is not an annotation of Pascal VOC: {what}")
-    annotation = Annotation(file=(root.findtext("filename") or "").strip())
-    annotation.size = _size(root, annotation.remarks)
-    for number, element in enumerate(root.findall("object"), 1):
-        name = f"object {number}"
-        try:
-            category = _text(element, "name")
-            name += f" ({category})" if category else ""
-            annotation.instances.append(_object(name, category, element))
-        except DataError as error:
-            annotation.errors.append(f"{name} {error}")
-    return annotation
-
-
 def _size(root: Element, remarks: list[str]) -> tuple[int, int] | None:
     size = root.find("size")
     if size is None:
@@ -159,7 +157,7 @@ def _size(root: Element, remarks: list[str]) -> tuple[int, int] | None:
     return None
 
 
-def _object(name: str, category: str, element: Element) -> Instance:
+def _object(number: int, category: str, element: Element) -> AnnotatedObject:
     if not category:
         raise DataError("has an empty <name>")
     box = _only(element, "bndbox")
@@ -168,7 +166,7 @@ def _object(name: str, category: str, element: Element) -> Instance:
     difficult = (element.findtext("difficult") or "").strip().lower()
     if difficult not in (*_YES, *_NO):
         raise DataError(f"<difficult> is {difficult[:40]!r}, expected 0 or 1")
-    return Instance(name, category, (left, top, right, bottom), difficult in _YES)
+    return AnnotatedObject(number, category, (left, top, right, bottom), difficult in _YES)
 
 
 def _from_0(first: float, last: float) -> tuple[float, float]:

@@ -2,12 +2,12 @@
 
 import torch
 from compare import perturb
+from runs import write_run
 
 import vitreous
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import IGNORED, Sample, Source
 from vitreous.labels import LabelMap
-from vitreous.run_folder import Run, RunConfig, versions
 
 NAMES = ("sky", "road", "car", "tree")
 LABELS = LabelMap(NAMES, (3, 7, 12, 200), (255,))
@@ -39,17 +39,9 @@ def make_model(kind, window=WINDOW, classes=4):
 
 def make_run(path, kind="mask, class token", labels=LABELS, resize="none", window=WINDOW):
     """A run folder as training would leave it."""
-    run = Run(path)
-    run.path.mkdir(parents=True)
     model = make_model(kind, window, len(labels))
     preprocess = Preprocess(image_size=window, resize=resize, whole=True)
-    run.write_config(
-        RunConfig(
-            *("segmenter", "segmenter", vitreous.config.to_dict(model.config), "segment"),
-            *(labels, preprocess, "shapes", "", versions()),
-        )
-    )
-    run.write_weights(model, model.state_dict())
+    run = write_run(path, model, labels, preprocess, "segment", "shapes")
     for epoch, miou in ((1.0, 0.3), (2.0, 0.2)):
         run.log(step=1, kind="evaluation", epoch=epoch, train_loss=1.0, miou=miou, lr=1e-3)
     return run
@@ -64,7 +56,7 @@ class Scenes(Source):
         height, width = 20 + 4 * (sample.target % 3), 30 + 10 * (sample.target % 2)
         return torch.randint(0, 256, (3, height, width), dtype=torch.uint8)
 
-    def truth(self, sample):
+    def truth(self, sample, size=None):
         mask = torch.zeros(self.image(sample).shape[1:], dtype=torch.int16)
         mask[:8] = torch.randint(0, 3, (8, mask.shape[1]), dtype=torch.int16)
         mask[-4:] = IGNORED

@@ -16,23 +16,16 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vitreous.data.decode.images import shown
-from vitreous.data.decode.pixels import MAX_PIXELS
-from vitreous.data.formats.instance_table import InstanceTable
-from vitreous.data.formats.instances import Annotation, Corners, Instance
-from vitreous.data.formats.json_lists import JsonLists
+from vitreous.data.objects.json_lists import JsonLists
+from vitreous.data.objects.outlines import Corners, Outline, Polygon
+from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
 from vitreous.data.source import Problem
 from vitreous.errors import DataError
 
-Polygon = NDArray[np.float64]  # x, y, x, y …
-Runs = dict[str, Any]  # {"size": [height, width], "counts": …}
-Outline = tuple[Polygon, ...] | Runs
 Record = dict[str, Any]
-
-FARTHEST = 10
-"""Times its size that an outline may reach out of an image; long lines take long to draw."""
+NAMES = "annotation {number}"
 
 _LARGEST = 2**53  # whole numbers beyond are not exact in floating point
 _NUMBERS = {int, float}
@@ -44,6 +37,7 @@ class Coco:
     """What a file has. The category of an object is a name."""
 
     path: str
+    table: ObjectTable
     categories: dict[int, str] = field(default_factory=dict)
     images: dict[int, Annotation] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -52,14 +46,11 @@ class Coco:
         self.problems.append(Problem(f"{shown(self.path)}, {record}", what, fatal))
 
 
-def read_coco(path: str, *, outlines: bool = True) -> Coco:
-    """A file that is not COCO's at all is a DataError.
-
-    Without `outlines` objects have none: they are most of a file, and boxes do not need them.
-    """
+def read_coco(path: str, table: ObjectTable) -> Coco:
+    """Adds the objects of a file to the table. A file that is not COCO's at all is a DataError."""
     values = _load(path)
-    coco = Coco(path)
-    reader = _Reader(coco, None if outlines else InstanceTable(coco.categories))
+    coco = Coco(path, table)
+    reader = _Reader(coco)
     parts = {
         "categories": reader.category,
         "images": reader.image,
@@ -68,8 +59,6 @@ def read_coco(path: str, *, outlines: bool = True) -> Coco:
     for part, read in parts.items():
         for number, record in enumerate(values.records(part)):
             read(number, record if isinstance(record, dict) else {})
-    for image, rows in reader.table.close() if reader.table is not None else ():
-        coco.images[image].instances = rows
     for what, count in reader.text_ids.items():
         coco.problem(what, f"{count} ids are text instead of numbers: read as numbers")
     if twice := reader.repeated_ids():
@@ -99,8 +88,6 @@ class _Reader:
     """Adds one record after the other to `coco`."""
 
     coco: Coco
-    table: InstanceTable | None
-    """For objects without outlines."""
     text_ids: Counter[str] = field(default_factory=Counter)
     files: dict[str, int] = field(default_factory=dict)
     ids: array[int] = field(default_factory=lambda: array("q"))
@@ -123,7 +110,9 @@ class _Reader:
         except DataError as error:
             problem(f"image {number} of the list", f"{error}: not used", fatal=True)
             return
-        first = images.setdefault(id, Annotation(file=file, size=self._size(id, values)))
+        if (first := images.get(id)) is None:
+            annotation = Annotation(self._size(id, values), file)
+            first = images[id] = self.coco.table.add_image(annotation)
         if first.file != file:
             problem(f"image {id}", f"is {first.file} and {file}: the second is not used")
             first.errors.append(f"its id {id} is also that of {file}: whose are the objects?")
@@ -141,17 +130,19 @@ class _Reader:
         return [int(ids[i]) for i in np.argsort(first, kind="stable") if counts[i] > 1]
 
     def instance(self, number: int, values: Record) -> None:
-        if not self._add_plain(values):
-            self._add_checked(number, values)
+        found = self._plain(values) or self._checked(number, values)
+        if found is not None:
+            image, one = found
+            self.coco.table.add(image, (one,))
 
-    def _add_plain(self, values: Record) -> bool:
-        """Adds a record whose values are all as COCO writes them, without further checks: nearly
-        all are, of millions. False where anything is odd."""
+    def _plain(self, values: Record) -> tuple[Annotation, AnnotatedObject] | None:
+        """The image and the object of a record whose values are all as COCO writes them: nearly all
+        are, of millions. None where anything is odd."""
         try:
             id, image_id, category_id, crowd, box, area = _FIELDS(values)
         except KeyError:
-            return False
-        coco, table = self.coco, self.table
+            return None
+        coco = self.coco
         if (
             {type(id), type(image_id), type(category_id), type(crowd)} != {int}
             or type(box) is not list
@@ -164,43 +155,35 @@ class _Reader:
             or not 0 <= area < _LARGEST
             or not sum(map(abs, box)) < _LARGEST  # also false for NaN
         ):
-            return False
+            return None
         self.ids.append(id)
-        if table is not None:
-            table.add(image_id, id, category_id, crowd, box, area)
-            return True
         left, top, width, height = map(float, box)
-        corners = left, top, left + width, top + height
-        image, category = coco.images[image_id], coco.categories[category_id]
-        record = f"annotation {id}"
-        outline = self._outline(record, values)
-        image.instances.append(Instance(record, category, corners, crowd == 1, area, outline))
-        return True
+        outline = self._outline(f"annotation {id}", values)
+        corners = (left, top, left + width, top + height)
+        return coco.images[image_id], AnnotatedObject(
+            id, coco.categories[category_id], corners, crowd == 1, area, outline
+        )
 
-    def _add_checked(self, number: int, values: Record) -> None:
-        coco, record = self.coco, f"annotation {number} of the list"
+    def _checked(self, number: int, values: Record) -> tuple[Annotation, AnnotatedObject] | None:
+        """The same of any record: what is odd is reported. None where it belongs nowhere."""
+        coco, record, id = self.coco, f"annotation {number} of the list", 0
         if _is_id(values.get("id")):
             id = self._id(values, "id")
             record = f"annotation {id}"
             self.ids.append(id)
         try:
-            image_id = self._id(values, "image_id", coco.images)
+            image = coco.images[self._id(values, "image_id", coco.images)]
         except DataError as error:
             coco.problem(record, f"{error}: not used")
-            return
-        image = coco.images[image_id]
+            return None
         try:
             category = coco.categories[self._id(values, "category_id", coco.categories)]
         except DataError as error:
             image.errors.append(f"{record} of {shown(coco.path)} {error}")
-            return
+            return None
         crowd, box = self._crowd(record, values), self._box(record, values)
-        outline = None if self.table is not None else self._outline(record, values)
-        instance = Instance(record, category, box, crowd, self._area(record, values), outline)
-        if self.table is not None:
-            self.table.add_odd(image_id, instance)
-        else:
-            image.instances.append(instance)
+        outline, area = self._outline(record, values), self._area(record, values)
+        return image, AnnotatedObject(id, category, box, crowd, area, outline, record)
 
     def _id(self, values: Record, key: str, known: Container[int] | None = None) -> int:
         """A whole number, also where it is written as text or as 3.0."""
@@ -254,6 +237,8 @@ class _Reader:
         return area
 
     def _outline(self, record: str, values: Record) -> Outline | None:
+        if self.coco.table.outlines is None:
+            return None
         outline = values.get("segmentation")
         if isinstance(outline, dict):
             return outline if {"size", "counts"} <= outline.keys() else None
@@ -301,77 +286,3 @@ def _numbers(values: Any) -> Polygon | None:
         return None
     plain = numbers.ndim == 1 and (numbers.dtype.kind in "if" or not numbers.size)
     return numbers.astype(np.float64) if plain and np.isfinite(numbers).all() else None
-
-
-def draw(thing: Instance, height: int, width: int) -> NDArray[np.bool_]:
-    """(h, w): the pixels of an object. An error names the object."""
-    from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
-
-    return np.asarray(runs.decode(runs_of(thing, height, width)), dtype=bool)
-
-
-def in_pixels(thing: Instance, height: int, width: int, normalised: bool) -> Instance:
-    """With its polygons in pixels of its image, if they are normalised."""
-    if not normalised or thing.outline is None:
-        return thing
-    size = np.array([width, height])
-    polygons = [(polygon.reshape(-1, 2) * size).ravel() for polygon in thing.outline]
-    return thing._replace(outline=tuple(polygons))
-
-
-def outline_corners(thing: Instance) -> Corners:
-    """left, top, right, bottom around an outline, which is not None and not empty."""
-    from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
-
-    if not isinstance(thing.outline, dict):
-        points = np.concatenate(thing.outline).reshape(-1, 2)
-        (left, top), (right, bottom) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
-        return left, top, right, bottom
-    left, top, wide, tall = map(float, runs.toBbox(runs_of(thing, *size_of_runs(thing.outline))))
-    return left, top, left + wide, top + tall
-
-
-def size_of_runs(outline: Any) -> tuple[int, int]:
-    """Height and width that an RLE states for itself. A size that no image has is an error: so many
-    pixels would be decoded."""
-    size = outline.get("size") if isinstance(outline, dict) else None
-    whole = isinstance(size, list) and len(size) == 2 and all(type(side) is int for side in size)
-    if size is None or not whole or min(size) < 1 or size[0] * size[1] > MAX_PIXELS:
-        raise DataError(
-            f"its mask is {str(outline)[:60]!r}: expected an RLE with size (height and width, at "
-            f"most {MAX_PIXELS:,} pixels) and counts"
-        )
-    return size[0], size[1]
-
-
-def runs_of(thing: Instance, height: int, width: int) -> Runs:
-    """The pixels of an object, as compressed RLE. An error names the object."""
-    from faster_coco_eval.core import mask as runs  # type: ignore[import-untyped,unused-ignore]
-
-    outline: Outline | None = thing.outline
-    if outline is None:
-        raise DataError(f"{thing.name} has no outline (segmentation) that can be drawn")
-    try:
-        if isinstance(outline, dict):
-            if list(outline["size"]) != [height, width]:
-                what = f"its RLE is for {outline['size']}, not for {[height, width]}"
-                raise DataError(f"{thing.name}: {what}")
-            counted = isinstance(outline["counts"], list)
-            encoded = runs.frPyObjects(outline, height, width) if counted else outline
-        elif not outline:
-            empty = {"size": [height, width], "counts": [height * width]}
-            encoded = runs.frPyObjects(empty, height, width)
-        else:
-            far = FARTHEST * max(height, width)
-            if any(np.abs(polygon).max() > far for polygon in outline):
-                raise DataError(f"{thing.name}: its outline lies far outside the image")
-            polygons = [polygon.tolist() for polygon in outline]
-            encoded = runs.merge(runs.frPyObjects(polygons, height, width))
-        if isinstance(encoded["counts"], str):
-            encoded = {**encoded, "counts": encoded["counts"].encode()}
-        if isinstance(outline, dict):
-            runs.decode(encoded)  # what cannot be decoded is an error here
-        return encoded
-    except (ValueError, RuntimeError, TypeError, OverflowError) as error:
-        what = str(error).splitlines()[0]
-        raise DataError(f"{thing.name}: its RLE cannot be decoded: {what}") from None
