@@ -10,9 +10,9 @@ import vitreous
 from vitreous.config import to_dict
 from vitreous.data.preprocess import Preprocess
 from vitreous.labels import LabelMap, NoLabels
+from vitreous.models import family_of
 from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.train.recipe import Recipe, write_recipe
-from vitreous.weights.rules.keys import family_of
 
 OLD_RUNS = Path(__file__).parent / "old_runs" / "8922915"
 """Trained ones, small: classify, segment, detect."""

@@ -31,8 +31,7 @@ from vitreous.engines.graph import read_file
 from vitreous.engines.table import FORMATS
 from vitreous.errors import CheckpointError, ConfigError, advice, did_you_mean
 from vitreous.labels import LabelMap, NoLabels
-from vitreous.models import FAMILIES, configure, create
-from vitreous.models.infer import FREE
+from vitreous.models import FAMILIES, configure, create, family_of, stored_fields
 from vitreous.models.model import Model
 from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
@@ -42,8 +41,8 @@ from vitreous.weights.catalog import catalog, meant, named
 from vitreous.weights.destination import written_aside
 from vitreous.weights.download import cache_folder
 from vitreous.weights.hub import resolve
+from vitreous.weights.infer import FREE, difference
 from vitreous.weights.rules.importing import import_weights
-from vitreous.weights.rules.keys import family_of
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
@@ -120,7 +119,7 @@ def import_into(
     config = RunConfig(
         model=model.name,
         family=family_of(model),
-        config=_stored(model),
+        config=stored_fields(model.config),
         task=kind.name,
         labels=names,
         preprocess=_fitted(kind, model, values),
@@ -266,13 +265,6 @@ def _ask(found: Found, blank: Model, missing: dict[str, Any]) -> MissingError:
     return MissingError(found.source, options, lines)
 
 
-def _stored(model: Model) -> dict[str, Any]:
-    config = to_dict(model.config)
-    if config.get("head") == "none":
-        del config["classes"]  # meaningless without a head
-    return config
-
-
 def _origin(found: Found, report: ImportReport) -> dict[str, Any]:
     local = Path(found.source).exists()
     values = {
@@ -374,11 +366,11 @@ def _notes(config: RunConfig, found: Found, constant: bool) -> Iterable[str]:
 
 def _changed(config: RunConfig, found: Found) -> str:
     """Fields of the model that its name does not stand for, and that nobody gave."""
-    usual = to_dict(configure(found.model)[1])
+    usual, have = (configure(found.model, **each)[1] for each in ({}, config.config))
     own = {*found.given, *found.stated.fields, *FREE, "head", "norm_eps", "dynamic_size"}
     named = found.model not in FAMILIES and not found.name
-    pairs = config.config.items() if named else ()
-    return ", ".join(f"{k}={v}" for k, v in pairs if k not in own and v != usual[k])
+    pairs = difference(have, usual).items() if named else ()
+    return ", ".join(f"{k}={v}" for k, v in pairs if k not in own)
 
 
 # ---- in one step

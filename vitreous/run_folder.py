@@ -23,13 +23,13 @@ from torch import Tensor
 from vitreous import __version__
 from vitreous.atomic_write import append_line, write_text
 from vitreous.checksums import file_sha256
-from vitreous.config import from_dict, to_dict
+from vitreous.config import from_dict, kind_of, to_dict
 from vitreous.data.preprocess import Preprocess
 from vitreous.engines.fewer_tokens import merge_tokens
 from vitreous.errors import CheckpointError, ConfigError, DataError, WriteError
 from vitreous.labels import LabelMap
 from vitreous.layers.lora import merge_lora
-from vitreous.models import FAMILIES, configure, create
+from vitreous.models import FAMILIES, configure, create, stored_fields
 from vitreous.models.model import Model
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
@@ -96,14 +96,14 @@ class RunConfig:
             raise ConfigError(f"{where}: unknown model family {read.family!r}")
         try:
             task = task_class(read.task)
-            configure(read.family, **read.config)
+            fields = stored_fields(configure(read.family, **read.config)[1])
         except (ConfigError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
         if not all(isinstance(each, list) for each in read.checksums.values()):
             raise ConfigError(f"{where}: checksums: expected a list for each file")
         if not task.takes(read.family):
             raise ConfigError(f"{where}: a {read.family} is no model to {read.task}")
-        return read
+        return replace(read, config=fields)  # an older version may have called them otherwise
 
     def check_labels(self, where: str) -> Model:
         """One for each class of the model; which is returned without memory for its weights."""
@@ -376,7 +376,7 @@ def names_classes(model: Model) -> bool:
     """Whether the model's outputs are classes; without a head, or with one into a space that is
     shared with text, they are features."""
     has_classes = hasattr(model.config, "classes")
-    return has_classes and getattr(model.config, "head", "") not in ("none", "projection")
+    return has_classes and kind_of(model.config, "head") not in ("none", "projection")
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from vitreous.cli import convert
@@ -39,6 +38,7 @@ def _words(value: Any) -> str:
 
 def config_names() -> set[str]:
     """The fields of all models, which --set changes."""
+    from vitreous.config import marks
     from vitreous.models import FAMILIES
 
-    return {field.name for family in FAMILIES.values() for field in fields(family.config)}
+    return {name for family in FAMILIES.values() for name in marks(family.config)}

@@ -42,7 +42,7 @@ from vitreous.import_run import ExportedRun, open_run
 from vitreous.inference import InferenceOptions
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.loading import predictor_of
-from vitreous.models import create
+from vitreous.models import create, family_of
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.models.names import translate
@@ -50,7 +50,6 @@ from vitreous.progress import Log, silent
 from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
-from vitreous.weights.rules.keys import family_of
 
 PEAK_SIDE = 2048
 """Of the square matrices whose product measures what the machine can do."""

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitreous.config import kind_of
 from vitreous.deploy.engine import FindTrial, load_with
 from vitreous.deploy.peers import BUILDERS, OUTPUTS, peer
 from vitreous.engines.graph import OPENERS, Note
@@ -132,7 +133,7 @@ def _peer(way: Candidate, model: Model, weights: bool, graph: Path | None) -> Co
         def tensors(images: Tensor) -> list[Tensor]:
             return [each.float() for each in module(images.to(dtype))]
 
-    headless = getattr(model.config, "head", "") in ("none", "projection")
+    headless = kind_of(model.config, "head") in ("none", "projection")
     names = ("vectors",) if headless else tuple(OUTPUTS)
 
     def compute(images: Tensor) -> Any:

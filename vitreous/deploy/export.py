@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.atomic_write import check_writable, making_folder, naming_file, renaming_files
-from vitreous.config import choice, pair, to_dict
+from vitreous.config import changed, choice, pair
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.for_tracing import for_tracing
@@ -39,12 +39,12 @@ from vitreous.engines.precision import check_bfloat16, precision_named
 from vitreous.engines.table import FORMATS
 from vitreous.errors import ConfigError, VitreousError, Word, advice
 from vitreous.labels import NoLabels
+from vitreous.models import family_of, stored_fields
 from vitreous.models.model import Model
 from vitreous.predict import Predictor
 from vitreous.progress import Log, silent
 from vitreous.run_folder import RunConfig
 from vitreous.tasks import task_class
-from vitreous.weights.rules.keys import family_of
 from vitreous.wording import counted
 
 TOLERANCE = 1e-4
@@ -271,12 +271,12 @@ def exported_part(model: Model, config: RunConfig) -> tuple[Model, RunConfig]:
     if task_class(config.task).learns_classes or model.core is model:
         return model, config
     core = model.core
-    fields = {**to_dict(core.config), "head": "none"}
-    del fields["classes"]
-    core.config = replace(core.config, head="none")
+    core.config = changed(core.config, {"head": "none"})
     core.head = nn.Identity()
     family = family_of(core)
-    config = replace(config, model=core.name or family, family=family, config=fields)
+    config = replace(
+        config, model=core.name or family, family=family, config=stored_fields(core.config)
+    )
     return core, replace(config, task="features", labels=NoLabels(), decoding={})
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from vitreous.errors import ConfigError, advice
-from vitreous.models.model import Composite, Model
+from vitreous.models.composite import Composite
+from vitreous.models.model import Model
 from vitreous.train.muon import MuonAdamW, hidden_matrices
 from vitreous.train.recipe import Recipe
 

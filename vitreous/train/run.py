@@ -18,7 +18,7 @@ from vitreous.data.source import Source
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
-from vitreous.models import configure
+from vitreous.models import configure, family_of
 from vitreous.progress import Log
 from vitreous.run_folder import Run, RunConfig, newest_checkpoint, versions
 from vitreous.tasks import UNLABELLED, task_class, task_for
@@ -59,7 +59,6 @@ from vitreous.train.trainer import (
     is_main_thread,
 )
 from vitreous.train.verdicts import images_measured
-from vitreous.weights.rules.keys import family_of
 
 Watch = Callable[[Event], None]
 

@@ -15,19 +15,19 @@ from typing import Any
 import torch
 
 from vitreous.checksums import file_sha256
-from vitreous.config import Size, merged, pair
+from vitreous.config import Size, flat, merged, pair
 from vitreous.errors import CheckpointError, ConfigError
-from vitreous.models import FAMILIES, configure, create
-from vitreous.models.infer import FREE
+from vitreous.models import FAMILIES, configure, create, family_of
 from vitreous.models.model import Model
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import Reading, as_projection, readings
+from vitreous.weights.infer import FREE
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint, read_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_hash, stated_by
 from vitreous.weights.rule_problems import has_misfits, rule_problems
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.importing import import_weights
-from vitreous.weights.rules.keys import detect_format, family_of, first_keys
+from vitreous.weights.rules.keys import detect_format, first_keys
 from vitreous.weights.rules.language import Format
 from vitreous.weights.rules.report import ImportReport
 
@@ -120,13 +120,13 @@ def find(
         if not seen and certain:
             seen = readings(checkpoint, format=format, model=model)
     if stated.model is not None and model is None:
-        start, fields = stated.model, {**stated.fields, **given}
+        start, fields = stated.model, merged(stated.fields, given)
     else:
         hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
         named = _named_fields(stated, seen, model)
         if model is not None:  # of another family it has other fields
             usual = configure(model)[1]
-            hidden = {name: v for name, v in hidden.items() if hasattr(usual, name)}
+            hidden = {name: v for name, v in hidden.items() if name in flat(usual)}
         if format is not None and str(format).endswith(".toml") and model is None:
             shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
             if not seen or has_misfits(shapes, format):
@@ -173,7 +173,7 @@ def _named_fields(stated: Stated, seen: list[Reading], model: str | None) -> dic
     family, config = configure(stated.named[0], **stated.named[1])
     if FAMILIES[family].model is not FAMILIES[configure(seen[0].model)[0]].model:
         return {}
-    return {name: getattr(config, name) for name in HIDDEN_FIELDS if hasattr(config, name)}
+    return {name: value for name, value in flat(config).items() if name in HIDDEN_FIELDS}
 
 
 def _ask(source: str, seen: Reading, known: dict[str, Any]) -> None:

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.config import to_dict
+from vitreous.config import HIDDEN, PARTLY_HIDDEN, marked
 from vitreous.errors import CheckpointError
-from vitreous.models import FAMILIES, configure, create, names
-from vitreous.models.infer import FREE, Wanted, infer
-from vitreous.models.model import CompositeConfig, Model
+from vitreous.models import FAMILIES, canonical, configure, create, family_of, names, stored_fields
+from vitreous.models.composite import CompositeConfig
+from vitreous.models.model import Model
 from vitreous.models.names import translate
 from vitreous.weights.catalog import (
     CatalogEntry,
@@ -29,8 +29,9 @@ from vitreous.weights.catalog import (
     find_entry,
 )
 from vitreous.weights.destination import config_of
+from vitreous.weights.infer import FREE, Wanted, infer
 from vitreous.weights.io.files import FOLDER_FILES
-from vitreous.weights.rules.keys import axes_of, family_of, our_shapes, strip_prefix
+from vitreous.weights.rules.keys import axes_of, our_shapes, strip_prefix
 from vitreous.weights.rules.language import Format
 from vitreous.weights.timm_files import (
     is_timm,
@@ -50,12 +51,13 @@ from vitreous.weights.transformers_files import (
     takes_any_size,
 )
 
-HIDDEN_FIELDS = (
-    *("heads", "activation", "pool", "pool_heads", "qk_scale", "norm", "position", "pad"),
-    *("rotary_base", "rotary_coordinates", "rotary_offset"),
-    *("rotary_grid", "rotary_order", "rotary_layout"),
-    *("head_activation", "mlp_out_activation", "sines_layout", "sines_prefix"),
-    *("placed", "temperature", "norm_eps", "stem_norm_eps", "standardise"),
+HIDDEN_FIELDS = tuple(
+    dict.fromkeys(
+        name
+        for family in FAMILIES.values()
+        for name in marked(family.config, HIDDEN, PARTLY_HIDDEN)
+        if "layers" not in name
+    )
 )
 """Config fields that change the outputs, but neither names nor shapes of parameters."""
 RESAMPLED = (
@@ -74,14 +76,11 @@ def own_tensors(model: Model, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def own_metadata(model: Model) -> dict[str, str]:
     """The metadata of our own safetensors files."""
     family = family_of(model)
-    config = to_dict(model.config)
-    if config.get("head") == "none":
-        del config["classes"]  # meaningless without a head
     return {
         "format": "vitreous",
         "model": model.name or family,
         "family": family,
-        "config": json.dumps(config),
+        "config": json.dumps(stored_fields(model.config)),
         **model.extras.metadata(),
     }
 
@@ -157,7 +156,7 @@ def stated_by(source: str, path: Path, metadata: Mapping[str, str]) -> Stated:
             raise CheckpointError(f"{path}: its metadata is damaged: {error!r}") from error
         if family not in FAMILIES or not isinstance(config, dict):
             raise CheckpointError(f"{path}: its metadata names an unknown family {family!r}")
-        found = replace(found, model=family, fields=config)
+        found = replace(found, model=family, fields=canonical(family, config))
     return found if found.model is not None else replace(found, named=named_by(source, path))
 
 

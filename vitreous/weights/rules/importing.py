@@ -12,13 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.config import Size, pair
+from vitreous.config import Size, flat, kind_of, pair
 from vitreous.errors import CheckpointError, ConfigError, advice
 from vitreous.layers.resample import Grid, adapt_channels
-from vitreous.models import FAMILIES, build, configure
+from vitreous.models import FAMILIES, build, configure, family_of
+from vitreous.models.composite import CompositeConfig
 from vitreous.models.extras import KEY as EXTRAS
 from vitreous.models.extras import Extras
-from vitreous.models.model import CompositeConfig, Model
+from vitreous.models.model import Model
+from vitreous.models.old_fields import today
+from vitreous.weights.families import state_dict_of
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import differing_fields
 from vitreous.weights.io.files import Checkpoint, read_tensors
@@ -28,7 +31,6 @@ from vitreous.weights.rules.keys import (
     axes_of,
     conditions,
     detect_format,
-    family_of,
     find_keys,
     matches,
     strip_prefix,
@@ -81,6 +83,7 @@ def import_weights(
         _patterns(option, given)
         for option, given in (("reinit", reinit), ("drop", drop), ("keep", keep))
     )
+    keep = [today(name, type(model.config)) for name in keep]
     for field in keep:
         if field not in HIDDEN_FIELDS:
             raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
@@ -97,7 +100,7 @@ def import_weights(
     if rules.name == OWN:
         work.extras = Extras.read(tensors, metadata)
         tensors = {key: value for key, value in tensors.items() if not key.startswith(EXTRAS)}
-        tensors = model.upgraded(tensors)
+        tensors = state_dict_of(model).upgraded(model, tensors)
     plain = strip_prefix(tensors, rules)
     if plain.keys() != tensors.keys():
         pairs = zip(tensors, plain, strict=True)
@@ -119,7 +122,7 @@ def import_weights(
     epsilon = stated.fields.get("norm_eps", rules.numbers.get("norm_eps"))
     if epsilon is not None and "norm_eps" not in keep:
         work.set_epsilon(epsilon, stated.inner_epsilon)
-    if rules.note and all(getattr(model.config, k) == v for k, v in rules.note_when.items()):
+    if rules.note and all(flat(model.config).get(k) == v for k, v in rules.note_when.items()):
         work.report.notes.append(rules.note)
     return work.report
 
@@ -186,9 +189,11 @@ class _Import:
         self.extras = Extras(rules.name)
         self.is_for = ""
         """The model that the checkpoint states it is for."""
-        headless = getattr(model.config, "head", "") == "none"
+        self.about = state_dict_of(model)
+        self.classwise = self.about.classwise(model)
+        headless = kind_of(model.config, "head") == "none"
         for pattern in reinit:
-            known = headless and pattern in (*model.classwise, *model.behind_maps)
+            known = headless and pattern in (*self.classwise, *self.about.behind_maps)
             if not known and not fnmatch.filter(self.ours, pattern):
                 raise ConfigError(
                     f"reinit = {pattern!r} matches no parameter of {title(model)}; "
@@ -254,7 +259,7 @@ class _Import:
 
     @functools.cached_property
     def derived(self) -> dict[str, Tensor]:
-        return self.model.derived()
+        return self.about.derived(self.model)
 
     def sort_other_keys(self, tensors: Mapping[str, Tensor], used: set[str]) -> None:
         """Every other key is kept or ignored by a rule, derived, re-initialised, or unexpected."""
@@ -319,7 +324,7 @@ class _Import:
     def fit_grid(self, mode: str | None, source: Grid | None) -> None:
         """Bring positions and windows to the model's grid, if `mode` says how."""
         before = dict(self.values)
-        done = self.model.resample(self.values, mode, source)
+        done = self.about.resample(self.model, self.values, mode, source)
         if not done.changed:
             same = {name for name, value in before.items() if self.values[name] is value}
             self.extras.before.update({n: v.clone() for n, v in before.items() if n not in same})
@@ -333,7 +338,7 @@ class _Import:
 
     def fit_input(self, allowed: bool) -> None:
         """Bring the first layer to the model's number of channels, if allowed."""
-        values, name = self.values, self.model.input_weight
+        values, name = self.values, self.about.input_weight(self.model)
         if name not in values or values[name].ndim != 4:
             return
         have, want = values[name].shape[1], self.model.config.channels
@@ -345,7 +350,7 @@ class _Import:
             )
             return
         values[name] = adapt_channels(values[name], want)
-        norms = [norm for norm in self.model.input_norms if norm in values]
+        norms = [norm for norm in self.about.input_norms(self.model) if norm in values]
         for norm in norms:  # a value per pixel and channel; they need no scaling
             by_channel = values[norm].reshape(1, have, -1, 1)
             values[norm] = (adapt_channels(by_channel, want) * (want / have)).flatten()
@@ -358,7 +363,7 @@ class _Import:
             if name in self.misfit.misshaped or have == want:
                 continue
             advice = ""
-            if matches(name, self.model.classwise):
+            if matches(name, self.classwise):
                 advice = ": create it with as many classes, or let the head start afresh"
             else:
                 advice = unit_advice(have, want)
@@ -367,20 +372,21 @@ class _Import:
     def compare_fields(self, stated: Stated, keep: list[str]) -> None:
         """The model must have the hidden fields that the checkpoint's config states."""
         model, new = self.model, self.report.reinitialised
-        headless = getattr(model.config, "head", "") == "none"
-        if headless or any(matches(name, model.classwise) for name in new):
+        headless = kind_of(model.config, "head") == "none"
+        have = flat(model.config)
+        if headless or any(matches(name, self.classwise) for name in new):
             keep = [*keep, "pool"]  # a new head learns from any pooling
         for name, value in stated.hidden.items():
-            have = getattr(model.config, name, value)
-            if name != "norm_eps" and name not in keep and have != value:
+            own = have.get(name, value)
+            if name != "norm_eps" and name not in keep and own != value:
                 self.misfit.misshaped[name] = (
-                    f"the checkpoint's config has {value!r}, the model has {have!r}: create it "
+                    f"the checkpoint's config has {value!r}, the model has {own!r}: create it "
                     f"with {name}={value!r}{advice(', or pass ', keep=[name])}"
                 )
         for name, value in self.rules.unlike(model.config).items():
             if name not in keep and name not in stated.fields:
                 self.misfit.misshaped[name] = (
-                    f"the rules state {value!r}, the model has {getattr(model.config, name)!r}: "
+                    f"the rules state {value!r}, the model has {have.get(name)!r}: "
                     f"create it with {name}={value!r}"
                 )
 
@@ -394,10 +400,11 @@ class _Import:
         config = model.config
         changes, shown, left = differing_fields(rules, family_of(model), config, shapes)
         remedied = list(WITH_OTHER_REMEDIES)
-        if any(matches(name, model.classwise) for name in self.report.reinitialised):
+        if any(matches(name, self.classwise) for name in self.report.reinitialised):
             remedied.append("classes")
         changes = {name: v for name, v in changes.items() if name not in remedied}
-        fields = {n: (v, getattr(config, n) if n in shown else None) for n, v in changes.items()}
+        have = flat(config)
+        fields = {n: (v, have.get(n) if n in shown else None) for n, v in changes.items()}
         # What another field would explain stays listed, with its own remedy.
         left |= {name for name, what in misfit.misshaped.items() if "pass " in what}
         rest = misfit.unexplained(left)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
-from vitreous.config import Size, choice, pair
+from vitreous.config import Check, Count, Epsilon, Record, Size, Uncommon, choice, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.mlp import ACTIVATIONS
-from vitreous.layers.patch import Stem
-from vitreous.models.model import ModelConfig, Shapes, numbered
+from vitreous.layers.patch import PatchSizes
 
 MAX_PADDING = 1024
 ConvActivation = Literal[
@@ -26,7 +25,7 @@ ConvActivation = Literal[
 
 
 @dataclass(frozen=True, repr=False)
-class ConvLayer(ModelConfig):
+class ConvLayer(Record):
     """A convolution, then a norm, then an activation, then pooling."""
 
     width: int | None = None
@@ -40,7 +39,7 @@ class ConvLayer(ModelConfig):
     bias: bool = True
     norm: Literal["none", "batch", "layer", "group"] = "none"
     """batch; layer (over the channels of each position); group."""
-    norm_eps: float = 1e-5
+    norm_eps: Epsilon = 1e-5
     norm_groups: int = 32
     """Of the group norm."""
     activation: ConvActivation = "none"
@@ -49,7 +48,7 @@ class ConvLayer(ModelConfig):
     pool_kernel: Size = 2
     pool_stride: Size | None = None
     """As pool_kernel unless given."""
-    pool_padding: int = 0
+    pool_padding: Count = 0
     residual: bool = False
     """Whether the input is added to the output."""
 
@@ -141,33 +140,6 @@ def strides(layers: Sequence[ConvLayer]) -> tuple[int, int]:
     return height, width
 
 
-def layers_of(shapes: Shapes, stem: str, channels: int, *, halves: bool) -> list[dict[str, Any]]:
-    """The layers of a stem in a state dict; stride and activation do not show, and are guessed.
-
-    halves: whether a map that becomes wider becomes smaller, as before the patches most do.
-    """
-    rows: list[dict[str, Any]] = []
-    for number in range(numbered(shapes, f"{stem}.layers")):
-        name = f"{stem}.layers.{number}"
-        weight = shapes.get(f"{name}.conv.weight", ())
-        if len(weight) != 4 or not weight[1] or channels % weight[1]:
-            return []
-        norm = "layer" if f"{name}.norm.weight" in shapes else "none"
-        rows.append(
-            {
-                "width": weight[0],
-                "kernel": tuple(weight[2:]),
-                "stride": 2 if halves and weight[0] > channels else 1,
-                "groups": channels // weight[1],
-                "bias": f"{name}.conv.bias" in shapes,
-                "norm": "batch" if f"{name}.norm.running_mean" in shapes else norm,
-                "activation": "none" if norm == "none" else "relu",
-            }
-        )
-        channels = weight[0]
-    return rows
-
-
 class ChannelNorm(nn.LayerNorm):
     """LayerNorm over the channels of each position: (b, c, h, w) -> (b, c, h, w)."""
 
@@ -216,8 +188,120 @@ class ConvNormActivation(nn.Module):
         return x + made if self.residual else self.pool(made)
 
 
+Layers = Annotated[
+    tuple[ConvLayer, ...], Check(lambda rows: len(rows) < 100, "fewer than 100 layers")
+]
+
+
+@dataclass(frozen=True)
+class StemConfig(Record):
+    """Nothing before and behind the patch embedding; what other stems have otherwise."""
+
+    kind: str = ""
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        """Pixels of the image for each position of the map that is cut into patches,"""
+        return 1, 1
+
+    @property
+    def grid_stride(self) -> tuple[int, int]:
+        """and patches for each token."""
+        return 1, 1
+
+    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of what is cut into patches: the image, or a stem's map of it."""
+        return size
+
+    def grid_of(self, patches: tuple[int, int]) -> tuple[int, int]:
+        """Tokens in height and width of a grid of patches."""
+        return patches
+
+    def patch_width(self, dim: int) -> int:
+        """Width of a patch's embedding, for tokens of this width."""
+        return dim
+
+    def check(self, channels: int, dim: int) -> int:
+        """The channels of what is cut into patches; an error where something does not fit."""
+        return channels
+
+    def make(self, channels: int) -> nn.Module:
+        """What stands before the patch embedding,"""
+        return nn.Identity()
+
+    def make_grid(self, dim: int) -> nn.Module:
+        """and behind it."""
+        return nn.Identity()
+
+
+@dataclass(frozen=True)
+class NoStem(StemConfig):
+    kind: Literal["none"] = "none"
+
+
+@dataclass(frozen=True)
+class ConvStemConfig(StemConfig):
+    """Convolutions before the patch embedding, whose map is cut into patches, and behind it."""
+
+    kind: Literal["conv"] = "conv"
+    layers: Layers = ()
+    """Before it, each a table of the fields of `ConvLayer`,"""
+    grid_layers: Layers = ()
+    """and behind it, over the grid of patches."""
+    patch_dim: int | None = None
+    """Width of the patch embedding where grid_layers follow; dim unless given."""
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        return strides(self.layers)
+
+    @property
+    def grid_stride(self) -> tuple[int, int]:
+        return strides(self.grid_layers)
+
+    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        for layer in self.layers:
+            size = layer.map_of(size)
+        return size
+
+    def grid_of(self, patches: tuple[int, int]) -> tuple[int, int]:
+        for layer in self.grid_layers:
+            patches = layer.map_of(patches)
+        return patches
+
+    def patch_width(self, dim: int) -> int:
+        return self.patch_dim or dim
+
+    def check(self, channels: int, dim: int) -> int:
+        found = check_layers("stem.layers", self.layers, channels)
+        if self.layers and self.layers[0].groups > 1:
+            raise ConfigError("stem.layers[0]: groups = 1 is needed where the image is seen first")
+        if check_layers("stem.grid_layers", self.grid_layers, self.patch_width(dim)) != dim:
+            raise ConfigError(
+                f"stem.patch_dim = {self.patch_width(dim)}, dim = {dim}: stem.grid_layers must "
+                f"lead from the one to the other, the last with width = {dim}"
+            )
+        return found
+
+    def make(self, channels: int) -> nn.Module:
+        return ConvStem(self.layers, channels) if self.layers else nn.Identity()
+
+    def make_grid(self, dim: int) -> nn.Module:
+        layers, width = self.grid_layers, self.patch_width(dim)
+        return GridStem(layers, width) if layers else nn.Identity()
+
+
+class Stem(nn.Module):
+    """What stands before the patch embedding: some convolutions, or a hybrid's network."""
+
+    def __init__(self, out_channels: int) -> None:
+        super().__init__()
+        self.out_channels = out_channels
+        """Of the map that it gives: what a patch is cut from."""
+
+
 class ConvStem(Stem):
-    """Layers one behind another; none leave the image as it is."""
+    """Layers one behind another."""
 
     def __init__(self, layers: Sequence[ConvLayer], channels: int) -> None:
         super().__init__(channels)
@@ -225,8 +309,6 @@ class ConvStem(Stem):
         for layer in layers:
             self.layers.append(ConvNormActivation(layer, self.out_channels))
             self.out_channels = layer.width or self.out_channels
-        if layers:
-            self.input_weight = "layers.0.conv.weight"
 
     def forward(self, images: Tensor) -> Tensor:
         for layer in self.layers:
@@ -241,3 +323,22 @@ class GridStem(ConvStem):
 
     def forward(self, patches: Tensor) -> Tensor:
         return super().forward(patches.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+
+@dataclass(frozen=True)
+class NoEmbeddingConfig(Record):
+    """No embedding: each position of the stem's map is a token; patch = 1."""
+
+    kind: Annotated[Literal["none"], Uncommon(("none",))] = "none"
+
+    def make(self, sizes: PatchSizes) -> nn.Module:
+        return NoEmbedding()
+
+
+class NoEmbedding(nn.Module):
+    """Each position of a map is a token: (b, dim, h, w) -> (b, h, w, dim)."""
+
+    channels_last = True
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return maps.permute(0, 2, 3, 1)

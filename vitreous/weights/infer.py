@@ -1,6 +1,6 @@
 """Which model a state dict belongs to, from the names and shapes of its parameters (in our names).
 
-Each paper reads its own fields (`Model.fields_of`). Here they become configs that are proven: a
+Each family reads its own fields (`families/`). Here they become configs that are proven: a
 model of the config, made without memory, has exactly those names and shapes. What still differs is
 searched for among the fields with few values, so that a new field needs no code to be found. A
 named variant is preferred. What names and shapes do not show (heads, activation …) comes from the
@@ -20,24 +20,34 @@ from typing import Any, Literal
 
 import torch
 
-from vitreous.config import changed, pair, type_hints
+from vitreous.config import (
+    HIDDEN,
+    SETTING,
+    TRAINING,
+    changed,
+    fitting,
+    flat,
+    flat_like,
+    kind_of,
+    marked,
+    marks,
+    pair,
+    records,
+    type_hints,
+)
 from vitreous.errors import ConfigError
-from vitreous.models import FAMILIES, Family, build, configure
-from vitreous.models.model import Shapes
+from vitreous.models import FAMILIES, Family, build, canonical, configure
+from vitreous.weights.families import STATE_DICTS
+from vitreous.weights.families.state_dict import Shapes
 
 FREE = ("classes", "channels", "image_size")
 """Fields in which a model differs from its named variant without being another one."""
-TRAINING = ("dropout", "attention_dropout", "drop_path", "init", "layer_scale")
-"""Fields whose values do not matter to a trained model."""
-UNSEEN = (
-    *("norm", "head_activation", "mlp_out_activation", "sines_layout", "sines_prefix"),
-    *("dynamic_size", "pad", "init", "rotary_coordinates", "rotary_order", "rotary_layout"),
-)
-"""Fields that change neither names nor shapes of parameters: no search finds them."""
 SIZES = ("dim", "depth", "depths", "stages", "width", "patch", "encoder_depth", "decoder_depth")
 """Fields by which most variants are ruled out before any is built."""
 HEAD_WIDTH = 64
 """The usual width of an attention head."""
+MAX_MARGIN = 64
+"""So many pixels may convolutions without padding take off an image."""
 MAX_CHANGES = 4
 """How many fields may differ from a variant for a model to be called by its name."""
 
@@ -100,8 +110,8 @@ def infer(shapes: Shapes, axes: Mapping[str, int], wanted: Wanted | None = None)
         once = wanted.search or not wanted.published
         if wanted.model is None and once and _is_special_case(family, wanted.kinds):
             continue
-        for shown in _shown(FAMILIES[family], shapes, {**axes, **_heads(wanted)}):
-            found += _Search(family, shapes, {**shown, **wanted.fields}, wanted).run()
+        for shown in _shown(family, shapes, {**axes, **_heads(wanted)}):
+            found += _Search(family, shapes, shown, wanted).run()
     return best(found)
 
 
@@ -111,10 +121,10 @@ def _heads(wanted: Wanted) -> dict[str, int]:
     return {"heads": heads} if isinstance(heads, int) else {}
 
 
-def _shown(made: Family, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
+def _shown(family: str, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
     """`fields_of`, for shapes from anybody's file."""
     try:
-        return made.model.fields_of(shapes, axes)
+        return STATE_DICTS[family].fields_of(shapes, axes)
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
         return []  # too few axes, or of no length: nothing that we have
 
@@ -127,7 +137,7 @@ def _is_special_case(family: str, kinds: frozenset[type]) -> bool:
         base.model is not own.model
         and issubclass(own.model, base.model)
         and (not kinds or base.model in kinds)
-        and _hints(own.config).keys() == _hints(base.config).keys()
+        and marks(own.config).keys() == marks(base.config).keys()
         for base in FAMILIES.values()
     )
 
@@ -138,7 +148,8 @@ def of_likeliest_families(found: Iterable[Inferred]) -> list[Inferred]:
     found = list(found)
     unusual: dict[str, int] = {}
     for each in found:
-        count = len(each.changes.keys() - {*FREE, *SIZES, "heads", "mlp_dim", "head", "norm_eps"})
+        usual = {*FREE, *SIZES, "heads", "mlp_dim", "head", "norm_eps"}
+        count = len(each.changes.keys() - usual)
         unusual[each.family] = min(count, unusual.get(each.family, count))
     return [each for each in found if unusual[each.family] == min(unusual.values())]
 
@@ -166,7 +177,7 @@ def _families(model: str | None) -> list[str]:
         return [configure(model)[0]]
     kinds: dict[Any, str] = {}
     for family, made in FAMILIES.items():
-        if not made.model.found_if_asked:
+        if not STATE_DICTS[family].found_if_asked:
             kinds.setdefault((made.model, made.config), family)
     return list(kinds.values())
 
@@ -175,18 +186,22 @@ class _Search:
     """The configs of one family for one reading of a state dict."""
 
     def __init__(self, family: str, shapes: Shapes, shown: dict[str, Any], wanted: Wanted) -> None:
-        self.family, self.shapes, self.wanted = family, shapes, wanted
+        self.family, self.shapes = family, shapes
+        self.wanted = wanted = dataclasses.replace(
+            wanted,
+            fields=canonical(family, wanted.fields),
+            numbers=canonical(family, wanted.numbers),
+        )
         self.made: Family = FAMILIES[family]
-        known = {each.name for each in dataclasses.fields(self.made.config)}
+        self.base = self.made.config()
+        known = marks(self.made.config)
         self.numbers = {name: v for name, v in wanted.numbers.items() if name in known}
         self.guessed = {*shown.get("guessed", ())} - wanted.fields.keys()
-        self.shown = {name: v for name, v in shown.items() if name in known}
+        self.shown = {k: v for k, v in {**shown, **wanted.fields}.items() if k in known}
         stated = {**self.numbers, **wanted.fields}
-        if "grid" in shown and {"stem_layers", "grid_layers"} & stated.keys():
+        if "grid" in shown and {"stem.layers", "stem.grid_layers"} & stated.keys():
             # Strides and padding do not show, but are known.
-            config: Any = self.made.config
-            size = config.size_for(shown["grid"], {**self.shown, **stated})
-            self.shown["image_size"] = stated.get("image_size", size or shown["image_size"])
+            self.shown["image_size"] = stated.get("image_size") or self._size_for(shown, stated)
         if (
             not wanted.published
             and "image_size" not in stated
@@ -198,6 +213,17 @@ class _Search:
         self.cores: list[dict[str, Any]] = [{}]
         if self.made.part is not None and self.made.part not in self.shown:
             self.cores = list(self._cores(self.made.part))
+
+    def _size_for(self, shown: dict[str, Any], stated: dict[str, Any]) -> tuple[int, int]:
+        """The image size of a grid of tokens."""
+        fields = {k: v for k, v in {**self.shown, **stated}.items() if k != "image_size"}
+        size: tuple[int, int] = shown["image_size"]
+        for more in range(MAX_MARGIN):  # any size at which the strides fit tells the strides
+            guess = {**fields, "image_size": (size[0] + more, size[1] + more)}
+            config = self._config(self.made.config(), guess)
+            if config is not None:
+                return STATE_DICTS[self.family].size_for(config, shown["grid"]) or size
+        return size
 
     def _cores(self, part: str) -> Iterator[dict[str, Any]]:
         """The fields that say which model is inside this one."""
@@ -256,7 +282,7 @@ class _Search:
         for each in sorted(best(found), key=lambda each: len(each.changes))[:1]:
             named = {k for k in each.changes if k not in (*FREE, "head", "norm_eps")}
             if each.model != self.family and len(named) > MAX_CHANGES:
-                changes = _difference(each.config, self.made.config())
+                changes = difference(each.config, self.made.config())
                 return [dataclasses.replace(each, model=self.family, changes=changes)]
             return [each]
         return []
@@ -277,6 +303,7 @@ class _Search:
     ) -> list[Inferred]:
         """The config `base` with these fields, proven; `search` tries other fields too."""
         certain = {k: v for k, v in self.wanted.fields.items() if k in fields}
+        self.base = base
         config = self._config(base, {**fields, **self.numbers, **certain})
         if config is None:
             return []
@@ -289,8 +316,9 @@ class _Search:
                 return []
             config = repaired
             misfits, unused = self._prove(config)
-        shown = frozenset({*fields, *others, *self.numbers} - {*TRAINING} - self.guessed)
-        changes = _difference(config, base)
+        training = {*marked(self.made.config, TRAINING)}
+        shown = frozenset({*fields, *others, *self.numbers} - training - self.guessed)
+        changes = difference(config, base)
         guessed = frozenset(self.guessed)
         return [Inferred(name, self.family, config, changes, shown, guessed, misfits, unused)]
 
@@ -300,8 +328,13 @@ class _Search:
             dim = fields.get("dim", base.dim)
             if dim != base.dim or dim % base.heads:
                 fields = {**fields, "heads": usual_heads(dim)}
+        own = {  # of a kind that the nearest model has, its part
+            name: getattr(self.base, name)
+            for name, value in fields.items()
+            if value == kind_of(self.base, name) != kind_of(base, name)
+        }
         try:
-            return changed(base, fields)
+            return changed(base, {**fitting(base, fields), **own})
         except ConfigError:
             return None
 
@@ -318,7 +351,7 @@ class _Search:
             for name, shape in self.shapes.items()
             if name in ours
         }
-        refused = model.resample(values, None, None).refused
+        refused = STATE_DICTS[self.family].resample(model, values, None, None).refused
         if "image_size" in self.wanted.fields:  # it is to be resampled
             refused, ours = {}, {k: s for k, s in ours.items() if k not in refused}
         misfits = [
@@ -358,10 +391,12 @@ class _Search:
 
     def _unsupported(self, config: Any) -> list[str]:
         """Fields that the library of the checkpoint has no models for."""
+        values = flat(config)
+        choices = canonical(self.family, self.wanted.choices)
         return [
             name
-            for name, values in self.wanted.choices.items()
-            if (value := getattr(config, name, None)) is not None and value not in values
+            for name, known in choices.items()
+            if (value := values.get(name)) is not None and value not in known
         ]
 
     def _repair(
@@ -369,8 +404,9 @@ class _Search:
     ) -> Any:
         """The config with values that the library has, and that fit as well; None if there are
         none."""
+        choices = canonical(self.family, self.wanted.choices)
         for name in unsupported:
-            for value in self.wanted.choices[name] or (None,):
+            for value in choices[name] or (None,):
                 other = self._config(config, {name: value})
                 if other is not None and _total(self._prove(other)) <= _total(wrong):
                     config = other
@@ -406,20 +442,18 @@ def _unlike(found: list[Inferred]) -> list[Inferred]:
     """Without those that compute the same as one before them."""
     kept: list[Inferred] = []
     for each in found:
-        same = dict.fromkeys(TRAINING)
-        if not any(_difference(each.config, other.config).keys() <= same.keys() for other in kept):
+        same = {*marked(type(each.config), TRAINING)}
+        if not any(difference(each.config, other.config).keys() <= same for other in kept):
             kept.append(each)
     return kept
 
 
-def _difference(config: Any, base: Any) -> dict[str, Any]:
-    """The fields of `config` that differ from those of `base`."""
-    found = {
-        each.name: getattr(config, each.name)
-        for each in dataclasses.fields(config)
-        if getattr(config, each.name) != getattr(base, each.name)
-    }
-    if getattr(config, "head", "") == "none":
+def difference(config: Any, base: Any) -> dict[str, Any]:
+    """The fields of `config` that differ from those of `base`; of a part of another kind, those
+    that differ from its defaults."""
+    usual = flat_like(config, base)
+    found = {name: value for name, value in flat(config).items() if value != usual.get(name, value)}
+    if kind_of(config, "head") == "none":
         found.pop("classes", None)
     if "mlp_dim" in found and base.mlp_dim is None:
         usual = dataclasses.replace(config, mlp_dim=None)
@@ -432,11 +466,11 @@ def _difference(config: Any, base: Any) -> dict[str, Any]:
 
 def variations(config: Any) -> Iterator[dict[str, Any]]:
     """Every other value of each field that has few of them, and that shows in names and shapes."""
-    hints = _hints(type(config))
-    for name, hint in hints.items():
-        if name in UNSEEN:
+    apart, values = {*marked(type(config), HIDDEN, SETTING)}, flat(config)
+    for name, hint in flat_hints(config).items():
+        if name in apart:
             continue
-        value = getattr(config, name)
+        value = values[name]
         if hint is bool:
             yield {name: not value}
         elif typing.get_origin(hint) is Literal:
@@ -452,10 +486,19 @@ def variations(config: Any) -> Iterator[dict[str, Any]]:
                 yield {name: None if value is not None else 1e-5}
 
 
-def _hints(config: type) -> dict[str, Any]:
-    """The type of each field, as resolved as those of a config are."""
-    known = {each.name for each in dataclasses.fields(config)}
-    return {name: hint for name, hint in type_hints(config).items() if name in known}
+def flat_hints(config: Any) -> dict[str, Any]:
+    """The type of each field, of those of parts too; of a part's kind, a `Literal`."""
+    found: dict[str, Any] = {}
+    for each in dataclasses.fields(config):
+        hint = type_hints(type(config))[each.name]
+        if kinds := records(hint):
+            inner = flat_hints(getattr(config, each.name))
+            if inner.pop("kind", None):
+                found[each.name] = Literal[tuple(kinds)]
+            found |= {f"{each.name}.{name}": own for name, own in inner.items()}
+        else:
+            found[each.name] = hint
+    return found
 
 
 @functools.cache
@@ -475,7 +518,7 @@ def parameter_names(family: str) -> frozenset[str]:
     ):
         try:
             with torch.device("meta"):
-                model = build(family, changed(base, change))
+                model = build(family, changed(base, fitting(base, change)))
         except ConfigError:
             continue
         names.update(model.state_dict())
