@@ -148,8 +148,8 @@ def test_what_somebody_watches_is_not_written_over():
     model.stages[2][0].register_forward_hook(lambda module, given, found: seen.append(found))
     expected = model.stages[2][0](model.stages[1](model.stages[0](model.root(images))))
     with torch.inference_mode():
-        tokens = model.tokens(images, blocks=[0, 1])
-        again = model.tokens(images, blocks=[0, 1])
+        tokens = model.tokens(images, [0, 1, 2])
+        again = model.tokens(images, [0, 1, 2])
     torch.testing.assert_close(seen[1], seen[0].detach(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(seen[1], expected.detach(), rtol=1e-4, atol=1e-5)
     assert all(torch.equal(one, other) for one, other in zip(tokens, again, strict=True))
