@@ -45,7 +45,7 @@ from vitreous.run_folder import RunConfig
 from vitreous.tasks import show_of, task_class
 from vitreous.tasks.task import Engine, Log, Metrics, See, Task
 from vitreous.tasks.tiles import TiledInference
-from vitreous.weights.rules.importing import import_weights
+from vitreous.weights.importing import import_weights
 from vitreous.wording import counted
 
 if TYPE_CHECKING:
