@@ -6,16 +6,16 @@ import pytest
 import torch
 from compare import perturb, picture, relative_error
 from PIL import Image
-from running.runs import made
+from runs import made
 from torch import nn
 
 import vitreous
 from vitreous.cli.main import main
 from vitreous.config import config_fields, from_dict, to_dict
+from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError
 from vitreous.models.conv_stem import ConvLayer
 from vitreous.models.infer import Wanted, infer
-from vitreous.models.summary import summarise
 from vitreous.models.vit import ViTConfig
 from vitreous.train.optimizer import freeze, frozen_batch_norms
 

@@ -10,6 +10,7 @@ from compare import perturb, picture, relative_error
 from torch import nn
 
 import vitreous
+from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.padding import Padding
 from vitreous.layers.position import image_sines
@@ -17,7 +18,6 @@ from vitreous.layers.tap import tap
 from vitreous.models import configure
 from vitreous.models.detr import DETR, DETRConfig
 from vitreous.models.model import Level, Model
-from vitreous.models.summary import summarise
 
 RESNET = {"block": "basic", "stages": (1, 1), "width": 8, "norm": "frozen"}
 SMALL = {

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import vitreous
+from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError
 from vitreous.layers.tap import tap
 from vitreous.models.segmenter import VARIANTS, MaskTransformer
-from vitreous.models.summary import summarise
 
 TINY = {"patch": 8, "dim": 24, "depth": 2, "heads": 2}
 

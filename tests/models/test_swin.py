@@ -8,9 +8,11 @@ import torch
 from compare import perturb, picture, relative_error
 
 import vitreous
+from vitreous.engines.accelerate import accelerate
+from vitreous.engines.attention import cached_windows
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.tap import tap
-from vitreous.models.swin import WindowAttention, cached_windows, windows_of
+from vitreous.models.swin import WindowAttention, windows_of
 
 SMALL = {"image_size": 32, "dim": 8, "depths": (2, 2), "heads": (2, 4), "window": 4, "classes": 5}
 
@@ -103,7 +105,7 @@ def test_one_window_is_not_shifted():
 
 
 def test_masks_are_made_once_and_not_saved():
-    model = swin()
+    model = accelerate(swin())
     cached_windows.cache_clear()
     with torch.inference_mode():
         model(picture(1, 3, 32, 32))
@@ -198,11 +200,10 @@ def test_bad_images():
 
 def test_mlp_in_pieces_is_the_same(monkeypatch):
     """Without gradients, narrow MLPs over many tokens are computed piece by piece."""
-    model, images = swin(), picture(2, 3, 64, 64)
+    model, images = accelerate(swin()), picture(2, 3, 64, 64)
     with torch.no_grad():
         whole = model(images)
-        monkeypatch.setattr("vitreous.layers.mlp.PIECE", 300)
-        counted = model.stages[0].blocks[0].mlp._pieces(torch.zeros(2, 16, 16, 8))
+        monkeypatch.setattr("vitreous.engines.linear.PIECE", 300)
+        counted = model.stages[0].blocks[0].mlp.pieces(torch.zeros(2, 16, 16, 8))
         assert counted == -(-2 * 16 * 16 * 32 // 300)
         torch.testing.assert_close(model(images), whole, rtol=1e-5, atol=1e-5)
-    assert model.stages[0].blocks[0].mlp._pieces(torch.zeros(2, 16, 16, 8)) == 1  # with gradients

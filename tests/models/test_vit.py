@@ -10,7 +10,6 @@ import pytest
 import torch
 from compare import perturb, picture, relative_error, whole
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 import vitreous
 from vitreous.errors import ConfigError, InputError
@@ -127,9 +126,6 @@ def test_batch_equals_singles(make, position):
     assert relative_error(model(batch), singles) < 1e-6
 
 
-# The last block
-
-
 def gradients(model, output):
     model.zero_grad()
     weights = torch.linspace(-1, 1, output.numel()).view_as(output)
@@ -139,49 +135,6 @@ def gradients(model, output):
         name: zero(p.shape) if p.grad is None else p.grad.clone()
         for name, p in model.named_parameters()
     }
-
-
-@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-@parts({name: fields for name, fields in PARTS.items() if fields.get("pool") in (None, "both")})
-def test_shortcut_of_the_last_block_is_exact(fields, training):
-    model = vit(**fields).train(training)
-    short = both_tensors(model(images()))
-    full = both_tensors(whole(model, images()))
-    assert relative_error(short, full) < 1e-6
-    wanted = gradients(model, full)
-    for name, value in gradients(model, short).items():
-        # What is zero by mathematics is noise, so compare with the size of all gradients.
-        error = (value - wanted[name]).norm()
-        assert error <= 1e-5 * max(wanted[name].norm().item(), 1.0), name
-
-
-@pytest.mark.parametrize(("fields", "reads"), [({}, 1), (BOTH, 2), ({"registers": 4}, 1)])
-def test_shortcut_saves_most_of_a_block(fields, reads):
-    def flops(depth, full=False):
-        with torch.device("meta"):
-            config = {**SMALL, "image_size": 64, "depth": depth, **fields}
-            model = vitreous.create("vit", **config)
-            batch = torch.empty(1, 3, 64, 64)
-            with FlopCounterMode(display=False) as counter:
-                whole(model, batch) if full else model(batch)
-        return counter.get_total_flops()
-
-    block = flops(3, full=True) - flops(2, full=True)
-    saved = flops(3, full=True) - flops(3)
-    n, d = 64 + vit(**fields).config.prefix, 32
-    # Left over: keys and values for all tokens, everything else for those that are read.
-    needed = 2 * n * d * 2 * d + 2 * reads * (d * d + 2 * n * d + d * d + 8 * d * d)
-    assert block - saved == needed
-    assert saved > 0.7 * block
-
-
-def test_models_that_read_all_tokens_take_no_shortcut():
-    seen = {}
-    for fields in (GAP, {"pool": "mean"}, {"pool": "none"}):
-        model = vit(**fields)
-        with tap(model.steps(), seen.__setitem__):
-            model(images())
-        assert seen["blocks.2"].shape == (2, 12 + model.config.prefix, 32)
 
 
 # Between the steps
@@ -214,15 +167,14 @@ def test_a_position_on_queries_and_keys_reaches_every_block(fields):
     plain = model(images())
     model.position = Turned()
     turned = model(images())
-    # Keys turn in every block; queries too, but not the leading tokens of the shortcut.
-    assert model.position.calls == (6 if fields == GAP else 5)
+    assert model.position.calls == 6
     assert relative_error(turned, plain) > 1e-3
     assert relative_error(turned, whole(model, images())) < 1e-6
     with tap(dict(model.named_modules()), seen.__setitem__):
         model(images())
     p, x = model.prefix_length, model.embed(images())[0]
     for i, block in enumerate(model.blocks):
-        key, made = seen[f"blocks.{i}.attention.k"], block.attention.make(block.norm1(x), 1, 2)[0]
+        key, made = seen[f"blocks.{i}.attention.k"], block.attention.make(block.norm1(x))[1]
         torch.testing.assert_close(key[:, :, :p], made[:, :, :p])  # the prefix has no place
         assert relative_error(key[:, :, p:], made[:, :, p:]) > 0.1
         x = seen[f"blocks.{i}"]
@@ -246,7 +198,7 @@ def test_tokens_can_be_masked_between_embed_and_encode(fields):
 
     class Hidden(Position):
         def score_bias(self, block, prefix, grid):
-            bias = torch.zeros(1, 1, p + 12)
+            bias = torch.zeros(1, 1, 1, p + 12)
             bias[..., masked] = -torch.inf
             return bias
 

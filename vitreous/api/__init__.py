@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.deployment import benchmark, export, load
-from vitreous.api.embedding import embed, share_embedding, write_map, write_sheet
+from vitreous.api.embedding import embed, write_map, write_sheet
 from vitreous.api.evaluation import check_data, evaluate
 from vitreous.api.listings import model_counts, models, public_weights, summary
 from vitreous.api.prediction import (
@@ -67,7 +67,6 @@ __all__ = [
     "public_weights",
     "recipe_for",
     "serve",
-    "share_embedding",
     "stored_values",
     "summary",
     "train",

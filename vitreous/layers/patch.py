@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.errors import ConfigError
+from vitreous.errors import ConfigError, advice
 
 
 class Stem(nn.Module):
@@ -131,7 +131,7 @@ def patch_grid(
         multiples = f"{rows}" if rows == columns else f"{rows} in height and {columns} in width"
         raise ConfigError(
             f"{what} {h}x{w} does not divide into {ph}x{pw} patches: use {images}a multiple of "
-            f"{multiples}, or pass pad=True"
+            f"{multiples}{advice(', or pass ', pad=True)}"
         )
     rows, columns = -(-h // (ph * windows)), -(-w // (pw * windows))
     return (rows * windows, columns * windows) if pad else (h // ph, w // pw)

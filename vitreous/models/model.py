@@ -190,7 +190,7 @@ class Model(nn.Module):
     """Whether positions depend on how large the grid is: then an image that is padded is encoded
     otherwise than by itself."""
     merge = 0
-    """How many patches every block merges into others: see `merge_tokens`."""
+    """How many patches every block merges into others: see `engines/fewer_tokens.py`."""
     sharded = False
     """Whether its parameters are spread over several processes, which then must run every part
     equally often."""
@@ -202,11 +202,6 @@ class Model(nn.Module):
     def core(self) -> Model:
         """The model that looks at the image: itself, or the encoder inside it."""
         return self
-
-    @property
-    def most_merged(self) -> int:
-        """How many patches a block may merge."""
-        return 0
 
     @property
     def width(self) -> int:
@@ -232,25 +227,6 @@ class Model(nn.Module):
     def pool(self, x: Tensor) -> Tensor:
         """Tokens from behind the last block -> what the head sees."""
         raise NotImplementedError
-
-    def merge_tokens(self, r: int) -> None:
-        """From now on every block merges the r patches that are most like others into these
-        (`layers/token_merging.py`): it is faster, and its outputs are a little different."""
-        if isinstance(r, bool) or not isinstance(r, int) or r < 0:
-            raise ConfigError(f"merge = {r!r}: expected a whole number, 0 or more")
-        name = self.name or type(self).__name__
-        if r and (why := self.why_unmerged()):
-            raise ConfigError(f"merge = {r}: {name} {why}")
-        if r > self.most_merged:
-            raise ConfigError(
-                f"merge = {r}: {name} can merge at most {self.most_merged} patches in a block, "
-                "half of those that it has"
-            )
-        self.merge = r
-
-    def why_unmerged(self) -> str:
-        """Why its tokens cannot be merged, behind its name; empty if they can."""
-        return "is no plain ViT: only where all tokens see each other can some be merged"
 
     def pooled(self, images: Tensor) -> Tensor:
         """(b, c, h, w) -> (b, …, d): what the head sees of each image."""
@@ -493,9 +469,6 @@ class Composite(Model):
         self, images: Tensor, like: Mapping[str, Tensor] | None = None
     ) -> dict[str, Tensor]:
         return {"logits": self(images)}
-
-    def why_unmerged(self) -> str:
-        return f"reads the maps of its {self.config.part}, which need all tokens"
 
     def levels(self, size: tuple[int, int]) -> list[Level]:
         return self.core.levels(size)

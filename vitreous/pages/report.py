@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 from vitreous.config import to_dict
 from vitreous.data.loader import Batch
 from vitreous.data.source import Source
+from vitreous.inference import InferenceOptions
+from vitreous.loading import predictor_of
 from vitreous.pages import charts
 from vitreous.pages.content import Section
 from vitreous.pages.inside import inside_sections
 from vitreous.pages.template import render
-from vitreous.predict import Predictor, load
+from vitreous.predict import Predictor
 from vitreous.progress import CountProgress
-from vitreous.run_folder import Run, RunConfig
+from vitreous.run_folder import OpenedRun, Run, RunConfig
 from vitreous.tasks import show_of
 from vitreous.tasks.task import Log
 from vitreous.train.advice import Advice, fine_tuning_advice
@@ -36,7 +38,7 @@ Evaluations = list[dict[str, Any]]
 
 
 def write_report(
-    run: Run,
+    written: Run,
     source: Source,
     split: str | None = None,
     *,
@@ -48,8 +50,10 @@ def write_report(
 
     Returns its path, the split and the metrics, with verdicts.
     """
+    run = OpenedRun(written)
     recipe = stored_recipe(run)
-    predictor = load(run.path, None if recipe is None else recipe.device)
+    device = None if recipe is None else recipe.device
+    predictor = predictor_of(run, InferenceOptions(device=device))
     split = split or next(s for s in ("test", "val", "train") if s in source.splits)
     part = show_of(predictor.task.name).report(predictor)
     count = len(source.splits[split])
@@ -62,7 +66,7 @@ def write_report(
 
         result = evaluate(run, predictor, source, split, own=True, see=see, log=log)
     log(f"report: drawing {run.path / 'report.html'}")
-    config = run.read_config()
+    config = run.config
     evaluations = [m for m in run.metrics() if m.get("kind") == "evaluation"]
     task = predictor.task
     best = evaluations[0] if evaluations else None

@@ -24,11 +24,11 @@ from vitreous.errors import ConfigError, DataError
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.models import FAMILIES, configure
 from vitreous.models.model import Model
+from vitreous.progress import Log as Log
 from vitreous.tasks.bootstrap import Intervals, intervals
 from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline, Finding, Signs
 
-Log = Callable[[str], None]
 See = Callable[[Batch, Any, Any], None]
 """Is shown a batch with the task's predictions and the targets in our classes."""
 

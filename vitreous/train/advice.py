@@ -12,8 +12,8 @@ from vitreous.config import read_toml
 from vitreous.data.formats import BUILT_IN
 from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.source import Source
+from vitreous.engines.counts import PATH as COUNTS
 from vitreous.models import configure, create
-from vitreous.models.counts import PATH as COUNTS
 from vitreous.tasks.task import Glance, Task, glance_at, is_classifier
 from vitreous.train.recipe import Recipe
 from vitreous.weights.catalog import CatalogEntry, catalog

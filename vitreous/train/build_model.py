@@ -21,6 +21,7 @@ from vitreous.labels import LabelMap
 from vitreous.models import FAMILIES, configure, create
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
+from vitreous.progress import Log
 from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
@@ -35,10 +36,9 @@ from vitreous.weights.rules.keys import detect_format, family_of
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
-Log = Callable[[str], None]
 DECIDED = {
     "classes": "the data decides it: leave it out",
-    "channels": "use --channels",
+    "channels": "use --set-recipe channels=N",
     "image_size": "use --image-size",
 }
 """Fields of a model that are not set by --set."""
@@ -289,7 +289,7 @@ def _about_head(keep: bool, recipe: Recipe, names: Sequence[str], known: Sequenc
         return f"kept: the weights know the same {count}"
     if known:
         return f"new, for {count}: the weights know {len(known)} others"
-    return f"new, for {count}: the weights name none (--keep-head keeps theirs)"
+    return f"new, for {count}: the weights name none (--set-recipe keep_head=true keeps theirs)"
 
 
 def preprocess_of_plan(
@@ -334,7 +334,7 @@ def choose_preprocess(
         mean, std = mean or measured[0], std or measured[1]
         origin = "measured on the training images"
         if start is not None and known is None:
-            origin += ", because the weights do not state theirs (--mean, --std)"
+            origin += ", because the weights do not state theirs (keys mean and std of the recipe)"
     found = replace(base, mean=mean, std=std)
     if known is None:
         log(f"mean and std: {mean}, {std}, {origin}")

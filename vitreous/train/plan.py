@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, Literal
 
@@ -10,18 +9,18 @@ import torch
 
 from vitreous.config import config_fields, pair, size_of
 from vitreous.data.source import Source
+from vitreous.engines.cpu import has_bfloat16
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError
-from vitreous.layers.cpu import has_bfloat16
 from vitreous.models import create
 from vitreous.models.model import Model
+from vitreous.progress import Log
 from vitreous.tasks import TASKS, task_class
 from vitreous.tasks.task import Glance, Task, glance_at
 from vitreous.train.build_model import Start
 from vitreous.train.recipe import Recipe
 from vitreous.train.threads import available_cores
 
-Log = Callable[[str], None]
 WIDE = 192
 """From which width on bfloat16 is faster: measured on a CPU (docs/training.md). Half of that is
 slower by a third, and in between it is about as fast."""

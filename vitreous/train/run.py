@@ -19,6 +19,7 @@ from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
 from vitreous.models import configure
+from vitreous.progress import Log
 from vitreous.run_folder import Run, RunConfig, newest_checkpoint, versions
 from vitreous.tasks import UNLABELLED, task_class, task_for
 from vitreous.tasks.task import Task
@@ -60,7 +61,6 @@ from vitreous.train.trainer import (
 from vitreous.train.verdicts import images_measured
 from vitreous.weights.rules.keys import family_of
 
-Log = Callable[[str], None]
 Watch = Callable[[Event], None]
 
 

@@ -19,15 +19,15 @@ from torch import Tensor, nn
 
 from vitreous.data.augment import random_by, rescaled, seed_of
 from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, train_batches
+from vitreous.engines.accelerate import accelerate
+from vitreous.engines.linear import training_step
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, VitreousError
-from vitreous.layers.linear import training_step
 from vitreous.layers.lora import add_lora, merge_lora
-from vitreous.layers.recompute import recomputing
-from vitreous.layers.shared_batch import RandomRows, sharing_batch, synchronise_batch_norms
+from vitreous.measure import evaluating, measure
 from vitreous.models.model import Model
-from vitreous.predict import evaluating, measure
 from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
+from vitreous.tasks.shared_random import sharing_batch
 from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
@@ -50,6 +50,8 @@ from vitreous.train.optimizer import (
     set_lr,
 )
 from vitreous.train.recipe import Recipe, write_recipe
+from vitreous.train.recompute import recompute_cheap, recomputing
+from vitreous.train.shared_batch import RandomRows, synchronise_batch_norms
 from vitreous.train.state import gather, restore
 from vitreous.train.time_budget import TimeBudget
 from vitreous.wording import listed
@@ -164,6 +166,9 @@ class Trainer:
         self.budget: TimeBudget | None = None
         """The time that the run is made for, and that plans its steps."""
         self.workers = recipe.workers or 0
+        accelerate(model)
+        if recipe.recompute:
+            recompute_cheap(model)
         freeze(model, recipe.freeze)
         if recipe.lora:
             self._adapt(model, recipe.lora)
@@ -490,22 +495,22 @@ class Trainer:
                 self.run.write_text("recipe.toml", write_recipe(self.recipe))
             self.log(
                 f"step {step + 1}: the batch of {self.batch} does not fit into memory: from here "
-                f"on it is computed in {parts} parts (--accumulate {parts})"
+                f"on it is computed in {parts} parts (--set-recipe accumulate={parts})"
             )
 
     def _why_not_in(self, parts: int) -> str:
         """Why a batch cannot be computed in so many parts, and what to do; "" if it can."""
-        less = "a smaller --batch, --recompute or --checkpoint"
+        less = "a smaller --batch, --recompute or --set-recipe checkpoint=true"
         if "accumulate" in self.task.refused:
             return f": {self.task.name} compares all images of a batch, so give {less}"
         if self.has_batch_norms:
             return (
-                f": give {less}; or --accumulate {parts}, which trains otherwise: batch norm then "
-                "normalises each part by itself"
+                f": give {less}; or --set-recipe accumulate={parts}, which trains otherwise: batch "
+                "norm then normalises each part by itself"
             )
         if self.batch % (parts * self.world.size):
             return f": give {less}"
-        return f": give --accumulate {parts}, {less}" if self.world.size > 1 else ""
+        return f": give --set-recipe accumulate={parts}, {less}" if self.world.size > 1 else ""
 
     def step(self, step: int, batch: Batch, lr: float | None = None) -> float:
         """One update; returns the loss. The random numbers of dropout depend on the step, and on

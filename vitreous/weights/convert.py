@@ -22,7 +22,6 @@ from vitreous.weights.destination import (
     METADATA,
     WEIGHTS_FILE,
     check_target,
-    mark,
     written_aside,
 )
 from vitreous.weights.importing import import_weights
@@ -176,7 +175,6 @@ def _write(
         for name, values in described.items():
             write_text(aside / name, json.dumps(values, indent=2) + "\n")
         write_tensors(aside / file.name, tensors, kind, metadata, wrap=wrap)
-        mark(aside / file.name, kind)
         if described:
             difference = _verify(model, _opened(model, aside, file), file)
         else:

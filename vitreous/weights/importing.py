@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vitreous.config import Size, pair
-from vitreous.errors import CheckpointError, ConfigError
+from vitreous.errors import CheckpointError, ConfigError, advice
 from vitreous.layers.resample import Grid, adapt_channels
 from vitreous.models import FAMILIES, build, configure
 from vitreous.models.extras import KEY as EXTRAS
@@ -366,7 +366,7 @@ class _Import:
             return
         if not allowed:
             self.misfit.misshaped[name] = (
-                f"{have} channels, the model has {want}: pass adapt_channels=True"
+                f"{have} channels, the model has {want}{advice(': pass ', adapt_channels=True)}"
             )
             return
         values[name] = adapt_channels(values[name], want)
@@ -400,7 +400,7 @@ class _Import:
             if name != "norm_eps" and name not in keep and have != value:
                 self.misfit.misshaped[name] = (
                     f"the checkpoint's config has {value!r}, the model has {have!r}: create it "
-                    f"with {name}={value!r}, or pass keep=[{name!r}]"
+                    f"with {name}={value!r}{advice(', or pass ', keep=[name])}"
                 )
         for name, value in self.rules.unlike(model.config).items():
             if name not in keep and name not in stated.fields:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.config import from_dict, pair, read_toml, to_dict
-from vitreous.errors import CheckpointError, ConfigError
+from vitreous.errors import CheckpointError, ConfigError, advice
 from vitreous.models import configure, names
 from vitreous.models.model import Model
 from vitreous.models.names import translate
@@ -72,8 +72,8 @@ def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | N
         if row is None or theirs not in row.arguments:
             raise CheckpointError(
                 f"{config['architecture']}: model_args has {theirs} = {value!r}, which is not "
-                "known here: pass model='vit-b/16', for example, and the fields that no tensor "
-                "shows, like heads=12"
+                f"known here{advice(': pass ', ', for example,', model='vit-b/16')} and the fields "
+                "that no tensor shows, like heads=12"
             )
         if row.arguments[theirs] not in RATIOS:
             changes[row.arguments[theirs]] = _our_value(row, theirs, value)

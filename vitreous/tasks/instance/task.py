@@ -12,13 +12,13 @@ from vitreous.data.source import Source
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
 from vitreous.results import InstanceSegmentation
-from vitreous.tasks.instance.check import InstanceCheck
 from vitreous.tasks.instance.losses import instance_loss
 from vitreous.tasks.instance.merge import merge_masks
 from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
 from vitreous.tasks.instance.results_file import measure_results
 from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.instance.verdict import ConstantEllipses
+from vitreous.tasks.objects.check import BoxCheck
 from vitreous.tasks.objects.object_task import ObjectTask, learnt
 from vitreous.tasks.task import Log
 from vitreous.tasks.tiles import Tile
@@ -47,7 +47,7 @@ class SegmentInstances(ObjectTask):
         "they know photographs, and from random weights only generated shapes were tried "
         "(docs/instances.md)"
     )
-    checker = InstanceCheck
+    checker = BoxCheck
 
     @classmethod
     def check_model(cls, source: Source, model: Model, log: Log) -> None:

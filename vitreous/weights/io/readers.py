@@ -19,6 +19,7 @@ import safetensors
 import torch
 from torch import Tensor
 
+from vitreous.errors import advice
 from vitreous.weights.io.limits import DTYPES, WeightFileError, memory_limit, quoted
 from vitreous.weights.io.safe_globals import tensor_from_bytes
 from vitreous.weights.io.state_dicts import find_state, settings_of
@@ -231,7 +232,8 @@ def _build(content: Any, inside: str | None) -> Content:
 
 def _check_no_inside(kind: str, inside: str | None) -> None:
     if inside is not None:
-        raise WeightFileError(f"{kind} has only one set of tensors: leave out inside={inside!r}")
+        without = advice(": leave out ", inside=inside)
+        raise WeightFileError(f"{kind} has only one set of tensors{without}")
 
 
 def _check_count(count: int) -> None:

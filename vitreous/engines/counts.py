@@ -1,0 +1,33 @@
+"""Parameters and FLOPs of every variant, kept in `models/counts.toml` so that to list them needs
+no torch.
+
+`python -m vitreous.engines.counts` writes the table anew; a test compares it with the models.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vitreous.engines.summary import summarise_name
+from vitreous.models import names
+
+PATH = Path(__file__).parents[1] / "models" / "counts.toml"
+
+
+def count(name: str) -> tuple[int, int]:
+    """Parameters, and FLOPs for one image of the variant's own size."""
+    stages = summarise_name(name)
+    return sum(s.parameters for s in stages), sum(s.flops for s in stages)
+
+
+def table() -> str:
+    """The text of `counts.toml`."""
+    lines = ["# [parameters, FLOPs for one image]; written by python -m vitreous.engines.counts"]
+    for name in names():
+        parameters, flops = count(name)
+        lines.append(f'"{name}" = [{parameters:_}, {flops:_}]')
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PATH.write_text(table(), encoding="utf-8")

@@ -1,0 +1,82 @@
+"""The walk of a tensor through a model: stage, shape, parameters, FLOPs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vitreous.config import pair
+from vitreous.engines.fewer_tokens import skip_unread
+from vitreous.layers.tap import tap
+from vitreous.models import create
+from vitreous.models.model import Model
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """What one stage of a model does to one image."""
+
+    name: str
+    shape: tuple[int, ...]
+    """As the paper writes it: height x width x channels, or tokens x width; without the batch."""
+    parameters: int
+    flops: int
+    """Two for each multiplication with its addition, by torch's counter; attention included."""
+
+
+def summarise(model: Model) -> list[SummaryRow]:
+    """Every stage of `model` for one image. On the meta device it costs no memory and little time.
+
+    The sums over all stages are the model's parameters and what torch counts in a forward.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # it imports triton
+
+    config = model.config
+    device = next(model.parameters()).device
+    image = torch.zeros(1, config.channels, *pair("image_size", config.image_size), device=device)
+    rows = [SummaryRow("image", spelled(image), 0, 0)]
+    counter = FlopCounterMode(display=False)
+    counted = 0
+    modules = {name for name, _ in model.named_modules()}
+
+    def see(name: str, tensor: Tensor) -> None:
+        nonlocal counted
+        total = counter.get_total_flops()
+        # Of a part that shows several results at once (an encoder's maps), the first counts all.
+        part, _, number = name.rpartition(".")
+        inside = part if name not in modules and part in modules and number == "0" else name
+        parameters = sum(
+            p.numel() for key, p in model.named_parameters() if key.startswith(f"{inside}.")
+        )
+        shape = spelled(tensor)
+        if parameters or total > counted or shape != rows[-1].shape:
+            rows.append(SummaryRow(name, shape, parameters, total - counted))
+        counted = total
+
+    training = model.training
+    model.eval()
+    try:
+        # Torch's counter does not see the fused attention of every device; this form it does.
+        plain = sdpa_kernel(SDPBackend.MATH)
+        with torch.no_grad(), plain, counter, tap(model.steps(), see):
+            skip_unread(model)(image)
+    finally:
+        skip_unread(model, False)
+        model.train(training)
+    return rows
+
+
+def summarise_name(name: str, **changes: Any) -> list[SummaryRow]:
+    """The walk through a model that is never given memory."""
+    with torch.device("meta"):
+        return summarise(create(name, **changes))
+
+
+def spelled(tensor: Tensor) -> tuple[int, ...]:
+    """A shape as the papers write it, without the batch; of maps, channels last."""
+    shape = tuple(tensor.shape[1:])
+    return (*shape[1:], shape[0]) if len(shape) == 3 else shape
