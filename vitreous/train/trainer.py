@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from vitreous.data.augment import random_by, rescaled, seed_of
 from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, eval_batches, train_batches
 from vitreous.engines.accelerate import accelerate
+from vitreous.engines.fewer_tokens import skip_unread
 from vitreous.engines.linear import training_step
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, VitreousError
@@ -166,7 +167,7 @@ class Trainer:
         self.budget: TimeBudget | None = None
         """The time that the run is made for, and that plans its steps."""
         self.workers = recipe.workers or 0
-        accelerate(model)
+        skip_unread(model) if recipe.compile else accelerate(model)
         if recipe.recompute:
             recompute_cheap(model)
         freeze(model, recipe.freeze)
