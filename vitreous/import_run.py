@@ -31,7 +31,7 @@ from vitreous.engines.graph import read_file
 from vitreous.engines.table import FORMATS
 from vitreous.errors import CheckpointError, ConfigError, advice, did_you_mean
 from vitreous.labels import LabelMap, NoLabels
-from vitreous.models import FAMILIES, configure, create, family_of, stored_fields
+from vitreous.models import FAMILIES, configure, family_of, stored_fields
 from vitreous.models.model import Model
 from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
@@ -41,8 +41,8 @@ from vitreous.weights.catalog import catalog, meant, named
 from vitreous.weights.destination import written_aside
 from vitreous.weights.download import cache_folder
 from vitreous.weights.hub import resolve
+from vitreous.weights.importing import import_weights
 from vitreous.weights.infer import FREE, difference
-from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
@@ -95,8 +95,7 @@ def import_into(
     source states. `force` replaces weights that 'vitreous import' did not write.
     """
     _check_folder(folder, found, force)
-    with torch.device("meta"):
-        blank = create(found.model, **found.fields)
+    blank = found.blank
     headless = not names_classes(blank)
     kind = _task(blank, headless, task, found)
     # First of all: what does not fit is not worth further questions.

@@ -21,7 +21,7 @@ from vitreous.models import FAMILIES
 from vitreous.predict import Predictor
 from vitreous.run_folder import OpenedRun
 from vitreous.tasks import task_class
-from vitreous.weights.rules.importing import import_weights
+from vitreous.weights.importing import import_weights
 
 
 def predictor_of(run: OpenedRun, options: InferenceOptions = USUAL) -> Predictor:

@@ -36,8 +36,8 @@ from vitreous.api.weights import convert, import_run, list_weights
 
 if TYPE_CHECKING:
     from vitreous.models import create
+    from vitreous.weights.importing import import_weights
     from vitreous.weights.rules.exporting import export_weights
-    from vitreous.weights.rules.importing import import_weights
 
 __all__ = [
     "TrainedRun",
@@ -78,7 +78,7 @@ __all__ = [
 _ELSEWHERE = {
     "create": "vitreous.models",
     "export_weights": "vitreous.weights.rules.exporting",
-    "import_weights": "vitreous.weights.rules.importing",
+    "import_weights": "vitreous.weights.importing",
 }
 """Public functions that lower modules define as they are."""
 

@@ -30,9 +30,9 @@ from vitreous.weights.adopt import find, known_file
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import assumptions, readings
+from vitreous.weights.importing import import_weights
 from vitreous.weights.io.files import Checkpoint, read_tensors
 from vitreous.weights.origin import Stated, stated_by
-from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.keys import detect_format
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
@@ -89,8 +89,8 @@ def find_start(recipe: Recipe) -> Start:
         return Start(name, fields, config.labels, config.preprocess, run.stored_weights())
     path = resolve(recipe.weights)
     assumed: tuple[str, ...] = ()
-    stored = read_tensors(path)
-    stated = stated_by(recipe.weights, stored.path, stored.metadata)
+    stored = replace(read_tensors(path), source=recipe.weights)
+    stated = stated_by(stored)
     origin = stated.origin
     if stated.model is None and recipe.model is not None:  # as `find` does, if it is not named
         stated = known_file(stated, stored.path)
@@ -104,7 +104,7 @@ def find_start(recipe: Recipe) -> Start:
     elif recipe.model is not None and origin is None:
         origin = _stored_model(recipe.model, recipe, stored)
     elif origin is None:
-        found = find(recipe.weights, format=recipe.weights_format)
+        found = find(stored, format=recipe.weights_format)
         origin, stated = (found.model, found.fields), found.stated
         given = config_fields(recipe.fields)
         left = {name: why for name, why in found.assumed.items() if name not in given}

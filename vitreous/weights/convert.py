@@ -14,7 +14,7 @@ from vitreous.atomic_write import write_text
 from vitreous.config import Size, flat, kind_of, pair
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.layers.tap import tap
-from vitreous.models import build, create, family_of
+from vitreous.models import build, family_of
 from vitreous.models.model import Model
 from vitreous.models.old_fields import upgraded_fields
 from vitreous.weights.adopt import find
@@ -25,11 +25,11 @@ from vitreous.weights.destination import (
     check_target,
     written_aside,
 )
+from vitreous.weights.importing import import_weights
 from vitreous.weights.io.files import Checkpoint, write_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, own_metadata, own_tensors
 from vitreous.weights.rules.exporting import export_weights
 from vitreous.weights.rules.formats import OWN, find_format
-from vitreous.weights.rules.importing import import_weights
 from vitreous.weights.rules.report import ImportReport
 from vitreous.weights.timm_files import make_timm_config
 from vitreous.weights.transformers_files import (
@@ -96,8 +96,7 @@ def convert(
     target = Path(target)
     kind = _file_type(target, to_format)
     found = find(source, format=from_format, model=model, changes=changes, inside=inside)
-    with torch.device("meta"):  # fail early if to_format is misspelt
-        find_format(to_format, family_of(create(found.model, **found.fields)))
+    find_format(to_format, family_of(found.blank))  # fails early if it is misspelt
     checkpoint = found.checkpoint
     first, report = found.load(
         reinit=reinit,

@@ -27,8 +27,8 @@ from vitreous.weights.infer import (
     infer,
     of_likeliest_families,
 )
-from vitreous.weights.io.files import Checkpoint, read_settings
-from vitreous.weights.origin import HIDDEN_FIELDS, origin_of
+from vitreous.weights.io.files import Checkpoint
+from vitreous.weights.origin import HIDDEN_FIELDS, Origin
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.keys import matches, strip_prefix
 from vitreous.weights.rules.language import Format, Place, Rule, Shape, placeholders
@@ -79,21 +79,22 @@ def readings(
     *,
     format: str | Path | None = None,
     model: str | None = None,
+    origin: Origin | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> list[Reading]:
     """Every model that a checkpoint can be for, the likeliest first; none if nothing fits.
 
     format: read it in this format only, by name or by the path of a .toml file with rules.
     model: only as this model or family, with the changes that it needs.
+    origin: the model and the fields that the checkpoint states.
     fields: config fields that are certain, over what the checkpoint states.
     """
     shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
-    origin = origin_of(str(checkpoint.path), checkpoint.path, checkpoint.metadata)
     stated: dict[str, Any] = {}
     if origin is not None and (model is None or configure(model)[0] == configure(origin[0])[0]):
         model, stated = model or origin[0], origin[1]
     certain = {**stated, **(fields or {})}
-    said = _said(read_settings(checkpoint.path) if checkpoint.path.is_file() else {})
+    said = _said(checkpoint.settings)
     heads = {name: each.value for name, each in said.items() if name == "heads"}
     told = {name: value for name, value in heads.items() if name not in certain}
     found = read_shapes(shapes, format=format, model=model, stated={**told, **certain})

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vitreous.config import HIDDEN, PARTLY_HIDDEN, marked
 from vitreous.errors import CheckpointError
-from vitreous.models import FAMILIES, canonical, configure, create, family_of, names, stored_fields
+from vitreous.models import FAMILIES, canonical, configure, family_of, names, stored_fields
 from vitreous.models.composite import CompositeConfig
 from vitreous.models.model import Model
 from vitreous.models.names import translate
@@ -30,7 +29,7 @@ from vitreous.weights.catalog import (
 )
 from vitreous.weights.destination import config_of
 from vitreous.weights.infer import FREE, Wanted, infer
-from vitreous.weights.io.files import FOLDER_FILES
+from vitreous.weights.io.files import FOLDER_FILES, Checkpoint
 from vitreous.weights.rules.keys import axes_of, our_shapes, strip_prefix
 from vitreous.weights.rules.language import Format
 from vitreous.weights.timm_files import (
@@ -136,12 +135,13 @@ def core_epsilon(config: CompositeConfig) -> float:
     return float(config.core_fields().get("norm_eps", usual.norm_eps))
 
 
-def stated_by(source: str, path: Path, metadata: Mapping[str, str]) -> Stated:
-    """What the checkpoint at `path`, which the user called `source`, and the catalog say.
+def stated_by(checkpoint: Checkpoint) -> Stated:
+    """What a checkpoint and the catalog say.
 
     Our own files carry the model's config; the catalog knows its entries; a folder has a
     config.json, of a run of ours, of transformers or of timm.
     """
+    source, path, metadata = checkpoint.called, checkpoint.path, checkpoint.metadata
     found = Stated()
     config_file, entry = config_of(path), None if Path(source).exists() else find_entry(source)
     of_folder = path.name in FOLDER_FILES or config_file.parent != path.parent
@@ -241,17 +241,11 @@ def _of_run(config: Mapping[str, Any]) -> Stated:
     )
 
 
-def origin_of(source: str, path: Path, metadata: Mapping[str, str]) -> Origin | None:
-    """The model that the checkpoint states it is for, or None."""
-    return stated_by(source, path, metadata).origin
-
-
 def infer_changes(
-    name: str, changes: dict[str, Any], tensors: Mapping[str, Tensor], rules: Format
+    name: str, changes: dict[str, Any], model: Model, tensors: Mapping[str, Tensor], rules: Format
 ) -> dict[str, Any]:
-    """`changes`, completed with classes, channels and image size from the tensors' shapes."""
-    with torch.device("meta"):
-        model = create(name, **changes)
+    """`changes` of `model`, completed with classes, channels and image size from the tensors'
+    shapes."""
     found = our_shapes(rules, model.state_dict(), strip_prefix(tensors, rules), axes_of(model))
     shapes = {name: tuple(shape) for name, shape in found.items() if shape}
     ways = infer(shapes, axes_of(model), Wanted(name, changes, search=False))

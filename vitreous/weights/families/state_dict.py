@@ -8,11 +8,14 @@ from typing import Any
 
 from torch import Tensor
 
+from vitreous.errors import Word
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.models.model import Model
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Of a state dict, by our names."""
+SOURCE_GRID = (Word("height"), Word("width"))
+"""What to give where shapes do not show it."""
 
 
 def numbered(shapes: Shapes, owner: str) -> int:

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitreous.errors import advice
 from vitreous.layers.relative import relative_index
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.models.model import Model
 from vitreous.models.swin import Swin
-from vitreous.weights.families.state_dict import Shapes, StateDict, factors, numbered
+from vitreous.weights.families.state_dict import SOURCE_GRID, Shapes, StateDict, factors, numbered
 
 
 class SwinStateDict(StateDict):
@@ -28,7 +29,7 @@ class SwinStateDict(StateDict):
             window = attention.made_for(state[key], source)
             if window is None:
                 done.refused[key] = f"{len(state[key])} offsets " + (
-                    "are not those of a square window: pass source_grid=(height, width)"
+                    f"are not those of a square window{advice(': pass ', source_grid=SOURCE_GRID)}"
                     if source is None
                     else f"are not those of a window of {source[0]}x{source[1]}"
                 )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.errors import ConfigError
+from vitreous.errors import ConfigError, advice
 from vitreous.layers.conv_stem import ConvStem
 from vitreous.layers.learned_2d import Learned2d
 from vitreous.layers.position import Learned1d, Position
@@ -20,7 +20,7 @@ from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.rotary import Rotary
 from vitreous.models.model import Model
 from vitreous.models.vit import ViT, ViTConfig
-from vitreous.weights.families.state_dict import Shapes, StateDict, factors, numbered
+from vitreous.weights.families.state_dict import SOURCE_GRID, Shapes, StateDict, factors, numbered
 
 MAX_MARGIN = 64
 """So many pixels may convolutions without padding take off an image."""
@@ -291,7 +291,7 @@ def resample_positions(
             grid = grid_of(position, name, state[key], source)
             if grid is None:
                 done.refused[key] = f"{len(state[key])} rows " + (
-                    "are not the offsets of a square: pass source_grid=(height, width)"
+                    f"are not the offsets of a square{advice(': pass ', source_grid=SOURCE_GRID)}"
                     if source is None
                     else f"are not the offsets of a grid of {source[0]}x{source[1]}"
                 )
@@ -359,7 +359,7 @@ def _fit_rows(
     rows = divide(position, len(table), (config.rows, config.prefix), source)
     if rows is None:
         done.refused[key] = f"{len(table)} rows, {ours} of them for tokens before the patches, " + (
-            "can be read in no way or in several: pass source_grid=(height, width)"
+            f"can be read in no way or in several{advice(': pass ', source_grid=SOURCE_GRID)}"
             if source is None
             else f"do not make a grid of {source[0]}x{source[1]}"
         )

@@ -22,9 +22,9 @@ from vitreous.models.extras import Extras
 from vitreous.models.model import Model
 from vitreous.models.old_fields import today
 from vitreous.weights.families import state_dict_of
-from vitreous.weights.hub import resolve
+from vitreous.weights.hub import open_checkpoint
 from vitreous.weights.identify import differing_fields
-from vitreous.weights.io.files import Checkpoint, read_tensors
+from vitreous.weights.io.files import Checkpoint
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, core_epsilon, stated_by
 from vitreous.weights.rules.formats import OWN, check_names, find_format
 from vitreous.weights.rules.keys import (
@@ -77,6 +77,40 @@ def import_weights(
         "norm_eps", "heads", "activation", "pool" …
     inside: the entry to take from a training checkpoint ("model_ema").
     """
+    if isinstance(source, Mapping):
+        checkpoint = Checkpoint(_as_tensors(source), {}, Path(), source="the given state dict")
+        stated = Stated()
+    else:
+        checkpoint = source if isinstance(source, Checkpoint) else _open(source, inside)
+        stated = stated_by(checkpoint)
+    return load_checkpoint(
+        model,
+        checkpoint,
+        stated,
+        format,
+        reinit=reinit,
+        drop=drop,
+        resample=resample,
+        source_grid=source_grid,
+        adapt_channels=adapt_channels,
+        keep=keep,
+    )
+
+
+def load_checkpoint(
+    model: Model,
+    checkpoint: Checkpoint,
+    stated: Stated,
+    format: str | Path | None,
+    *,
+    reinit: Iterable[str],
+    drop: Iterable[str],
+    resample: str | None,
+    source_grid: Size | None,
+    adapt_channels: bool,
+    keep: Iterable[str],
+) -> ImportReport:
+    """`import_weights` of a checkpoint that was read, and what it states."""
     if resample not in (None, "bicubic", "bilinear"):
         raise ConfigError(f"resample = {resample!r}: use 'bicubic' or 'bilinear'")
     reinit, drop, keep = (
@@ -87,7 +121,7 @@ def import_weights(
     for field in keep:
         if field not in HIDDEN_FIELDS:
             raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
-    name, tensors, stated, metadata = _read(source, inside)
+    name, tensors, metadata = checkpoint.called, checkpoint.tensors, checkpoint.metadata
     if format is None:
         rules = detect_format(model, tensors, name, reinit)
     else:
@@ -134,21 +168,12 @@ def _patterns(option: str, given: Iterable[str]) -> list[str]:
     return list(given)
 
 
-def _read(
-    source: str | Path | Mapping[str, Any] | Checkpoint, inside: str | None
-) -> tuple[str, dict[str, Tensor], Stated, Mapping[str, str]]:
-    """The source's name, its tensors, what it states, and its metadata."""
-    if isinstance(source, Mapping):
-        return "the given state dict", _as_tensors(source), Stated(), {}
-    if isinstance(source, Checkpoint):
-        name, read = str(source.path), source
-    elif isinstance(source, str | Path):
-        name, read = str(source), read_tensors(resolve(str(source)), inside=inside)
-    else:
-        raise CheckpointError(
-            f"expected a path or a state dict, got {type(source).__name__}: pass model.state_dict()"
-        )
-    return name, read.tensors, stated_by(name, read.path, read.metadata), read.metadata
+def _open(source: str | Path, inside: str | None) -> Checkpoint:
+    if isinstance(source, str | Path):
+        return open_checkpoint(source, inside)
+    raise CheckpointError(
+        f"expected a path or a state dict, got {type(source).__name__}: pass model.state_dict()"
+    )
 
 
 def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
