@@ -91,6 +91,7 @@ def test_who_looks_into_the_last_block_sees_all_tokens():
     with tap(dict(model.named_modules()), seen.__setitem__):
         torch.testing.assert_close(model(images()), expected, rtol=1e-5, atol=1e-5)
     assert seen["blocks.3.attention.weights"].shape == (3, 4, 37, 37)
+    assert seen["norm"].shape == (3, 37, 32)
     with tap(model.steps(), seen.__setitem__):  # and around it what is computed
         assert torch.equal(model(images()), expected)
     assert seen["blocks.3"].shape == (3, 1, 32)

@@ -184,7 +184,7 @@ class FewerTokensViT(ViT):
     def _last(
         block: nn.Module, x: Tensor, bias: Tensor | None, rotate: Rotate | None, reads: int
     ) -> Tensor:
-        """Who looks into the last block sees all tokens."""
+        """Who looks into the last block sees all tokens, there and in the norm behind it."""
         attention = getattr(block, "attention", None)
         if (
             isinstance(block, FewerTokensBlock)
@@ -193,7 +193,7 @@ class FewerTokensViT(ViT):
             and not has_hooks(attention, attention.qkv)
         ):
             return block(x, bias, rotate, reads)
-        return block(x, bias, rotate)[:, :reads]
+        return block(x, bias, rotate)
 
     def _merging(self, first: int, *, restored: bool) -> TokenMerging | None:
         if not self.merge or first == self.depth:
