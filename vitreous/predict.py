@@ -24,11 +24,7 @@ from vitreous.config import choice, pair
 from vitreous.data.decode.channels import without_alpha
 from vitreous.data.decode.images import AnyImage, ImageBytes, from_any, several
 from vitreous.data.decode.pixels import MAX_PIXELS
-<<<<<<< HEAD
-from vitreous.data.loader import EvalSet, eval_batches, joined
-=======
-from vitreous.data.loader import Batch, EvalSet, eval_batches, stacked
->>>>>>> h-data
+from vitreous.data.loader import EvalSet, eval_batches, stacked
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
