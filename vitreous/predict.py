@@ -43,7 +43,7 @@ from vitreous.models.model import POOLS as MODEL_POOLS
 from vitreous.models.model import Model
 from vitreous.run_folder import RunConfig
 from vitreous.tasks import show_of, task_class
-from vitreous.tasks.task import Engine, Log, Metrics, See, Task
+from vitreous.tasks.task import Engine, Log, See, Task, TaskMetrics
 from vitreous.tasks.tiles import TiledInference
 from vitreous.weights.rules.importing import import_weights
 from vitreous.wording import counted
@@ -136,7 +136,10 @@ class Predictor(Generic[R]):
         self.exact: Callable[[], Predictor] = lambda: self
         """Gives the same predictor in torch and float32, which explanations look into."""
         self.preprocess = preprocess
-        self.task = task if nms is None else task.with_nms(nms)
+        self.task = task
+        if nms is not None:
+            refused = f"a model for the task {task.name} predicts no boxes: leave nms out"
+            self.task = task.objects(f"nms = {nms!r}: {refused}").with_nms(nms)
         self.max_pixels = max_pixels
         """An image with more pixels is an error and is not decoded; nor is one enlarged beyond."""
         self.tiled = None
@@ -562,7 +565,7 @@ def answered(
 
 
 @torch.inference_mode()
-def measure(engine: Engine, task: Task, batches: Iterable[Batch]) -> Metrics:
+def measure(engine: Engine, task: Task, batches: Iterable[Batch]) -> TaskMetrics:
     """The metrics of an engine over batches."""
     metrics = task.metrics()
     for _, output, targets in answered(engine, task, batches):

@@ -22,6 +22,7 @@ from PIL import Image
 
 import vitreous
 from vitreous.api import evaluation
+from vitreous.api.report import write_report
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
@@ -34,7 +35,7 @@ from vitreous.pages.inside import model_figures
 from vitreous.pages.maps import Mark
 from vitreous.pages.pictures import data_url
 from vitreous.pages.prediction_files import file_names
-from vitreous.pages.report import loss_terms, write_report
+from vitreous.pages.report import loss_terms
 from vitreous.predict import Predictor
 from vitreous.results import Detection
 from vitreous.tasks.detect.show import SHOW

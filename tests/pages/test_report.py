@@ -12,10 +12,11 @@ from PIL import Image
 
 import vitreous
 from vitreous import predict
+from vitreous.api.report import write_report
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.labels import LabelMap
-from vitreous.pages.report import scheduled, write_report
+from vitreous.pages.report import scheduled
 from vitreous.run_folder import Run, RunConfig, versions
 from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.recipe import Recipe, write_recipe
@@ -121,7 +122,7 @@ def test_the_report_is_computed_where_the_run_was_trained(run, tmp_path, monkeyp
         asked.append(device)
         return predict.load(path, device)
 
-    monkeypatch.setattr("vitreous.pages.report.load", load)
+    monkeypatch.setattr("vitreous.api.report.load", load)
     write_report(own, open_source("digits"))
     assert asked == [device]
 

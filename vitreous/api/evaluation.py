@@ -93,9 +93,12 @@ def evaluate(
     source, own = _labelled(run, data, columns, max_pixels, log, names)
     split = split or next(name for name in ("test", "val", "train") if name in source.splits)
     check_split(source, split)
-    task = task_class(open_run(run).read_config().task)
+    config = open_run(run).read_config()
+    task = task_class(config.task).restored(config.labels, config.decoding)
+    file = from_results or results
+    refused = f"{file}: COCO files of results hold boxes, and this model is to {task.name}"
     if from_results is not None:
-        metrics = task.measure_results(Path(from_results), source, split)
+        metrics = task.objects(refused).measure_results(Path(from_results), source, split)
     else:
         with world.first_leads():
             predictor = load(run, log=log, verify=verify, **ways)
@@ -105,7 +108,8 @@ def evaluate(
             comparison = _comparison(run, predictor, way, merge or 0, merge_curve, log)
         writing: Any = nullcontext()
         if results is not None:
-            writing = predictor.task.writing_results(Path(results), source, split, log)
+            objects = predictor.task.objects(refused)
+            writing = objects.writing_results(Path(results), source, split, log)
         with world.only_first(lambda: writing) as see:
             metrics = evaluate_run(
                 *(open_run(run), predictor, source, split),
@@ -124,7 +128,7 @@ def evaluate(
         for name, figure in show_of(task.name).figures(metrics).items():
             log(f"drawn: {save(figure, Path(figures) / f'{name}.png')}")
         if "merging" in metrics:
-            curve = merging_curve(metrics["merging"], task.primary_name or task.primary)
+            curve = merging_curve(metrics["merging"], task.metric.name)
             log(f"drawn: {save(curve, Path(figures) / 'merging.png')}")
     # other data that has no splits was not trained on, though it is read as train
     shown = ALL if not own and list(source.splits) == ["train"] else split

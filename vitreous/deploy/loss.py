@@ -19,7 +19,7 @@ from vitreous.data.source import Sample, Source
 from vitreous.errors import VitreousError
 from vitreous.predict import Predictor
 from vitreous.tasks.bootstrap import Interval, interval, resampled
-from vitreous.tasks.task import Engine, Metrics
+from vitreous.tasks.task import Engine, TaskMetrics
 from vitreous.wording import counted
 
 Log = Callable[[str], None]
@@ -102,8 +102,8 @@ class Loss:
 
 def measured_loss(reference: Predictor, engine: Engine, trial: Trial, log: Log) -> Loss:
     """Of the engine against the predictor, on the images of a trial."""
-    task = reference.task
-    if not (trial.labelled and task.primary):
+    task, metric = reference.task, reference.task.metric
+    if not (trial.labelled and metric.key):
         return _compared(reference, engine, trial)
     exact, metrics, same, count = task.metrics(), task.metrics(), 0.0, 0
 
@@ -126,16 +126,15 @@ def measured_loss(reference: Predictor, engine: Engine, trial: Trial, log: Log) 
             raise
         log(f"{source.name} has no labels for this model, so predictions are compared: {error}")
         return _compared(reference, engine, trial)
-    before, after = wanted[task.primary], metrics.compute(metrics.counts())[task.primary]
+    before, after = wanted[metric.key], metrics.compute(metrics.counts())[metric.key]
     if before is None or after is None:
         return _compared(reference, engine, trial)
-    sign = -1 if task.lower_is_better else 1
-    limits = interval(100 * sign * _differences(exact, metrics, task.primary))
-    points = 100 * sign * (before - after)
-    return Loss(task.primary_name, before, after, points, same / count, count, limits)
+    limits = interval(metric.points(_differences(exact, metrics, metric.key), before))
+    points = metric.points(before - after, before)
+    return Loss(metric.name, before, after, points, same / count, count, limits)
 
 
-def _differences(exact: Metrics, lower: Metrics, metric: str) -> Tensor:
+def _differences(exact: TaskMetrics, lower: TaskMetrics, metric: str) -> Tensor:
     """(draws,): before minus after, on the same images in each draw."""
     draws = []
     for each in (exact, lower):

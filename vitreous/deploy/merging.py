@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vitreous.data.loader import Batch
 from vitreous.predict import Predictor
-from vitreous.tasks.task import Engine, Metrics
+from vitreous.tasks.task import Engine, TaskMetrics
 
 ROUNDS = 10
 """In which all take turns to be timed; the best time counts."""
@@ -45,7 +45,9 @@ class Comparison:
     def __init__(self, predictors: Mapping[int, Predictor], main: int = 0) -> None:
         self.predictors, self.main, self.count = dict(sorted(predictors.items())), main, 0
         self.task = predictors[0].task
-        self.metrics: dict[int, Metrics] = {r: self.task.metrics() for r in predictors if r != main}
+        self.metrics: dict[int, TaskMetrics] = {
+            r: self.task.metrics() for r in predictors if r != main
+        }
         self.agreed = dict.fromkeys(self.predictors, 0.0)
         self.timed: Tensor | None = None
         """The images of the first batch."""
@@ -82,7 +84,7 @@ class Comparison:
         seconds = timed(engines, self.timed)
         scores: dict[int, float | None] = dict.fromkeys(engines)
         if result is not None:
-            primary = self.task.primary
+            primary = self.task.metric.key
             scores |= {r: each.compute(each.counts())[primary] for r, each in self.metrics.items()}
             scores[self.main] = result[primary]
         return [
@@ -100,7 +102,7 @@ class Comparison:
     def _points(self, plain: float | None, merged: float | None) -> float | None:
         if plain is None or merged is None:
             return None
-        return 100 * (merged - plain if self.task.lower_is_better else plain - merged)
+        return float(self.task.metric.points(plain - merged, plain))
 
 
 @torch.inference_mode()

@@ -15,6 +15,7 @@ import re
 import sys
 import sysconfig
 import typing
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -348,10 +349,9 @@ def _choices(hint: Any) -> tuple[str, ...]:
     return next(filter(None, map(_choices, typing.get_args(hint))), ())
 
 
-CHOICES = {name: _choices(hint) for name, hint in typing.get_type_hints(Recipe).items()}
-CHOICES = {"task": tuple(TASKS), "method": PRETRAINING} | {
-    name: known for name, known in CHOICES.items() if known
-}
+CHOICES: dict[str, Collection[str]] = {
+    name: known for name, hint in typing.get_type_hints(Recipe).items() if (known := _choices(hint))
+} | {"task": TASKS, "method": PRETRAINING}
 """The values of the fields that have only a few."""
 
 
