@@ -30,6 +30,11 @@ def perturb(model: nn.Module, seed: int = 0) -> nn.Module:
     return model.eval()
 
 
+def whole(model: vitreous.models.model.Model, images: Tensor) -> Tensor:
+    """The model's output with all tokens computed in every block, also those that nobody reads."""
+    return model.head(model.pool(model.encode(*model.embed(images))))
+
+
 def assert_same_classes(got, wanted) -> None:
     """Of pixels, computed in two ways: where two scores are nearly equal, rounding decides."""
     got, wanted = torch.as_tensor(got).long(), torch.as_tensor(wanted).long()

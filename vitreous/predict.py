@@ -33,6 +33,7 @@ from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
 from vitreous.data.video import Frame, Video, as_video
 from vitreous.engines.compiled import CompiledEngine
+from vitreous.engines.fewer_tokens import merge_tokens
 from vitreous.engines.graph import GraphEngine, open_graph
 from vitreous.engines.torch import TorchEngine
 from vitreous.engines.world import ALONE, World
@@ -699,7 +700,7 @@ def load(
     else:
         weights = folder.create_model()
         if merge is not None:
-            weights.merge_tokens(merge)
+            merge_tokens(weights, merge)
         import_weights(weights, folder.stored_weights(), "vitreous")
         kind = CompiledEngine if engine == "compile" else TorchEngine
         model = kind(weights.to(found).eval(), precision, threads)

@@ -24,6 +24,7 @@ from vitreous.atomic_write import append_line, write_text
 from vitreous.checksums import file_sha256
 from vitreous.config import from_dict, to_dict
 from vitreous.data.preprocess import Preprocess
+from vitreous.engines.fewer_tokens import merge_tokens
 from vitreous.errors import CheckpointError, ConfigError, DataError, WriteError
 from vitreous.labels import LabelMap
 from vitreous.layers.lora import merge_lora
@@ -68,7 +69,7 @@ class RunConfig:
         """The model, with random weights."""
         model = create(self.family, **self.config)
         model.name = self.model
-        model.merge_tokens(self.merge)
+        merge_tokens(model, self.merge)
         return model
 
     def to_dict(self) -> dict[str, Any]:

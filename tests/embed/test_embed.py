@@ -106,7 +106,7 @@ def test_pooling_of_choice(run, album, pool):
     found = predictor.embed(path, pool=pool)[0]
     values = predictor.prepare(*predictor.read(path))[None]
     with torch.inference_mode():
-        (tokens,) = predictor.model.features(values, norm=True).tokens
+        (tokens,) = predictor.model.tokens(values, norm=True)
     parts = {"class": tokens[0, 0], "mean": tokens[0, 1:].mean(dim=0)}
     expected = torch.cat([parts[name] for name in pool.split("+")])
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)

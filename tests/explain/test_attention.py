@@ -60,7 +60,7 @@ def images(model):
 def test_captured_attention_is_that_of_the_queries_and_keys(model, images):
     seen = {}
     with torch.no_grad(), tap(dict(model.named_modules()), seen.__setitem__):
-        model.features(images)
+        model(images)
     layers = []
     with torch.no_grad():
         look(model, images, layers.append)

@@ -123,7 +123,7 @@ def test_relative_bias_by_brute_force():
     tables = [block.table for block in module.blocks]
     places = [None] * prefix + [(y, x) for y in range(2) for x in range(3)]
     for block in range(2):
-        bias = module.score_bias(block, prefix, grid)
+        (bias,) = module.score_bias(block, prefix, grid)
         assert bias.shape == (heads, len(places), len(places))
         for i, query in enumerate(places):
             for j, key in enumerate(places):

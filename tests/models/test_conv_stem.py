@@ -12,10 +12,10 @@ from torch import nn
 import vitreous
 from vitreous.cli.main import main
 from vitreous.config import config_fields, from_dict, to_dict
+from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError
 from vitreous.models.conv_stem import ConvLayer
 from vitreous.models.infer import Wanted, infer
-from vitreous.models.summary import summarise
 from vitreous.models.vit import ViTConfig
 from vitreous.train.optimizer import freeze, frozen_batch_norms
 
@@ -154,8 +154,7 @@ def test_grid_and_pixels_follow_from_the_strides(fields):
         level = model.levels(size)[-1]
         assert level.grid == (size[0] // 8, size[1] // 8)
         assert level.pixels == (8, 8)
-        found = model.features(picture(1, 3, *size))
-        assert found.maps[0].shape == (1, 32, *level.grid)
+        assert model.maps(picture(1, 3, *size))[0].shape == (1, 32, *level.grid)
         assert {layer.columns.grid for layer in model.attentions(size)} == {level.grid}
     names = [name for name in model.state_dict() if "stem" in name]
     stem = "stem" if "stem_layers" in fields else "grid_stem"

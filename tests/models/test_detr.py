@@ -10,13 +10,14 @@ from compare import perturb, picture, relative_error
 from torch import nn
 
 import vitreous
+from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError, InputError
+from vitreous.layers.padding import Padding
 from vitreous.layers.position import image_sines
 from vitreous.layers.tap import tap
 from vitreous.models import configure
-from vitreous.models.detr import DETR, DETRConfig, nearest
-from vitreous.models.model import Features, Level, Model
-from vitreous.models.summary import summarise
+from vitreous.models.detr import DETR, DETRConfig
+from vitreous.models.model import Level, Model
 
 RESNET = {"block": "basic", "stages": (1, 1), "width": 8, "norm": "frozen"}
 SMALL = {
@@ -62,9 +63,8 @@ class Cells(Model):
     def levels(self, size):
         return [Level(self.conv.out_channels, (size[0] // 8, size[1] // 8), (8, 8))]
 
-    def features(self, images, blocks=None, *, norm=False):
-        made = self.conv(images)
-        return Features([], [made], made, 0)
+    def maps(self, images, blocks=None, *, norm=False):
+        return [self.conv(images)]
 
 
 def on_cells():
@@ -72,10 +72,10 @@ def on_cells():
     return perturb(DETR(DETRConfig(**fields), Cells()))
 
 
-# What is filling
+# Padding
 
 
-def test_filling_is_never_looked_at():
+def test_padding_is_never_attended_to():
     """Exactly: not a weight of the encoder, nor of a query, lies on it."""
     model, images = detr(), pictures((64, 40), (33, 64), (9, 8))
     seen, layers = {}, {layer.name: layer for layer in model.attentions((64, 64))}
@@ -98,9 +98,9 @@ def test_filling_is_never_looked_at():
             assert (on_map[image, :, :, :rows, :columns] > 0).all()
 
 
-def test_alone_and_filled_up_are_the_same_to_the_transformer():
+def test_an_image_alone_and_padded_is_the_same_to_the_transformer():
     """The maps are the same here, so all that may differ is in which order sums are made: 1e-5.
-    What stands in the filling cannot matter at all, as its weight is zero."""
+    What stands in the padding cannot matter at all, as its weight is zero."""
     model, images = on_cells(), pictures((64, 40), (32, 64), (8, 8))
     with torch.no_grad():
         together = model(images)
@@ -118,20 +118,20 @@ def test_alone_and_filled_up_are_the_same_to_the_transformer():
     assert torch.equal(other.boxes, together.boxes)
 
 
-def test_alone_and_filled_up_as_far_as_the_backbone_allows():
-    """A convolution sees zeros beyond an image that is alone; beyond one that is filled up, behind
+def test_an_image_alone_and_padded_differ_only_as_far_as_the_backbone_sees():
+    """A convolution sees zeros beyond an image that is alone; beyond one that is padded, behind
     the first norm, what becomes of zeros. So maps differ, but only as far from the edge as it sees:
     14 pixels here (7x7, then 3x3 with steps of 2 and twice 3x3 with steps of 4), 4 positions."""
     model = detr(backbone_fields={**RESNET, "stages": (1,)})
     images = pictures((64, 48), (96, 96))
     with torch.no_grad():
-        (alone,) = model.features([images[0]], [0]).maps
-        (both,) = model.features(images, [0]).maps
+        (alone,) = model.maps([images[0]], [0])
+        (both,) = model.maps(images, [0])
     torch.testing.assert_close(both[:1, :, :12, :8], alone[:, :, :12, :8])
     assert not torch.allclose(both[:1, :, :16, :12], alone)
 
 
-def test_images_of_one_size_need_no_filling():
+def test_images_of_one_size_need_no_padding():
     model, images = detr(), torch.stack(pictures((64, 48), (64, 48)))
     with torch.no_grad():
         batch, listed = model(images), model(list(images))
@@ -141,11 +141,14 @@ def test_images_of_one_size_need_no_filling():
 @pytest.mark.parametrize("pixels", [30, 33, 64, 97, 100, 170, 267, 333])
 def test_rows_of_the_map_are_image_where_the_nearest_pixel_is(pixels):
     length = -(-pixels // 32)
-    for inside in range(1, pixels + 1):
-        mask = torch.arange(pixels) < inside
-        whole = F.interpolate(mask[None, None, :, None].expand(1, 1, -1, 5).float(), (length, 2))
-        assert torch.equal(nearest(mask[None], length)[0], whole[0, 0, :, 0].bool())
-        assert nearest(mask[None], length)[0, 0]
+    sizes = torch.tensor([(high, 4) for high in range(1, pixels + 1)])
+    found, counts = Padding(sizes, (pixels, 5)).on((length, 2))
+    for (high, _), rows, (count, columns) in zip(sizes, found[:, :, 0], counts, strict=True):
+        mask = torch.arange(pixels) < high
+        expected = F.interpolate(mask[None, None, :, None].expand(1, 1, -1, 5).float(), (length, 2))
+        assert torch.equal(rows, expected[0, 0, :, 0].bool())
+        assert rows[0]
+        assert (count, columns) == (rows.sum(), 2)
 
 
 @pytest.mark.parametrize("temperature", [10_000, 20])
@@ -185,21 +188,19 @@ def test_a_learned_backbone_takes_every_size_and_sees_no_padding(position):
     """A batch is its images: at each image's own grid, whatever else is in the batch."""
     model, batch = over_vit(position), pictures(*SIZES)
     with torch.no_grad():
-        together, found = model(batch), model.features(batch, [0, 1])
+        together, found = model(batch), model.maps(batch, [0, 1])
         for number, image in enumerate(batch):
-            alone, single = model(image[None]), model.features(image[None], [0, 1])
+            alone, single = model(image[None]), model.maps(image[None], [0, 1])
             assert relative_error(together.logits[:, number], alone.logits[:, 0]) < 1e-5
             assert relative_error(together.boxes[:, number], alone.boxes[:, 0]) < 1e-5
             gh, gw = model.levels((image.shape[1], image.shape[2]))[-1].grid
             assert (gh, gw) == (-(-image.shape[1] // 8), -(-image.shape[2] // 8))
-            for both, one, tokens in zip(found.maps, single.maps, found.tokens, strict=True):
+            for both, one in zip(found, single, strict=True):
                 assert relative_error(both[number, :, :gh, :gw], one[0]) < 1e-5
                 assert not both[number, :, gh:].any()
                 assert not both[number, :, :, gw:].any()
-                assert torch.equal(tokens[number, 1:], both[number].flatten(1).T)
             layers = model.attentions((image.shape[1], image.shape[2]))
             assert {layer.columns.grid for layer in layers if layer.part != "decoder"} == {(gh, gw)}
-        assert torch.equal(found.output.logits, together.logits)
         model.sharded = True  # image by image, as often on every process
         torch.testing.assert_close(model(batch).logits, together.logits)
         same = picture(3, 3, 64, 64)
@@ -241,11 +242,11 @@ def test_every_backbone(name):
         ):  # looked into, it says the same
             explicit = model(images)
         torch.testing.assert_close(explicit.logits, output.logits, rtol=1e-4, atol=1e-5)
-        filled = model(pictures((64, 64), (64, 64))), model(pictures((64, 40), (48, 64)))
-        assert filled[0].logits.shape == filled[1].logits.shape == (1, 2, 6, 5)
+        for sizes in (((64, 64), (64, 64)), ((64, 40), (48, 64))):
+            assert model(pictures(*sizes)).logits.shape == (1, 2, 6, 5)
 
 
-def test_explicit_equals_fused_with_filling():
+def test_explicit_equals_fused_with_padding():
     model, images = detr(), pictures((64, 40), (33, 64))
     with torch.no_grad():
         fused = model(images)
@@ -293,16 +294,13 @@ def test_an_order_of_queries_is_an_order_of_answers():
     torch.testing.assert_close(after.logits, before.logits[:, :, order], rtol=1e-4, atol=1e-5)
 
 
-def test_features_are_the_backbones():
+def test_maps_are_the_backbones():
     model, images = detr(), picture(2, 3, 64, 48)
     with torch.no_grad():
-        found, inner = model.features(images, [0, 1]), model.backbone.features(images, [0, 1])
-        torch.testing.assert_close(found.output.logits, model(images).logits)
-    for ours, theirs in zip(found.maps, inner.maps, strict=True):
+        found, inner = model.maps(images, [0, 1]), model.backbone.maps(images, [0, 1])
+    for ours, theirs in zip(found, inner, strict=True):
         torch.testing.assert_close(ours, theirs)
-    assert [tuple(m.shape[2:]) for m in found.maps] == [
-        level.grid for level in model.levels((64, 48))
-    ]
+    assert [tuple(m.shape[2:]) for m in found] == [level.grid for level in model.levels((64, 48))]
     assert model.core is model.backbone
     layers = {layer.name: layer for layer in model.attentions((64, 48))}
     assert layers["decoder.0.cross_attention"].columns.grid == (8, 6)
@@ -381,8 +379,8 @@ def test_a_dilated_stage_keeps_the_size(block):
     )
     images = picture(1, 3, 64, 96)
     with torch.no_grad():
-        maps = dilated.features(images, range(3)).maps
-        (coarse,) = plain.features(images).maps
+        maps = dilated.maps(images, range(3))
+        (coarse,) = plain.maps(images)
     assert [tuple(m.shape[2:]) for m in maps] == [(16, 24), (8, 12), (8, 12)]
     assert [level.grid for level in dilated.levels((64, 96))] == [(16, 24), (8, 12), (8, 12)]
     assert [level.pixels for level in dilated.levels((64, 96))] == [(4, 4), (8, 8), (8, 8)]

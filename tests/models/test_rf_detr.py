@@ -53,7 +53,7 @@ def test_a_window_sees_nothing_of_the_others():
         fields = {**VIT, "windows": 2, "global_blocks": global_blocks, "image_size": 32}
         model = vitreous.create("vit", **fields).eval()
         with torch.no_grad():
-            maps = [model.features(each).maps[-1] for each in (image, other)]
+            maps = [model.maps(each)[-1] for each in (image, other)]
         differ = (maps[0] - maps[1]).abs().amax(dim=1)[0] > 1e-6
         parts = [differ[:2, :2], differ[:2, 2:], differ[2:, :2], differ[2:, 2:]]
         assert sum(bool(part.any()) for part in parts) == changed
@@ -129,6 +129,20 @@ def test_every_parameter_learns():
     assert not left
     fixed = {name.split(".")[2] for name, p in model.named_parameters() if not p.requires_grad}
     assert fixed == {"3"}
+
+
+def test_blocks_that_nobody_reads_are_not_computed():
+    """Nor shown, nor trained; of a Swin, whose stages have several blocks, stages are meant."""
+    model = tiny(blocks=(0, 2))
+    model.backbone.blocks[3].register_forward_hook(lambda *_: pytest.fail("nobody reads it"))
+    model(torch.randn(1, 3, 64, 64))
+    names = [layer.name for layer in model.attentions() if layer.part == "encoder"]
+    assert names == [f"backbone.blocks.{i}.attention" for i in range(3)]
+    swin = {"dim": 12, "depths": (2, 1, 2), "heads": (1, 2, 4), "window": 4}
+    for blocks, frozen in ((None, set()), ((0, 1), {"2"})):
+        model = tiny(backbone="swin", fields=swin, blocks=blocks)
+        fixed = [name for name, p in model.backbone.named_parameters() if not p.requires_grad]
+        assert {name.split(".")[1] for name in fixed} == frozen
 
 
 def test_groups_do_not_see_each_other():

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import vitreous
+from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError
 from vitreous.layers.tap import tap
 from vitreous.models.segmenter import VARIANTS, MaskTransformer
-from vitreous.models.summary import summarise
 
 TINY = {"patch": 8, "dim": 24, "depth": 2, "heads": 2}
 
@@ -190,15 +190,14 @@ def test_every_parameter_learns():
         assert not [name for name, p in model.named_parameters() if p.grad is None]
 
 
-def test_features_are_the_encoders():
+def test_maps_are_the_encoders():
     model = tiny()
     images = torch.randn(2, 3, 32, 48)
     with torch.no_grad():
-        found = model.features(images, [0, 1])
-        torch.testing.assert_close(found.output, model(images))
-        inner = model.encoder.features(images, [0, 1], norm=True)
-    assert [tuple(each.shape) for each in found.maps] == [(2, 24, 4, 6)] * 2
-    for ours, theirs in zip(found.maps, inner.maps, strict=True):
+        found = model.maps(images, [0, 1])
+        inner = model.encoder.maps(images, [0, 1], norm=True)
+    assert [tuple(each.shape) for each in found] == [(2, 24, 4, 6)] * 2
+    for ours, theirs in zip(found, inner, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 

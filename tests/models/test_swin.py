@@ -8,9 +8,11 @@ import torch
 from compare import perturb, picture, relative_error
 
 import vitreous
+from vitreous.engines.accelerate import accelerate
+from vitreous.engines.attention import cached_windows
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.tap import tap
-from vitreous.models.swin import WindowAttention, cached_windows, windows_of
+from vitreous.models.swin import WindowAttention, windows_of
 
 SMALL = {"image_size": 32, "dim": 8, "depths": (2, 2), "heads": (2, 4), "window": 4, "classes": 5}
 
@@ -103,7 +105,7 @@ def test_one_window_is_not_shifted():
 
 
 def test_masks_are_made_once_and_not_saved():
-    model = swin()
+    model = accelerate(swin())
     cached_windows.cache_clear()
     with torch.inference_mode():
         model(picture(1, 3, 32, 32))
@@ -124,24 +126,25 @@ def test_masks_are_made_once_and_not_saved():
 def test_any_size(size):
     model = swin()
     with torch.no_grad():
-        features = model.features(picture(2, 3, *size), blocks=[0, 1])
-    assert features.output.shape == (2, 5)
+        maps = model.maps(picture(2, 3, *size), [0, 1])
+        (tokens,) = model.tokens(picture(2, 3, *size), [0])
+        assert model(picture(2, 3, *size)).shape == (2, 5)
     h, w = -(-size[0] // 4), -(-size[1] // 4)
-    assert features.maps[0].shape == (2, 8, h, w)
-    assert features.maps[1].shape == (2, 16, -(-h // 2), -(-w // 2))
-    torch.testing.assert_close(features.maps[0].flatten(2).mT, features.tokens[0])
+    assert maps[0].shape == (2, 8, h, w)
+    assert maps[1].shape == (2, 16, -(-h // 2), -(-w // 2))
+    torch.testing.assert_close(maps[0].flatten(2).mT, tokens)
 
 
 def test_the_pyramid_has_strides_4_8_16_32():
     model = vitreous.create("swin-t", head="none").eval()
     with torch.no_grad():
-        features = model.features(torch.zeros(1, 3, 64, 96), blocks=range(4))
-    shapes = [tuple(m.shape[1:]) for m in features.maps]
+        maps = model.maps(torch.zeros(1, 3, 64, 96), range(4))
+    shapes = [tuple(m.shape[1:]) for m in maps]
     assert shapes == [(96, 16, 24), (192, 8, 12), (384, 4, 6), (768, 2, 3)]
     resnet = vitreous.create("resnet-50", head="none").eval()
     with torch.no_grad():
-        features = resnet.features(torch.zeros(1, 3, 64, 96), blocks=range(4))
-    assert [tuple(m.shape[2:]) for m in features.maps] == [(16, 24), (8, 12), (4, 6), (2, 3)]
+        maps = resnet.maps(torch.zeros(1, 3, 64, 96), range(4))
+    assert [tuple(m.shape[2:]) for m in maps] == [(16, 24), (8, 12), (4, 6), (2, 3)]
 
 
 def test_batch_equals_singles_and_fused_equals_explicit():
@@ -197,11 +200,10 @@ def test_bad_images():
 
 def test_mlp_in_pieces_is_the_same(monkeypatch):
     """Without gradients, narrow MLPs over many tokens are computed piece by piece."""
-    model, images = swin(), picture(2, 3, 64, 64)
+    model, images = accelerate(swin()), picture(2, 3, 64, 64)
     with torch.no_grad():
         whole = model(images)
-        monkeypatch.setattr("vitreous.layers.mlp.PIECE", 300)
-        counted = model.stages[0].blocks[0].mlp._pieces(torch.zeros(2, 16, 16, 8))
+        monkeypatch.setattr("vitreous.engines.linear.PIECE", 300)
+        counted = model.stages[0].blocks[0].mlp.pieces(torch.zeros(2, 16, 16, 8))
         assert counted == -(-2 * 16 * 16 * 32 // 300)
         torch.testing.assert_close(model(images), whole, rtol=1e-5, atol=1e-5)
-    assert model.stages[0].blocks[0].mlp._pieces(torch.zeros(2, 16, 16, 8)) == 1  # with gradients

@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from compare import perturb, picture, relative_error
+from compare import perturb, picture, relative_error, whole
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 import vitreous
 from vitreous.errors import ConfigError, InputError
@@ -91,12 +90,11 @@ def test_fused_attention_equals_explicit(fields):
     assert (pooling is not None) == (model.config.pool == "attention")
     weights = [value for name, value in seen.items() if name.endswith("attention.weights")]
     assert len(weights) == 3
+    n = 12 + model.config.prefix
     for value in weights:
+        assert value.shape == (2, 4, n, n)  # of the last block too, though few tokens are read
         torch.testing.assert_close(value.sum(-1), torch.ones(value.shape[:-1]))
         assert value.std() > 1e-3
-    n = 12 + model.config.prefix
-    assert weights[0].shape == (2, 4, n, n)
-    assert weights[-1].shape == (2, 4, {"class": 1, "both": 2}.get(model.config.pool, n), n)
     assert torch.equal(model(images()), fused), "the tap is gone"
 
 
@@ -128,9 +126,6 @@ def test_batch_equals_singles(make, position):
     assert relative_error(model(batch), singles) < 1e-6
 
 
-# The last block
-
-
 def gradients(model, output):
     model.zero_grad()
     weights = torch.linspace(-1, 1, output.numel()).view_as(output)
@@ -140,49 +135,6 @@ def gradients(model, output):
         name: zero(p.shape) if p.grad is None else p.grad.clone()
         for name, p in model.named_parameters()
     }
-
-
-@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-@parts({name: fields for name, fields in PARTS.items() if fields.get("pool") in (None, "both")})
-def test_shortcut_of_the_last_block_is_exact(fields, training):
-    model = vit(**fields).train(training)
-    short = both_tensors(model(images()))
-    full = both_tensors(model.features(images(), blocks=[-1]).output)
-    assert relative_error(short, full) < 1e-6
-    wanted = gradients(model, full)
-    for name, value in gradients(model, short).items():
-        # What is zero by mathematics is noise, so compare with the size of all gradients.
-        error = (value - wanted[name]).norm()
-        assert error <= 1e-5 * max(wanted[name].norm().item(), 1.0), name
-
-
-@pytest.mark.parametrize(("fields", "reads"), [({}, 1), (BOTH, 2), ({"registers": 4}, 1)])
-def test_shortcut_saves_most_of_a_block(fields, reads):
-    def flops(depth, full=False):
-        with torch.device("meta"):
-            config = {**SMALL, "image_size": 64, "depth": depth, **fields}
-            model = vitreous.create("vit", **config)
-            batch = torch.empty(1, 3, 64, 64)
-            with FlopCounterMode(display=False) as counter:
-                model.features(batch, blocks=[-1]) if full else model(batch)
-        return counter.get_total_flops()
-
-    block = flops(3, full=True) - flops(2, full=True)
-    saved = flops(3, full=True) - flops(3)
-    n, d = 64 + vit(**fields).config.prefix, 32
-    # Left over: keys and values for all tokens, everything else for those that are read.
-    needed = 2 * n * d * 2 * d + 2 * reads * (d * d + 2 * n * d + d * d + 8 * d * d)
-    assert block - saved == needed
-    assert saved > 0.7 * block
-
-
-def test_models_that_read_all_tokens_take_no_shortcut():
-    seen = {}
-    for fields in (GAP, {"pool": "mean"}, {"pool": "none"}):
-        model = vit(**fields)
-        with tap(model.steps(), seen.__setitem__):
-            model(images())
-        assert seen["blocks.2"].shape == (2, 12 + model.config.prefix, 32)
 
 
 # Between the steps
@@ -215,15 +167,14 @@ def test_a_position_on_queries_and_keys_reaches_every_block(fields):
     plain = model(images())
     model.position = Turned()
     turned = model(images())
-    # Keys turn in every block; queries too, but not the leading tokens of the shortcut.
-    assert model.position.calls == (6 if fields == GAP else 5)
+    assert model.position.calls == 6
     assert relative_error(turned, plain) > 1e-3
-    assert relative_error(turned, model.features(images(), blocks=[-1]).output) < 1e-6
+    assert relative_error(turned, whole(model, images())) < 1e-6
     with tap(dict(model.named_modules()), seen.__setitem__):
-        model.features(images())
+        model(images())
     p, x = model.prefix_length, model.embed(images())[0]
     for i, block in enumerate(model.blocks):
-        key, made = seen[f"blocks.{i}.attention.k"], block.attention.make(block.norm1(x), 1, 2)[0]
+        key, made = seen[f"blocks.{i}.attention.k"], block.attention.make(block.norm1(x))[1]
         torch.testing.assert_close(key[:, :, :p], made[:, :, :p])  # the prefix has no place
         assert relative_error(key[:, :, p:], made[:, :, p:]) > 0.1
         x = seen[f"blocks.{i}"]
@@ -247,7 +198,7 @@ def test_tokens_can_be_masked_between_embed_and_encode(fields):
 
     class Hidden(Position):
         def score_bias(self, block, prefix, grid):
-            bias = torch.zeros(1, 1, p + 12)
+            bias = torch.zeros(1, 1, 1, p + 12)
             bias[..., masked] = -torch.inf
             return bias
 
@@ -310,34 +261,34 @@ def test_every_parameter_of_a_resnet_receives_a_gradient():
             assert value.abs().max() > 1e-6, name
 
 
-# Features
+# Maps and tokens
 
 
 @torch.no_grad()
 @parts({name: fields for name, fields in PARTS.items() if name != "conditional"})
-def test_features_are_what_the_blocks_give(fields):
-    model, caught = vit(**fields), {}
+def test_tokens_and_maps_are_what_the_blocks_give(fields):
+    model, caught, blocks = vit(**fields), {}, [2, 0, -2, -1, 0]
     for i, block in enumerate(model.blocks):
         block.register_forward_hook(lambda _, __, out, i=i: caught.__setitem__(i, out))
-    features = model.features(images(), blocks=[2, 0, -2, -1, 0])
-    for asked, tokens, grid in zip([2, 0, 1, 2, 0], features.tokens, features.maps, strict=True):
+    found, maps = model.tokens(images(), blocks), model.maps(images(), blocks)
+    for asked, tokens, grid in zip([2, 0, 1, 2, 0], found, maps, strict=True):
         assert torch.equal(tokens, caught[asked])
         assert grid.shape == (2, 32, 3, 4)
         assert torch.equal(grid[:, :, 1, 2], tokens[:, model.config.prefix + 6])
-    assert features.prefix == model.config.prefix
-    assert relative_error(features.output, model(images())) < 1e-6
-    assert torch.equal(model.features(images()).tokens[0], features.tokens[0])
-    normed = model.features(images(), blocks=[1], norm=True).tokens[0]
-    assert torch.equal(normed, model.pooled_norm(model.norm(features.tokens[2])))
-    assert model.features(images(), blocks=[]).tokens == []
+    assert torch.equal(model.tokens(images())[0], found[0])
+    caught.clear()
+    (normed,) = model.tokens(images(), [1], norm=True)
+    assert torch.equal(normed, model.pooled_norm(model.norm(found[2])))
+    assert caught.keys() == {0, 1}, "nobody reads the last block"
+    assert model.maps(images(), []) == []
 
 
 @torch.no_grad()
-def test_features_of_cpvt():
+def test_tokens_of_cpvt():
     model, seen = vit(position="conditional"), {}
     with tap(model.steps(), seen.__setitem__):
-        features = model.features(images(), blocks=[0, 1, 2])
-    for i, tokens in enumerate(features.tokens):
+        found = model.tokens(images(), [0, 1, 2])
+    for i, tokens in enumerate(found):
         behind = model.position.after(i, seen[f"blocks.{i}"], 1, (3, 4))
         assert torch.equal(tokens, behind)
         assert torch.equal(tokens, seen[f"blocks.{i}"]) == (i > 0), "behind the first block alone"
@@ -354,36 +305,31 @@ def test_a_patch_is_at_its_place_in_the_map(cell):
     after = before.clone()
     y, x = cell
     after[:, :, 8 * y : 8 * y + 8, 8 * x : 8 * x + 8] += 1
-    maps = [model.features(batch, blocks=[1]).maps[0] for batch in (before, after)]
+    maps = [model.maps(batch, [1])[0] for batch in (before, after)]
     changed = (maps[0] - maps[1]).abs().amax(1)[0] > 1e-5
     assert changed.nonzero().tolist() == [[y, x]]
 
 
 @torch.no_grad()
-def test_features_of_hybrid_and_resnet():
-    model = hybrid()
+def test_maps_of_hybrid_and_resnet():
     batch = images(2, (48, 64))
-    features = model.features(batch, blocks=[0, -1])
-    assert [tuple(m.shape) for m in features.maps] == [(2, 32, 3, 4)] * 2
-    assert relative_error(features.output, model(batch)) < 1e-6
+    assert [tuple(m.shape) for m in hybrid().maps(batch, [0, -1])] == [(2, 32, 3, 4)] * 2
 
     resnet = perturb(vitreous.create("resnet", stages=(1, 1, 1), width=8, classes=5))
     caught = {}
     for i, stage in enumerate(resnet.stages):
         stage.register_forward_hook(lambda _, __, out, i=i: caught.__setitem__(i, out))
-    features = resnet.features(batch, blocks=[-1, 0])
-    assert torch.equal(features.maps[0], caught[2])
-    assert torch.equal(features.maps[1], caught[0])
-    assert [tuple(m.shape) for m in features.maps] == [(2, 128, 3, 4), (2, 32, 12, 16)]
-    assert torch.equal(features.tokens[0][:, 5], features.maps[0][:, :, 1, 1])
-    assert torch.equal(features.output, resnet(batch))
-    assert features.prefix == 0
+    maps = resnet.maps(batch, [-1, 0])
+    assert torch.equal(maps[0], caught[2])
+    assert torch.equal(maps[1], caught[0])
+    assert [tuple(m.shape) for m in maps] == [(2, 128, 3, 4), (2, 32, 12, 16)]
+    assert torch.equal(resnet.tokens(batch)[0][:, 5], maps[0][:, :, 1, 1])
 
 
 @pytest.mark.parametrize("index", [3, -4])
-def test_features_of_a_block_that_is_not_there(index):
+def test_maps_of_a_block_that_is_not_there(index):
     with pytest.raises(ConfigError, match=rf"block {index} .*3 blocks.*0 to 2"):
-        vit().features(images(), blocks=[index])
+        vit().maps(images(), [index])
 
 
 # What happens only in training
@@ -503,7 +449,7 @@ def test_positions_for_any_size_need_none(position):
     other.load_state_dict(model.state_dict())
     batch = images(2, (40, 16))
     assert torch.equal(model(batch), other(batch))
-    assert model.features(batch).maps[0].shape == (2, 32, 5, 2)
+    assert model.maps(batch)[0].shape == (2, 32, 5, 2)
 
 
 LEARNED = pytest.mark.parametrize("position", [p for p in POSITIONS if p not in ANY_SIZE])
@@ -516,9 +462,9 @@ def test_a_classifier_refuses_another_size_unless_asked(position):
     batch = images(1, (40, 16))
     with pytest.raises(InputError, match=message):
         vit(position=position)(batch)
-    assert vit(position=position).features(batch).maps[0].shape == (1, 32, 5, 2)
+    assert vit(position=position).maps(batch)[0].shape == (1, 32, 5, 2)
     assert vit(position=position).vectors(batch).shape == (1, 32)
-    for use in ("features", "vectors", "forward"):
+    for use in ("maps", "vectors", "forward"):
         with pytest.raises(InputError, match=message):
             getattr(vit(position=position, dynamic_size=False), use)(batch)
 
@@ -613,8 +559,8 @@ def test_cpvt_moves_with_its_picture():
     """
     model = vit(position="conditional", depth=1, image_size=64, **GAP)
     batch = images(1, (64, 64))
-    before = model.features(batch).maps[0]
-    after = model.features(batch.roll((8, 16), (2, 3))).maps[0]
+    (before,) = model.maps(batch)
+    (after,) = model.maps(batch.roll((8, 16), (2, 3)))
     moved = before.roll((1, 2), (2, 3))
     inside = (slice(None), slice(None), slice(2, -1), slice(3, -1))
     assert relative_error(after[inside], moved[inside]) < 1e-5
@@ -770,7 +716,7 @@ def test_heads_by_their_definition():
 @pytest.mark.parametrize("final_norm", ["tokens", "pooled", "none"])
 def test_final_norm_and_pooling_by_their_definition(final_norm):
     model = vit(final_norm=final_norm, pool="mean", registers=2, norm_eps=1e-3)
-    x = model.features(images()).tokens[0]
+    (x,) = model.tokens(images())
     if final_norm == "tokens":
         x = nn.functional.layer_norm(x, (32,), model.norm.weight, model.norm.bias, 1e-3)
     x = x[:, 3:].mean(1)

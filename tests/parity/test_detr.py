@@ -427,7 +427,7 @@ def test_a_backbone_from_imagenet():
     images = picture(2, 3, 64, 96)
     for part in ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4"):
         images = getattr(theirs, part)(images)
-    (found,) = ours.features(picture(2, 3, 64, 96)).maps
+    (found,) = ours.maps(picture(2, 3, 64, 96))
     assert relative_error(found, images) < TOLERANCE
     again = vitreous.export_weights(ours.backbone, "torchvision")
     missing, left = torchvision.models.resnet18().load_state_dict(again, strict=False)

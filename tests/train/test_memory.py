@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from vitreous.engines.accelerate import accelerate
+from vitreous.engines.linear import training_step
 from vitreous.engines.world import ALONE
 from vitreous.errors import ConfigError
-from vitreous.layers import recompute
-from vitreous.layers.linear import training_step
-from vitreous.layers.recompute import cheap, recomputing
 from vitreous.models import create
-from vitreous.train import plan
+from vitreous.train import plan, recompute
 from vitreous.train.memory import checkpoint_blocks
 from vitreous.train.recipe import Recipe, continued
+from vitreous.train.recompute import cheap, recompute_cheap, recomputing
 from vitreous.train.rehearsal import dry_run
 
 SMALL_VIT = {"patch": 4, "dim": 32, "depth": 2, "heads": 2, "image_size": 16}
@@ -45,9 +45,11 @@ def step(name, how, precision=None):
     """The gradients and buffers behind one step, and how many bytes its backward needed."""
     family, fields = MODELS[name]
     torch.manual_seed(0)
-    model = create(family, **fields).train()
+    model = accelerate(create(family, **fields).train())
     if how == "checkpoint":
         checkpoint_blocks(model)
+    if how == "recompute":
+        recompute_cheap(model)
     size = model.own_size()
     images, kept = torch.randn(4, 3, *size), {}
 

@@ -55,7 +55,7 @@ def test_from_a_classifier_of_another_library(timm_file, tmp_path):
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         wanted = theirs.forward_features(images)[:, 1:]
-        got = trainer.model.eval().features(images).tokens[0][:, 1:]
+        got = trainer.model.eval().tokens(images)[0][:, 1:]
     assert (got - wanted).norm() / wanted.norm() < 1e-5
     assert "head" in said
     # timm computes with another epsilon than the paper's code: it is part of the run

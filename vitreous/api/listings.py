@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vitreous.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from vitreous.models.summary import SummaryRow
+    from vitreous.engines.summary import SummaryRow
     from vitreous.weights.catalog import CatalogEntry
 
 
@@ -52,6 +52,6 @@ def _matching(known: list[str], pattern: str) -> list[str]:
 
 def summary(model: str, **changes: Any) -> list[SummaryRow]:
     """The walk of an image through a model, stage by stage: shape, parameters and FLOPs."""
-    from vitreous.models.summary import summarise_name
+    from vitreous.engines.summary import summarise_name
 
     return summarise_name(model, **changes)

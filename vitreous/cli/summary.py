@@ -15,7 +15,7 @@ from vitreous.cli.text_table import TextTable
 from vitreous.train.recipe import Flag, option
 
 if TYPE_CHECKING:
-    from vitreous.models.summary import SummaryRow
+    from vitreous.engines.summary import SummaryRow
 
 
 @dataclass(frozen=True)

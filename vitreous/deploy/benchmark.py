@@ -34,15 +34,15 @@ from vitreous.deploy.engine import PAUSE, FindTrial
 from vitreous.deploy.export import batch_of, some_images
 from vitreous.deploy.memory import peak_memory
 from vitreous.deploy.peers import OUTPUTS, export_peer, peer
+from vitreous.engines.linear import linear
+from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.import_run import ExportedRun, open_run
 from vitreous.labels import LabelMap, NoLabels
-from vitreous.layers.linear import linear
 from vitreous.models import create
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.models.names import translate
-from vitreous.models.summary import summarise
 from vitreous.run_folder import Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task

@@ -23,6 +23,7 @@ from vitreous.atomic_write import check_writable, making_folder, naming_file, re
 from vitreous.config import choice, pair, to_dict
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
+from vitreous.deploy.for_tracing import for_tracing
 from vitreous.deploy.graph_files import write_graph
 from vitreous.deploy.loss import Loss, Trial, agreement_of, measured_loss
 from vitreous.deploy.rewrite import fold_normalisation, rewrite
@@ -145,7 +146,7 @@ def export(
             "cannot be traced for them: train it with --resize square"
         )
     log(f"tracing {model.name or family_of(model)}")
-    constant = copy.deepcopy(model)
+    constant = for_tracing(copy.deepcopy(model))
     rewrite(constant)
     if path.suffix == ".pt2" and precision == "bfloat16":
         constant.to(torch.bfloat16)

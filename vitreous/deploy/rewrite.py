@@ -23,8 +23,10 @@ from torch import Tensor, nn
 
 from vitreous.layers.attention import Attention, Heads
 from vitreous.layers.block import Block, LayerScale
+from vitreous.layers.uncommon import ActivatedMlp, MixedNormBlock, PostNormBlock, StreamNormBlock
 from vitreous.models.model import Model
 from vitreous.models.resnet import FrozenBatchNorm
+from vitreous.models.swin import WindowAttention
 
 
 @torch.no_grad()
@@ -34,7 +36,7 @@ def fold_layer_scales(model: nn.Module) -> int:
     for block in _blocks(model):
         for name, linear in (("scale1", block.attention.projection), ("scale2", block.mlp.fc2)):
             scale = getattr(block, name)
-            plain = name == "scale1" or not block.mlp.activate_out
+            plain = name == "scale1" or not isinstance(block.mlp, ActivatedMlp)
             if isinstance(scale, LayerScale) and isinstance(linear, nn.Linear) and plain:
                 linear.weight.mul_(scale.gamma[:, None])
                 if linear.bias is not None:
@@ -66,13 +68,14 @@ def fold_norms(model: nn.Module) -> int:
     """The affine part of a block's norms, where each goes into one linear layer alone."""
     count = 0
     for block in _blocks(model):
-        if block.post or block.stream:
+        if isinstance(block, PostNormBlock | StreamNormBlock):
             continue  # the residual stream reads them, too
         # Windows may pad the map between the norm and the linear layer: a token of zeros would then
         # get the norm's bias, too.
-        if type(block.attention) is Attention:
-            count += _fold_norm(block.norm1, block.attention.qkv)
-        if not block.mixed:
+        attention = block.attention
+        if isinstance(attention, Attention) and not isinstance(attention, WindowAttention):
+            count += _fold_norm(block.norm1, attention.qkv)
+        if not isinstance(block, MixedNormBlock):
             count += _fold_norm(block.norm2, block.mlp.fc1)
     return count
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vitreous.config import choice
+from vitreous.engines.cpu import has_bfloat16
 from vitreous.errors import ConfigError
-from vitreous.layers.cpu import has_bfloat16
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 SHORT = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vitreous.config import pair
+from vitreous.engines.accelerate import accelerate
 from vitreous.engines.precision import check_bfloat16
 from vitreous.engines.threads import TorchThreads
 from vitreous.models.model import Model
@@ -32,7 +33,7 @@ class TorchEngine:
             if next(model.parameters()).device.type == "cpu":
                 check_bfloat16()
             model.to(torch.bfloat16)
-        self.model = model
+        self.model = accelerate(model)
         self.image_size = pair("image_size", model.config.image_size)
         self.compute = TorchThreads(threads)
         """What its number of threads calls functions with."""

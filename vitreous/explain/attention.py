@@ -81,7 +81,7 @@ def look(model: Model, images: Tensor, see: See) -> Any:
     if not has_distances(model):
         raise no_attention(model)
     with showing(model, images, see):
-        output = model.features(images).output
+        output = model(images)
     if isinstance(output, DistilledOutput):  # in training mode a distilled model gives both
         return (output.class_logits + output.distillation_logits) / 2
     return output
@@ -162,7 +162,7 @@ def head_reader(model: Model, image: Tensor) -> Reader:
             torch.no_grad(),
             showing(model, image, lambda layer: pooled.append(layer.weights), part="pool"),
         ):
-            model.features(image)
+            model(image)
 
     def read(layer: Layer) -> Tensor:
         weights = torch.zeros(layer.tokens, device=layer.weights.device)

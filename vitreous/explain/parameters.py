@@ -25,7 +25,7 @@ def position_similarity(model: Model) -> Tensor | None:
     n, p = grid[0] * grid[1], config.prefix
     biases = [position.score_bias(i, p, grid) for i in range(model.depth)]
     if biases[0] is not None:
-        similar = torch.stack(biases).mean(dim=(0, 1))[p:, p:]
+        similar = torch.cat(biases).mean(dim=(0, 1))[p:, p:]
     else:
         device = next(model.parameters()).device
         table = position(torch.zeros(1, p + n, config.dim, device=device), p, grid)[0, p:]

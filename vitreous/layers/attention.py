@@ -7,20 +7,35 @@ thing step by step and shows its queries, keys, values and weights.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.layers.linear import linear
 from vitreous.layers.tap import is_tapped, show
-from vitreous.layers.token_merging import TokenMerging
 
 Rotate = Callable[[Tensor], Tensor]
 """A positional encoding on queries and on keys, (b, heads, n, e) -> the same shape."""
 
-MOST_SCORES = 512 * 512
-"""Of a head, to train on a CPU in bfloat16 without the fused kernel."""
+
+class RowsLinear(nn.Linear):
+    """A linear layer that can be asked for some of its outputs alone: the others cost nothing."""
+
+    def forward(self, x: Tensor, rows: slice | None = None, bias: Tensor | None = None) -> Tensor:
+        """(…, d) -> (…, e); `rows` of the weight, and `bias` in place of its own."""
+        weight, bias = rows_of(self, rows, bias)
+        return F.linear(x, weight, bias)
+
+
+def rows_of(
+    linear: nn.Linear, rows: slice | None, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Of a linear layer; `bias` in place of its own."""
+    bias = linear.bias if bias is None else bias
+    if rows is None:
+        return linear.weight, bias
+    return linear.weight[rows], None if bias is None else bias[rows]
 
 
 class Heads(nn.Module):
@@ -31,6 +46,8 @@ class Heads(nn.Module):
     Without `key_bias`, queries and values alone have a bias (BEiT): what a key's bias adds to the
     scores of a query is the same for all keys, unless positions turn some of them.
     """
+
+    linear: ClassVar[type[nn.Linear]] = nn.Linear
 
     def __init__(
         self,
@@ -52,7 +69,7 @@ class Heads(nn.Module):
         self.scale = head_dim**-0.5 if scale is None else scale
         self.attention_dropout = attention_dropout
         width = heads * head_dim
-        self.qkv = nn.Linear(dim, 3 * width, bias=qkv_bias and key_bias)
+        self.qkv = self.linear(dim, 3 * width, bias=qkv_bias and key_bias)
         partly = qkv_bias and not key_bias
         self.qv_bias = nn.Parameter(torch.zeros(2 * width)) if partly else None
         self.q_norm = nn.LayerNorm(head_dim, eps=norm_eps) if qk_norm else nn.Identity()
@@ -60,57 +77,38 @@ class Heads(nn.Module):
         self.projection = nn.Linear(width, dim, bias=projection_bias)
         self.dropout = nn.Dropout(dropout)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, rotate: Rotate | None = None
-    ) -> Tensor:
-        """q (b, heads, m, e), k and v (b, heads, n, e), bias (heads, m, n) or (b, heads, m, n), of
-        which b, heads and m may be 1 -> (b, m, d)."""
-        q, k = self.q_norm(q), self.k_norm(k)
-        if rotate is not None:
-            # Fewer queries than keys are leading tokens, which have no place: nothing to rotate.
-            q, k = (rotate(q) if q.shape[2] == k.shape[2] else q), rotate(k)
-        if bias is not None:
-            # With four axes torch takes its fused kernel, with three it does not.
-            bias = (bias if bias.ndim == 4 else bias[None]).to(q.dtype)
+    def split(self, made: Tensor) -> Tensor:
+        """(b, n, k·heads·e) -> (k, b, heads, n, e): queries, keys and values, or some of them."""
+        return made.unflatten(2, (-1, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
+
+    def weigh(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """q (b, heads, m, e), k and v (b, heads, n, e), bias (b, heads, m, n), of which b, heads
+        and m may be 1 -> (b, heads, m, e)."""
+        bias = None if bias is None else bias.to(q.dtype)
+        if is_tapped(self):
+            return self.weigh_in_steps(q, k, v, bias)
         dropout = self.attention_dropout if self.training else 0.0
-        if is_tapped(self) or _learns_faster_in_steps(q, k):
-            out = self._explicit(q, k, v, bias, dropout)
-        else:
-            out = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale
-            )
-        out = out.transpose(1, 2)
-        if torch.compiler.is_exporting():
-            # Other engines lay out the fused kernel's output in another way than torch does.
-            out = out.clone(memory_format=torch.contiguous_format)
-        out = out.flatten(2)
-        return self.dropout(linear(out, self.projection.weight, self.projection.bias))
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale
+        )
 
-    def make(self, x: Tensor, first: int, last: int) -> Tensor:
-        """x (b, n, d) -> (last - first, b, heads, n, e): of queries (0), keys (1) and values (2)
-        those from `first` to before `last`, and no work for the others."""
-        width = self.heads * self.head_dim
-        weight, bias = self.qkv.weight, self.bias()
-        if (first, last) != (0, 3):  # else a slice would stand in exported graphs
-            rows = slice(first * width, last * width)
-            weight, bias = weight[rows], None if bias is None else bias[rows]
-        made = linear(x, weight, bias)
-        return made.unflatten(2, (last - first, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
+    def weigh_in_steps(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """The same, and everybody can see it."""
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            show(self, name, tensor)
+        weights = show(self, "weights", attention_weights(q, k, bias, self.scale))
+        return F.dropout(weights, self.attention_dropout, self.training) @ v
 
-    def bias(self) -> Tensor | None:
+    def join(self, x: Tensor) -> Tensor:
+        """(b, heads, m, e) -> (b, m, d)."""
+        return self.dropout(self.projection(x.transpose(1, 2).flatten(2)))
+
+    def qkv_bias(self) -> Tensor | None:
         """(3·heads·e,): of queries, keys and values; zero for keys that have none."""
         if self.qv_bias is None:
             return self.qkv.bias
         q, v = self.qv_bias.chunk(2)
         return torch.cat((q, torch.zeros_like(q), v))
-
-    def _explicit(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float
-    ) -> Tensor:
-        for name, tensor in (("q", q), ("k", k), ("v", v)):
-            show(self, name, tensor)
-        weights = show(self, "weights", attention_weights(q, k, bias, self.scale))
-        return F.dropout(weights, dropout, training=dropout > 0) @ v
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -> Tensor:
@@ -119,42 +117,23 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -
     return torch.softmax(scores if bias is None else scores + bias, dim=-1)
 
 
-def _learns_faster_in_steps(q: Tensor, k: Tensor) -> bool:
-    """On a CPU in bfloat16, the backward of torch's fused kernel takes two to four times as long as
-    that of matrix products, up to about 500 tokens. They keep the weights, (b, heads, m, n)."""
-    return (
-        q.requires_grad
-        and q.dtype == torch.bfloat16
-        and q.device.type == "cpu"
-        and q.shape[2] * k.shape[2] <= MOST_SCORES
-        and not torch.compiler.is_compiling()
-    )
-
-
 class Attention(Heads):
     """Self-attention: queries, keys and values of the same tokens."""
 
     def forward(
-        self,
-        x: Tensor,
-        *,
-        bias: Tensor | None = None,
-        rotate: Rotate | None = None,
-        queries: int | None = None,
-        merging: TokenMerging | None = None,
+        self, x: Tensor, bias: Tensor | None = None, rotate: Rotate | None = None
     ) -> Tensor:
-        """x (b, n, d), bias (heads, n, n) or (b, heads, n, n) -> (b, n, d).
+        """x (b, n, d), bias as in `weigh` -> (b, n, d)."""
+        q, k, v = self.make(x)  # (b, heads, n, e) each
+        q, k = self.q_norm(q), self.k_norm(k)
+        if rotate is not None:
+            q, k = rotate(q), rotate(k)
+        return self.join(self.weigh(q, k, v, bias))
 
-        With `queries=q`, only the first q tokens are queries, all are keys: -> (b, q, d). `merging`
-        sees the keys.
-        """
-        if queries is None:
-            q, k, v = self.make(x, 0, 3)
-            if merging is not None:
-                merging.match(self.k_norm(k))
-            return self.attend(q, k, v, bias, rotate)
-        (q,), (k, v) = self.make(x[:, :queries], 0, 1), self.make(x, 1, 3)
-        return self.attend(q, k, v, None if bias is None else bias[..., :queries, :], rotate)
+    def make(self, x: Tensor) -> Tensor:
+        """x (b, n, d) -> queries, keys and values, (3, b, heads, n, e)."""
+        made = self.qkv(x)
+        return self.split(made if self.qv_bias is None else made + self.qkv_bias())
 
 
 class CrossAttention(Heads):
@@ -164,13 +143,24 @@ class CrossAttention(Heads):
     added to queries and keys alone (DETR, appendix A.1).
     """
 
+    linear = RowsLinear
+
     def forward(
         self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None
     ) -> Tensor:
-        """queries (b, m, d), keys and values (b, n, d), bias as in `attend` -> (b, m, d)."""
+        """queries (b, m, d), keys and values (b, n, d), bias as in `weigh` -> (b, m, d)."""
         if queries is keys:
             q, k = self.make(queries, 0, 2)
         else:
             (q,), (k,) = self.make(queries, 0, 1), self.make(keys, 1, 2)
         (v,) = self.make(values, 2, 3)
-        return self.attend(q, k, v, bias)
+        return self.join(self.weigh(self.q_norm(q), self.k_norm(k), v, bias))
+
+    def make(self, x: Tensor, first: int, last: int) -> Tensor:
+        """x (b, n, d) -> (last - first, b, heads, n, e): of queries (0), keys (1) and values (2)
+        those from `first` to before `last`."""
+        width = self.heads * self.head_dim
+        rows = slice(first * width, last * width)
+        if isinstance(self.qkv, RowsLinear):
+            return self.split(self.qkv(x, rows))
+        return self.split(self.qkv(x)[..., rows])  # of a layer in its place, such as PEFT's

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
+from vitreous.layers.attention import Rotate
 from vitreous.layers.mlp import Mlp
-from vitreous.layers.recompute import cheap
 
 
 class DropPath(nn.Module):
@@ -44,9 +42,8 @@ class LayerScale(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each a residual branch, with the norm before it (`pre`), behind the sum
-    (`post`), or before it on the stream as well (`stream`); `pre+stream`: the one for attention,
-    the other for the MLP."""
+    """Attention and MLP, each a residual branch with its norm before it. (`uncommon.py` has other
+    places for the norms.)"""
 
     def __init__(
         self,
@@ -54,14 +51,11 @@ class Block(nn.Module):
         attention: nn.Module,
         mlp: Mlp,
         *,
-        norm: str = "pre",
         norm_eps: float = 1e-6,
         layer_scale: float | None = None,
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        self.post, self.stream = norm == "post", norm == "stream"
-        self.mixed = norm == "pre+stream"
         self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
         self.attention = attention
         self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
@@ -70,29 +64,13 @@ class Block(nn.Module):
         self.scale2 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, **options: Any) -> Tensor:
-        """x (b, n, d) -> (b, n, d). `options` are for the attention: bias, rotate, queries,
-        merging.
+    def forward(
+        self, x: Tensor, bias: Tensor | None = None, rotate: Rotate | None = None
+    ) -> Tensor:
+        """x (b, n, d) -> (b, n, d); bias and rotate are for the attention."""
+        x = x + self.drop_path(self.scale1(self.attention(self.norm1(x), bias, rotate)))
+        return self.transform(x)
 
-        With `queries=q` -> (b, q, d): exactly what the first q tokens would be. With `merging`
-        -> (b, n - r, d).
-        """
-        if self.stream:
-            x = cheap(self.norm1, x)
-            x = cheap(self.norm2, self._attended(x, x, options))
-            return x + self.drop_path(self.scale2(self.mlp(x)))
-        if self.post:
-            x = cheap(self.norm1, self._attended(x, x, options))
-            return cheap(self.norm2, x + self.drop_path(self.scale2(self.mlp(x))))
-        x = self._attended(x, cheap(self.norm1, x), options)
-        if self.mixed:
-            x = cheap(self.norm2, x)
-            return x + self.drop_path(self.scale2(self.mlp(x)))
-        return x + self.drop_path(self.scale2(self.mlp(cheap(self.norm2, x))))
-
-    def _attended(self, stream: Tensor, x: Tensor, options: dict[str, Any]) -> Tensor:
-        """Equation 2, and of its tokens fewer if they are merged."""
-        branch = self.drop_path(self.scale1(self.attention(x, **options)))
-        x = stream[:, : options.get("queries")] + branch
-        merging = options.get("merging")
-        return x if merging is None else merging.merge(x)
+    def transform(self, x: Tensor) -> Tensor:
+        """Equation 3: each token by itself."""
+        return x + self.drop_path(self.scale2(self.mlp(self.norm2(x))))

@@ -22,7 +22,9 @@ class DeformableAttention(nn.Module):
     """Σ_k weight_k · value(box + offset_k) for each head, over the points of all levels (equations
     2 and 3), then a projection."""
 
-    def __init__(self, dim: int, heads: int, levels: int, points: int) -> None:
+    def __init__(
+        self, dim: int, heads: int, levels: int, points: int, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         if dim % heads:
             raise ConfigError(f"dim = {dim} does not divide into {heads} cross_heads: change one")
@@ -31,6 +33,7 @@ class DeformableAttention(nn.Module):
         self.weights = nn.Linear(dim, heads * levels * points)
         self.value = nn.Linear(dim, dim)
         self.projection = nn.Linear(dim, dim)
+        self.dropout = nn.Dropout(dropout)
         self.initialise()
 
     def initialise(self) -> None:
@@ -73,7 +76,7 @@ class DeformableAttention(nn.Module):
             show(self, "places", places)
             show(self, "shares", weights)
             show(self, "weights", on_positions(places, weights, grids[0]))
-        return self.projection(sampled(value, grids, places, weights))
+        return self.dropout(self.projection(sampled(value, grids, places, weights)))
 
 
 def neighbours(places: Tensor, grid: Grid) -> Iterator[tuple[Tensor, Tensor]]:
@@ -115,23 +118,3 @@ def sampled(value: Tensor, grids: Sequence[Grid], places: Tensor, weights: Tenso
     by_head = weights.transpose(1, 2).reshape(b * heads, 1, q, -1)
     out = (torch.cat(found, dim=-1) * by_head).sum(dim=-1)  # (b·heads, e, q)
     return out.unflatten(0, (b, heads)).flatten(1, 2).transpose(1, 2)
-
-
-def gathered(value: Tensor, grids: Sequence[Grid], places: Tensor, weights: Tensor) -> Tensor:
-    """The same as `sampled` by looking up the four neighbours of each point: for engines without
-    grid_sample."""
-    q, width = places.shape[1], value.shape[3]
-    total: Tensor | None = None
-    first = 0
-    for level, (gh, gw) in enumerate(grids):
-        part = value[:, first : first + gh * gw].transpose(1, 2)  # (b, heads, gh·gw, e)
-        first += gh * gw
-        at = places[:, :, :, level].transpose(1, 2)  # (b, heads, q, points, 2)
-        own = weights[:, :, :, level].transpose(1, 2)  # (b, heads, q, points)
-        for number, share in neighbours(at, (gh, gw)):
-            index = number.flatten(2)[..., None].expand(-1, -1, -1, width)
-            taken = part.gather(2, index).unflatten(2, (q, -1))  # (b, heads, q, points, e)
-            added = (taken * (share * own)[..., None]).sum(dim=3)
-            total = added if total is None else total + added
-    assert total is not None
-    return total.transpose(1, 2).flatten(2)

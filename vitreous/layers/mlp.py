@@ -10,9 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.layers.linear import linear, linear_gelu
-from vitreous.layers.recompute import cheap
-
 
 def quick_gelu(x: Tensor) -> Tensor:
     """x · sigmoid(1.702 x), the approximation that OpenAI's CLIP was trained with."""
@@ -45,15 +42,10 @@ def gates(activation: Activation) -> int:
     return 2 if activation == "silu-gated" else 1
 
 
-NARROW, PIECE = 128, 1 << 20
-"""Up to which width an MLP is cut into pieces on a CPU, and of how many numbers inside."""
-
-
 class Mlp(nn.Module):
     """Linear, activation, linear: (…, dim) -> (…, dim), `hidden` wide inside.
 
-    `norm` puts a LayerNorm before the second linear layer (EVA-02), `activate_out` the activation
-    behind it as well.
+    `norm` puts a LayerNorm before the second linear layer (EVA-02).
     """
 
     def __init__(
@@ -65,10 +57,8 @@ class Mlp(nn.Module):
         norm: bool = False,
         norm_eps: float = 1e-6,
         dropout: float = 0.0,
-        activate_out: bool = False,
     ) -> None:
         super().__init__()
-        self.activate_out = activate_out
         self.fc1 = nn.Linear(dim, gates(activation) * hidden)
         self.activation = ACTIVATIONS[activation]
         self.norm = nn.LayerNorm(hidden, eps=norm_eps) if norm else nn.Identity()
@@ -76,28 +66,5 @@ class Mlp(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        pieces = self._pieces(x)
-        if pieces > 1:
-            return torch.cat([self._run(piece) for piece in x.chunk(pieces, dim=-2)], dim=-2)
-        return self._run(x)
-
-    def _run(self, x: Tensor) -> Tensor:
-        fc1, fc2 = self.fc1, self.fc2
-        if self.activation is F.gelu:
-            x = linear_gelu(x, fc1.weight, fc1.bias)
-        else:
-            x = cheap(self.activation, linear(x, fc1.weight, fc1.bias))
-        x = linear(cheap(self.norm, self.dropout(x)), fc2.weight, fc2.bias)
-        return self.dropout(self.activation(x) if self.activate_out else x)
-
-    def _pieces(self, x: Tensor) -> int:
-        """Into how many pieces to cut the tokens, which do not know of each other here.
-
-        On a CPU a narrow MLP over many tokens (Swin's first stage) waits for memory, not for
-        arithmetic: in pieces that fit the cache it takes half the time. Wide ones do not gain.
-        """
-        if x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return 1
-        inside = x.numel() // x.shape[-1] * self.fc1.out_features
-        narrow = self.fc1.in_features <= NARROW
-        return -(-inside // PIECE) if narrow and inside > 4 * PIECE else 1
+        x = self.norm(self.dropout(self.activation(self.fc1(x))))
+        return self.dropout(self.fc2(x))

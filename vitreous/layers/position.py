@@ -48,7 +48,8 @@ class Position(nn.Module):
         return x
 
     def score_bias(self, block: int, prefix: int, grid: Grid) -> Tensor | None:
-        """(heads, n, n) over all tokens, prefix included: added to the scores of block `block`."""
+        """(1, heads, n, n) over all tokens, prefix included: added to the scores of block
+        `block`."""
         return None
 
     def rotation(
@@ -256,11 +257,11 @@ class Relative(Position):
         n = index.shape[0]
         between = table[index.flatten()].view(n, n, -1).permute(2, 0, 1)  # (heads, n, n)
         if not self.rows:
-            return between
+            return between[None]
         to_patch, to_prefix, among = table[-3:, :, None, None].unbind(0)  # (heads, 1, 1) each
         top = torch.cat((among.expand(-1, prefix, prefix), to_patch.expand(-1, prefix, n)), 2)
         bottom = torch.cat((to_prefix.expand(-1, n, prefix), between), 2)
-        return torch.cat((top, bottom), 1)
+        return torch.cat((top, bottom), 1)[None]
 
     def parts(self, block: int) -> list[nn.Module]:
         return [self.blocks[block]]

@@ -1,8 +1,8 @@
-"""Parameters that were made for one grid or number of channels, brought to another."""
+"""Maps, and parameters that were made for one grid or number of channels, brought to another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,13 @@ def resample_grid(values: Tensor, size: Grid, mode: str) -> Tensor:
     mode = "bicubic" if plain else mode
     resized = F.interpolate(on_grid, size=size, mode=mode, antialias=not plain)
     return resized[0].permute(1, 2, 0).to(values.dtype)
+
+
+def enlarged(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """(b, d, h, w) -> (b, d, *size), bilinearly."""
+    if tuple(maps.shape[2:]) == tuple(size):
+        return maps
+    return F.interpolate(maps, tuple(size), mode="bilinear", align_corners=False)
 
 
 class ResampledCache:

@@ -24,6 +24,7 @@ from vitreous.models import (
     eva,
     hybrid,
     lejepa,
+    lw_detr,
     mae,
     pe,
     resnet,
@@ -72,7 +73,7 @@ FAMILIES = {
     "resnet": Family(resnet.ResNet, resnet.ResNetConfig, resnet.VARIANTS),
     "segmenter": Family(segmenter.Segmenter, segmenter.SegmenterConfig, segmenter.VARIANTS),
     "detr": Family(detr.DETR, detr.DETRConfig, detr.VARIANTS),
-    "lw-detr": Family(rf_detr.LWDETR, rf_detr.LWDETRConfig, rf_detr.LW_VARIANTS),
+    "lw-detr": Family(lw_detr.LWDETR, lw_detr.LWDETRConfig, lw_detr.VARIANTS),
     "rf-detr": Family(rf_detr.RFDETR, rf_detr.RFDETRConfig, rf_detr.VARIANTS),
 }
 

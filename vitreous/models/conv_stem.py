@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from vitreous.config import Size, choice, pair
@@ -230,8 +229,6 @@ class ConvStem(Stem):
             self.input_weight = "layers.0.conv.weight"
 
     def forward(self, images: Tensor) -> Tensor:
-        if len(self.layers) and images.device.type == "cpu":  # whose convolutions are faster so
-            images = images.contiguous(memory_format=torch.channels_last)
         for layer in self.layers:
             images = layer(images)
         return images

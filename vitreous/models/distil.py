@@ -11,7 +11,6 @@ images, are taken out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from vitreous.config import Size
 from vitreous.layers.tap import show
-from vitreous.models.model import Composite, CompositeConfig, Features, Model
+from vitreous.models.model import Composite, CompositeConfig, Model
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,3 @@ class Student(Composite):
     def forward(self, images: Tensor) -> Predicted:
         vectors = show(self, "encoder", self.core.vectors(images))  # (b, d)
         return Predicted(self.projection(vectors), self.teacher_mean, self.teacher_std)
-
-    def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
-        found, _ = self.core_features(images, blocks)
-        return found._replace(output=self(images))

@@ -12,7 +12,6 @@ and those of several processes differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from vitreous.config import Size
 from vitreous.errors import ConfigError
 from vitreous.layers.tap import show
-from vitreous.models.model import Composite, CompositeConfig, Features, Model
+from vitreous.models.model import Composite, CompositeConfig, Model
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,3 @@ class LeJEPA(Composite):
         vectors = show(self, "encoder", self.core.vectors(views.flatten(0, 1)))  # (b·v, d)
         found = self.projector(vectors).unflatten(0, (len(images), views.shape[1]))
         return Projected(found, self.config.regularisation)
-
-    def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
-        found, _ = self.core_features(images, blocks)
-        return found._replace(output=self(images))

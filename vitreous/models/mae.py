@@ -13,7 +13,7 @@ normalised patches keeps the file's norm as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from vitreous.layers.position import Learned1d, grid_sines
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.tap import show
 from vitreous.models import vit_state
-from vitreous.models.model import Composite, CompositeConfig, Features, Model, Shapes, numbered
+from vitreous.models.model import Composite, CompositeConfig, Model, Shapes, numbered
 from vitreous.models.vit import SIZES, Pool, ViT, ViTConfig
 
 EVALUATION = 0
@@ -167,7 +167,8 @@ class Decoder(nn.Module):
         x = self.embed(x)
         hidden = restore.shape[1] - (x.shape[1] - prefix)
         tokens = self.mask_token.to(x.dtype).expand(len(x), hidden, -1)
-        patches = taken(torch.cat((x[:, prefix:], tokens), dim=1), restore)
+        patches = torch.cat((x[:, prefix:], tokens), dim=1)
+        patches = patches.take_along_dim(restore[..., None], dim=1)
         x = self.position(torch.cat((x[:, :prefix], patches), dim=1), prefix, grid)
         for block in self.blocks:
             x = block(x)
@@ -214,7 +215,7 @@ class MaskedAutoencoder(Composite):
         visible = visible_patches(noise.shape[1], self.config.mask_ratio)
         order = noise.argsort(dim=1)
         restore = order.argsort(dim=1)  # (b, n)
-        kept = taken(x[:, prefix:], order[:, :visible])
+        kept = x[:, prefix:].take_along_dim(order[:, :visible, None], dim=1)
         x = core.encode(torch.cat((x[:, :prefix], kept), dim=1), grid)
         x = show(self, "encoder", core.final_norm(x, core.depth - 1))
         prediction = self.decoder(x, prefix, restore, grid)
@@ -238,10 +239,6 @@ class MaskedAutoencoder(Composite):
         mean, variance = patches.mean(-1, keepdim=True), patches.var(-1, keepdim=True)
         std = (variance + 1e-6).sqrt()
         return (patches - mean) / std, mean, std
-
-    def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
-        found, _ = self.core_features(images, blocks)
-        return found._replace(output=self(images))
 
     def undecayed(self) -> list[nn.Parameter]:
         return [*super().undecayed(), self.decoder.position.table]
@@ -294,11 +291,6 @@ def checked(encoder: Model, config: MaskedAutoencoderConfig) -> ViT:
 
 def visible_patches(n: int, mask_ratio: float) -> int:
     return min(max(int(n * (1 - mask_ratio)), 1), n - 1)
-
-
-def taken(x: Tensor, places: Tensor) -> Tensor:
-    """(b, n, d), (b, m) -> (b, m, d): of each image the tokens in these places."""
-    return x.gather(1, places[:, :, None].expand(-1, -1, x.shape[2]))
 
 
 def patchify(images: Tensor, grid: Grid) -> Tensor:

@@ -116,18 +116,6 @@ class ModelConfig:
         return {}
 
 
-class Features(NamedTuple):
-    """The inner results of one forward, one entry for each requested block or stage."""
-
-    tokens: list[Tensor]
-    """(b, p + n, d) each, the `prefix` class, distillation and register tokens first."""
-    maps: list[Tensor]
-    """(b, d, gh, gw) each, the patch tokens back in their places."""
-    output: Any
-    """What `model(images)` gives: one tensor, or the named tuple of the model."""
-    prefix: int
-
-
 class Places(NamedTuple):
     """Where the tokens of one attention are in the image."""
 
@@ -197,12 +185,12 @@ class Model(nn.Module):
     class_tokens = 0
     """How many of them are there to be read: the class token and that of distillation."""
     ends_with_norm = False
-    """Whether a norm follows the last block, which `features` leaves out by default."""
+    """Whether a norm follows the last block, which `maps` leaves out by default."""
     scales_positions = False
     """Whether positions depend on how large the grid is: then an image that is padded is encoded
     otherwise than by itself."""
     merge = 0
-    """How many patches every block merges into others: see `merge_tokens`."""
+    """How many patches every block merges into others: see `engines/fewer_tokens.py`."""
     sharded = False
     """Whether its parameters are spread over several processes, which then must run every part
     equally often."""
@@ -214,11 +202,6 @@ class Model(nn.Module):
     def core(self) -> Model:
         """The model that looks at the image: itself, or the encoder inside it."""
         return self
-
-    @property
-    def most_merged(self) -> int:
-        """How many patches a block may merge."""
-        return 0
 
     @property
     def width(self) -> int:
@@ -244,25 +227,6 @@ class Model(nn.Module):
     def pool(self, x: Tensor) -> Tensor:
         """Tokens from behind the last block -> what the head sees."""
         raise NotImplementedError
-
-    def merge_tokens(self, r: int) -> None:
-        """From now on every block merges the r patches that are most like others into these
-        (`layers/token_merging.py`): it is faster, and its outputs are a little different."""
-        if isinstance(r, bool) or not isinstance(r, int) or r < 0:
-            raise ConfigError(f"merge = {r!r}: expected a whole number, 0 or more")
-        name = self.name or type(self).__name__
-        if r and (why := self.why_unmerged()):
-            raise ConfigError(f"merge = {r}: {name} {why}")
-        if r > self.most_merged:
-            raise ConfigError(
-                f"merge = {r}: {name} can merge at most {self.most_merged} patches in a block, "
-                "half of those that it has"
-            )
-        self.merge = r
-
-    def why_unmerged(self) -> str:
-        """Why its tokens cannot be merged, behind its name; empty if they can."""
-        return "is no plain ViT: only where all tokens see each other can some be merged"
 
     def pooled(self, images: Tensor) -> Tensor:
         """(b, c, h, w) -> (b, …, d): what the head sees of each image."""
@@ -325,16 +289,16 @@ class Model(nn.Module):
         return x
 
     def levels(self, size: tuple[int, int]) -> list[Level]:
-        """The maps that `features` gives for each block or stage, for images of this size."""
+        """The maps that `maps` gives for each block or stage, for images of this size."""
         raise NotImplementedError
 
-    def features(
+    def tokens(
         self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
-    ) -> Features:
-        """Tokens and maps behind the chosen blocks or stages (None: the last), and the output.
+    ) -> list[Tensor]:
+        """(b, p + n, d) behind each of these blocks or stages (None: the last), those that are no
+        patches first. Blocks behind the last of them are not computed.
 
-        One pass. `norm` puts the final norm on what it fits: every block of a ViT, the last stage
-        of a Swin.
+        `norm` puts the final norm on what it fits: every block of a ViT, the last stage of a Swin.
         """
         if norm and not self.ends_with_norm:
             raise ConfigError("norm=True: this model has no norm behind its blocks")
@@ -346,13 +310,18 @@ class Model(nn.Module):
         for block in sorted(set(asked)):
             x = behind[block] = self.encode(x, grid, done, block + 1)
             grid, done = levels[block].grid, block + 1
-        output = self.head(self.pool(self.encode(x, grid, done)))
-        tokens = [self.final_norm(behind[i], i) if norm else behind[i] for i in asked]
-        maps = [
-            each[:, self.prefix_length :].transpose(1, 2).unflatten(2, levels[i].grid)
-            for i, each in zip(asked, tokens, strict=True)
+        return [self.final_norm(behind[i], i) if norm else behind[i] for i in asked]
+
+    def maps(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = False
+    ) -> list[Tensor]:
+        """(b, d, gh, gw) each: the patches of `tokens`, back in their places."""
+        asked = self.block_indices(blocks)
+        levels = self.levels((images.shape[2], images.shape[3]))
+        return [
+            tokens[:, self.prefix_length :].transpose(1, 2).unflatten(2, levels[i].grid)
+            for i, tokens in zip(asked, self.tokens(images, asked, norm=norm), strict=True)
         ]
-        return Features(tokens, maps, output, self.prefix_length)
 
     def block_indices(self, blocks: Iterable[int] | None) -> list[int]:
         """The requested blocks from 0 on; negative ones count from the end; None is the last."""
@@ -360,7 +329,7 @@ class Model(nn.Module):
         for index in asked:
             if not isinstance(index, int) or not -depth <= index < depth:
                 raise ConfigError(
-                    f"features of block {index} were requested; this model has {depth} blocks: "
+                    f"maps of block {index} were requested; this model has {depth} blocks: "
                     f"use 0 to {depth - 1}, or -{depth} to -1 to count from the end"
                 )
         return [index % depth for index in asked]
@@ -382,6 +351,10 @@ class Model(nn.Module):
         """All modules with parameters from the input to the head, for layer-wise learning rates:
         what comes before the blocks, each block, what comes behind them."""
         raise NotImplementedError
+
+    def behind(self, block: int) -> list[nn.Module]:
+        """The blocks or stages behind one, which its map does not need."""
+        return [module for layer in self.layers()[block + 2 : -1] for module in layer]
 
     def undecayed(self) -> list[nn.Parameter]:
         """Tokens, positions and queries: parameters of several axes that weight decay spares."""
@@ -497,9 +470,6 @@ class Composite(Model):
     ) -> dict[str, Tensor]:
         return {"logits": self(images)}
 
-    def why_unmerged(self) -> str:
-        return f"reads the maps of its {self.config.part}, which need all tokens"
-
     def levels(self, size: tuple[int, int]) -> list[Level]:
         return self.core.levels(size)
 
@@ -511,20 +481,23 @@ class Composite(Model):
         levels = self.levels(size)
         return [levels[block] for block in self.decoded]
 
-    def core_features(
-        self, images: Tensor, blocks: Iterable[int] | None = None
-    ) -> tuple[Features, list[Tensor]]:
-        """The core's features behind `blocks`, or those that are decoded; and the decoded maps.
+    def block_indices(self, blocks: Iterable[int] | None) -> list[int]:
+        return super().block_indices(self.decoded if blocks is None else blocks)
 
-        Where the core has a norm behind its blocks, all of them have passed it.
-        """
-        asked = [] if blocks is None else list(blocks)
-        core, count = self.core, len(asked)
-        found = core.features(images, [*asked, *self.decoded], norm=core.ends_with_norm)
-        maps = found.maps[count:]
-        if blocks is not None:
-            found = found._replace(tokens=found.tokens[:count], maps=found.maps[:count])
-        return found, maps
+    def tokens(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
+    ) -> list[Tensor]:
+        """The core's, behind the blocks that are decoded unless others are given; with the core's
+        final norm, if it has one."""
+        norm = norm and self.core.ends_with_norm
+        return self.core.tokens(images, self.block_indices(blocks), norm=norm)
+
+    def maps(
+        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
+    ) -> list[Tensor]:
+        """(b, d, gh, gw) each: the patches of `tokens`, which are what is decoded."""
+        norm = norm and self.core.ends_with_norm
+        return self.core.maps(images, self.block_indices(blocks), norm=norm)
 
     def layers(self) -> list[list[nn.Module]]:
         """The core's; everything behind it learns like the head."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeGuard
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from vitreous.config import Size
 from vitreous.errors import ConfigError
-from vitreous.layers.convolution import folded, folds
 from vitreous.layers.head import LinearHead
 from vitreous.layers.patch import Stem
 from vitreous.layers.resample import Grid
@@ -71,11 +70,8 @@ class Parts(NamedTuple):
 
 
 class FrozenBatchNorm(nn.Module):
-    """Batch norm as it came with the weights: nothing in it learns, and no batch changes it.
-
-    What is left is a factor and a summand for each channel, which are folded into the convolution
-    before it (`normed`): one operation instead of two, while training too.
-    """
+    """Batch norm as it came with the weights: nothing in it learns, and no batch changes it. What
+    is left is a factor and a summand for each channel."""
 
     weight: Tensor
     bias: Tensor
@@ -89,6 +85,11 @@ class FrozenBatchNorm(nn.Module):
         self.register_buffer("bias", torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        factor = self.weight * (self.running_var + self.eps).rsqrt()
+        summand = self.bias - self.running_mean * factor
+        return x * factor[:, None, None] + summand[:, None, None]
 
 
 def group_norm(channels: int, eps: float) -> nn.GroupNorm:
@@ -114,39 +115,6 @@ def plain_parts(norm_eps: float = 1e-5, norm: str = "batch") -> Parts:
     )
 
 
-def normed(
-    conv: nn.Module,
-    norm: nn.Module,
-    x: Tensor,
-    add: Tensor | None = None,
-    *,
-    relu: bool = True,
-    spent: bool = False,
-) -> Tensor:
-    """relu(norm(conv(x)) + add), in as few passes as the norm and the machine allow. `spent`: what
-    is added may be written over."""
-    if isinstance(norm, FrozenBatchNorm) or (is_at_rest(norm) and folds(conv, x)):
-        factor = norm.weight * (norm.running_var + norm.eps).rsqrt()
-        summand = norm.bias - norm.running_mean * factor
-        assert isinstance(conv, nn.Conv2d)
-        return folded(conv, factor, summand, x, add=add, relu=relu, spent=spent)
-    x = norm(conv(x))
-    x = x if add is None else x.add_(add)
-    return F.relu_(x) if relu else x
-
-
-def is_at_rest(norm: nn.Module) -> TypeGuard[FrozenBatchNorm]:
-    """Whether it is a batch norm in eval mode that nobody watches: then it is as a frozen one."""
-    return (
-        type(norm) is nn.BatchNorm2d
-        and not norm.training
-        and norm.track_running_stats
-        and norm.affine
-        and not norm._forward_hooks
-        and not norm._forward_pre_hooks
-    )
-
-
 def pool_plain(x: Tensor) -> Tensor:
     return F.max_pool2d(x, 3, stride=2, padding=1)
 
@@ -164,7 +132,7 @@ class Root(nn.Module):
         self.stride = 4 if large else 1
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.pool(normed(self.conv, self.norm, x))
+        return self.pool(F.relu(self.norm(self.conv(x))))
 
 
 class Shortcut(nn.Module):
@@ -176,7 +144,7 @@ class Shortcut(nn.Module):
         self.norm = parts.norm(out)
 
     def forward(self, x: Tensor) -> Tensor:
-        return normed(self.conv, self.norm, x, relu=False)
+        return self.norm(self.conv(x))
 
 
 class Basic(nn.Module):
@@ -191,10 +159,10 @@ class Basic(nn.Module):
         same = stride == 1 and channels == width
         self.shortcut = nn.Identity() if same else Shortcut(channels, width, stride, parts)
 
-    def forward(self, x: Tensor, spent: bool = False) -> Tensor:
-        """spent: nobody needs x behind it."""
-        out = normed(self.conv1, self.norm1, x)
-        return normed(self.conv2, self.norm2, out, self.shortcut(x), spent=spent)
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.norm1(self.conv1(x)))
+        out = self.norm2(self.conv2(out))
+        return F.relu(out + self.shortcut(x))
 
 
 class Bottleneck(nn.Module):
@@ -211,26 +179,14 @@ class Bottleneck(nn.Module):
         same = stride == 1 and channels == out
         self.shortcut = nn.Identity() if same else Shortcut(channels, out, stride, parts)
 
-    def forward(self, x: Tensor, spent: bool = False) -> Tensor:
-        """spent: nobody needs x behind it."""
-        out = normed(self.conv1, self.norm1, x)
-        out = normed(self.conv2, self.norm2, out)
-        return normed(self.conv3, self.norm3, out, self.shortcut(x), spent=spent)
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.norm1(self.conv1(x)))
+        out = F.relu(self.norm2(self.conv2(out)))
+        out = self.norm3(self.conv3(out))
+        return F.relu(out + self.shortcut(x))
 
 
 BLOCKS: dict[str, type[Basic] | type[Bottleneck]] = {"basic": Basic, "bottleneck": Bottleneck}
-
-
-class Stage(nn.Sequential):
-    """Blocks, one behind the other; what one gives, the next may write over, unless somebody
-    watches it."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        spent = False
-        for block in self:
-            x = block(x, spent)
-            spent = not block._forward_hooks
-        return x
 
 
 class Trunk(Stem):
@@ -256,7 +212,7 @@ class Trunk(Stem):
         self.stride = self.root.stride
         self.widths: list[int] = []
         for stage, count in enumerate(stages):
-            blocks = Stage()
+            blocks = nn.Sequential()
             for i in range(count):
                 stride = 2 if stage > 0 and i == 0 else 1
                 blocks.append(block(self.out_channels, width << stage, stride, parts))
@@ -328,8 +284,6 @@ class ResNet(Trunk, Model):
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         self.check_images(images)
-        if images.device.type == "cpu":  # whose convolutions are faster so
-            images = images.contiguous(memory_format=torch.channels_last)
         x = self.root(images)
         return x.flatten(2).transpose(1, 2), (x.shape[2], x.shape[3])
 

@@ -17,7 +17,7 @@ layers of the decoder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -26,36 +26,27 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.config import Size
-from vitreous.errors import ConfigError, InputError
+from vitreous.errors import ConfigError
 from vitreous.layers.attention import CrossAttention
+from vitreous.layers.decoder import DecoderLayer
 from vitreous.layers.deformable import DeformableAttention
 from vitreous.layers.mlp import Activation, Mlp
+from vitreous.layers.padding import Images, Padding
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
-from vitreous.models.model import (
-    AttentionLayer,
-    Composite,
-    CompositeConfig,
-    Features,
-    Model,
-    Places,
-    Shapes,
-    numbered,
-)
+from vitreous.models.detector import SMALL_BACKBONE, Detector, check_width
+from vitreous.models.model import AttentionLayer, CompositeConfig, Model, Shapes, numbered
 from vitreous.models.rf_detr_parts import (
-    BoxHead,
     ClassHead,
-    DecoderLayer,
     MaskHead,
     Projector,
     Proposals,
+    Proposed,
+    box_change,
     box_sines,
     moved,
-    nearest,
 )
 
-Images = Tensor | Sequence[Tensor]
-"""(b, c, h, w), or (c, h, w) each, of any sizes."""
 ROUNDING = 1e-4
 """The part of the largest score by which two scores may differ and be the same up to rounding."""
 PROPOSED = 0.05
@@ -118,12 +109,7 @@ class RFDETRConfig(CompositeConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dim % self.heads:
-            raise ConfigError(
-                f"dim = {self.dim} does not divide into {self.heads} heads: change one"
-            )
-        if self.dim % 4:
-            raise ConfigError(f"dim = {self.dim}: use a multiple of 4, for sines and cosines")
+        check_width(self.dim, self.heads)
         if not self.scales or not set(self.scales) <= {2.0, 1.0, 0.5}:
             raise ConfigError(f"scales = {list(self.scales)}: expected some of 2, 1 and 0.5")
 
@@ -149,19 +135,34 @@ class RFDETROutput(NamedTuple):
     """(b, queries): the number of the position in the maps that each query begins at."""
 
 
-class Padded(NamedTuple):
-    """What of a batch of images is image, and not padding."""
+class MapTokens(NamedTuple):
+    """The projector's maps as tokens, one map behind another."""
 
-    inside: Tensor
-    """(b, n) of the positions of all maps, one behind another,"""
+    tokens: Tensor
+    """(b, n, d)"""
+    grids: list[Grid]
+    inside: Tensor | None
+    """(b, n): False on padding; None: there is none."""
     sizes: Tensor
-    """(b, levels, 2): and how many columns and rows of each map."""
+    """(b or 1, levels, 2): how many columns and rows of each map are image."""
+
+    @classmethod
+    def of(cls, maps: Sequence[Tensor], padding: Padding | None) -> MapTokens:
+        tokens = torch.cat([each.flatten(2).transpose(1, 2) for each in maps], dim=1)
+        grids = [(each.shape[2], each.shape[3]) for each in maps]
+        if padding is None:
+            sizes = torch.tensor([[(gw, gh) for gh, gw in grids]], device=tokens.device)
+            return cls(tokens, grids, None, sizes.float())
+        inside, counts = zip(*(padding.on(grid) for grid in grids), strict=True)
+        whole = torch.cat([each.flatten(1) for each in inside], dim=1)
+        return cls(tokens, grids, whole, torch.stack(counts, dim=1).flip(-1).float())
 
 
-class RFDETR(Composite):
+class RFDETR(Detector):
     """(b, c, h, w), or a list of (c, h, w) of any sizes -> `RFDETROutput`. See `RFDETRConfig`."""
 
     classwise = ("class_head.*", "proposals.*.class_head.*")
+    hidden_steps = ("class_head", "box_head", "proposals", "box_position", "mask_head")
     found_if_asked = True  # windows, and which blocks are used, do not show: it must be named
 
     def __init__(self, config: RFDETRConfig, backbone: Model) -> None:
@@ -190,16 +191,14 @@ class RFDETR(Composite):
         self.box_position = nn.ModuleList((nn.Linear(2 * dim, dim), nn.Linear(dim, dim)))
         self.decoder = nn.ModuleList(self._layer(config) for _ in range(config.decoder_depth))
         self.norm = nn.LayerNorm(dim, eps=eps)
-        self.class_head, self.box_head = ClassHead(dim, config.classes), BoxHead(dim)
+        self.class_head, self.box_head = ClassHead(dim, config.classes), box_change(dim)
         self.mask_head = (
             MaskHead(dim, config.mask_mlp_dim or 4 * dim, config.decoder_depth, eps)
             if config.masks
             else None
         )
         nn.init.zeros_(self.query_boxes.weight)
-        # Nothing reads what is behind the last block that is used.
-        unused = [*self.core.layers()[max(blocks) + 2 : -1]]
-        for module in (module for layer in unused for module in layer):
+        for module in backbone.behind(max(blocks)):  # nothing reads them
             module.requires_grad_(False)
 
     @staticmethod
@@ -208,101 +207,84 @@ class RFDETR(Composite):
         return DecoderLayer(
             dim,
             CrossAttention(dim, config.heads, dim // config.heads, dropout=dropout),
-            DeformableAttention(dim, config.cross_heads, len(config.scales), config.points),
+            DeformableAttention(
+                dim, config.cross_heads, len(config.scales), config.points, dropout
+            ),
             Mlp(dim, config.mlp_dim, activation=config.activation, dropout=dropout),
-            dropout=dropout,
-            norm_eps=config.norm_eps,
+            config.norm_eps,
         )
-
-    @property
-    def width(self) -> int:
-        return self.config.dim
 
     def forward(
         self, images: Images, every_layer: bool = False, places: Tensor | None = None
     ) -> RFDETROutput:
         """The output of the last decoder layer; of all while training, or with `every_layer`.
         places (b, queries): where queries begin, instead of the best proposals."""
-        _, maps, padding, size = self._encoded(images)
-        return self.detect(maps, padding, size, every_layer or self.training, places)
-
-    def features(self, images: Images, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
-        found, maps, padding, size = self._encoded(images, blocks)
-        return found._replace(output=self.detect(maps, padding, size, self.training))
-
-    def detect(
-        self,
-        maps: Sequence[Tensor],
-        padding: Sequence[tuple[int, int]] | None,
-        size: tuple[int, int],
-        every_layer: bool,
-        places: Tensor | None = None,
-    ) -> RFDETROutput:
-        """Behind the backbone: its maps (b, c, gh, gw) of padded images of `size` pixels, of which
-        `padding` says how much of each is image."""
-        maps = [show(self, f"backbone.{i}", each) for i, each in enumerate(maps)]
-        projected = [projector(maps) for projector in self.projectors]
-        grids = [(each.shape[2], each.shape[3]) for each in projected]
-        memory = torch.cat([each.flatten(2).transpose(1, 2) for each in projected], dim=1)
-        padded = None if padding is None else self._padded(padding, size, grids, memory.device)
+        batch, padding = self.padded(images)
+        maps = [show(self, f"backbone.{i}", each) for i, each in enumerate(self.maps(batch))]
+        projected = [projector(maps) for projector in self.projectors]  # (b, d, gh, gw) each
+        memory = MapTokens.of(projected, padding)
         groups = self.config.groups if self.training else 1
-        count = min(self.config.queries, memory.shape[1])
-        anchors, valid = self._anchors(grids, padded, memory)
-        proposed = [
-            proposal(memory, anchors, valid, count, places) for proposal in self.proposals[:groups]
-        ]
-        tokens, logits, boxes, begun = (
-            torch.cat(each, dim=1) for each in zip(*proposed, strict=True)
-        )
-        show(self, "proposals", tokens)
-        start = moved(boxes.detach(), self._of_groups(self.query_boxes.weight, groups, count))
-        start = show(self, "query_boxes", start)
-        hidden = self.decode(memory, start, grids, padded, groups, count, every_layer)
+        proposed = self.propose(memory, groups, places)
+        changes = self._of_groups(self.query_boxes.weight, groups, memory)
+        start = show(self, "query_boxes", moved(proposed.boxes.detach(), changes))
+        hidden = self.decode(memory, start, groups, every_layer or self.training)
         found = torch.stack(hidden)  # (layers, b, groups·q, d)
-        classes, found_boxes = self.class_head(found), moved(start, self.box_head(found))
-        show(self, "class_head", classes[-1])
-        show(self, "box_head", found_boxes[-1])
-        output = RFDETROutput(classes, found_boxes, logits, boxes, groups, places=begun)
+        logits, boxes = self.class_head(found), moved(start, self.box_head(found))
+        show(self, "class_head", logits[-1])
+        show(self, "box_head", boxes[-1])
+        output = RFDETROutput(
+            logits, boxes, proposed.logits, proposed.boxes, groups, places=proposed.places
+        )
         if self.mask_head is None:
             return output
         step = self.config.mask_pixels
-        large = F.interpolate(
-            projected[0], (size[0] // step, size[1] // step), mode="bilinear", align_corners=False
-        )
+        size = (batch.shape[2] // step, batch.shape[3] // step)
+        large = F.interpolate(projected[0], size, mode="bilinear", align_corners=False)
         masks = self.mask_head(large, hidden)
         show(self, "mask_head", masks[-1])
-        first = self.mask_head.masks(tokens, large) if self.training else None
+        first = self.mask_head.masks(proposed.tokens, large) if self.training else None
         return output._replace(masks=masks, proposed_masks=first)
 
+    def propose(self, memory: MapTokens, groups: int, places: Tensor | None) -> Proposed:
+        """The first stage: the best positions for each group of queries, one behind another."""
+        anchors, valid = _anchors(memory)
+        count = min(self.config.queries, memory.tokens.shape[1])
+        proposed = [
+            proposal(memory.tokens, anchors, valid, count, places)
+            for proposal in self.proposals[:groups]
+        ]
+        joined = Proposed(*(torch.cat(each, dim=1) for each in zip(*proposed, strict=True)))
+        show(self, "proposals", joined.tokens)
+        return joined
+
     def decode(
-        self,
-        memory: Tensor,
-        start: Tensor,
-        grids: Sequence[Grid],
-        padded: Padded | None,
-        groups: int,
-        count: int,
-        every_layer: bool,
+        self, memory: MapTokens, start: Tensor, groups: int, every_layer: bool
     ) -> list[Tensor]:
-        """Queries behind the last layer, or each one, normalised: (b, groups·q, d) each. start
-        (b, groups·q, 4)"""
+        """start (b, groups·q, 4), the boxes that queries begin at -> queries behind the last layer,
+        or each one, normalised: (b, groups·q, d) each."""
+        tokens, grids, inside, sizes = memory
         boxes = start[:, :, None]  # (b, groups·q, 1, 4)
-        if padded is not None:
-            whole = torch.tensor([(gw, gh) for gh, gw in grids], device=memory.device)
-            ratio = padded.sizes / whole  # (b, levels, 2)
+        if inside is not None:
+            whole = torch.tensor([(gw, gh) for gh, gw in grids], device=tokens.device)
+            ratio = sizes / whole  # (b, levels, 2)
             boxes = boxes * torch.cat((ratio, ratio), dim=-1)[:, None]
         first, second = self.box_position
-        sines = box_sines(boxes[:, :, 0], self.config.dim // 2).to(memory.dtype)
+        sines = box_sines(boxes[:, :, 0], self.config.dim // 2).to(tokens.dtype)
         position = show(self, "box_position", second(F.relu(first(sines))))
-        boxes = boxes.to(memory.dtype)
-        x = self._of_groups(self.queries.weight, groups, count).to(memory.dtype)
-        x = show(self, "queries", x.repeat(memory.shape[0], 1, 1))
-        inside, hidden = None if padded is None else padded.inside, []
+        boxes = boxes.to(tokens.dtype)
+        x = self._of_groups(self.queries.weight, groups, memory).to(tokens.dtype)
+        x = show(self, "queries", x.repeat(tokens.shape[0], 1, 1))
+        hidden = []
         for i, layer in enumerate(self.decoder):
-            x = layer(x, position, boxes, memory, grids, inside, groups)
+            x = layer(x, position, boxes, tokens, grids, inside, groups=groups)
             if every_layer or i == len(self.decoder) - 1:
                 hidden.append(self.norm(x))
         return hidden
+
+    def _of_groups(self, table: Tensor, groups: int, memory: MapTokens) -> Tensor:
+        """(groups·queries, d) -> (1, groups·q, d): of each group as many as there are positions."""
+        used = table.unflatten(0, (-1, self.config.queries))[:groups, : memory.tokens.shape[1]]
+        return used.flatten(0, 1)[None]
 
     def outputs(
         self, images: Tensor, like: Mapping[str, Tensor] | None = None
@@ -332,78 +314,8 @@ class RFDETR(Composite):
         masks = None if masks is None else masks[None]
         return found._replace(masks=masks, places=tensors.get("places"))
 
-    def _of_groups(self, table: Tensor, groups: int, count: int) -> Tensor:
-        """(groups·queries, d) -> (1, groups·count, d): of each group the first rows."""
-        used = table.unflatten(0, (-1, self.config.queries))[:groups, :count]
-        return used.flatten(0, 1)[None]
-
-    def _anchors(
-        self, grids: Sequence[Grid], padded: Padded | None, like: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Where positions start to look for their box: (b or 1, n, 4), normalised cxcywh around
-        themselves; and (b or 1, n), which of them are inside the image."""
-        found = []
-        for level, (gh, gw) in enumerate(grids):
-            rows = torch.arange(gh, device=like.device, dtype=torch.float32) + 0.5
-            columns = torch.arange(gw, device=like.device, dtype=torch.float32) + 0.5
-            y, x = torch.meshgrid(rows, columns, indexing="ij")
-            places = torch.stack((x, y), dim=-1).flatten(0, 1)[None]  # (1, gh·gw, 2)
-            whole = torch.tensor([[[gw, gh]]], device=like.device, dtype=torch.float32)
-            centre = places / (whole if padded is None else padded.sizes[:, level, None])
-            side = torch.full_like(centre, PROPOSED * 2**level)
-            found.append(torch.cat((centre, side), dim=-1))
-        anchors = torch.cat(found, dim=1)
-        valid = ((anchors > 0.01) & (anchors < 0.99)).all(dim=-1)
-        return anchors, valid if padded is None else valid & padded.inside
-
-    def _padded(
-        self,
-        padding: Sequence[tuple[int, int]],
-        size: tuple[int, int],
-        grids: Sequence[Grid],
-        device: torch.device,
-    ) -> Padded:
-        """A position of a map is image if the pixel nearest to its beginning is (as in DETR)."""
-        inside, sizes = [], []
-        for gh, gw in grids:
-            parts = [
-                (nearest(height, size[0], gh, device), nearest(width, size[1], gw, device))
-                for height, width in padding
-            ]
-            rows, columns = (torch.stack(each) for each in zip(*parts, strict=True))
-            inside.append((rows[:, :, None] & columns[:, None]).flatten(1))
-            sizes.append(torch.stack((columns.sum(dim=1), rows.sum(dim=1)), dim=-1))
-        return Padded(torch.cat(inside, dim=1), torch.stack(sizes, dim=1).float())
-
-    def _encoded(
-        self, images: Images, blocks: Iterable[int] | None = None
-    ) -> tuple[Features, list[Tensor], list[tuple[int, int]] | None, tuple[int, int]]:
-        """The backbone's features behind `blocks`, the maps that are used, how much of each image
-        is no padding (None: all), and the size with it."""
-        if not isinstance(images, Tensor) and not len(images):
-            raise InputError("an empty list was given; this model takes at least one image")
-        for each in (images,) if isinstance(images, Tensor) else (image[None] for image in images):
-            self.check_images(each)
-        if isinstance(images, Tensor):
-            batch, sizes = images, None
-        else:
-            sizes = [(image.shape[1], image.shape[2]) for image in images]
-            height, width = (max(side) for side in zip(*sizes, strict=True))
-            batch = torch.stack(
-                [F.pad(i, (0, width - i.shape[2], 0, height - i.shape[1])) for i in images]
-            )
-            sizes = None if len(set(sizes)) == 1 else sizes
-        found, maps = self.core_features(batch, blocks)
-        return found, maps, sizes, (batch.shape[2], batch.shape[3])
-
-    def steps(self) -> dict[str, nn.Module]:
-        """Without the heads, which give every layer's output at once: their last is shown."""
-        left_out = ("class_head", "box_head", "proposals", "box_position", "mask_head")
-        return {k: v for k, v in super().steps().items() if k.split(".")[0] not in left_out}
-
     def undecayed(self) -> list[nn.Parameter]:
-        tables = (*self.queries.parameters(), *self.query_boxes.parameters())
-        return [*super().undecayed(), *tables]
+        return [*super().undecayed(), *self.query_boxes.parameters()]
 
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
         """The backbone is the encoder. Deformable attention has points; it shows what they count
@@ -412,14 +324,13 @@ class RFDETR(Composite):
         scale = self.config.scales[0]
         grid = (round(gh * scale), round(gw * scale))
         pixels = (round(ph / scale), round(pw / scale))
-        queries, on_map = Places(self.config.queries, (0, 0), pixels), Places(0, grid, pixels)
-        found = [each._replace(part="encoder") for each in super().attentions(size)]
-        for i in range(self.config.decoder_depth):
-            found += [
-                AttentionLayer(f"decoder.{i}.self_attention", "decoder", queries, queries),
-                AttentionLayer(f"decoder.{i}.cross_attention", "cross", queries, on_map),
-            ]
-        return found
+        unread = {m for part in self.core.behind(max(self.decoded)) for m in part.modules()}
+        read = [
+            each._replace(part="encoder")
+            for each in super().attentions(size)
+            if self.get_submodule(each.name) not in unread
+        ]
+        return [*read, *self.decoder_attentions(grid, pixels)]
 
     @classmethod
     def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -450,6 +361,23 @@ class RFDETR(Composite):
                 "guessed": ["cross_heads", "points"],
             }
         ]
+
+
+def _anchors(memory: MapTokens) -> tuple[Tensor, Tensor]:
+    """Where positions start to look for their box: (b or 1, n, 4), normalised cxcywh around
+    themselves; and (b or 1, n), which of them are inside the image."""
+    found, device = [], memory.tokens.device
+    for level, (gh, gw) in enumerate(memory.grids):
+        rows = torch.arange(gh, device=device, dtype=torch.float32) + 0.5
+        columns = torch.arange(gw, device=device, dtype=torch.float32) + 0.5
+        y, x = torch.meshgrid(rows, columns, indexing="ij")
+        places = torch.stack((x, y), dim=-1).flatten(0, 1)[None]  # (1, gh·gw, 2)
+        centre = places / memory.sizes[:, level, None]
+        side = torch.full_like(centre, PROPOSED * 2**level)
+        found.append(torch.cat((centre, side), dim=-1))
+    anchors = torch.cat(found, dim=1)
+    valid = ((anchors > 0.01) & (anchors < 0.99)).all(dim=-1)
+    return anchors, valid if memory.inside is None else valid & memory.inside
 
 
 def _scale_of(shapes: Shapes, resize: str) -> float:
@@ -492,14 +420,10 @@ def _base(name: str, **fields: Any) -> RFDETRConfig:
     )
 
 
-_HYBRID = {
-    **{"stages": (1, 1, 1), "width": 32, "dim": 128, "depth": 3, "heads": 4},
-    **{"mlp_dim": 256, "position": "conditional", "tokens": "none", "pool": "mean"},
-}
 _MINI = RFDETRConfig(
     image_size=192,
     backbone="hybrid",
-    backbone_fields=_HYBRID,
+    backbone_fields=SMALL_BACKBONE,
     dim=128,
     projector_depth=1,
     cross_heads=8,
@@ -531,41 +455,4 @@ VARIANTS = {
         ("xl", 624, 2, 6, 300),
         ("2xl", 768, 2, 6, 300),
     )
-}
-
-
-@dataclass(frozen=True)
-class LWDETRConfig(RFDETRConfig):
-    """The defaults are LW-DETR-tiny."""
-
-    image_size: Size = 640
-    backbone: str = "vit-ti/16"
-    projector_norm: Literal["layer", "batch"] = "batch"
-    projector_eps: float = 1e-5
-    queries: int = 100
-
-
-class LWDETR(RFDETR):
-    """(b, c, h, w), or a list of (c, h, w) of any sizes -> `RFDETROutput`. See `LWDETRConfig`."""
-
-
-def _lightweight(size: str, depth: int, **fields: Any) -> LWDETRConfig:
-    """LW-DETR, table 2: a ViT without class token and last norm, pre-trained at 224 pixels."""
-    within, used = ((0, 2, 4), (1, 3, 5)) if depth == 6 else ((0, 1, 3, 6, 7, 9), (2, 4, 5, 9))
-    backbone = {
-        **{"depth": depth, "heads": 12, "tokens": "none", "pool": "mean", "final_norm": "none"},
-        **{"key_bias": False, "layer_scale": 0.1, "windows": 4},
-        "global_blocks": tuple(block for block in range(depth) if block not in within),
-        **{"position_grid": 14, "position_antialias": False},
-    }
-    return LWDETRConfig(backbone=f"vit-{size}/16", backbone_fields=backbone, blocks=used, **fields)
-
-
-_LARGE = {"dim": 384, "heads": 12, "cross_heads": 24, "points": 4, "scales": (2.0, 0.5)}
-LW_VARIANTS = {
-    "lw-detr-ti": _lightweight("ti", 6),
-    "lw-detr-s": _lightweight("ti", 10, queries=300),
-    "lw-detr-m": _lightweight("s", 10, queries=300),
-    "lw-detr-l": _lightweight("s", 10, queries=300, **_LARGE),
-    "lw-detr-xl": _lightweight("b", 10, queries=300, **_LARGE),
 }

@@ -1,4 +1,4 @@
-"""The parts of LW-DETR and RF-DETR (`rf_detr.py`): projector, proposals, decoder layer, heads."""
+"""The parts of LW-DETR and RF-DETR (`rf_detr.py`): projector, proposals, heads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.layers.attention import CrossAttention
-from vitreous.layers.deformable import DeformableAttention
+from vitreous.layers.decoder import BoxHead
 from vitreous.layers.mlp import ACTIVATIONS, Activation, Mlp
-from vitreous.layers.resample import Grid
+from vitreous.layers.resample import enlarged
 from vitreous.models.conv_stem import ChannelNorm
 
 PRIOR = 0.01
@@ -72,7 +71,8 @@ class Projector(nn.Module):
 
     def forward(self, maps: Sequence[Tensor]) -> Tensor:
         resized = [resize(each) for resize, each in zip(self.resize, maps, strict=True)]
-        x = torch.cat([on_grid(each, resized[-1]) for each in resized], dim=1)
+        # Maps of a pyramid (Swin, ResNet) are brought to one grid; those of a ViT are on one.
+        x = torch.cat([enlarged(each, resized[-1].shape[2:]) for each in resized], dim=1)
         parts = [*self.enter(x).chunk(2, dim=1)]
         for bottleneck in self.bottlenecks:
             parts.append(bottleneck(parts[-1]))
@@ -90,30 +90,16 @@ def _resizing(width: int, scale: float, kind: dict[str, Any]) -> tuple[nn.Sequen
     if width <= 512 or kind["norm"] == "layer":
         return nn.Sequential(nn.ConvTranspose2d(width, width // 2, 2, 2)), width // 2
     narrow = ConvNorm(width, width // 2, 1, activation="relu", **kind)
-    enlarged = nn.ConvTranspose2d(width // 2, width // 4, 2, 2)
-    return nn.Sequential(narrow, enlarged), width // 4
+    enlarging = nn.ConvTranspose2d(width // 2, width // 4, 2, 2)
+    return nn.Sequential(narrow, enlarging), width // 4
 
 
-def on_grid(x: Tensor, like: Tensor) -> Tensor:
-    """Maps of a pyramid (Swin, ResNet) on one grid; those of a ViT are."""
-    if x.shape[2:] == like.shape[2:]:
-        return x
-    return F.interpolate(x, like.shape[2:], mode="bilinear", align_corners=False)
-
-
-class BoxHead(nn.Module):
-    """Three layers: (…, d) -> (…, 4), how a box differs from that of its proposal."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        last = nn.Linear(dim, 4)
-        nn.init.zeros_(last.weight)  # at first a box is its proposal
-        nn.init.zeros_(last.bias)
-        self.layers = nn.ModuleList((nn.Linear(dim, dim), nn.Linear(dim, dim), last))
-
-    def forward(self, x: Tensor) -> Tensor:
-        first, second, last = self.layers
-        return last(F.relu(second(F.relu(first(x)))))
+def box_change(dim: int) -> BoxHead:
+    """How a box differs from that of its proposal: see `moved`."""
+    last = nn.Linear(dim, 4)
+    nn.init.zeros_(last.weight)  # at first a box is its proposal
+    nn.init.zeros_(last.bias)
+    return BoxHead(nn.Linear(dim, dim), nn.Linear(dim, dim), last)
 
 
 class ClassHead(nn.Linear):
@@ -151,7 +137,7 @@ class Proposals(nn.Module):
     def __init__(self, dim: int, classes: int, norm_eps: float) -> None:
         super().__init__()
         self.linear, self.norm = nn.Linear(dim, dim), nn.LayerNorm(dim, eps=norm_eps)
-        self.class_head, self.box_head = ClassHead(dim, classes), BoxHead(dim)
+        self.class_head, self.box_head = ClassHead(dim, classes), box_change(dim)
 
     def forward(
         self,
@@ -166,15 +152,11 @@ class Proposals(nn.Module):
         x = self.norm(self.linear(memory.masked_fill(~valid[..., None], 0.0)))
         logits = self.class_head(x).masked_fill(~valid[..., None], -torch.inf)
         best = logits.amax(dim=-1).topk(count, dim=1).indices if places is None else places
-        tokens = taken(x, best)
-        start = taken(anchors.masked_fill(~valid[..., None], 0.0).expand(x.shape[0], -1, -1), best)
+        tokens = x.take_along_dim(best[..., None], dim=1)
+        start = anchors.masked_fill(~valid[..., None], 0.0).expand(x.shape[0], -1, -1)
+        start = start.take_along_dim(best[..., None], dim=1)
         boxes = moved(start, self.box_head(tokens))
         return Proposed(tokens, self.class_head(tokens), boxes, best)
-
-
-def taken(x: Tensor, places: Tensor) -> Tensor:
-    """(b, n, d), (b, q) -> (b, q, d)"""
-    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
 def box_sines(boxes: Tensor, width: int, temperature: float = 10_000.0) -> Tensor:
@@ -182,48 +164,6 @@ def box_sines(boxes: Tensor, width: int, temperature: float = 10_000.0) -> Tenso
     steps = torch.arange(width // 2, device=boxes.device) / (width // 2)
     angles = boxes[..., [1, 0, 2, 3], None] * (2 * math.pi) / temperature**steps
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-3)
-
-
-class DecoderLayer(nn.Module):
-    """Queries attend to each other, then to points of the maps, then each by itself."""
-
-    def __init__(
-        self,
-        dim: int,
-        self_attention: CrossAttention,
-        cross_attention: DeformableAttention,
-        mlp: Mlp,
-        *,
-        dropout: float,
-        norm_eps: float,
-    ) -> None:
-        super().__init__()
-        self.self_attention, self.norm1 = self_attention, nn.LayerNorm(dim, eps=norm_eps)
-        self.cross_attention, self.norm2 = cross_attention, nn.LayerNorm(dim, eps=norm_eps)
-        self.mlp, self.norm3 = mlp, nn.LayerNorm(dim, eps=norm_eps)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(
-        self,
-        x: Tensor,
-        position: Tensor,
-        boxes: Tensor,
-        memory: Tensor,
-        grids: Sequence[Grid],
-        inside: Tensor | None,
-        groups: int,
-    ) -> Tensor:
-        """x and position (b, groups·q, d); boxes (b, groups·q, levels or 1, 4); memory (b, n, d)
-        -> (b, groups·q, d). Groups do not see each other."""
-        of_group, position_of = (
-            each.unflatten(1, (groups, -1)).flatten(0, 1) for each in (x, position)
-        )  # (b·groups, q, d)
-        at = of_group + position_of
-        attended = self.self_attention(at, at, of_group)
-        x = self.norm1(x + attended.reshape(x.shape))
-        found = self.cross_attention(x + position, boxes, memory, grids, inside)
-        x = self.norm2(x + self.dropout(found))
-        return self.norm3(x + self.mlp(x))
 
 
 class MaskBlock(nn.Module):
@@ -266,10 +206,3 @@ class MaskHead(nn.Module):
         """(b, q, d), (b, d, h, w) -> (b, q, h, w)"""
         x = self.query_projection(queries + self.query_mlp(self.query_norm(queries)))
         return (x @ maps.flatten(2)).unflatten(2, maps.shape[2:]) + self.bias
-
-
-def nearest(inside: int, whole: int, length: int, device: torch.device) -> Tensor:
-    """(length,): whether the pixel nearest to the beginning of each position is among the first
-    `inside` of `whole`."""
-    pixels = (torch.arange(length, device=device) * (whole / length)).floor()
-    return pixels < inside

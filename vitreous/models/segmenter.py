@@ -9,7 +9,7 @@ maps of several sizes (Swin, ResNet) get a simple feature pyramid (Lin et al. 20
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,12 +23,12 @@ from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
 from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
+from vitreous.layers.resample import enlarged
 from vitreous.layers.tap import show
 from vitreous.models.model import (
     AttentionLayer,
     Composite,
     CompositeConfig,
-    Features,
     Model,
     Places,
     Shapes,
@@ -197,13 +197,6 @@ class PyramidDecoder(nn.Module):
         return self.out(total)
 
 
-def enlarged(x: Tensor, size: Iterable[int]) -> Tensor:
-    size = tuple(size)
-    if x.shape[2:] == size:
-        return x
-    return F.interpolate(x, size, mode="bilinear", align_corners=False)
-
-
 class Segmenter(Composite):
     """(b, c, h, w) -> logits (b, classes, h, w). See `SegmenterConfig`."""
 
@@ -242,12 +235,7 @@ class Segmenter(Composite):
                 self.decoder = PyramidDecoder(widths, config.dim or CONV_WIDTH, config.classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        _, maps = self.core_features(images)
-        return self.decode(maps, images)
-
-    def features(self, images: Tensor, blocks: Iterable[int] | None = None) -> Features:  # type: ignore[override]
-        found, maps = self.core_features(images, blocks)
-        return found._replace(output=self.decode(maps, images))
+        return self.decode(self.maps(images), images)
 
     def decode(self, maps: list[Tensor], images: Tensor) -> Tensor:
         """The encoder's maps, (b, d, gh, gw) each -> (b, classes, h, w), as large as the images."""

@@ -8,7 +8,6 @@ and there are maps of four sizes, as dense tasks need them.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,14 +19,13 @@ from torch import Tensor, nn
 
 from vitreous.config import Size, pair
 from vitreous.errors import ConfigError
-from vitreous.layers.attention import Attention
+from vitreous.layers.attention import Attention, Rotate
 from vitreous.layers.block import Block
 from vitreous.layers.head import LinearHead
 from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.patch import PatchEmbedding
 from vitreous.layers.position import relative_index
-from vitreous.layers.recompute import cheap
 from vitreous.layers.resample import Grid, Resampling, State, resample_grid
 from vitreous.layers.tap import show
 from vitreous.models.model import (
@@ -100,22 +98,9 @@ class Windows(NamedTuple):
 
 
 def windows_of(size: Grid, window: Grid, shift: Grid, device: torch.device) -> Windows:
-    """For a map of whole windows; cached, except for the compiler, which traces it."""
-    make = _make_windows if torch.compiler.is_compiling() else cached_windows
-    return make(size, window, shift, device)
-
-
-@functools.lru_cache(maxsize=64)
-def cached_windows(size: Grid, window: Grid, shift: Grid, device: torch.device) -> Windows:
-    """Made once for each size, and never saved: all of it follows from the sizes."""
-    with torch.inference_mode(False):
-        return _make_windows(size, window, shift, device)
-
-
-def _make_windows(size: Grid, window: Grid, shift: Grid, device: torch.device) -> Windows:
-    """A cyclic shift puts strips from opposite edges of the map into one window. The mask keeps
-    them apart: 0 between tokens that were neighbours before, -inf between those that were not.
-    """
+    """For a map of whole windows. A cyclic shift puts strips from opposite edges into one window.
+    The mask keeps them apart: 0 between tokens that were neighbours before, -inf between those that
+    were not."""
     (h, w), (wh, ww) = size, window
 
     def partition(on_map: Tensor) -> Tensor:  # (h, w) -> (windows, n)
@@ -151,21 +136,28 @@ class WindowAttention(Attention):
         self.bias_table = nn.Parameter(torch.empty(offsets, heads))
         nn.init.trunc_normal_(self.bias_table, std=0.02)
 
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(
+        self, x: Tensor, bias: Tensor | None = None, rotate: Rotate | None = None
+    ) -> Tensor:
+        """No bias and no rotation are added to those of windows."""
+        assert bias is None
+        assert rotate is None
         b, h, w, d = x.shape
         size = self.padded((h, w))
         windows = self.windows(size, x.device)
-
-        def cut(x: Tensor) -> Tensor:  # (b, h, w, d) -> (b · windows, n, d)
-            if size != (h, w):
-                x = F.pad(x, (0, 0, 0, size[1] - w, 0, size[0] - h))
-            # Shifting and cutting are one gathering of rows, which is faster than rolling the map.
-            tokens = x.flatten(1, 2).index_select(1, windows.order)
-            return tokens.view(-1, self.window[0] * self.window[1], d)
-
-        out = super().forward(cheap(cut, x), bias=self._bias(b, windows))
+        cut = self.cut(x, size, windows)  # (b · windows, n, d)
+        out = super().forward(cut, self._bias(b, windows))
         x = out.reshape(b, -1, d).index_select(1, windows.inverse).view(b, *size, d)
         return x if size == (h, w) else x[:, :h, :w]
+
+    def cut(self, x: Tensor, size: Grid, windows: Windows) -> Tensor:
+        """(b, h, w, d), padded to `size` -> (b · windows, n, d). To shift the map and to cut it are
+        one gathering of rows."""
+        _, h, w, d = x.shape
+        if size != (h, w):
+            x = F.pad(x, (0, 0, 0, size[1] - w, 0, size[0] - h))
+        tokens = x.flatten(1, 2).index_select(1, windows.order)
+        return tokens.view(-1, self.window[0] * self.window[1], d)
 
     def padded(self, size: Grid) -> Grid:
         """The size of a map that is padded to whole windows."""
@@ -182,8 +174,8 @@ class WindowAttention(Attention):
         return windows_of(size, self.window, self.shift(size), device)
 
     def _bias(self, batch: int, windows: Windows) -> Tensor:
-        """(heads, n, n), or (b · windows, heads, n, n) where windows are shifted."""
-        bias = self.bias_table[windows.offsets].permute(2, 0, 1)
+        """(1, heads, n, n), or (b · windows, heads, n, n) where windows are shifted."""
+        bias = self.bias_table[windows.offsets].permute(2, 0, 1)[None]
         if windows.mask is None:
             return bias
         return (bias + windows.mask[:, None].to(bias.dtype)).repeat(batch, 1, 1, 1)
@@ -225,7 +217,7 @@ class PatchMerging(nn.Module):
         b, h, w, d = x.shape
         # the four in the paper's order: down first, then right
         x = x.reshape(b, h // 2, 2, w // 2, 2, d).permute(0, 1, 3, 4, 2, 5).flatten(3)
-        return self.reduction(cheap(self.norm, x))
+        return self.reduction(self.norm(x))
 
 
 class Stage(nn.Module):
@@ -310,6 +302,9 @@ class Swin(Model):
             first, *others = inner.children()
             blocks += [[merge, first], *([block] for block in others)]
         return [[self.patch, self.patch_norm], *blocks, [self.norm, self.head]]
+
+    def behind(self, block: int) -> list[nn.Module]:
+        return list(self.stages)[block + 1 :]
 
     def undecayed(self) -> list[nn.Parameter]:
         return [attention.bias_table for _, _, attention in self._attentions()]

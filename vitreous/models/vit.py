@@ -7,7 +7,6 @@ successors is a field of `ViTConfig`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -15,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitreous.errors import ConfigError, InputError
+from vitreous.errors import InputError
 from vitreous.layers.head import DistilledOutput
 from vitreous.layers.init import initialise
 from vitreous.layers.patch import PrefixTokens, Stem
 from vitreous.layers.position import Rotary
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.tap import show
-from vitreous.layers.token_merging import TokenMerging
 from vitreous.models import vit_fields, vit_parts, vit_state
 from vitreous.models.conv_stem import ConvStem, GridStem
 from vitreous.models.model import AttentionLayer, Level, Model, Places, Shapes
@@ -82,11 +80,6 @@ class ViT(Model):
         self._check(images, dynamic=bool(self.config.dynamic_size))
         return self.head(self.pooled(images))
 
-    def pooled(self, images: Tensor) -> Tensor:
-        x, grid = self.embed(images)
-        # Where the head reads only leading tokens, the last block computes no others: exact.
-        return self.pool(self.encode(x, grid, reads=self.config.reads))
-
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos; CLIP normalises it."""
         self._check(images, dynamic=self.config.dynamic_size is not False)
@@ -99,61 +92,20 @@ class ViT(Model):
             x = torch.cat((before.repeat(1, self.config.windows**2, 1), patches), dim=1)
         return self.embed_norm(x), grid
 
-    def encode(
-        self,
-        x: Tensor,
-        grid: Grid,
-        first: int = 0,
-        last: int | None = None,
-        *,
-        reads: int | None = None,
-    ) -> Tensor:
+    def encode(self, x: Tensor, grid: Grid, first: int = 0, last: int | None = None) -> Tensor:
         """Equations 2 and 3, for the blocks from `first` to before `last`: z_l of z_(l-1).
 
         If positions act on the tokens alone, some of the patches may be left out: masked
-        pre-training encodes the visible ones. With `reads=r`, only the first r tokens leave the
-        last block. If tokens are merged, each patch comes out as the token that it is in.
+        pre-training encodes the visible ones.
         """
         if self.config.windows > 1:
             return self._encode_windows(x, grid, first, last)
         position, p = self.position, self.prefix_length
         rotate = position.rotation(p, grid, x.device)
-        merging = self._merging(first, restored=reads is None)
-        first_merged = position.merges_from or 0
         for i, block in list(enumerate(self.blocks))[first:last]:
-            options: dict[str, Any] = {"bias": position.score_bias(i, p, grid), "rotate": rotate}
-            if merging is not None:
-                options["bias"] = merging.score_bias()
-            if reads is not None and i == self.depth - 1:
-                return block(x, **options, queries=reads)
-            if merging is not None and i >= first_merged:
-                options["merging"] = merging
-            x = position.after(i, block(x, **options), p, grid)
-        return x if merging is None else merging.restore(x)
-
-    def _merging(self, first: int, *, restored: bool) -> TokenMerging | None:
-        if not self.merge or first == self.depth:
-            return None
-        if first:
-            raise ConfigError(
-                f"merge = {self.merge}: tokens of several blocks were requested, which are other "
-                "ones in each: use the model without merging"
-            )
-        return TokenMerging(self.merge, self.prefix_length, restored=restored)
-
-    @property
-    def most_merged(self) -> int:
-        return math.prod(self.config.grid) // 2
-
-    def why_unmerged(self) -> str:
-        if self.config.windows > 1:
-            return "attends inside of windows, which need all of their tokens"
-        if self.position.merges_from is None:
-            return (
-                f"has position = {self.config.position!r}: every block needs the place of each "
-                "patch, and a merged token has none"
-            )
-        return ""
+            x = block(x, position.score_bias(i, p, grid), rotate)
+            x = position.after(i, x, p, grid)
+        return x
 
     def _encode_windows(self, x: Tensor, grid: Grid, first: int, last: int | None) -> Tensor:
         """The same where attention stays inside windows but for `global_blocks`, which see the
@@ -226,11 +178,6 @@ class ViT(Model):
         return [*self.prefix.parameters(), *self.position.parameters()]
 
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
-        if self.merge:
-            raise ConfigError(
-                f"merge = {self.merge}: attention is shown between the places of patches, and a "
-                "merged token has none: load the run without merge to look inside"
-            )
         _, grid, pixels = self.levels(size or self.own_size())[-1]
         places = Places(self.prefix_length, grid, pixels)
         inside = [self._places(i, places) for i in range(self.depth)]

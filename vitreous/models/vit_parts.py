@@ -24,6 +24,7 @@ from vitreous.layers.position import (
     Sines1d,
     Sines2d,
 )
+from vitreous.layers.uncommon import BLOCKS, ActivatedMlp
 from vitreous.models.vit_config import ViTConfig
 
 POSITIONS: dict[str, Callable[[ViTConfig], Position]] = {
@@ -76,7 +77,8 @@ def patch(config: ViTConfig, stem: Stem) -> nn.Module:
 
 
 def block(config: ViTConfig, drop_path: float) -> Block:
-    return Block(
+    mlp = ActivatedMlp if config.mlp_out_activation else Mlp
+    return BLOCKS[config.norm](
         config.dim,
         Attention(
             config.dim,
@@ -91,16 +93,14 @@ def block(config: ViTConfig, drop_path: float) -> Block:
             attention_dropout=config.attention_dropout,
             dropout=config.dropout,
         ),
-        Mlp(
+        mlp(
             config.dim,
             config.mlp_width,
             activation=config.activation,
             norm=config.mlp_norm,
             norm_eps=config.norm_eps,
             dropout=config.dropout,
-            activate_out=config.mlp_out_activation,
         ),
-        norm=config.norm,
         norm_eps=config.norm_eps,
         layer_scale=config.layer_scale,
         drop_path=drop_path,

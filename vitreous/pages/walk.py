@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from vitreous.config import read_toml
+from vitreous.engines.summary import spelled
 from vitreous.explain.attention import Layer
 from vitreous.layers.tap import tap
 from vitreous.models.model import Places
-from vitreous.models.summary import spelled
 from vitreous.pages.content import Picture, Table
 from vitreous.pages.pictures import as_picture, data_url, principal_colours, stretched
 from vitreous.pages.template import render
@@ -111,7 +111,7 @@ def walk(
         stops.append(Stop(full, spelled(tensor), text, pictures))
 
     with tap({**steps, **{name: model.get_submodule(name) for name in layers}}, see):
-        output = model.features(batch).output
+        output = model(batch)
     return stops, output
 
 

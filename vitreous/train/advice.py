@@ -12,8 +12,8 @@ from vitreous.config import read_toml
 from vitreous.data.formats import BUILT_IN
 from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.source import Source
+from vitreous.engines.counts import PATH as COUNTS
 from vitreous.models import configure, create
-from vitreous.models.counts import PATH as COUNTS
 from vitreous.tasks.defaults import Glance, glance_at
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from vitreous.data.augment import random_by, rescaled, seed_of
 from vitreous.data.loader import Batch
+from vitreous.engines.accelerate import accelerate
+from vitreous.engines.linear import training_step
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, VitreousError
-from vitreous.layers.linear import training_step
 from vitreous.layers.lora import add_lora
-from vitreous.layers.recompute import recomputing
-from vitreous.layers.shared_batch import RandomRows, sharing_batch, synchronise_batch_norms
 from vitreous.models.model import Model
+from vitreous.tasks.shared_random import sharing_batch
 from vitreous.tasks.task import Task
 from vitreous.train.distributed import whole, wrap
 from vitreous.train.memory import checkpoint_blocks, keep_memory
@@ -32,6 +32,8 @@ from vitreous.train.optimizer import (
     set_lr,
 )
 from vitreous.train.recipe import Recipe
+from vitreous.train.recompute import recompute_cheap, recomputing
+from vitreous.train.shared_batch import RandomRows, synchronise_batch_norms
 
 Log = Callable[[str], None]
 
@@ -61,6 +63,9 @@ class Learner:
         self.teacher = teacher
         self.head_steps = head_steps
         """How many steps train the head alone, before all of the model is trained."""
+        accelerate(model)
+        if recipe.recompute:
+            recompute_cheap(model)
         freeze(model, recipe.freeze)
         if recipe.lora:
             adapt(model, recipe.lora, recipe.seed, log)

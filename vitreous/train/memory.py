@@ -19,11 +19,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from vitreous.engines.linear import training_step
 from vitreous.errors import ConfigError
 from vitreous.layers.block import Block
-from vitreous.layers.linear import training_step
-from vitreous.layers.shared_batch import RandomRows
 from vitreous.models.model import Model
+from vitreous.train.shared_batch import RandomRows
 
 
 def checkpoint_blocks(model: Model) -> list[nn.Module]:

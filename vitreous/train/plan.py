@@ -10,9 +10,9 @@ import torch
 
 from vitreous.config import config_fields, pair, size_of
 from vitreous.data.source import Source
+from vitreous.engines.cpu import has_bfloat16
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError
-from vitreous.layers.cpu import has_bfloat16
 from vitreous.models import create
 from vitreous.models.model import Model
 from vitreous.tasks import TASKS, task_class

@@ -13,6 +13,7 @@ import torch
 from vitreous.atomic_write import write_text
 from vitreous.config import Size, pair
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
+from vitreous.layers.tap import tap
 from vitreous.models import build, create
 from vitreous.models.model import Model
 from vitreous.weights.adopt import find
@@ -227,11 +228,13 @@ def _verify(model: Model, second: Model, file: Path) -> float:
 
 
 def _outputs(model: Model, image: torch.Tensor) -> torch.Tensor:
-    features = model.features(image)
-    output = features.output
+    found: list[torch.Tensor] = []
+    last_block = model.core.layers()[-2][0]
+    with tap({"last": last_block}, lambda _, tokens: found.append(tokens)):
+        output = model(image)
     outputs = output if isinstance(output, tuple) else (output,)
-    tensors = [part for part in outputs if isinstance(part, torch.Tensor)]
-    return torch.cat([part.flatten() for part in (features.tokens[-1], *tensors)])
+    found += [part for part in outputs if isinstance(part, torch.Tensor)]
+    return torch.cat([part.flatten() for part in found])
 
 
 def _other_defaults(

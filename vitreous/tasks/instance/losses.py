@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitreous.layers.shared_batch import rand_rows
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.tasks.objects.losses import (
     BOX_WEIGHT,
@@ -26,6 +25,7 @@ from vitreous.tasks.objects.losses import (
     quality_terms,
 )
 from vitreous.tasks.objects.matching import Matches, Target, by_focal_loss, match
+from vitreous.tasks.shared_random import rand_rows
 
 MASK_WEIGHT, DICE_WEIGHT = 5.0, 5.0
 """In the loss and in matching."""

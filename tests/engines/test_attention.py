@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vitreous.layers import attention
+from vitreous.engines import attention
+from vitreous.engines.accelerate import accelerate
 from vitreous.layers.attention import Attention
 
 
@@ -31,8 +32,8 @@ def steps(monkeypatch):
 def test_products_learn_what_the_fused_kernel_learns(biased, monkeypatch):
     """In bfloat16 on a CPU, to train; both are as far from float32."""
     torch.manual_seed(0)
-    layer, x = Attention(32, 2, 16), torch.randn(3, 20, 32)
-    bias = torch.randn(2, 20, 20) if biased else None
+    layer, x = accelerate(Attention(32, 2, 16)), torch.randn(3, 20, 32)
+    bias = torch.randn(1, 2, 20, 20) if biased else None
     calls = steps(monkeypatch)
     exact = gradients(layer, x, bias=bias)
     assert len(calls) == 1

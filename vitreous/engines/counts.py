@@ -1,16 +1,17 @@
-"""Parameters and FLOPs of every variant, kept in `counts.toml` so that listing them needs no torch.
+"""Parameters and FLOPs of every variant, kept in `models/counts.toml` so that to list them needs
+no torch.
 
-`python -m vitreous.models.counts` writes the table anew; a test compares it with the models.
+`python -m vitreous.engines.counts` writes the table anew; a test compares it with the models.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from vitreous.engines.summary import summarise_name
 from vitreous.models import names
-from vitreous.models.summary import summarise_name
 
-PATH = Path(__file__).with_name("counts.toml")
+PATH = Path(__file__).parents[1] / "models" / "counts.toml"
 
 
 def count(name: str) -> tuple[int, int]:
@@ -21,7 +22,7 @@ def count(name: str) -> tuple[int, int]:
 
 def table() -> str:
     """The text of `counts.toml`."""
-    lines = ["# [parameters, FLOPs for one image]; written by python -m vitreous.models.counts"]
+    lines = ["# [parameters, FLOPs for one image]; written by python -m vitreous.engines.counts"]
     for name in names():
         parameters, flops = count(name)
         lines.append(f'"{name}" = [{parameters:_}, {flops:_}]')

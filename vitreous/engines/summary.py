@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vitreous.config import pair
+from vitreous.engines.fewer_tokens import skip_unread
 from vitreous.layers.tap import tap
 from vitreous.models import create
 from vitreous.models.model import Model
@@ -62,8 +63,9 @@ def summarise(model: Model) -> list[SummaryRow]:
         # Torch's counter does not see the fused attention of every device; this form it does.
         plain = sdpa_kernel(SDPBackend.MATH)
         with torch.no_grad(), plain, counter, tap(model.steps(), see):
-            model(image)
+            skip_unread(model)(image)
     finally:
+        skip_unread(model, False)
         model.train(training)
     return rows
 

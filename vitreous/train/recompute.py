@@ -3,7 +3,12 @@
 A training step keeps what its backward needs. More than a third of that follows from something else
 that is kept: the outputs of norms and of the activation inside an MLP, which the linear layers
 behind them need. Inside `recomputing()`, what `cheap(function, x)` gives is not kept: the backward
-calls the function once more, on the same numbers, and gets the same bits.
+calls the function once more, on the same numbers, and gets the same bits. `recompute_cheap(model)`
+lets a model's norms, activations and casts be such functions, from outside.
+
+torch's own selective checkpointing of the blocks was measured, and needs more: for six of a ViT-S,
+1,133 MB in float32 and 917 MB in bfloat16, where the plain step takes 1,021 and 798 MB, and this
+857 and 700 MB.
 """
 
 from __future__ import annotations
@@ -12,11 +17,20 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+
+from vitreous.engines.linear import put_on_linears
+from vitreous.engines.swap import put_on
+from vitreous.layers.attention import RowsLinear
+from vitreous.layers.block import Block
+from vitreous.layers.mlp import Mlp
+from vitreous.layers.resample import Grid
+from vitreous.models.swin import PatchMerging, WindowAttention, Windows
 
 
 class _Recipe(NamedTuple):
@@ -112,9 +126,40 @@ def _precision(tensor: Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(device) if on else None
 
 
-def as_multiplied(x: Tensor) -> Tensor:
+class RecomputedNorm(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return cheap(super().forward, x)
+
+
+class RecomputedMlp(Mlp):
+    def forward(self, x: Tensor) -> Tensor:
+        if _ACTIVE.get() is None:
+            return super().forward(x)
+        x = self.norm(self.dropout(cheap(self.activation, self.fc1(x))))
+        return self.dropout(self.fc2(x))
+
+
+class RecomputedWindows(WindowAttention):
+    def cut(self, x: Tensor, size: Grid, windows: Windows) -> Tensor:
+        return cheap(partial(super().cut, size=size, windows=windows), x)
+
+
+class RecomputedCast(RowsLinear):
     """x in the type in which autocast multiplies it: its copy is cheap as well."""
-    if torch.compiler.is_compiling() or _ACTIVE.get() is None or x.dtype != torch.float32:
-        return x
-    precision = _precision(x)
-    return x if precision is None else cheap(lambda values: values.to(precision), x)
+
+    def forward(self, x: Tensor, rows: slice | None = None, bias: Tensor | None = None) -> Tensor:
+        precision = None if _ACTIVE.get() is None else _precision(x)
+        if precision is not None and x.dtype == torch.float32:
+            x = cheap(lambda values: values.to(precision), x)
+        return super().forward(x, rows, bias)
+
+
+def recompute_cheap(model: nn.Module) -> None:
+    """Let what is cheap in a model be computed again, inside `recomputing()`."""
+    for module in model.modules():
+        put_on(module, RecomputedMlp)
+        put_on(module, RecomputedWindows)
+        if isinstance(module, Block | Mlp | PatchMerging):
+            for part in module.children():
+                put_on(part, RecomputedNorm)
+    put_on_linears(model, RecomputedCast)

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import vitreous
-from vitreous.layers import convolution, onednn
+from vitreous.engines import convolution, onednn
+from vitreous.engines.accelerate import accelerate
 
 needs_onednn = pytest.mark.skipif(not onednn.has_onednn(), reason="a CPU without AVX-512")
 FACTOR, SUMMAND = torch.linspace(0.5, 2, 64), torch.linspace(-1, 1, 64)
@@ -113,6 +114,7 @@ def test_weights_of_inference_mode():
 
 def small(name, norm):
     model = vitreous.create(name, classes=5, norm=norm, stages=(1, 1, 2, 1), width=16).eval()
+    accelerate(model)
     for module in model.modules():
         if hasattr(module, "running_mean"):
             nn.init.normal_(module.running_mean, std=0.1)
@@ -148,8 +150,8 @@ def test_what_somebody_watches_is_not_written_over():
     model.stages[2][0].register_forward_hook(lambda module, given, found: seen.append(found))
     expected = model.stages[2][0](model.stages[1](model.stages[0](model.root(images))))
     with torch.inference_mode():
-        tokens = model.features(images, blocks=[0, 1]).tokens
-        again = model.features(images, blocks=[0, 1]).tokens
+        tokens = model.tokens(images, blocks=[0, 1, 2])
+        again = model.tokens(images, blocks=[0, 1, 2])
     torch.testing.assert_close(seen[1], seen[0].detach(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(seen[1], expected.detach(), rtol=1e-4, atol=1e-5)
     assert all(torch.equal(one, other) for one, other in zip(tokens, again, strict=True))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 LOOKED_AT = 64
@@ -46,10 +46,11 @@ def has_onednn() -> bool:
 
 
 def fits(x: Tensor, weight: Tensor) -> bool:
-    """Whether they compute this: in float32 on a CPU. Programs that are compiled or exported have
-    their own ways."""
+    """Whether they compute this: in float32 on a CPU, with weights that are ordinary tensors (not
+    quantised ones). Programs that are compiled or exported have their own ways."""
     return (
         x.device.type == "cpu"
+        and type(weight) in (Tensor, nn.Parameter)
         and x.dtype == weight.dtype == torch.float32
         and not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()
