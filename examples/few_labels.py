@@ -18,12 +18,11 @@ test image has a say, and neither of the two.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ import torch
 import tyro
 from PIL import Image
 
+from vitreous.cli.main import main as vitreous
 from vitreous.data.formats import open_source
 from vitreous.data.source import Source
 from vitreous.run_folder import Run
@@ -82,13 +82,9 @@ def with_random_weights(run: Path, seed: int, out: Path) -> Path:
 
 def accuracy(folder: Path, out: Path, seed: int, options: list[str]) -> float:
     words = ["train", str(folder), "--out", str(out), "--seed", str(seed), "--json", *options]
-    done = subprocess.run(
-        [sys.executable, "-m", "vitreous", *words],
-        env=os.environ,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    found: float = json.loads(done.stdout)["accuracy"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert vitreous(words) == 0
+    found: float = json.loads(printed.getvalue())["accuracy"]
     return found
 
 

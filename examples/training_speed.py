@@ -253,11 +253,11 @@ def images_per_second(batches: Iterator[torch.Tensor]) -> float:
     return seen / (time.perf_counter() - began)
 
 
-def loaders(count: int, rounds: int) -> None:
-    for name, size in SIZES.items():
+def loaders(count: int, rounds: int, sizes: tuple[str, ...]) -> None:
+    for name in sizes:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place, "images")
-            write_jpegs(folder, count, size)
+            write_jpegs(folder, count, SIZES[name])
             found, _ = in_turns(list(LOADERS), rounds, "--folder", str(folder))
         best = {kind: max(each[1:]) for kind, each in found.items()}
         print(f"JPEGs of {name}, one worker, images per second, and ours against each")
@@ -270,6 +270,7 @@ def main(
     batch: int = 32,
     rounds: int = 4,
     images: int = 1024,
+    sizes: tuple[str, ...] = tuple(SIZES),
     kinds: tuple[str, ...] = ("float32", "bfloat16", "recompute"),
     folder: Annotated[Path, tyro.conf.arg(help="JPEGs for --child.")] = Path(),
     child: Annotated[str, tyro.conf.arg(help="A loop that waits to be asked for steps.")] = "",
@@ -279,6 +280,7 @@ def main(
     batch: Images per step.
     rounds: Steps of which the fastest counts, after one to warm up, and passes of the loaders.
     images: JPEGs for the loaders; 0 leaves them out.
+    sizes: Of the JPEGs, width x height.
     kinds: Ways to train: float32, bfloat16, recompute, checkpoint, compile, bfloat16+recompute.
     """
     if child:
@@ -287,7 +289,7 @@ def main(
     if kinds:
         steps(model, batch, rounds, kinds)
     if images:
-        loaders(images, rounds)
+        loaders(images, rounds, sizes)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from scipy import ndimage
 from torch import nn
 
 from vitreous.data.preprocess import Preprocess
+from vitreous.inference import InferenceOptions
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
 from vitreous.models.rf_detr import RFDETROutput
@@ -79,7 +80,9 @@ def predictor(size=64, least=1, resize="none", masks=False, **options):
     """What it finds is exact where images keep their size, with resize="none"."""
     preprocess = Preprocess(image_size=size, resize=resize, whole=True)
     kind, task = (BrightShapes, SegmentInstances) if masks else (BrightRectangles, Detect)
-    return Predictor(kind((size, size), least), preprocess, task(LABELS), **options)
+    return Predictor(
+        kind((size, size), least), preprocess, task(LABELS), InferenceOptions(**options)
+    )
 
 
 def scene(height, width, *rectangles):

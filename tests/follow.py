@@ -13,12 +13,20 @@ from vitreous.cli.parse import parse
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```|^((?: {4}[^\n]*\n)+)", flags=re.MULTILINE | re.DOTALL)
 SHELL = ("sh", "bash", "indented")
-# Data that is larger than a test needs, or that this machine may not have.
+# What takes longer than a test needs, or what this machine may not have, is replaced: data,
 SMALLER = {
     r"shapes(:\d+)?": lambda: "shapes:20",
     r"handwriting(:\d+)?": lambda: "handwriting:20",
     r"digits": digit_folder,
     r".*/fashion-mnist": garment_folder,
+}
+# depths of models that are exported, and what other tests measure.
+FASTER = {
+    ("README.md", "train shapes:300 --task detect"): ["--set=decoder_depth=1"],
+    ("token-merging.md", "train digits"): ["--set=depth=2"],
+    ("export.md", "train digits"): ["--set=depth=2"],
+    ("benchmark.md", "train digits"): ["--set=depth=2"],
+    ("benchmark.md", "benchmark"): ["--no-memory"],
 }
 
 
@@ -36,20 +44,25 @@ def commands(text: str) -> list[list[str]]:
 
 
 def shorten(words: list[str], page: str = "") -> list[str]:
-    """The same training, but of one epoch and with few images; of a benchmark, torch alone, but for
-    the page about it; other commands as they stand."""
+    """The same command with little data, training for one epoch; of a benchmark, torch alone, but
+    for the page about it."""
+    line = " ".join(words)
+    faster = (more for (at, begin), more in FASTER.items() if at == page and line.startswith(begin))
+    more = next(faster, [])
     if words[0] == "benchmark" and page != "benchmark.md":
-        return [*words, "--engines=torch", "--no-memory"]
-    if words[0] not in ("train", "pretrain"):
-        return words
-    module = module_of(words[0])
-    data = parse(words[0], module, words[1:]).to_recipe().data
-    small = next((make() for name, make in SMALLER.items() if re.fullmatch(name, data)), data)
-    rest = [word for word in words[1:] if word != data]
-    few = (
-        ["--overfit=2", "--batch=20"] if any(word.startswith("--overfit") for word in words) else []
-    )
-    return [words[0], str(small), *rest, "--epochs=1", *few]
+        more = ["--engines=torch", "--no-memory"]
+    if words[0] in ("train", "pretrain"):
+        data = parse(words[0], module_of(words[0]), words[1:]).to_recipe().data
+        words = [words[0], data, *(word for word in words[1:] if word != data)]
+        more = ["--epochs=1", *more]
+        if any(word.startswith("--overfit") for word in words):
+            more += ["--overfit=2", "--batch=20"]
+    return [*map(smaller, words), *more]
+
+
+def smaller(word: str) -> str:
+    makers = (make for name, make in SMALLER.items() if re.fullmatch(name, word))
+    return str(next(makers, lambda: word)())
 
 
 def follow(page: Path, capsys) -> int:

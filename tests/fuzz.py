@@ -32,6 +32,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from runs import write_run
 
 import vitreous
 from vitreous.data.formats import open_source
@@ -39,7 +40,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.errors import VitreousError
 from vitreous.labels import LabelMap
 from vitreous.predict import Predictor
-from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.run_folder import Run
 from vitreous.tasks import task_class
 from vitreous.tasks.data_check import check
 from vitreous.weights.io.files import write_tensors
@@ -215,15 +216,8 @@ def _export() -> dict[str, bytes]:
 def _random_run(folder: Path) -> Path:
     torch.manual_seed(0)
     model = vitreous.create("vit", **FIELDS)
-    run = Run(folder)
-    run.path.mkdir()
-    config = RunConfig(
-        *("vit", "vit", vitreous.config.to_dict(model.config), "classify"),
-        *(LabelMap.of_names(["a", "b", "c"]), Preprocess(image_size=8), "digits", "", versions()),
-    )
-    run.write_config(config)
-    run.write_weights(model, model.state_dict())
-    return run.path
+    labels = LabelMap.of_names(["a", "b", "c"])
+    return write_run(folder, model, labels, Preprocess(image_size=8)).path
 
 
 def hostile(folder: Path) -> list[tuple[str, Callable[[Path], object]]]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from PIL import Image
-from running.runs import NAMES, VIT, made
+from runs import NAMES, VIT, made
 
 import vitreous
 from vitreous.atomic_write import (

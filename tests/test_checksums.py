@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from running.hostile import entries_of, torch_file
-from running.runs import NAMES, VIT, made
+from runs import NAMES, VIT, made
 
 import vitreous
 from vitreous import checksums

@@ -31,7 +31,7 @@ GROUPS = {
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_pages_run_from_top_to_bottom(group, tmp_path, monkeypatch, capsys):
-    """14.18: every command and every piece of code, in an empty folder."""
+    """Every command and every piece of code, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     modules = set(sys.modules)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from runs import OLD_RUNS
 from sklearn.datasets import load_sample_images
 from train.tiny import garment_folder
 from train.undrawn import undrawn
@@ -26,7 +27,10 @@ SMALL = {
     "parity.py": ["resnet50"],
     "save_images.py": ["handwriting:20", "pictures", "--count=3"],
     "serve_load.py": ["--seconds=1", "--requests=40", "--rounds=1", "--images=16"],
-    "training_speed.py": ["--rounds=1", "--batch=2", "--images=64", "--kinds", "recompute"],
+    "training_speed.py": [
+        *("--model=vit-ti/16", "--rounds=1", "--batch=2", "--kinds", "recompute"),
+        *("--images=64", "--sizes", "256x224"),
+    ],
 }
 PRINTED = {
     "cifar10.py": "test: 2 images of 2 classes",
@@ -124,7 +128,7 @@ FOLDERS = {
     "cifar10.py": cifar_package,
     "few_labels.py": pretrained,
     "onnx_client.py": exported,
-    "serve_load.py": lambda: [str(Path(__file__).parent / "old_runs" / "classify")],
+    "serve_load.py": lambda: [str(OLD_RUNS / "classify")],
 }
 
 

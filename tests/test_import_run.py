@@ -95,7 +95,7 @@ def mask_token():
     [(hybrid_of_google, "google"), (registers_with_positions, "timm"), (mask_token, "official")],
 )
 def test_what_the_model_has_no_use_for_is_exported_again(tmp_path, make, format):
-    """15: a run folder keeps it beside the weights, and so does a file of ours."""
+    """A run folder keeps it beside the weights, and so does a file of ours."""
     source, path = make(), tmp_path / "source.safetensors"
     write_tensors(path, source, "safetensors")
     labels = {} if format == "official" else {"labels": "numbers"}

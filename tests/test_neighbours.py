@@ -100,7 +100,7 @@ def test_knn_accuracy_of_pixels_is_that_of_scikit_learn(digits):
 
 
 def test_wrong_labels_are_found(digits):
-    """15: of real digits, 5 % of the labels are changed; these are named first."""
+    """Of real digits, 5 % of the labels are changed; these are named first."""
     values, labels = digits
     random = np.random.default_rng(0)
     wrong = random.choice(len(labels), 90, replace=False)

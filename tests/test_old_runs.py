@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from train.undrawn import undrawn
 
 import vitreous
 from vitreous.cli.main import main
@@ -56,7 +57,8 @@ def test_an_old_run_evaluates_as_it_did_and_resumes(path, tmp_path, capsys):
         assert mean_and_std == pytest.approx(known, rel=1e-4, abs=1e-5)
     before = [line for line in Run(run).metrics() if line["kind"] == "evaluation"]
     command = "train" if result.get("classes") else "pretrain"
-    assert main([command, "--resume", "--out", str(run), "--epochs", "4"]) == 0
+    with undrawn():
+        assert main([command, "--resume", "--out", str(run), "--epochs", "4"]) == 0
     steps = [line["step"] for line in Run(run).metrics() if line["kind"] == "evaluation"]
     last = before[-1]["step"]
     assert steps[: len(before)] == [line["step"] for line in before]

@@ -12,6 +12,7 @@ import pytest
 import tifffile
 import torch
 from PIL import Image
+from runs import of_digits
 
 import vitreous
 from vitreous.api.evaluation import labelled_source
@@ -19,11 +20,12 @@ from vitreous.cli.evaluate import _worth_printing
 from vitreous.cli.main import main
 from vitreous.cli.print_json import print_json
 from vitreous.data.formats import open_source
-from vitreous.data.preprocess import Preprocess
+from vitreous.engines.device import find_device
 from vitreous.errors import CheckpointError, ConfigError, DataError, InputError
+from vitreous.import_run import open_run
 from vitreous.labels import IGNORED, LabelMap
-from vitreous.predict import Predictor, find_device
-from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.predict import Predictor
+from vitreous.run_folder import Run, RunConfig
 from vitreous.tasks import task_for
 from vitreous.train.recipe import Recipe, write_recipe
 
@@ -31,32 +33,7 @@ from vitreous.train.recipe import Recipe, write_recipe
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run folder with random weights: what matters here is that all ways agree."""
-    folder = Run(tmp_path_factory.mktemp("runs") / "run")
-    folder.path.mkdir()
-    torch.manual_seed(0)
-    fields = {"image_size": 8, "patch": 4, "dim": 16, "depth": 1, "heads": 2, "channels": 1}
-    model = vitreous.create("vit", **fields, classes=10)
-    labels = LabelMap.of_ids(range(10))
-    folder.write_config(
-        RunConfig(
-            "vit",
-            "vit",
-            vitreous.config.to_dict(model.config),
-            "classify",
-            labels,
-            Preprocess(image_size=8, channels=1, mean=(0.3,), std=(0.37,)),
-            "digits",
-            "",
-            versions(),
-        )
-    )
-    folder.write_weights(model, model.state_dict())
-    recipe = Recipe(data="digits", epochs=1, batch=64, lr=1e-3)
-    folder.write_text("recipe.toml", write_recipe(recipe))
-    folder.log(
-        step=1, kind="evaluation", epoch=1.0, train_loss=2.3, loss=2.3, accuracy=0.1, lr=1e-3
-    )
-    return folder
+    return of_digits(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -358,7 +335,7 @@ def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, cap
 
 
 def test_data_that_was_moved(run, album, tmp_path, capsys):
-    """14.15: the error says that DATA can be given, and its split is the training's."""
+    """The error says that DATA can be given, and its split is the training's."""
     own = Run(tmp_path / "own")
     shutil.copytree(run.path, own.path)
     config = run.read_config()
@@ -370,15 +347,37 @@ def test_data_that_was_moved(run, album, tmp_path, capsys):
         capsys.readouterr().err
     )
     lines = []
-    source = labelled_source(own.path, tmp_path / "moved", (None,) * 3, None, lines.append)
+    source, _ = labelled_source(open_run(own.path), tmp_path / "moved", lines.append)
     held_out = open_source(tmp_path / "moved", seed=3).splits["val"]
     assert list(source.splits["val"]) == list(held_out)
     assert any("is taken for it, split as in training" in line for line in lines)
 
 
+@pytest.mark.parametrize("command", ["evaluate", "predict", "explain", "embed", "export"])
+def test_a_command_opens_its_run_once(command, run, pictures, tmp_path, monkeypatch):
+    read, parsed = RunConfig.read, []
+
+    def noted(text, where):
+        parsed.append(where)
+        return read(text, where)
+
+    monkeypatch.setattr(RunConfig, "read", noted)
+    photo = str(min(pictures.iterdir()))
+    words = {
+        "evaluate": [],
+        "predict": [photo],
+        "explain": [photo, f"--out={tmp_path}"],
+        "embed": [photo, f"--out={tmp_path / 'a.npz'}"],
+        "export": [str(tmp_path / "a.pt2")],
+    }
+    assert main([command, str(run.path), *words[command]]) == 0
+    own = [where for where in parsed if where.startswith(str(run.path))]
+    assert own == [str(run.path / "config.json")]
+
+
 @pytest.mark.parametrize("kind", ["class", "labels", "mask", "boxes"])
 def test_unknown_classes_that_nothing_has_are_left_out(kind):
-    """14.15: only classes with images, objects or pixels have to be known."""
+    """Only classes with images, objects or pixels have to be known."""
     task = task_for(kind)
     source = open_source("shapes:30", truth=kind)
     names = source.labels.names
@@ -414,7 +413,7 @@ def test_unknown_classes_that_nothing_has_are_left_out(kind):
 
 
 def test_a_model_is_evaluated_on_data_with_more_classes(run, album, capsys):
-    """14.15: the class folder is there, and no image of it is in the split."""
+    """The class folder is there, and no image of it is in the split."""
     (album / "train").mkdir()
     for name in "37":
         shutil.move(album / name, album / "train" / name)
@@ -449,7 +448,6 @@ def test_the_same_weights_are_the_same_bytes(run, tmp_path):
 
 
 def test_embed_is_what_the_head_sees(run, pictures):
-    """14.23"""
     predictor = vitreous.load(run.path)
     paths = sorted(pictures.iterdir())[:5]
     vectors = predictor.embed(paths, batch=2)
@@ -469,9 +467,9 @@ def test_embed_is_what_the_head_sees(run, pictures):
 
 
 def test_embed_of_models_around_others(tmp_path):
-    """14.23: of the encoder or backbone inside, also where images differ in size."""
-    from explain.detect_runs import make_run as make_detector
-    from explain.segment_runs import make_run as make_segmenter
+    """Of the encoder or backbone inside, also where images differ in size."""
+    from tasks.detect_runs import make_run as make_detector
+    from tasks.segment_runs import make_run as make_segmenter
 
     images = [np.full(size, 90, np.uint8) for size in ((40, 70, 3), (64, 64, 3))]
     runs = make_detector(tmp_path / "a"), make_segmenter(tmp_path / "b", "linear, no token")
@@ -484,7 +482,6 @@ def test_embed_of_models_around_others(tmp_path):
 
 
 def test_a_predictor_says_what_it_is(run):
-    """14.23"""
     said = repr(vitreous.load(run.path))
     assert re.fullmatch(r"Predictor\(classify, \S+ for 8x8 images, 10 classes, on cpu\)", said)
     public = [getattr(Predictor, name) for name in dir(Predictor) if not name.startswith("_")]
@@ -502,7 +499,7 @@ def copied(run, tmp_path, change):
 
 
 def test_weights_that_are_not_finite_do_not_load(run, tmp_path, pictures, capsys):
-    """14.5: they gave nan with exit code 0, and an IndexError in evaluate."""
+    """They gave nan with exit code 0, and an IndexError in evaluate."""
 
     def change(state):
         state["norm.weight"][3:5] = torch.tensor([torch.nan, torch.inf])
@@ -523,7 +520,7 @@ def test_weights_that_are_not_finite_do_not_load(run, tmp_path, pictures, capsys
 
 
 def test_outputs_that_are_not_finite_are_an_error_with_the_image(run, tmp_path, pictures, capsys):
-    """14.5: finite weights can overflow too."""
+    """Finite weights can overflow too."""
 
     def change(state):
         state["norm.weight"].fill_(1e38)
@@ -543,7 +540,7 @@ def test_outputs_that_are_not_finite_are_an_error_with_the_image(run, tmp_path, 
 
 
 def test_json_without_nan(capsys):
-    """14.5: what is not defined is null."""
+    """What is not defined is null."""
     print_json({"a": [1.5, float("nan"), (float("inf"), "nan")], "b": None})
     assert capsys.readouterr().out == '{"a": [1.5, null, [null, "nan"]], "b": null}\n'
 
@@ -584,7 +581,7 @@ BAD_CONFIGS = {
 
 @pytest.mark.parametrize("name", BAD_CONFIGS)
 def test_a_config_that_cannot_be_is_one_message(run, tmp_path, pictures, capsys, name):
-    """14.10: these were tracebacks, or took all memory."""
+    """These were tracebacks, or took all memory."""
     (*place, last, value), words = BAD_CONFIGS[name]
     shutil.copytree(run.path, tmp_path / "bad")
     file = tmp_path / "bad" / "config.json"

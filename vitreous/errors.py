@@ -7,8 +7,9 @@ is a bug in Vitreous and exits with 1.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class VitreousError(Exception):
@@ -49,6 +50,45 @@ def naming(name: str) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
+
+
+class Word(str):
+    """A value in advice that the user fills in, like FILE."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+Spelling = Callable[[str, Any], str]
+"""A name and its value as one gives them; an empty text where one cannot."""
+
+
+def _in_python(name: str, value: Any) -> str:
+    return f"{name}={value!r}"
+
+
+_spelling: Spelling = _in_python
+
+
+@contextmanager
+def spelled_by(spelling: Spelling) -> Iterator[None]:
+    """Inside, advice is spelled so: as options of a command."""
+    global _spelling
+    before, _spelling = _spelling, spelling
+    try:
+        yield
+    finally:
+        _spelling = before
+
+
+def advice(before: str, after: str = "", /, **ways: Any) -> str:
+    """A part of a message: what to pass, in the words of whoever reads it. `advice(", or pass ",
+    pad=True)` is ", or pass pad=True" in Python and ", or pass --set pad=True" in the shell; it is
+    empty for a command that has none of the options."""
+    spelled = [text for name, value in ways.items() if (text := _spelling(name, value))]
+    return f"{before}{' or '.join(spelled)}{after}" if spelled else ""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

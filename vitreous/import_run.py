@@ -27,13 +27,13 @@ from vitreous.config import Size, pair, to_dict
 from vitreous.data.label_sets import NUMBERS, SETS, labels_for, labels_of
 from vitreous.data.photographs import photographs
 from vitreous.data.preprocess import Preprocess
-from vitreous.engines.graph import ENGINES, read_note
-from vitreous.errors import CheckpointError, ConfigError, did_you_mean
+from vitreous.engines.graph import read_file
+from vitreous.engines.table import FORMATS
+from vitreous.errors import CheckpointError, ConfigError, advice, did_you_mean
 from vitreous.labels import LabelMap, NoLabels
-from vitreous.models import FAMILIES, configure, create
-from vitreous.models.infer import FREE
+from vitreous.models import FAMILIES, configure, family_of, stored_fields
 from vitreous.models.model import Model
-from vitreous.run_folder import Run, RunConfig, names_classes, versions
+from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
 from vitreous.weights.adopt import Found, files_of, find
@@ -41,8 +41,8 @@ from vitreous.weights.catalog import catalog, meant, named
 from vitreous.weights.destination import written_aside
 from vitreous.weights.download import cache_folder
 from vitreous.weights.hub import resolve
-from vitreous.weights.rules.importing import import_weights
-from vitreous.weights.rules.keys import family_of
+from vitreous.weights.importing import import_weights
+from vitreous.weights.infer import FREE, difference
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
@@ -95,8 +95,7 @@ def import_into(
     source states. `force` replaces weights that 'vitreous import' did not write.
     """
     _check_folder(folder, found, force)
-    with torch.device("meta"):
-        blank = create(found.model, **found.fields)
+    blank = found.blank
     headless = not names_classes(blank)
     kind = _task(blank, headless, task, found)
     # First of all: what does not fit is not worth further questions.
@@ -119,7 +118,7 @@ def import_into(
     config = RunConfig(
         model=model.name,
         family=family_of(model),
-        config=_stored(model),
+        config=stored_fields(model.config),
         task=kind.name,
         labels=names,
         preprocess=_fitted(kind, model, values),
@@ -176,8 +175,12 @@ def _labels(classes: int, given: Any, found: Found, missing: dict[str, Any]) -> 
     if len(labels) != classes:
         raise ConfigError(
             f"{counted(len(labels), 'name')} of classes for {found.source}, whose head has "
-            f"{counted(classes, 'class')}: pass labels='names.txt' with as many names, in the "
-            "order of the classes"
+            f"{counted(classes, 'class')}"
+            + advice(
+                ": pass ",
+                " with as many names, in the order of the classes",
+                labels="names.txt",
+            )
         )
     return labels
 
@@ -199,7 +202,7 @@ def _preprocessing(
             fitting = tuple(round(value / 255, 4) for value in stated)
             raise ConfigError(
                 f"{name} = {stated}: expected numbers from 0 to 1, like the pixels' values: for "
-                f"pixels from 0 to 255, divide by 255 and pass {name}={fitting}"
+                f"pixels from 0 to 255, divide by 255{advice(' and pass ', **{name: fitting})}"
             )
     whole = not kind.truth.stays or values.get("resize") == "square"
     needed = ("mean", "std", "interpolation") if whole else ("mean", "std", "crop", "interpolation")
@@ -248,27 +251,17 @@ def _ask(found: Found, blank: Model, missing: dict[str, Any]) -> MissingError:
     options = {name: known.get(name, value) for name, value in missing.items()}
     for name, value in options.items():
         if name == "labels":
-            sets = [repr(each) for each in SETS if value == each]
-            ways = [*sets, "'names.txt'", "'numbers'"]
-            how = ", or ".join(f"labels={way}" for way in ways)
+            ways = [*(each for each in SETS if value == each), "names.txt", NUMBERS]
+            how = " or ".join(advice("", labels=way) for way in ways)
             lines.append(f"  labels: the names of its {classes} classes: pass {how}")
-        elif name == "image_size":
-            why = found.assumed["image_size"][1]
-            lines.append(f"  image_size: {why}: pass image_size={value}")
-        elif name == "crop":
-            lines.append(f"  crop: the part of the image's side: pass crop={value}")
         else:
-            lines.append(f"  {name}: pass {name}={value!r}")
+            why = {"crop": "the part of the image's side: "}
+            if name == "image_size":
+                why[name] = f"{found.assumed['image_size'][1]}: "
+            lines.append(advice(f"  {name}: {why.get(name, '')}pass ", **{name: value}))
     if alike is not None and options.keys() - {"labels"}:
         lines.append(f"  (the values shown are those of {alike.name} in the catalog)")
     return MissingError(found.source, options, lines)
-
-
-def _stored(model: Model) -> dict[str, Any]:
-    config = to_dict(model.config)
-    if config.get("head") == "none":
-        del config["classes"]  # meaningless without a head
-    return config
 
 
 def _origin(found: Found, report: ImportReport) -> dict[str, Any]:
@@ -303,7 +296,7 @@ def _check_folder(folder: Path, found: Found, force: bool) -> None:
     if there and not force and not _was_imported(folder):
         raise ConfigError(
             f"{folder / there[0]} exists, and 'vitreous import' did not write it: choose another "
-            "--out, or pass force=True to replace it"
+            f"--out{advice(', or pass ', ' to replace it', force=True)}"
         )
 
 
@@ -372,46 +365,48 @@ def _notes(config: RunConfig, found: Found, constant: bool) -> Iterable[str]:
 
 def _changed(config: RunConfig, found: Found) -> str:
     """Fields of the model that its name does not stand for, and that nobody gave."""
-    usual = to_dict(configure(found.model)[1])
+    usual, have = (configure(found.model, **each)[1] for each in ({}, config.config))
     own = {*found.given, *found.stated.fields, *FREE, "head", "norm_eps", "dynamic_size"}
     named = found.model not in FAMILIES and not found.name
-    pairs = config.config.items() if named else ()
-    return ", ".join(f"{k}={v}" for k, v in pairs if k not in own and v != usual[k])
+    pairs = difference(have, usual).items() if named else ()
+    return ", ".join(f"{k}={v}" for k, v in pairs if k not in own)
 
 
 # ---- in one step
 
 
-class ExportedRun(Run):
+class ExportedRun(OpenedRun):
     """A file that 'vitreous export' wrote: it has a run's config, and a graph for its weights."""
 
-    @property
-    def exists(self) -> bool:
-        return self.path.is_file()
-
     def read_config(self) -> RunConfig:
+        self.file = read_file(self.path)
         where = f"the note in {self.path}"
-        config = RunConfig.read(read_note(self.path).run, where)
+        config = RunConfig.read(self.file.note.run, where)
         config.check_labels(where)
         return config
 
     def recipe_text(self) -> str | None:
-        return read_note(self.path).recipe or None
+        return self.file.note.recipe or None
 
 
 WEIGHT_FILES = (".safetensors", ".npz", ".pth", ".pt", ".bin", ".pdparams")
 
 
-def open_run(reference: str | os.PathLike[str], *, verify: bool = True) -> Run:
+def open_run(reference: str | os.PathLike[str] | OpenedRun, *, verify: bool = True) -> OpenedRun:
     """The run folder that is meant: itself; or one in the cache, imported from a hub reference, a
     catalog name, a folder of transformers or timm, or a file of weights that states all that is
     needed or is one of the catalog's. An exported file is like one. `verify`: what is read must be
-    what was written."""
-    if Path(reference).suffix in ENGINES:
-        return ExportedRun(Path(reference), verify=verify)
-    run = Run(Path(reference), verify=verify)
+    what was written. A run that is open already is given back."""
+    if isinstance(reference, OpenedRun):
+        return reference
+    if not isinstance(reference, str | os.PathLike):
+        raise ConfigError(f"run = {reference!r}: expected the path of a run folder")
+    reference = os.fspath(reference)
+    if Path(reference).suffix in FORMATS:
+        return ExportedRun(Run(reference, verify=verify))
+    run = Run(reference, verify=verify)
     if run.exists and not run.is_foreign:
-        return run
+        return OpenedRun(run, reference)
     name = Path(reference).as_posix()
     known = not run.path.exists() and (name.startswith("hf:") or bool(named(name)))
     known |= run.path.is_file() and run.path.suffix in WEIGHT_FILES
@@ -423,7 +418,7 @@ def open_run(reference: str | os.PathLike[str], *, verify: bool = True) -> Run:
     if not known and not run.path.exists() and (hint := meant(name)):
         raise ConfigError(f"{name}: there is no such run folder, model or catalog entry{hint}")
     if not known and not run.is_foreign:
-        return run  # whoever reads it reports what is wrong
+        return OpenedRun(run)  # which says what is wrong
     path = resolve(name)
     folder = cache_folder() / "runs" / f"{re.sub(r'[^A-Za-z0-9.]+', '-', name)}-{_stamp(path)}"
     if not Run(folder).exists:
@@ -436,7 +431,7 @@ def open_run(reference: str | os.PathLike[str], *, verify: bool = True) -> Run:
                 f"with your values: vitreous import {shlex.quote(name)} --out RUN "
                 f"{' '.join(options)}"
             ) from None
-    return Run(folder, verify=verify)
+    return OpenedRun(Run(folder, verify=verify), reference)
 
 
 def _shell(value: Any) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from vitreous.errors import DataError, did_you_mean
+from vitreous.errors import DataError, Word, advice, did_you_mean
 
 External = int | str
 IGNORED = -1
@@ -99,7 +99,8 @@ class LabelMap:
         if unknown:
             raise DataError(
                 f"{what} has classes that the model does not know: {_some(unknown)}; it knows "
-                f"{_some(self.names)}. Rename the classes, train on this data, or pass names=FILE"
+                f"{_some(self.names)}. Rename the classes, train on this data"
+                f"{advice(', or pass ', names=Word('FILE'))}"
             )
         return tuple(IGNORED if number is None else number for number in ours)
 

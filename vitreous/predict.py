@@ -6,14 +6,11 @@ the same `measure`.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from itertools import islice
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
@@ -27,26 +24,23 @@ from vitreous.config import choice, pair
 from vitreous.data.decode.channels import without_alpha
 from vitreous.data.decode.images import AnyImage, ImageBytes, from_any, several
 from vitreous.data.decode.pixels import MAX_PIXELS
-from vitreous.data.loader import Batch, EvalSet, eval_batches, joined
+from vitreous.data.loader import EvalSet, eval_batches, joined
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
 from vitreous.data.video import Frame, Video, as_video
-from vitreous.engines.compiled import CompiledEngine
-from vitreous.engines.fewer_tokens import merge_tokens
-from vitreous.engines.graph import GraphEngine, open_graph
+from vitreous.engines.device import find_device
+from vitreous.engines.graph import GraphEngine
 from vitreous.engines.torch import TorchEngine
 from vitreous.engines.world import ALONE, World
-from vitreous.errors import ConfigError, DataError, InputError, VitreousError, naming
-from vitreous.import_run import ExportedRun, open_run
-from vitreous.models import FAMILIES
+from vitreous.errors import ConfigError, DataError, InputError, VitreousError, Word, advice, naming
+from vitreous.inference import USUAL, InferenceOptions, at_least
+from vitreous.measure import Answered, Infer, answered, check_finite, check_split
 from vitreous.models.model import POOLS as MODEL_POOLS
 from vitreous.models.model import Model
-from vitreous.run_folder import RunConfig
-from vitreous.tasks import show_of, task_class
-from vitreous.tasks.task import Engine, Log, See, Task, TaskMetrics
+from vitreous.tasks import show_of
+from vitreous.tasks.task import Engine, Log, See, Task
 from vitreous.tasks.tiles import TiledInference
-from vitreous.weights.rules.importing import import_weights
 from vitreous.wording import counted
 
 if TYPE_CHECKING:
@@ -72,8 +66,6 @@ Read = Callable[[Any], tuple[Tensor, str]]
 """Gives an image as it is stored, (c, h, w), and its name."""
 Fit = Callable[[Tensor, int], Tensor]
 """Gives what `Read` gives as it is computed with; an image with more pixels is an error."""
-Infer = Callable[[Engine, Any, Sequence[tuple[int, int]]], Any]
-"""See `Task.infer`."""
 
 
 class Prepared(NamedTuple):
@@ -121,14 +113,9 @@ class Predictor(Generic[R]):
         model: Model | GraphEngine | TorchEngine,
         preprocess: Preprocess,
         task: Task,
-        device: str | torch.device = "cpu",
-        max_pixels: int = MAX_PIXELS,
-        *,
-        tile: int | None = None,
-        overlap: float | None = None,
-        nms: float | None = None,
+        options: InferenceOptions = USUAL,
     ) -> None:
-        self.device = find_device(device)
+        self.device = find_device(options.device or "cpu")
         self.engine: Engine
         if isinstance(model, nn.Module):
             self.engine = TorchEngine(model.to(self.device).eval())
@@ -138,17 +125,19 @@ class Predictor(Generic[R]):
         """Gives the same predictor in torch and float32, which explanations look into."""
         self.preprocess = preprocess
         self.task = task
-        if nms is not None:
+        if options.nms is not None:
             refused = f"a model for the task {task.name} predicts no boxes: leave nms out"
-            self.task = task.objects(f"nms = {nms!r}: {refused}").with_nms(nms)
-        self.max_pixels = max_pixels
+            self.task = task.objects(f"nms = {options.nms!r}: {refused}").with_nms(options.nms)
+        self.max_pixels = options.max_pixels or MAX_PIXELS
         """An image with more pixels is an error and is not decoded; nor is one enlarged beyond."""
         self.tiled = None
         """How images are predicted in tiles, if they are."""
+        tile, overlap = options.tile, options.overlap
         if tile is not None:
-            self.tiled = TiledInference(self.task, preprocess, tile, overlap, max_pixels)
+            self.tiled = TiledInference(self.task, preprocess, tile, overlap, self.max_pixels)
         elif overlap is not None:
-            raise ConfigError(f"overlap = {overlap!r} is that of tiles: pass tile=PIXELS, too")
+            given = advice(": pass ", ", too", tile=Word("PIXELS"))
+            raise ConfigError(f"overlap = {overlap!r} is that of tiles{given}")
 
     @property
     def model(self) -> Model:
@@ -218,7 +207,7 @@ class Predictor(Generic[R]):
         processes of a `world` share the work, and the first one has the results.
         """
         fit, infer, batch = self._way(self.batch_size(batch))
-        _at_least("readers", readers, 1)
+        at_least("readers", readers, 1)
 
         def work(some: Iterable[Any]) -> Iterator[tuple[list[R], list[VitreousError]]]:
             wrong: list[VitreousError] = []
@@ -336,7 +325,7 @@ class Predictor(Generic[R]):
         not cut to one size."""
         if batch is None:
             return min(self.preprocess.at_once, 32)
-        _at_least("batch", batch, 1)
+        at_least("batch", batch, 1)
         return batch
 
     def _batches(
@@ -351,7 +340,7 @@ class Predictor(Generic[R]):
         """Prepared images, of so many at a time those that can be used; see `stream` and
         `embed_each`."""
         batch = self.batch_size(batch)
-        _at_least("readers", readers, 1)
+        at_least("readers", readers, 1)
         prepare = partial(self._prepare, read or self.read, fit or self.preprocess)
         return self._read_ahead(iter(images), prepare, batch, readers, bad)
 
@@ -374,7 +363,7 @@ class Predictor(Generic[R]):
     def _way(self, batch: int) -> tuple[Fit, Infer, int]:
         """What prepares images for prediction, what predicts, and how many images go at a time.
         Of images in tiles that is one, and `batch` is how many tiles do."""
-        _at_least("batch", batch, 1)
+        at_least("batch", batch, 1)
         if self.tiled is None:
             return self.preprocess, self.task.infer, batch
         return self.tiled.keep, partial(self.tiled.infer, batch=batch), 1
@@ -405,7 +394,7 @@ class Predictor(Generic[R]):
         the others have none.
         """
         fit, infer, batch = self._way(self.preprocess.at_once if batch is None else batch)
-        _at_least("workers", workers, 0)
+        at_least("workers", workers, 0)
         check_split(source, split)
         unused = self._unused_classes(source, split, log)
         here = self.task.labels.indices_of(source.labels, what=source.name, unused=unused)
@@ -538,189 +527,3 @@ def _usable(ready: Iterable[Future[Prepared]], bad: Bad | None) -> Iterator[Prep
             if bad is None:
                 raise
             bad(error)
-
-
-class Answered(NamedTuple):
-    """A batch, the model's output, and the targets as our classes."""
-
-    batch: Batch
-    output: Any
-    targets: Any
-
-
-@torch.inference_mode()
-def answered(
-    engine: Engine,
-    task: Task,
-    batches: Iterable[Batch],
-    here: Sequence[int] | None = None,
-    infer: Infer | None = None,
-) -> Iterator[Answered]:
-    """Each batch with what an engine gives for it; `here` gives our class for each class of the
-    data. `infer` is the task's unless given."""
-    for batch in batches:
-        targets = batch.targets if here is None else task.renamed(batch.targets, here)
-        output = (infer or task.infer)(engine, batch.images, batch.sizes)
-        check_finite(output, batch.ids)
-        yield Answered(batch, output, targets)
-
-
-@torch.inference_mode()
-def measure(engine: Engine, task: Task, batches: Iterable[Batch]) -> TaskMetrics:
-    """The metrics of an engine over batches."""
-    metrics = task.metrics()
-    for _, output, targets in answered(engine, task, batches):
-        metrics.update(output, targets)
-    return metrics
-
-
-@contextmanager
-def evaluating(model: Model) -> Iterator[TorchEngine]:
-    """A model that is being trained as an engine; after it the model is in the mode it was in."""
-    training = model.training
-    model.eval()
-    try:
-        yield TorchEngine(model)
-    finally:
-        model.train(training)
-
-
-def check_finite(output: Iterable[Any], names: Sequence[str]) -> None:
-    """Every number that a model gives for an image, a tensor or several, must be finite."""
-    for one, name in zip(output, names, strict=True):
-        if not all(bool(part.isfinite().all()) for part in _tensors(one)):
-            raise InputError(
-                f"{name}: the model's output is not finite (NaN or infinity): its weights are "
-                "damaged or too large, or the image has extreme values"
-            )
-
-
-def _tensors(thing: Any) -> Iterator[Tensor]:
-    """What is in tuples and lists, also arrays."""
-    if isinstance(thing, Tensor | np.ndarray):
-        yield torch.as_tensor(thing)
-    elif isinstance(thing, tuple | list):
-        for each in thing:
-            yield from _tensors(each)
-
-
-def check_split(source: Source, split: str) -> None:
-    if split not in source.splits:
-        there = ", ".join(source.splits)
-        raise DataError(f"{source.name} has no split {split!r}; it has {there}")
-
-
-def find_device(name: str | torch.device | None = None) -> torch.device:
-    """The device of this name, which must be here; without one a GPU, or else the CPU."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name is None:
-        return torch.device("cuda" if count else "cpu")
-    here = ["cpu", *(["cuda"] if count else []), *(f"cuda:{number}" for number in range(count))]
-    if torch.backends.mps.is_available():
-        here.append("mps")
-    text = str(name)
-    if text not in here:
-        no_gpu = text.startswith("cuda") and not count
-        why = ": there is no GPU that torch can use" if no_gpu else ""
-        raise ConfigError(f"device = {text!r} is not here{why}; use {' or '.join(here)}")
-    return torch.device(text)
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ConfigError(f"{name} = {value!r}: expected a whole number of at least {least}")
-
-
-def vectors_for(teacher: Predictor, preprocess: Preprocess) -> Callable[[Tensor], Tensor]:
-    """What a model gives for images that another one's preprocessing has prepared: it sees the same
-    pixels, at its own size and with its own mean and std."""
-    translate = preprocess.translator(teacher.preprocess, teacher.device)
-
-    @torch.no_grad()
-    def vectors(images: Tensor) -> Tensor:
-        return teacher.model.core.vectors(translate(images.to(teacher.device)))
-
-    return vectors
-
-
-def load(
-    run: str | Path,
-    device: str | torch.device | None = None,
-    *,
-    max_pixels: int = MAX_PIXELS,
-    tile: int | None = None,
-    overlap: float | None = None,
-    nms: float | None = None,
-    engine: str | None = None,
-    precision: str = "float32",
-    threads: int | None = None,
-    merge: int | None = None,
-    verify: bool = True,
-) -> Predictor:
-    """The predictor of a run folder, or of a file that 'vitreous export' wrote; or of
-    hf:OWNER/NAME[@REVISION], a name from the catalog, or a folder of transformers or timm, which is
-    imported into the cache first.
-
-    It refuses images of more than `max_pixels` pixels, and those that would be enlarged to more,
-    before it spends memory on them. `tile` cuts images into tiles of so many pixels that share a
-    part, `overlap` (0.2), with the next one: small objects in large images are found that way.
-    `nms` is the largest IoU of two boxes of a class; without it a detector predicts them all.
-    `merge` is how many patches every block of a ViT merges with others that are like them: it is
-    faster, and less exact (`layers/token_merging.py`).
-
-    A run folder is computed by torch, or compiled (`engine`), in float32 or bfloat16; a file by
-    what its suffix says, or another `engine` that can run it. `vitreous.deploy.engine.load_with`
-    has all others. `threads` is how many threads compute.
-
-    Weights and files that were changed after Vitreous wrote them are an error, unless `verify` is
-    False.
-    """
-    _at_least("max_pixels", max_pixels, 1)
-    if threads is not None:
-        _at_least("threads", threads, 1)
-    if not isinstance(run, str | os.PathLike):
-        raise ConfigError(f"run = {run!r}: expected the path of a run folder")
-    found = find_device(device)
-    options: dict[str, Any] = {
-        "max_pixels": max_pixels,
-        "tile": tile,
-        "overlap": overlap,
-        "nms": nms,
-    }
-    folder = open_run(run, verify=verify)
-    config: RunConfig = folder.read_config()
-    model: GraphEngine | TorchEngine
-    if isinstance(folder, ExportedRun):
-        if merge not in (None, config.merge):
-            raise ConfigError(
-                f"merge = {merge}: {run} was exported with merge = {config.merge}, which cannot be "
-                f"changed any more: export its run folder with --merge {merge}"
-            )
-        model = _graph_engine(folder, config, found, engine, threads)
-    else:
-        weights = folder.create_model()
-        if merge is not None:
-            merge_tokens(weights, merge)
-        import_weights(weights, folder.stored_weights(), "vitreous")
-        kind = CompiledEngine if engine == "compile" else TorchEngine
-        model = kind(weights.to(found).eval(), precision, threads)
-    task = task_class(config.task).restored(config.labels, config.decoding)
-    if task.teacher:  # loaded when it is asked
-        teacher = cache(lambda: vectors_for(load(task.teacher, found), config.preprocess))
-        task.ask = lambda images: teacher()(images)
-    return Predictor(model, config.preprocess, task, found, **options)
-
-
-def _graph_engine(
-    file: ExportedRun,
-    config: RunConfig,
-    device: torch.device,
-    engine: str | None,
-    threads: int | None,
-) -> GraphEngine:
-    """Of an exported file; what it says about itself is compared with its graph."""
-    if device.type != "cpu":
-        raise ConfigError(f"device = {str(device)!r}: exported files run on the CPU")
-    family, classes = FAMILIES[config.family].model, len(config.labels)
-    graph = open_graph(file.path, engine, threads, verify=file.verify)
-    return GraphEngine(graph, family, config.preprocess, file.path, classes)

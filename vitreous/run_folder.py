@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,13 @@ from torch import Tensor
 from vitreous import __version__
 from vitreous.atomic_write import append_line, write_text
 from vitreous.checksums import file_sha256
-from vitreous.config import from_dict, to_dict
+from vitreous.config import from_dict, kind_of, to_dict
 from vitreous.data.preprocess import Preprocess
 from vitreous.engines.fewer_tokens import merge_tokens
 from vitreous.errors import CheckpointError, ConfigError, DataError, WriteError
 from vitreous.labels import LabelMap
 from vitreous.layers.lora import merge_lora
-from vitreous.models import FAMILIES, configure, create
+from vitreous.models import FAMILIES, configure, create, stored_fields
 from vitreous.models.model import Model
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.weights.io.files import Checkpoint, read_tensors, write_tensors
@@ -95,14 +96,14 @@ class RunConfig:
             raise ConfigError(f"{where}: unknown model family {read.family!r}")
         try:
             task = task_class(read.task)
-            configure(read.family, **read.config)
+            fields = stored_fields(configure(read.family, **read.config)[1])
         except (ConfigError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
         if not all(isinstance(each, list) for each in read.checksums.values()):
             raise ConfigError(f"{where}: checksums: expected a list for each file")
         if not task.takes(read.family):
             raise ConfigError(f"{where}: a {read.family} is no model to {read.task}")
-        return read
+        return replace(read, config=fields)  # an older version may have called them otherwise
 
     def check_labels(self, where: str) -> Model:
         """One for each class of the model; which is returned without memory for its weights."""
@@ -199,12 +200,12 @@ class Run:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: not a readable TOML file: {error}") from error
 
-    def create_model(self) -> Model:
+    def create_model(self, config: RunConfig | None = None) -> Model:
         """The model that config.json describes, with random weights.
 
         The file of weights bounds its size, before memory is taken for it.
         """
-        config, file = self.read_config(), self.path / "config.json"
+        config, file = config or self.read_config(), self.path / "config.json"
         blank = config.check_labels(str(file))
         needed = sum(tensor.numel() for tensor in blank.state_dict().values())
         weights = self.weights if self.checkpoint is None else self.checkpoint / STATE
@@ -240,14 +241,17 @@ class Run:
             config = replace(self.read_config(), checksums={WEIGHTS: list(checksums)})
             self.write_config(config)
 
-    def check_weights(self) -> None:
-        """The file with the weights must be the one that config.json was written with."""
+    def check_weights(self, known: list[str] | None = None) -> None:
+        """The file with the weights must be the one that config.json was written with; `known` are
+        the checksums that it had when it was opened."""
         if not self.verify or self.checkpoint is not None:  # which has a manifest
             return
         for _ in range(3):  # a training may replace both at this moment
-            found, expected = file_sha256(self.weights), self._checksums()
+            found = file_sha256(self.weights)
+            expected = self._checksums() if known is None else known
             if not expected or found in expected:
                 return
+            known = None
         last = f", or take {self.path}{LAST}" if any(self.checkpoints.glob("step-*")) else ""
         raise CheckpointError(
             f"{self.weights} is not the file that this run has written: its SHA-256 begins with "
@@ -345,11 +349,34 @@ class Run:
             self.write_text("metrics.jsonl", "".join(line + "\n" for line in kept))
 
 
+class OpenedRun(Run):
+    """A run as it is when it is opened: what it says about itself is read once, and passed on."""
+
+    def __init__(self, run: Run, reference: str | Path | None = None) -> None:
+        self.path, self.verify, self.checkpoint = run.path, run.verify, run.checkpoint
+        self.reference = reference or run.path
+        """What the user has named: this folder, or what was imported into it."""
+        self.config = self.read_config()
+
+    def create_model(self, config: RunConfig | None = None) -> Model:
+        return super().create_model(config or self.config)
+
+    def check_weights(self, known: list[str] | None = None) -> None:
+        super().check_weights(known or self.config.checksums.get(WEIGHTS, []))
+
+    @cached_property
+    def _recipe_text(self) -> str | None:
+        return super().recipe_text()
+
+    def recipe_text(self) -> str | None:
+        return self._recipe_text
+
+
 def names_classes(model: Model) -> bool:
     """Whether the model's outputs are classes; without a head, or with one into a space that is
     shared with text, they are features."""
     has_classes = hasattr(model.config, "classes")
-    return has_classes and getattr(model.config, "head", "") not in ("none", "projection")
+    return has_classes and kind_of(model.config, "head") not in ("none", "projection")
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from vitreous.cli.advice import _config_fields, in_shell
+from vitreous.cli.advice import config_names, in_shell
 from vitreous.cli.main import COMMANDS, main, module_of
 from vitreous.cli.parse import arguments_of, options_of, parse
+from vitreous.errors import Word, advice, spelled_by
+from vitreous.train.recipe import KEYS
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = {command: options_of(arguments_of(module_of(command))) for command in COMMANDS}
@@ -61,7 +63,6 @@ def readers(file):
 
 
 def test_every_option_in_a_message_is_one_of_the_command_that_shows_it():
-    """14.19"""
     seen = set()
     for file, text in literals():
         for command, rest in re.findall(r"vitreous ([a-z]+)((?: [^ '\"]+)* --[^'\"]*)", text):
@@ -80,62 +81,46 @@ def test_every_option_in_a_message_is_one_of_the_command_that_shows_it():
     assert {"out", "set", "lr", "names"} <= seen
 
 
-def test_advice_in_python_is_an_option_of_some_command():
-    """14.19"""
+def advised():
+    """(file, names) of every `advice(…)` in the package."""
+    for path in sorted((ROOT / "vitreous").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "advice":
+                yield path, {keyword.arg for keyword in node.keywords if keyword.arg}
+
+
+def test_advice_names_an_option_of_some_command():
     known = {name.replace("-", "_") for each in OPTIONS.values() for name in each}
-    seen = set()
-    for file, text in literals():
-        for name in re.findall(r"(?:pass|leave out|or) ([a-z_]+)=", text):
-            seen.add(name)
-            assert name in known | _config_fields() | PYTHON_ONLY, f"{file}: {text}"
-        assert not re.search(
-            r"[a-z_]+=(True|False)\b", re.sub(r"(pass|or) [a-z_]+=", "", text)
-        ) or ("norm=True" in text or "layers=True" in text or "vitreous." in text), (
-            f"{file}: write 'pass name=value', which the shell understands: {text}"
-        )
+    for file, names in advised():
+        assert names <= known | config_names() | KEYS | PYTHON_ONLY, file
+    seen = set().union(*(names for _, names in advised()))
     assert {"pad", "reinit", "drop", "resample", "download"} <= seen
 
 
 @pytest.mark.parametrize(
-    ("command", "message", "shown"),
+    ("command", "ways", "shown"),
     [
-        (
-            "summary",
-            "use a multiple of 16, or pass pad=True",
-            "use a multiple of 16, or pass --set pad=True",
-        ),
-        ("predict", "use a multiple of 16, or pass pad=True", "use a multiple of 16"),
-        ("convert", "a: pass resample='bicubic'\nb", "a: pass --resample bicubic\nb"),
-        ("convert", "pass reinit=['head.*'] to go on", "pass --reinit 'head.*' to go on"),
-        (
-            "convert",
-            "odd: pass source_grid=(height, width)",
-            "odd: pass --source-grid height width",
-        ),
-        ("train", "a\npass drop=['key.*']", "a\npass --drop 'key.*' to 'vitreous convert'"),
-        ("predict", "a\npass drop=['key.*'] to ignore\nb", "a\nb"),
-        (
-            "train",
-            "none: pass download=True to download it",
-            "none: pass --download to download it",
-        ),
-        ("evaluate", "none: pass download=True to download it", "none"),
-        (
-            "train",
-            "cut; pass crop='window' or resize='square'",
-            "cut; pass --crop window or --resize square",
-        ),
-        ("convert", "one: leave out inside='a'", "one: leave out --inside a"),
-        ("train", "x = 3: expected\n\n  y=4", "x = 3: expected\n\n  y=4"),
+        ("summary", {"pad": True}, "pass --set pad=True to go on"),
+        ("predict", {"pad": True}, ""),
+        ("convert", {"resample": "bicubic"}, "pass --resample bicubic to go on"),
+        ("convert", {"reinit": ["head.*"]}, "pass --reinit 'head.*' to go on"),
+        ("convert", {"source_grid": (Word("H"), Word("W"))}, "pass --source-grid H W to go on"),
+        ("train", {"drop": ["key.*"]}, "pass --drop 'key.*' to 'vitreous convert' to go on"),
+        ("train", {"download": True}, "pass --download to go on"),
+        ("train", {"mixup": 0.2}, "pass --set-recipe mixup=0.2 to go on"),
+        ("evaluate", {"download": True}, ""),
+        ("train", {"crop": "window", "resize": "square"}, "pass --crop window or --resize square"),
     ],
 )
-def test_advice_is_spelled_for_the_shell(command, message, shown):
-    """14.19"""
-    assert in_shell(message, OPTIONS[command]) == shown
+def test_advice_is_spelled_for_the_shell(command, ways, shown):
+    with spelled_by(in_shell(OPTIONS[command])):
+        assert advice("pass ", " to go on", **ways).startswith(shown)
+        assert bool(advice("pass ", **ways)) == bool(shown)
+    python = " or ".join(f"{name}={value!r}" for name, value in ways.items())
+    assert advice("pass ", **ways) == f"pass {python}"
 
 
 def test_messages_of_the_shell_have_no_python(capsys):
-    """14.19"""
     assert main(["summary", "vit-b/16", "--image-size", "100"]) == 2
     err = capsys.readouterr().err
     assert "pass --set pad=True" in err
@@ -148,17 +133,17 @@ def parsed(*words):
 
 
 def test_true_and_false_in_any_case(tmp_path, monkeypatch):
-    """14.19: also of flags, which take back what a recipe sets."""
+    """Also of flags, which take back what a recipe sets."""
     monkeypatch.chdir(tmp_path)
-    Path("r.toml").write_text("tensorboard = true\nflip = true\n")
+    Path("r.toml").write_text("recompute = true\nflip = true\n")
     for text in ("False", "false", "FALSE"):
-        recipe = parsed("--recipe", "r.toml", "--tensorboard", text, f"--flip={text}")
-        assert (recipe.tensorboard, recipe.flip) == (False, False)
-        assert parsed("--recipe", "r.toml", f"--tensorboard={text}", "a").tensorboard is False
-    for words in (["--compile"], ["--compile", "true"], ["--compile=True"], ["--compile", "a"]):
-        assert parsed(*words).compile is True
-    assert parsed("--compile", "a").data == "a"
-    assert parsed("--recipe", "r.toml", "--tensorboard").tensorboard is True
+        recipe = parsed("--recipe", "r.toml", "--recompute", text, f"--flip={text}")
+        assert (recipe.recompute, recipe.flip) == (False, False)
+        assert parsed("--recipe", "r.toml", f"--recompute={text}", "a").recompute is False
+    for words in (["--download"], ["--download", "true"], ["--download=True"], ["--download", "a"]):
+        assert parsed(*words).download is True
+    assert parsed("--download", "a").data == "a"
+    assert parsed("--recipe", "r.toml", "--recompute").recompute is True
     assert parsed("--", "true").data == "true"
 
 
@@ -184,14 +169,11 @@ def test_true_and_false_in_any_case(tmp_path, monkeypatch):
         ("device-ids", "device"),
         ("gpus", "device"),
         ("fields", "set"),
-        ("label-smoothing", "smoothing"),
         ("amp", "precision"),
         ("random-seed", "seed"),
         ("arch", "model"),
-        ("wd", "weight-decay"),
     ],
 )
 def test_names_of_other_programs_suggest_ours(theirs, ours, capsys):
-    """14.19"""
     assert main(["train", f"--{theirs}", "3"]) == 2
     assert f"did you mean --{ours}?" in capsys.readouterr().err

@@ -7,16 +7,20 @@ import sys
 import time
 import tomllib
 import typing
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 import vitreous
 from vitreous.cli import parse as parsing
-from vitreous.cli import train
+from vitreous.cli import pretrain, train
 from vitreous.cli.main import COMMANDS, main, module_of
 from vitreous.cli.parse import arguments_of, options_of, parse
 from vitreous.errors import ConfigError
-from vitreous.tasks import TASKS
+from vitreous.tasks import PRETRAINING, TASKS, task_class
+from vitreous.train.recipe import Recipe
 
 GROUPS = ("data", "model", "optimisation", "augmentation", "preprocessing", "run")
 
@@ -65,10 +69,43 @@ def test_training_options_are_grouped_and_the_common_ones_come_first(capsys):
     common = options[: options.index("names")]
     assert {"model", "weights", "epochs", "batch", "lr", "image-size"} <= set(common)
     assert {"recipe", "out", "resume", "task", "seed"} <= set(common)
-    assert len(common) <= 15
+    assert len(common) <= 17
     choices = {"precision": "{auto,float32,bfloat16}", "crop": "{resized,window,shift,none}"}
     choices["task"] = "{" + ",".join(TASKS) + "}"
     assert all(values in texts[option] for option, values in choices.items())
+
+
+def test_training_shows_what_people_set_often():
+    """The rest is a key of the recipe; pre-training has no option that could only fail."""
+    options = {command: options_of(arguments_of(module_of(command))) for command in COMMANDS}
+    assert len(options["train"]) <= 45
+    unused = {name for each in map(task_class, TASKS) for name in each.options}
+    unused -= {name for each in map(task_class, PRETRAINING) for name in each.options}
+    unused |= frozenset.intersection(*(task_class(name).refused for name in PRETRAINING))
+    hidden = {name for name in options["train"] if name.replace("-", "_") in unused}
+    assert hidden == set(pretrain.UNUSED)
+    assert options["pretrain"].keys() == options["train"].keys() - hidden | {"method"}
+
+
+def test_every_key_of_a_recipe_is_explained(capsys):
+    assert main(["train", "--help-recipe"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line.partition(" = ")[0] for line in lines if re.match(r"[a-z_]+ = ", line)]
+    assert shown == [field.name for field in fields(Recipe) if field.name in shown]
+    assert {field.name for field in fields(Recipe)} - set(shown) == {"augment", "method"}
+    assert all(below.startswith("    ") for line, below in pairwise(lines) if " = " in line)
+
+
+def test_a_key_is_set_as_in_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("r.toml").write_text("warmup = 0.3\nmixup = 0.5\n")
+    words = ["--recipe=r.toml", "--set-recipe", "mixup=0", "--set-recipe=betas=[0.8, 0.9]"]
+    words += ["--set_recipe", "sampler=balanced", "--set-recipe=shard=true", "--lr=1"]
+    recipe = parse("train", train, [*words, "--set-recipe=lr=2"]).to_recipe()
+    assert (recipe.warmup, recipe.mixup, recipe.betas) == (0.3, 0.0, (0.8, 0.9))
+    assert (recipe.sampler, recipe.shard, recipe.lr) == ("balanced", True, 1.0)
+    recipe = parse("train", train, ["--set-recipe=weights=hf:a/b"]).to_recipe()
+    assert recipe.layer_decay == 0.75  # of the recipe to fine-tune
 
 
 def test_help_shows_the_values_of_a_recipe(capsys):
@@ -162,7 +199,16 @@ def test_summary_takes_sizes_and_fields(capsys):
         (["train", "-lr", "1"], ["-lr", "--lr?"]),
         (["train", "--crop", "windo"], ["--crop", "'windo'", "'window'", "shift"]),
         (["train", "--flip", "maybe"], ["--flip", "True", "'maybe'"]),
-        (["train", "--warmup", "2"], ["warmup = 2"]),
+        (["train", "--warmup", "2"], ["--set-recipe warmup=2"]),
+        (["train", "--betas", "0.9", "0.95"], ["--set-recipe 'betas=[0.9, 0.95]'"]),
+        (["train", "--compile", "digits"], ["--set-recipe compile=true"]),
+        (["train", "--shard", "False"], ["--set-recipe shard=false"]),
+        (["train", "--label-smoothing=0.1"], ["--set-recipe smoothing=0.1"]),
+        (["train", "--warmpu", "2"], ["--set-recipe warmup=VALUE?"]),
+        (["train", "--set-recipe", "warmup=2"], ["warmup = 2"]),
+        (["train", "--set-recipe", "warmpu=2"], ["'warmup'", "--set-recipe"]),
+        (["train", "--set-recipe", "warmup=a"], ["warmup = 'a'", "float"]),
+        (["pretrain", "--lora", "8"], ["--lora", "no meaning"]),
         (["train", "--resume"], ["--out RUN"]),
         (["train", "--resume", "--out", "nowhere"], ["nowhere"]),
         (["train", "--resume", "--out", "nowhere", "--recipe", "detect"], ["--recipe"]),
@@ -273,7 +319,5 @@ def test_a_closed_pipe_ends_it_silently():
 
 
 def test_version_is_the_package_s():
-    from pathlib import Path
-
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert run("--version").stdout.strip() == f"vitreous {project['version']}"

@@ -7,17 +7,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from bright import predictor
-from explain import segment_runs
-from explain.detect_runs import make_run
 from PIL import Image
+from runs import OLD_RUNS
+from tasks import segment_runs
+from tasks.detect_runs import make_run
 from video_files import moving, rotated, serve_stream, write_video
 
-import vitreous.predict
+from vitreous import api
 from vitreous.cli.main import main
 from vitreous.data.video import Video
 from vitreous.results import Detection
@@ -28,10 +28,7 @@ def videos(tmp_path, monkeypatch):
     """Two clips in the working folder, and a detector that finds the two rectangles in them."""
     monkeypatch.chdir(tmp_path)
 
-    def load(run, engine=None, merge=None, verify=True, **options):
-        return predictor(96, **options)
-
-    monkeypatch.setattr(vitreous.predict, "load", load)
+    monkeypatch.setattr(api, "load", lambda run, log, **options: predictor(96, **options))
     write_video("clip.mp4", [moving(number) for number in range(20)])
     return tmp_path
 
@@ -228,7 +225,7 @@ def test_segmentation(tmp_path, capsys, monkeypatch):
 
 def test_classification(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(Path(__file__).parents[1] / "old_runs" / "classify", "run")
+    shutil.copytree(OLD_RUNS / "classify", "run")
     write_video("clip.mp4", [moving(number) for number in range(6)])
     assert main(["predict", "run", "clip.mp4", "--json", "--top", "2"]) == 0
     lines = lines_of(capsys.readouterr().out)

@@ -15,9 +15,10 @@ from PIL import Image
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.data.formats.generated import ROOM
-from vitreous.data.formats.instances import Instance, check_corners, place
 from vitreous.data.formats.scenes import SHAPES
 from vitreous.data.formats.shapes import scene
+from vitreous.data.objects.boxes import check_corners, place
+from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
 
@@ -35,39 +36,50 @@ records = st.lists(
 )
 
 
+def placed(boxes, size, **options):
+    table = ObjectTable("box {number}")
+    annotation = table.add_image(Annotation())
+    table.add(annotation, boxes)
+    table.close().label(CLASSES)
+    return place(table, annotation, size, **options)
+
+
 @given(records, st.integers(1, 60), st.integers(1, 60), st.booleans())
 def test_every_box_is_used_told_or_wrong(many, height, width, parts):
-    boxes = [Instance(f"box {i}", *record) for i, record in enumerate(many)]
-    found = check_corners(boxes, normalised=parts)
-    kept, left_out = set(found.kept), {b for b, what in found.remarks if what.endswith("left out")}
-    wrong = {box for box in boxes if any(w.startswith(f"{box.name}:") for w in found.errors)}
-    assert kept | left_out | wrong == set(boxes)
-    assert len(kept) + len(left_out) + len(wrong) == len(boxes)
-    assert len({(b.category, b.corners, b.crowd) for b in kept}) == len(kept)
-    for box in wrong:
+    boxes = [AnnotatedObject(i, *record, name=f"box {i}") for i, record in enumerate(many)]
+    kept = []
+    for box, verdict in zip(boxes, check_corners(boxes, normalised=parts), strict=True):
         left, top, right, bottom = box.corners
         usual = all(abs(side) < 1e9 for side in box.corners)
-        assert not (usual and left <= right and top <= bottom)
+        if verdict.kept:
+            kept.append(box)
+        elif verdict.error:
+            assert verdict.error.startswith(f"{box.name}:")
+            assert not (usual and left <= right and top <= bottom)
+        else:
+            assert verdict.remark.endswith("left out")
+    assert len({(b.category, b.corners, b.crowd) for b in kept}) == len(kept)
     try:
-        truth, over = place(found.kept, CLASSES, height, width, normalised=parts)
+        truth, over = placed(kept, (height, width), normalised=parts)
     except DataError:  # one lies outside
         return
-    assert truth["boxes"].shape == (len(found.kept), 4)
-    assert truth["labels"].tolist() == [box.category for box in found.kept]
-    assert truth["crowd"].tolist() == [box.crowd for box in found.kept]
+    assert truth["boxes"].shape == (len(kept), 4)
+    assert truth["labels"].tolist() == [box.category for box in kept]
+    assert truth["crowd"].tolist() == [box.crowd for box in kept]
     left, top, right, bottom = truth["boxes"].T
     assert ((left >= 0) & (left < right) & (right <= width)).all()
     assert ((top >= 0) & (top < bottom) & (bottom <= height)).all()
-    assert len(over) == len(found.kept)
+    assert len(over) == len(kept)
     assert all(far == 0 or far > 0.01 for far in over)
 
 
 def test_boxes_inside_stay_as_they_are():
-    boxes = [Instance("a", 1, (0, 0, 8, 6)), Instance("b", 0, (1.25, 2.5, 3, 4), True)]
-    truth, over = place(check_corners(boxes).kept, CLASSES, 6, 8)
+    boxes = [AnnotatedObject(1, 1, (0, 0, 8, 6)), AnnotatedObject(2, 0, (1.25, 2.5, 3, 4), True)]
+    assert all(verdict == (True, "", "") for verdict in check_corners(boxes))
+    truth, over = placed(boxes, (6, 8))
     assert truth["boxes"].tolist() == [[0, 0, 8, 6], [1.25, 2.5, 3, 4]]
     assert over == [0, 0]
-    truth, _ = place([], CLASSES, 6, 8)
+    truth, _ = placed([], (6, 8))
     assert [tuple(values.shape) for values in truth.values()] == [(0, 4), (0,), (0,)]
 
 

@@ -202,7 +202,7 @@ def test_duplicates(good):
 
 
 def test_the_same_picture_in_two_splits_is_a_leak_and_comes_first(good, capsys):
-    """14.16: it is a warning with counts, before everything else."""
+    """It is a warning with counts, before everything else."""
     for number in range(3):
         shutil.copy(
             good / "train" / "cat" / f"{number}.png", good / "val" / "cat" / f"x{number}.png"
@@ -254,7 +254,7 @@ def a_class_of_bad_images(folder):
     ],
 )
 def test_what_train_refuses_is_fatal(tmp_path, make, capsys):
-    """14.16: both ask the same function, and say the same."""
+    """Both ask the same function, and say the same."""
     make(tmp_path)
     path = next(iter(tmp_path.glob("*.csv")), tmp_path)
     assert main(["train", str(path), "--on-bad", "skip", "--out", str(tmp_path / "run")]) == 2
@@ -268,7 +268,7 @@ def test_what_train_refuses_is_fatal(tmp_path, make, capsys):
 @pytest.mark.parametrize("name", ["digits", "shapes:40"])
 @pytest.mark.parametrize("task", ["classify", "detect"])
 def test_mean_and_std_are_those_of_training(name, task, tmp_path):
-    """14.16: of one split there is one mean."""
+    """Of one split there is one mean."""
     if (name, task) == ("digits", "detect"):
         pytest.skip("digits have no boxes")
     lines = []

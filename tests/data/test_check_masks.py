@@ -138,7 +138,7 @@ def test_masks_that_say_little(data):
 
 
 def test_many_of_a_kind_are_counted(tmp_path, capsys):
-    """14.16: a few examples and a count are printed; --json has them all."""
+    """A few examples and a count are printed; --json has them all."""
     for i in range(12):
         pairs(tmp_path, (f"images/{i}.png", f"masks/{i}.png"))
         mask(tmp_path / "masks" / f"{i}.png", np.zeros((6, 8), np.uint8))

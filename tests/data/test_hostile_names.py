@@ -40,7 +40,6 @@ def album(folder, kinds=("cat", "dog")):
 
 
 def test_control_characters_are_shown_not_sent():
-    """14.12"""
     assert terminal.printable("a\x1b[31mb\x9bc\x7f\r") == r"a\x1b[31mb\x9bc\x7f\r"
     assert terminal.printable("\u202egnp.exe \ud800") == r"\u202egnp.exe \ud800"
     assert terminal.printable("straße 猫\n\t[red]") == "straße 猫\n\t[red]"
@@ -48,14 +47,13 @@ def test_control_characters_are_shown_not_sent():
 
 
 def test_print_knows_the_encoding_of_its_stream():
-    """14.12"""
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     terminal.print("straße", file=stream, flush=True)
     assert stream.buffer.getvalue() == b"stra\\xdfe\n"
 
 
 def test_everything_is_printed_through_one_function():
-    """14.12: no module prints by itself."""
+    """No module prints by itself."""
     root = Path(vitreous.__file__).parent
     for path in root.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -71,7 +69,7 @@ def test_everything_is_printed_through_one_function():
 
 @pytest.mark.skipif(os.name == "nt", reason="such names cannot exist")
 def test_names_with_escape_sequences(tmp_path, capsys):
-    """14.12: in tables, notes, problems and errors; --json has them as JSON writes them."""
+    """In tables, notes, problems and errors; --json has them as JSON writes them."""
     folder = album(tmp_path / "photos", ("cat", ESCAPE))
     (folder / "cat" / f"{ESCAPE}.png").write_bytes(b"no image")
     assert main(["data", "check", str(folder)]) == 2
@@ -85,7 +83,6 @@ def test_names_with_escape_sequences(tmp_path, capsys):
 
 
 def test_cells_of_tables_are_one_line_also_on_a_terminal(capsys, monkeypatch):
-    """14.12"""
     table = TextTable("class", "n>")
     table.row("a\nforged\x1b[1m", "1")
     table.print()
@@ -100,7 +97,6 @@ def test_cells_of_tables_are_one_line_also_on_a_terminal(capsys, monkeypatch):
 
 
 def test_links_out_of_the_folder_are_followed_and_told(tmp_path):
-    """14.12"""
     inside, elsewhere = album(tmp_path / "photos"), album(tmp_path / "disk", ("bird", "fish"))
     (inside / "bird").symlink_to(elsewhere / "bird")
     (inside / "cat" / "more").symlink_to(inside / "dog")
@@ -113,7 +109,7 @@ def test_links_out_of_the_folder_are_followed_and_told(tmp_path):
 
 
 def test_tables_with_paths_elsewhere_are_told(tmp_path):
-    """14.12: a table that one has written oneself often has absolute paths."""
+    """A table that one has written oneself often has absolute paths."""
     elsewhere = album(tmp_path / "disk")
     table = tmp_path / "tables" / "a.csv"
     table.parent.mkdir()
@@ -136,7 +132,7 @@ def coco(path, *names):
     "name", ["{0}/private/a.png", "../../private/a.png", "x/../../../private/a.png"]
 )
 def test_coco_names_that_lead_out_are_refused(tmp_path, name):
-    """14.12: with what to do."""
+    """With what to do."""
     picture(tmp_path / "private" / "a.png")
     data = tmp_path / "data"
     picture(data / "images" / "b.png")
@@ -151,7 +147,7 @@ def test_coco_names_that_lead_out_are_refused(tmp_path, name):
 
 
 def test_coco_names_that_stay_inside_are_read(tmp_path):
-    """14.12: absolute paths and .. are no harm as such."""
+    """Absolute paths and .. are no harm as such."""
     one, two = picture(tmp_path / "images" / "a.png"), picture(tmp_path / "images" / "b.png", 1)
     path = coco(tmp_path / "annotations" / "train.json", one, "../images/b.png")
     for given in (tmp_path, path):
@@ -164,14 +160,13 @@ def test_coco_names_that_stay_inside_are_read(tmp_path):
 
 
 def test_csv_paths_with_a_zero_byte(tmp_path):
-    """14.10"""
     (tmp_path / "a.csv").write_bytes(b"path,label\na\0.png,x\nb.png,y\n")
     with pytest.raises(DataError, match=r"a\.csv, line 2: the path has a zero byte"):
         open_source(tmp_path / "a.csv")
 
 
 def test_lists_of_images_with_a_zero_byte(tmp_path):
-    """14.10: Pascal VOC's lists of splits."""
+    """Pascal VOC's lists of splits."""
     for number in range(4):
         picture(tmp_path / "JPEGImages" / f"{number}.png", number)
         Image.new("L", (12, 10)).save(_made(tmp_path / "SegmentationClass") / f"{number}.png")

@@ -488,7 +488,7 @@ def test_from_any(tmp_path):
 
 
 def test_avif_is_read(tmp_path):
-    """14.17: Pillow reads it."""
+    """Pillow reads it."""
     pixels = np.zeros((20, 30, 3), np.uint8)
     pixels[:, 15:] = (200, 100, 50)
     Image.fromarray(pixels).save(tmp_path / "a.avif", quality=100)
@@ -504,7 +504,7 @@ def test_avif_is_read(tmp_path):
 
 
 def test_heic_needs_pillow_heif(tmp_path, monkeypatch):
-    """14.17: with pillow-heif it is read, without the message names it."""
+    """With pillow-heif it is read, without the message names it."""
     made = io.BytesIO()
     Image.new("RGB", (6, 4), "red").save(made, "PNG")
     file = tmp_path / "phone.heic"
@@ -526,14 +526,13 @@ def test_heic_needs_pillow_heif(tmp_path, monkeypatch):
 
 
 def test_a_video_is_not_an_image(tmp_path):
-    """14.17"""
     (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftypmp42" + bytes(50))
     with pytest.raises(DataError, match="is a video file"):
         read_image(tmp_path / "a.jpg")
 
 
 def test_tiff_without_pixels(tmp_path):
-    """14.10: a width of 0 became an image without channels, which nothing behind it expects."""
+    """A width of 0 became an image without channels, which nothing behind it expects."""
     for name, shape in (("a.tif", (8, 9, 5)), ("b.tif", (5, 8, 9)), ("c.tif", (8, 9))):
         tifffile.imwrite(tmp_path / name, np.zeros(shape, np.uint8), photometric="minisblack")
         data = (tmp_path / name).read_bytes()

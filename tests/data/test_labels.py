@@ -166,7 +166,7 @@ def test_twenty_thousand_classes_take_no_time():
 )
 @pytest.mark.parametrize("end", [".yaml", ".YML"])
 def test_names_from_yaml(tmp_path, text, end):
-    """14.15: a YAML file is not a text with one name per line."""
+    """A YAML file is not a text with one name per line."""
     path = tmp_path / f"config{end}"
     path.write_text(text)
     assert with_names(LabelMap.of_ids([0, 1]), path).names == ("cat", "dog")
@@ -187,7 +187,7 @@ def test_names_from_yaml(tmp_path, text, end):
     ],
 )
 def test_other_structures_are_refused(tmp_path, name, text, message):
-    """14.15: no line of a file becomes a name by accident."""
+    """No line of a file becomes a name by accident."""
     path = tmp_path / name
     path.write_text(text)
     for read in (lambda: with_names(LabelMap.of_ids([0, 1]), path), lambda: mask_labels(path)):

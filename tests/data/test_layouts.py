@@ -1,4 +1,4 @@
-"""14.14: what a folder means is recognised, or it is asked; nothing becomes a class by accident."""
+"""What a folder means is recognised, or it is asked; nothing becomes a class by accident."""
 
 import numpy as np
 import pytest

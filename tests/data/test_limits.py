@@ -1,4 +1,4 @@
-"""14.9: the work that an image causes is bounded before it is done, in every command."""
+"""The work that an image causes is bounded before it is done, in every command."""
 
 import struct
 import time
@@ -16,6 +16,7 @@ from vitreous.data.decode.pixels import over_white
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import DataError
+from vitreous.inference import InferenceOptions
 from vitreous.labels import LabelMap
 from vitreous.predict import Predictor
 from vitreous.tasks import task_class
@@ -44,13 +45,15 @@ def png(path, width, height, depth=8, kind=0, values=1):
 
 def classifier(**limits):
     model = vitreous.create("vit", image_size=224, **SMALL)
-    return Predictor(model, Preprocess(image_size=224), task_class("classify")(LABELS), **limits)
+    task, options = task_class("classify")(LABELS), InferenceOptions(**limits)
+    return Predictor(model, Preprocess(image_size=224), task, options)
 
 
 def segmenter(**limits):
     model = vitreous.create("segmenter-mini/8", image_size=192, classes=2)
     preprocess = Preprocess(image_size=192, whole=True)
-    return Predictor(model, preprocess, task_class("segment")(LABELS), **limits)
+    task = task_class("segment")(LABELS)
+    return Predictor(model, preprocess, task, InferenceOptions(**limits))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def segmenter(**limits):
     ],
 )
 def test_long_and_narrow_images_are_refused_at_once(tmp_path, make, width, height):
-    """14.9: files of a few hundred bytes asked for gigabytes, or for minutes."""
+    """Files of a few hundred bytes asked for gigabytes, or for minutes."""
     file = png(tmp_path / "strip.png", width, height)
     predictor = make()
     began = time.process_time()
@@ -75,7 +78,7 @@ def test_long_and_narrow_images_are_refused_at_once(tmp_path, make, width, heigh
 
 
 def test_the_limit_can_be_raised_and_lowered(tmp_path):
-    """14.9: the message has the number that would do, and it does."""
+    """The message has the number that would do, and it does."""
     file = png(tmp_path / "a.png", 100, 10)  # 192x1920 pixels for the model
     with pytest.raises(DataError, match="from 1,000,000 to 2,949,120"):
         segmenter(max_pixels=1_000_000)(file)
@@ -85,7 +88,7 @@ def test_the_limit_can_be_raised_and_lowered(tmp_path):
 
 
 def test_usual_images_are_not_refused():
-    """14.9: whatever the limit, an image of common proportions may be enlarged."""
+    """Whatever the limit, an image of common proportions may be enlarged."""
     for h, w in ((1, 1), (8, 6), (50, 300), (7000, 7000)):
         Preprocess(image_size=224).check_size(h, w, max_pixels=48)
     Preprocess(image_size=(1, 784)).check_size(1, 784, max_pixels=48)
@@ -94,7 +97,7 @@ def test_usual_images_are_not_refused():
 
 
 def test_the_data_check_and_skip_find_them(tmp_path):
-    """14.9: what training would refuse is fatal in the check, and `--on-bad skip` leaves it out."""
+    """What training would refuse is fatal in the check, and `--on-bad skip` leaves it out."""
     for kind in "ab":
         for number in range(3):
             (tmp_path / kind).mkdir(exist_ok=True)
@@ -139,7 +142,6 @@ def test_skip_leaves_out_what_this_run_would_refuse(tmp_path, capsys):
 
 @pytest.mark.parametrize("command", ["predict", "explain"])
 def test_commands_have_the_option(tmp_path, capsys, command, digits_run):
-    """14.9"""
     file = png(tmp_path / "a.png", 20, 20)
     assert main([command, str(digits_run), str(file), "--max-pixels=399"]) == 2
     assert "a.png: too many pixels: 20x20" in capsys.readouterr().err
@@ -155,7 +157,7 @@ def digits_run(tmp_path_factory):
 
 
 def test_sixteen_bits_with_alpha_take_little_memory(tmp_path):
-    """14.9: 381 kB of PNG took 6.3 GB; each pixel is 8 bytes as stored, and 6 as read."""
+    """381 kB of PNG took 6.3 GB; each pixel is 8 bytes as stored, and 6 as read."""
     file = png(tmp_path / "deep.png", 2000, 1500, depth=16, kind=6, values=8)
     tracemalloc.start()
     try:
@@ -167,7 +169,7 @@ def test_sixteen_bits_with_alpha_take_little_memory(tmp_path):
 
 
 def test_alpha_in_strips_is_the_same():
-    """14.9: rows are put on white a few at a time."""
+    """Rows are put on white a few at a time."""
     random = np.random.default_rng(0)
     for dtype in (np.uint8, np.uint16):
         pixels = random.integers(0, np.iinfo(dtype).max + 1, (3, 200_000, 4)).astype(dtype)
@@ -177,7 +179,7 @@ def test_alpha_in_strips_is_the_same():
 
 
 def test_pillows_own_limit_is_not_taken_for_ours(tmp_path, monkeypatch):
-    """14.9: raising --max-pixels does not help there, so the message does not say so."""
+    """Raising --max-pixels does not help there, so the message does not say so."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(DataError, match=r"has 900 pixels, more than Pillow opens"):
         read_image(png(tmp_path / "a.png", 30, 30))

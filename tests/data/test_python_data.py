@@ -63,7 +63,6 @@ def test_parts_of_a_dataset_have_its_class_names(tmp_path):
 
 
 def test_images_of_all_kinds_with_classes(tmp_path):
-    """14.23"""
     Image.fromarray(picture(0)).save(tmp_path / "a.png")
     forms = [
         str(tmp_path / "a.png"),
@@ -80,7 +79,6 @@ def test_images_of_all_kinds_with_classes(tmp_path):
 
 
 def test_a_dataset_and_its_names():
-    """14.23"""
     source = from_python(Numbers(), val_fraction=0.25)
     assert source.labels.names == Numbers.classes
     assert source.labels.external == (0, 1, 2)
@@ -96,7 +94,6 @@ def test_a_dataset_and_its_names():
 
 
 def test_labels_masks_and_boxes():
-    """14.23"""
     tags = from_python(
         [(picture(0), {"a", "b"}), (picture(1), []), (picture(2), ("b",))], val_fraction=0
     )
@@ -141,13 +138,11 @@ def test_labels_masks_and_boxes():
     ],
 )
 def test_what_cannot_be_used(data, words):
-    """14.23"""
     with pytest.raises(DataError, match=re.escape(words)):
         from_python(data)
 
 
 def test_bad_targets_name_their_image():
-    """14.23"""
     wrong = from_python([(picture(0), np.zeros((4, 8), int))], val_fraction=0)
     with pytest.raises(DataError, match=r"data, image train/0: the mask is \(4, 8\), but"):
         wrong.truth(wrong.splits["train"][0])
@@ -160,7 +155,6 @@ def test_bad_targets_name_their_image():
 
 
 def test_advice_about_a_bad_image_is_python(tmp_path):
-    """14.17"""
     data = [*pairs(), ("nowhere.png", "cat")]
     with pytest.raises(DataError, match=r"check_data\(data\) lists .*; on_bad='skip' trains"):
         vitreous.train(data, epochs=1, out=tmp_path / "run", **TINY)
@@ -175,7 +169,7 @@ def noisy(image):
 
 
 def test_train_evaluate_and_resume(tmp_path):
-    """14.23: a killed run ends with the same bits if it is given the same data and augmentation; it
+    """A killed run ends with the same bits if it is given the same data and augmentation; it
     goes on only with both."""
     data = pairs()
     whole = vitreous.train(data, epochs=2, out=tmp_path / "whole", augment=noisy, **TINY)
@@ -224,7 +218,6 @@ def test_such_a_run_is_evaluated_on_files_of_its_own_task(tmp_path):
 
 
 def test_an_augmentation_moves_the_ground_truth(tmp_path):
-    """14.23"""
     seen = []
 
     def flipped(image, mask):
@@ -246,7 +239,7 @@ def test_an_augmentation_moves_the_ground_truth(tmp_path):
 
 
 def test_an_augmentation_depends_on_the_seed_alone():
-    """14.23: and leaves the program's generators as they were."""
+    """And leaves the program's generators as they were."""
     own, image = OwnAugment(noisy), torch.zeros(1, 8, 8, dtype=torch.uint8)
     found = set()
     for seed in (0, 1, 2, 0, 1, 2):
@@ -259,7 +252,6 @@ def test_an_augmentation_depends_on_the_seed_alone():
 
 
 def test_the_data_check_reads_it():
-    """14.23"""
     report = vitreous.check_data(pairs())
     assert report.ids == {"cat": "cat", "dog": "dog"}
     assert not [problem for problem in report.problems if problem.fatal]

@@ -40,12 +40,13 @@ def train_set(source, size=96, **changes):
 @pytest.mark.parametrize(("number", "stored"), [(0, (854, 1280)), (1, (1280, 854))])
 def test_it_looks_like_the_whole_image_reduced(source, monkeypatch, number, stored):
     data = train_set(source)
-    image, said = data._image(data.samples[number])
-    assert said.stored == stored
+    (image, full, _), cut = data._decode(data.samples[number])
+    assert cut.stored == full[:2] == stored
     assert image.shape[1:] in {(-(-stored[0] // by), -(-stored[1] // by)) for by in (2, 4, 8)}
     values, _, _, size = data[Draw(0, number, number)]
     assert size == stored
-    monkeypatch.setattr(FileSource, "image_for", lambda self, sample, enough: self.image(sample))
+    decode = FileSource.decode
+    monkeypatch.setattr(FileSource, "decode", lambda self, sample, enough: decode(self, sample))
     whole, _, _, size = data[Draw(0, number, number)]
     assert size == stored
     assert (values - whole).abs().mean() < 0.05 < whole.std() / 5  # another part: as the latter
@@ -56,6 +57,6 @@ def test_where_every_pixel_counts_none_is_left_out(source):
     same = OwnAugment(lambda image: image)
     for changes in ({"size": 512}, {"moves": MaskTruth()}, {"own": same}, {"crop": "none"}):
         data = train_set(source, **changes)
-        assert torch.equal(data._image(data.samples[0])[0], whole)
+        assert torch.equal(data._decode(data.samples[0])[0].pixels, whole)
     val = EvalSet(source, source.splits["val"], Preprocess(image_size=96), Truth())
     assert torch.equal(val[0][0], val.preprocess(whole))

@@ -278,7 +278,7 @@ def test_table_with_numbers_and_splits(tmp_path):
 
 
 def test_columns_of_a_table_can_be_named(tmp_path, capsys):
-    """14.15: by options, which the error names and the recipe keeps."""
+    """By options, which the error names and the recipe keeps."""
     for number in range(8):
         picture(tmp_path / f"{number}.png", 20 * number)
     rows = "".join(f"{n}.png,x,{'ab'[n % 2]},{'valid' if n > 5 else ''}\n" for n in range(8))

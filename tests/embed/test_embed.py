@@ -10,17 +10,17 @@ import pytest
 import torch
 from compare import perturb
 from PIL import Image
+from runs import write_run
 from train.tiny import class_folder
 
 import vitreous
 from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.embed.embeddings import Embeddings
-from vitreous.embed.vector_files import About, Parts, Stored, read, write
+from vitreous.embed.vector_files import About, PartFiles, Stored, read, write
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.predict import Predictor
-from vitreous.run_folder import Run, RunConfig, versions
 
 NAMES = tuple(f"corner{i}" for i in range(4))
 
@@ -29,15 +29,9 @@ def make_run(folder, family="vit", seed=0, task="classify", **fields):
     fields = {"image_size": 8, "patch": 4, "channels": 1, "classes": 4, **fields}
     model = perturb(vitreous.create(family, **fields))
     model.head.out.weight.data += seed
-    run = Run(folder)
-    run.path.mkdir()
-    config = vitreous.config.to_dict(model.config)
     labels = LabelMap(NAMES, NAMES) if task == "classify" else NoLabels()
     preprocess = Preprocess(image_size=8, channels=1)
-    rest = (labels, preprocess, "elsewhere", "", versions())
-    run.write_config(RunConfig(family, family, config, task, *rest))
-    run.write_weights(model, model.state_dict())
-    return run.path
+    return write_run(folder, model, labels, preprocess, task, "elsewhere").path
 
 
 VIT = {"dim": 16, "depth": 1, "heads": 2}
@@ -100,7 +94,7 @@ def test_a_file_has_vectors_paths_labels_and_the_model(run, tmp_path):
 
 @pytest.mark.parametrize("pool", ["class", "mean", "class+mean"])
 def test_pooling_of_choice(run, album, pool):
-    """15: behind the final norm; what the head sees is one of them."""
+    """Behind the final norm; what the head sees is one of them."""
     predictor = vitreous.load(run)
     path = album / "3.png"
     found = predictor.embed(path, pool=pool)[0]
@@ -153,9 +147,9 @@ def test_a_projection_gives_the_vectors(tmp_path, album):
 
 
 def test_an_interrupted_run_computes_only_what_is_missing(run, album, tmp_path, monkeypatch):
-    """15: by Ctrl-C, and by a kill, which leaves the parts that were written."""
+    """By Ctrl-C, and by a kill, which leaves the parts that were written."""
     out, plain = tmp_path / "v.npz", vitreous.embed(run, album, progress=False)
-    monkeypatch.setattr(Parts, "SECONDS", -1.0)  # a part for each batch
+    monkeypatch.setattr(PartFiles, "SECONDS", -1.0)  # a part for each batch
     embed, count = Predictor.vectors, 0
 
     def stopped(self, prepared, pool):

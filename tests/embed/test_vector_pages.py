@@ -6,8 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
+from browser import phone
 from embed.test_embed import VIT, make_run
-from explain.test_pages import BROWSER, browser
 from PIL import Image
 
 import vitreous
@@ -48,11 +48,9 @@ def test_pages_stand_alone_and_are_escaped(pages):
     assert "dark → &lt;/script&gt;&lt;b&gt;x?" in sheet
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
-def test_the_map_in_a_browser(pages):
-    """15: zoom, pan, hover, search and the legend, on a phone's width."""
-    with browser((pages / "map.html").as_uri()) as page:
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+def test_the_map_in_a_browser(chromium, pages):
+    """Zoom, pan, hover, search and the legend, on a phone's width."""
+    with phone(chromium, pages / "map.html") as page:
         data = json.loads(page.inner_text("#data") or page.text_content("#data"))
         assert len(data["x"]) == len(data["paths"]) == 40
         assert sorted(data["groups"]["label"]["names"]) == sorted([EVIL, "dark"])

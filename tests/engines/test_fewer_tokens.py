@@ -139,7 +139,7 @@ def by_the_paper(model, image, r):
         scores = q @ k.mT * attention.scale + sizes.log()
         x = x + attention.projection((scores.softmax(-1) @ v).transpose(0, 1).flatten(1))
         tokens = [(each, *rest) for each, (_, *rest) in zip(x, tokens, strict=True)]
-        if number >= (model.config.position == "conditional"):
+        if number >= (model.config.position.kind == "conditional"):
             tokens = merged(tokens, k, min(r, (len(tokens) - prefix) // 2), prefix)
         x = torch.stack([each for each, *_ in tokens])
         x = x + block.mlp(block.norm2(x))

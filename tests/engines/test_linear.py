@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitreous.engines.accelerate import accelerate
 from vitreous.engines.linear import is_faster, put_on_linears, training_step
 from vitreous.engines.onednn import has_onednn
-from vitreous.layers.attention import CrossAttention
+from vitreous.layers.cross_attention import CrossAttention
 from vitreous.layers.mlp import Mlp
 
 needs_onednn = pytest.mark.skipif(not has_onednn(), reason="a CPU without AVX-512")

@@ -34,12 +34,12 @@ MODELS = {
     "registers": ("vit", {"registers": 3, "pool": "class+mean"}),
     "distilled": ("deit", {"tokens": "class+distillation", "pool": "both"}),
     "conditional": ("cpvt", {"tokens": "none", "pool": "mean", "position": "conditional"}),
-    "pooled by attention": ("pe", {"pool_heads": 2, "registers": 1}),
+    "pooled by attention": ("pe", {"pool.heads": 2, "registers": 1}),
     "dinov3": ("dinov3", {}),
     "beit": ("beit", {}),
     "relative": ("vit", {"position": "relative"}),
     "rotary": ("vit", {"position": "rotary", "registers": 1}),
-    "normed": ("vit", {"qk_norm": True, "norm": "post"}),
+    "normed": ("vit", {"attention.qk_norm": True, "norm": "post"}),
     "padded": ("vit", {"pad": True, "image_size": (11, 18)}),
     "hybrid": ("hybrid", {"stages": (1,), "width": 32, "patch": 1}),
 }
@@ -89,7 +89,7 @@ def test_looking_changes_nothing_and_leaves_nothing(model, images, monkeypatch):
             F, "scaled_dot_product_attention", lambda *a, **k: fused.append(1) or real(*a, **k)
         )
         assert torch.equal(model(images), before)
-        assert len(fused) == 3 + (model.config.pool == "attention")
+        assert len(fused) == 3 + (model.config.pool.kind == "attention")
 
 
 def test_attention_pooling_reads_what_its_query_attends_to():

@@ -10,18 +10,14 @@ from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat, resample_abs_po
 from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3
 from timm.models._manipulate import adapt_input_conv
 
+from vitreous.layers.learned_2d import Learned2d
 from vitreous.layers.mlp import ACTIVATIONS, Mlp
 from vitreous.layers.patch import PatchEmbedding
-from vitreous.layers.position import (
-    Learned1d,
-    Learned2d,
-    Relative,
-    Rotary,
-    Sines1d,
-    Sines2d,
-    relative_index,
-)
+from vitreous.layers.position import Learned1d
+from vitreous.layers.relative import Relative, relative_index
 from vitreous.layers.resample import adapt_channels, resample_grid
+from vitreous.layers.rotary import Rotary
+from vitreous.layers.sines import Sines1d, Sines2d
 
 
 def random(*shape, seed=0):

@@ -36,7 +36,7 @@ FIELDS = [
     ({"dim": "32"}, r"dim = '32' in model 'vit': expected int, got str"),
     ({"classes": 2.5}, r"classes = 2.5.*expected int, got float"),
     ({"classes": True}, r"classes = True.*expected int"),
-    ({"qkv_bias": 1}, r"qkv_bias = 1.*expected bool"),
+    ({"attention.qkv_bias": 1}, r"qkv_bias = 1.*expected bool"),
     ({"norm_eps": "1e-6"}, r"norm_eps = '1e-6'.*expected float"),
     ({"norm_eps": None}, r"norm_eps = None.*expected float"),
     ({"image_size": "224"}, r"image_size = '224'.*expected int or tuple"),
@@ -55,21 +55,21 @@ FIELDS = [
     ({"patch": (8, -8)}, r"patch = \(8, -8\).*positive"),
     ({"dropout": 1.0}, r"dropout = 1.0.*below 1"),
     ({"drop_path": -0.1}, r"drop_path = -0.1.*0 to below 1"),
-    ({"attention_dropout": float("nan")}, r"attention_dropout = nan"),
+    ({"attention": {"dropout": float("nan")}}, r"attention.dropout = nan"),
     ({"norm_eps": 0}, r"norm_eps = 0.*above 0"),
-    ({"rotary_base": 0.5}, r"rotary_base = 0.5.*1 or more"),
-    ({"rotary_grid": (4, 0)}, r"rotary_grid = \(4, 0\).*positive"),
+    ({"position": {"kind": "rotary", "base": 0.5}}, r"position.base = 0.5.*1 or more"),
+    ({"position": "rotary", "position.reference": (4, 0)}, r"reference = \(4, 0\).*positive"),
     ({"position": "rotary", "head_dim": 6}, r"width 6 with position 'rotary'.*multiple of 4"),
     # unknown words
     ({"position": "lerned-1d"}, r"position = 'lerned-1d' is not known.*did you mean 'learned-1d'"),
     ({"activation": "mish"}, r"activation = 'mish' is not known.*gelu"),
     (
         {"pool": "best"},
-        r"pool = 'best' is not known.*class, mean.*both, attention.*flatten, none",
+        r"pool = 'best' is not known.*class, mean.*both, none, attention.*flatten",
     ),
     ({"norm": "rms"}, r"norm = 'rms' is not known.*pre, post"),
     ({"pool": "flatten", "final_norm": "pooled"}, "use .tokens."),
-    ({"patch_embedding": False}, "needs patch = 1, stem_layers"),
+    ({"embedding": "none"}, "needs patch = 1 and stem.layers"),
     ({"init": "xavier"}, r"init = 'xavier' is not known"),
     ({"head": "lin"}, r"head = 'lin' is not known"),
     # what does not go together
@@ -143,7 +143,7 @@ def test_lists_and_whole_numbers_are_understood():
     assert config.image_size == (32, 64)
     assert config.patch == (8, 16)
     assert isinstance(config.layer_scale, float)
-    assert configure("vit", position="Learned 2-D")[1].position == "learned-2d"
+    assert configure("vit", position="Learned 2-D")[1].position.kind == "learned-2d"
 
 
 EPS = {"norm_eps": 1e-12}
@@ -204,8 +204,8 @@ def test_foreign_names(name, ours, fields):
 def test_small_vit_of_paddleclas_is_another_one():
     config = configure("ViT_small_patch16_224")[1]
     assert (config.dim, config.depth, config.heads, config.mlp_dim) == (768, 8, 8, 768 * 3)
-    assert (config.qkv_bias, config.norm_eps) == (False, 1e-5)
-    assert config.qk_scale == pytest.approx(768**-0.5)
+    assert (config.attention.qkv_bias, config.norm_eps) == (False, 1e-5)
+    assert config.attention.scale == pytest.approx(768**-0.5)
     assert configure("vit_small_patch16_224")[1].dim == 384
 
 

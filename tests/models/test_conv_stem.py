@@ -6,7 +6,7 @@ import pytest
 import torch
 from compare import perturb, picture, relative_error
 from PIL import Image
-from running.runs import made
+from runs import made
 from torch import nn
 
 import vitreous
@@ -14,17 +14,18 @@ from vitreous.cli.main import main
 from vitreous.config import config_fields, from_dict, to_dict
 from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError
-from vitreous.models.conv_stem import ConvLayer
-from vitreous.models.infer import Wanted, infer
+from vitreous.layers.conv_stem import ConvLayer
 from vitreous.models.vit import ViTConfig
 from vitreous.train.optimizer import freeze, frozen_batch_norms
+from vitreous.weights.infer import Wanted, infer
 
 SMALL = {"dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "classes": 5}
 SIZE = (32, 48)
 BEFORE = {
     "image_size": SIZE,
     "patch": 2,
-    "stem_layers": [
+    "stem": "conv",
+    "stem.layers": [
         {"width": 8, "stride": 2, "bias": False, "norm": "batch", "activation": "relu"},
         {"width": 16, "kernel": 5, "stride": 2, "norm": "group", "norm_groups": 4},
     ],
@@ -32,8 +33,9 @@ BEFORE = {
 BEHIND = {
     "image_size": SIZE,
     "patch": 4,
-    "patch_dim": 16,
-    "grid_layers": [
+    "stem": "conv",
+    "stem.patch_dim": 16,
+    "stem.grid_layers": [
         {"width": 32, "kernel": 2, "stride": 2, "padding": 0, "activation": "gelu"},
         {"groups": 32, "norm": "layer", "residual": True},
     ],
@@ -98,7 +100,8 @@ STRANGERS = {
         '"stem.layers.{i}.norm.{p}" = "early.{3i+1}.{p}"\n',
         {
             "patch": 2,
-            "stem_layers": [
+            "stem": "conv",
+            "stem.layers": [
                 {"width": w, "stride": 2, "bias": False, "norm": "batch", "activation": "gelu"}
                 for w in (8, 16)
             ],
@@ -110,7 +113,8 @@ STRANGERS = {
         '"grid_stem.layers.0.norm.{p}" = "late.bn.{p}"\n',
         {
             "patch": 8,
-            "grid_layers": [
+            "stem": "conv",
+            "stem.grid_layers": [
                 {
                     **{"kernel": 3, "groups": 32, "norm": "batch", "norm_eps": 1e-3},
                     **{"activation": "relu", "residual": True},
@@ -157,7 +161,7 @@ def test_grid_and_pixels_follow_from_the_strides(fields):
         assert model.maps(picture(1, 3, *size))[0].shape == (1, 32, *level.grid)
         assert {layer.columns.grid for layer in model.attentions(size)} == {level.grid}
     names = [name for name in model.state_dict() if "stem" in name]
-    stem = "stem" if "stem_layers" in fields else "grid_stem"
+    stem = "stem" if "stem.layers" in fields else "grid_stem"
     assert f"{stem}.layers.0.conv.weight" in names
     assert f"{stem}.layers.1.norm.weight" in names
     rows = {row.name: row for row in summarise(model)}
@@ -230,51 +234,86 @@ def test_config_as_json_and_as_text(fields):
     config = from_dict(ViTConfig, {**SMALL, **fields})
     assert from_dict(ViTConfig, json.loads(json.dumps(to_dict(config)))) == config
     assert hash(config) is not None
-    for name in ("stem_layers", "grid_layers"):  # as it is printed, it can be given
-        text = f"{name}={list(getattr(config, name))}"
+    for name in ("layers", "grid_layers"):  # as it is printed, it can be given
+        text = f"stem.{name}={list(getattr(config.stem, name))}"
         assert from_dict(ViTConfig, {**SMALL, **fields, **config_fields([text])}) == config
-    text = 'stem_layers=[{width = 8, stride = 2, norm = "Batch"}, {kernel = [3, 5]}]'
-    model = vitreous.create("vit", **SMALL, image_size=32, patch=4, **config_fields([text]))
-    assert model.config.stem_layers == (
+    text = 'stem.layers=[{width = 8, stride = 2, norm = "Batch"}, {kernel = [3, 5]}]'
+    given = config_fields(["stem=conv", text])
+    model = vitreous.create("vit", **SMALL, image_size=32, patch=4, **given)
+    assert model.config.stem.layers == (
         ConvLayer(width=8, stride=(2, 2), norm="batch"),
         ConvLayer(kernel=(3, 5)),
     )
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("stem", "message"),
     [
-        ({"stem_layers": [{"kernal": 3}]}, "stem_layers.*row 0: unknown field 'kernal': did you"),
-        ({"stem_layers": [{}, {"kernel_size": 3}]}, "row 1: .*did you mean 'kernel'"),
-        ({"stem_layers": {"kernel": 3}}, "stem_layers.*: expected a list of tables"),
-        ({"stem_layers": [3]}, "row 0: .*expected names and values, got 3"),
-        ({"stem_layers": [{"norm": "bach"}]}, "row 0: norm = 'bach' .*did you mean 'batch'"),
-        ({"stem_layers": [{}] * 100}, "stem_layers = .*fewer than 100 layers"),
-        ({"stem_layers": [{"width": 0}]}, "row 0: width = 0"),
-        ({"stem_layers": [{"padding": -1}]}, "row 0: padding = -1"),
-        ({"stem_layers": [{"padding": "haf"}]}, "row 0: padding = 'haf' .*did you mean 'half'"),
-        ({"stem_layers": [{"kernel": "3"}]}, "row 0: kernel = '3'"),
-        ({"stem_layers": [{"width": 6, "groups": 3}]}, r"stem_layers\[0\]: groups = 1 is needed"),
-        ({"stem_layers": [{"width": 8}, {"groups": 3}]}, r"\[1\]: groups = 3 does not divide 8"),
-        ({"stem_layers": [{"norm": "group", "width": 8}]}, "norm_groups = 32 does not divide"),
-        ({"stem_layers": [{"width": 8, "residual": True}]}, "residual = True needs"),
         (
-            {"stem_layers": [{"stride": 3, "padding": 0}]},
+            {"layers": [{"kernal": 3}]},
+            "stem.layers.*row 0: unknown field 'kernal': did you",
+        ),
+        (
+            {"layers": [{}, {"kernel_size": 3}]},
+            "row 1: .*did you mean 'kernel'",
+        ),
+        (
+            {"layers": {"kernel": 3}},
+            "stem.layers.*: expected a list of tables",
+        ),
+        ({"layers": [3]}, "row 0: .*expected names and values, got 3"),
+        (
+            {"layers": [{"norm": "bach"}]},
+            "row 0: norm = 'bach' .*did you mean 'batch'",
+        ),
+        ({"layers": [{}] * 100}, "stem.layers = .*fewer than 100 layers"),
+        ({"layers": [{"width": 0}]}, "row 0: width = 0"),
+        ({"layers": [{"padding": -1}]}, "row 0: padding = -1"),
+        (
+            {"layers": [{"padding": "haf"}]},
+            "row 0: padding = 'haf' .*did you mean 'half'",
+        ),
+        ({"layers": [{"kernel": "3"}]}, "row 0: kernel = '3'"),
+        (
+            {"layers": [{"width": 6, "groups": 3}]},
+            r"stem.layers\[0\]: groups = 1 is needed",
+        ),
+        (
+            {"layers": [{"width": 8}, {"groups": 3}]},
+            r"\[1\]: groups = 3 does not divide 8",
+        ),
+        (
+            {"layers": [{"norm": "group", "width": 8}]},
+            "norm_groups = 32 does not divide",
+        ),
+        (
+            {"layers": [{"width": 8, "residual": True}]},
+            "residual = True needs",
+        ),
+        (
+            {"layers": [{"stride": 3, "padding": 0}]},
             "the stem's map of 10x16 .*multiple of 24",
         ),
-        ({"stem_layers": [{"kernel": 50, "padding": 0}]}, "a map of 32x48 is smaller than"),
+        (
+            {"layers": [{"kernel": 50, "padding": 0}]},
+            "a map of 32x48 is smaller than",
+        ),
         ({"grid_layers": [{"width": 16}]}, "the last with width = 32"),
-        ({"patch_dim": 16}, "patch_dim = 16, dim = 32: grid_layers must lead"),
+        (
+            {"patch_dim": 16},
+            "stem.patch_dim = 16, dim = 32: stem.grid_layers must lead",
+        ),
     ],
 )
-def test_bad_layers(fields, message):
+def test_bad_layers(stem, message):
+    fields = {**SMALL, "image_size": SIZE, "patch": 8, "stem": {"kind": "conv", **stem}}
     with pytest.raises(ConfigError, match=message):
-        vitreous.create("vit", **{**SMALL, "image_size": SIZE, "patch": 8, **fields})
+        vitreous.create("vit", **fields)
 
 
 def test_a_hybrid_has_its_own_stem():
     with pytest.raises(ConfigError, match="a hybrid's stem is its ResNet"):
-        vitreous.create("r+vit-ti/16", stem_layers=[{}])
+        vitreous.create("r+vit-ti/16", stem={"kind": "conv", "layers": [{}]})
 
 
 @PLACES
@@ -283,15 +322,15 @@ def test_a_stem_shows_in_the_tensors(fields):
     model = vitreous.create("vit", **SMALL, **fields)
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     found = infer(shapes, {}, Wanted(model="vit", fields={"image_size": SIZE}))[0]
-    name = "stem_layers" if "stem_layers" in fields else "grid_layers"
-    assert name in found.guessed
-    ours, theirs = getattr(model.config, name), getattr(found.config, name)
+    name = "layers" if "stem.layers" in fields else "grid_layers"
+    assert f"stem.{name}" in found.guessed
+    ours, theirs = getattr(model.config.stem, name), getattr(found.config.stem, name)
     for one, other in zip(ours, theirs, strict=True):
         assert (one.width or 32, one.kernel, one.groups, one.bias) == (
             *(other.width, other.kernel, other.groups, other.bias),
         )
     assert found.config.channels == 3
-    assert found.config.patch_width == model.config.patch_width
+    assert found.config.stem.patch_width(32) == model.config.stem.patch_width(32)
 
 
 @pytest.mark.parametrize("name", vitreous.models("vit-c*"))
@@ -307,11 +346,11 @@ def test_a_config_that_lacks_a_field_is_one_message(tmp_path, capsys):
     """What would have to be changed has tables of layers among it."""
     run = made(tmp_path / "run", "classify", "vit-c-mini/8", depth=1)
     config = json.loads((run / "config.json").read_text())
-    del config["config"]["patch_embedding"]
+    del config["config"]["embedding"]
     (run / "config.json").write_text(json.dumps(config))
     photo = tmp_path / "a.png"
     Image.new("RGB", (64, 64)).save(photo)
     assert main(["predict", str(run), str(photo)]) == 2
     error = capsys.readouterr().err
-    assert "patch_embedding=false" in error or "patch.weight" in error
+    assert "embedding=none" in error or "patch.weight" in error
     assert error.startswith("vitreous: ")

@@ -13,7 +13,7 @@ import vitreous
 from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.padding import Padding
-from vitreous.layers.position import image_sines
+from vitreous.layers.sines import image_sines
 from vitreous.layers.tap import tap
 from vitreous.models import configure
 from vitreous.models.detr import DETR, DETRConfig
@@ -58,7 +58,7 @@ class Cells(Model):
 
     def __init__(self, channels=12):
         super().__init__()
-        self.input_weight, self.conv = "conv.weight", nn.Conv2d(3, channels, 8, stride=8)
+        self.conv = nn.Conv2d(3, channels, 8, stride=8)
 
     def levels(self, size):
         return [Level(self.conv.out_channels, (size[0] // 8, size[1] // 8), (8, 8))]

@@ -6,12 +6,12 @@ from compare import perturb
 
 import vitreous
 from vitreous.errors import ConfigError
+from vitreous.layers.windows import into_windows, out_of_windows
 from vitreous.models import configure
-from vitreous.models.infer import Wanted, infer
 from vitreous.models.rf_detr import used_blocks
 from vitreous.models.rf_detr_parts import moved
-from vitreous.models.vit import into_windows, out_of_windows
 from vitreous.tasks.objects.losses import quality_loss
+from vitreous.weights.infer import Wanted, infer
 
 SMALL = {
     "classes": 3,
@@ -50,7 +50,12 @@ def test_a_window_sees_nothing_of_the_others():
     other = image.clone()
     other[..., 16:, 16:] += 1  # the last of four windows
     for global_blocks, changed in (((), 1), ((1,), 4)):
-        fields = {**VIT, "windows": 2, "global_blocks": global_blocks, "image_size": 32}
+        fields = {
+            **VIT,
+            "windows.side": 2,
+            "windows.global_blocks": global_blocks,
+            "image_size": 32,
+        }
         model = vitreous.create("vit", **fields).eval()
         with torch.no_grad():
             maps = [model.maps(each)[-1] for each in (image, other)]
@@ -63,7 +68,9 @@ def test_windows_without_any_block_inside_them_are_the_plain_vit():
     """Apart from the class token, which each window has for itself."""
     fields = {**VIT, "tokens": "none", "pool": "mean", "image_size": 32}
     plain = vitreous.create("vit", **fields).eval()
-    windows = vitreous.create("vit", **fields, windows=2, global_blocks=(0, 1, 2, 3)).eval()
+    windows = vitreous.create(
+        "vit", **fields, windows={"side": 2, "global_blocks": (0, 1, 2, 3)}
+    ).eval()
     windows.load_state_dict(plain.state_dict())
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
@@ -75,13 +82,13 @@ def test_windows_without_any_block_inside_them_are_the_plain_vit():
     [
         ({"position": "conditional"}, "acts in or behind the blocks"),
         ({"position": "rotary", "heads": 2}, "acts in or behind the blocks"),
-        ({"global_blocks": (4,)}, "there is no block 4 of 4"),
+        ({"windows.global_blocks": (4,)}, "there is no block 4 of 4"),
         ({"image_size": 40}, "does not divide into 2x2 windows"),
     ],
 )
 def test_windows_that_do_not_fit(fields, said):
     with pytest.raises(ConfigError, match=said):
-        vitreous.create("vit", **{**VIT, "windows": 2, "image_size": 32, **fields})
+        vitreous.create("vit", **{**VIT, "windows.side": 2, "image_size": 32, **fields})
 
 
 @pytest.mark.parametrize("size", [(64, 64), (64, 96), (56, 40), (61, 83), (24, 24)])
@@ -89,7 +96,7 @@ def test_windows_that_do_not_fit(fields, said):
 def test_any_size_at_run_time(size, windows):
     """Learned positions are resampled, images padded to whole patches and windows; a map with
     fewer positions than queries has fewer queries."""
-    model = tiny(fields={**VIT, "windows": windows, "global_blocks": (1, 3)})
+    model = tiny(fields={**VIT, "windows.side": windows, "windows.global_blocks": (1, 3)})
     output = model(torch.randn(2, 3, *size))
     step = 8 * windows
     positions = -(-size[0] // step) * -(-size[1] // step) * windows**2

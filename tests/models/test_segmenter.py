@@ -143,7 +143,7 @@ ENCODERS = {
     "siglip": ("siglip", TINY),
     "dinov2": ("dinov2", {**TINY, "registers": 2}),
     "dinov3": ("dinov3", TINY),
-    "eva": ("eva", {**TINY, "mlp_norm": True}),
+    "eva": ("eva", {**TINY, "mlp.norm": True}),
     "beit": ("beit", TINY),
     "hybrid": ("hybrid", {**TINY, "patch": 1, "stages": (1,), "width": 32}),
     "swin": ("swin", {"dim": 8, "depths": (1, 2), "heads": (1, 2), "window": 4}),

@@ -24,6 +24,7 @@ from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError
 from vitreous.models import configure
 from vitreous.models.names import translate
+from vitreous.weights.families import state_dict_of
 
 PARAMETERS = {
     "vit-ti/8": 5_719_720,
@@ -243,7 +244,7 @@ def test_count_of_torchvision(name):
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_count_of_transformers(name):
     config = configure(name)[1]
-    distilled = config.pool == "both"
+    distilled = config.pool.kind == "both"
     kind, model = HfConfig, HfViT
     if distilled:
         kind, model = DeiTConfig, DeiTForImageClassificationWithTeacher
@@ -343,6 +344,7 @@ def test_a_resnet_for_few_pixels_keeps_the_size_at_first():
     assert [level.pixels for level in model.levels((16, 16))] == [(1, 1), (2, 2)]
     first = torch.relu(model.root.norm(F.conv2d(images, model.root.conv.weight, padding=1)))
     torch.testing.assert_close(model.stages[0](first), maps[0])
-    (found,) = type(model).fields_of({k: tuple(v.shape) for k, v in model.state_dict().items()}, {})
+    shapes = {k: tuple(v.shape) for k, v in model.state_dict().items()}
+    (found,) = state_dict_of(model).fields_of(shapes, {})
     assert found["root"] == "3x3"
     assert found["stages"] == (1, 1)

@@ -12,12 +12,15 @@ from compare import perturb, picture, relative_error, whole
 from torch import nn
 
 import vitreous
+from vitreous.config import records, type_hints
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.block import DropPath
 from vitreous.layers.head import DistilledOutput
 from vitreous.layers.position import Learned1d, Position
 from vitreous.layers.tap import tap
-from vitreous.models.vit import POSITIONS
+from vitreous.models.vit import ViTConfig
+
+POSITIONS = tuple(records(type_hints(ViTConfig)["position"]))
 
 SIZE = (24, 32)  # 3 x 4 patches: height and width cannot be taken for one another
 SMALL = {"image_size": SIZE, "patch": 8, "dim": 32, "depth": 3, "heads": 4, "classes": 5}
@@ -27,17 +30,17 @@ ANY_SIZE = ("none", "sines-1d", "sines-2d", "conditional", "rotary")
 HYBRID = {"image_size": (48, 64), "stages": (1, 1), "width": 32, "patch": 2}
 PARTS = {
     **{position: {"position": position} for position in POSITIONS},
-    "qk_norm": {"qk_norm": True, "position": "relative"},
-    "no bias": {"qkv_bias": False, "projection_bias": False},
-    "no key bias": {"key_bias": False},
-    "normed gated MLP": {"activation": "silu-gated", "mlp_norm": True},
+    "qk_norm": {"attention.qk_norm": True, "position": "relative"},
+    "no bias": {"attention.qkv_bias": False, "attention.projection_bias": False},
+    "no key bias": {"attention.key_bias": False},
+    "normed gated MLP": {"activation": "silu-gated", "mlp.norm": True},
     "centred rotary, registers": {
-        **{"position": "rotary", "rotary_coordinates": "centred", "rotary_layout": "halves"},
+        **{"position": "rotary", "position.coordinates": "centred", "position.layout": "halves"},
         "registers": 2,
     },
     "registers": {"registers": 3},
     "relative with registers": {"registers": 2, "position": "relative"},
-    "wide heads, own scale": {"head_dim": 20, "qk_scale": 0.3},
+    "wide heads, own scale": {"head_dim": 20, "attention.scale": 0.3},
     "post": {"norm": "post"},
     "layer scale": {"layer_scale": 0.5},
     "both": BOTH,
@@ -47,11 +50,11 @@ PARTS = {
     "mean beside a class token": {"pool": "mean", "final_norm": "pooled"},
     "class and mean": {"pool": "class+mean", "registers": 1},
     "all tokens": {"pool": "none"},
-    "patch norm": {"patch_norm": True},
-    "norm before the blocks": {"embed_norm": True, "patch_bias": False},
+    "patch norm": {"embedding.norm": True},
+    "norm before the blocks": {"embed_norm": True, "embedding.bias": False},
     "attention pooling": {"tokens": "none", "pool": "attention"},
     "attention pooling beside tokens": {"registers": 1, "pool": "attention"},
-    "prefix without positions": {"prefix_positions": False, "registers": 2},
+    "prefix without positions": {"position.prefix": False, "registers": 2},
 }
 
 
@@ -87,7 +90,7 @@ def test_fused_attention_equals_explicit(fields):
         explicit = model(images())
     assert relative_error(explicit, fused) < 1e-6
     pooling = seen.pop("pooling.attention.weights", None)
-    assert (pooling is not None) == (model.config.pool == "attention")
+    assert (pooling is not None) == (model.config.pool.kind == "attention")
     weights = [value for name, value in seen.items() if name.endswith("attention.weights")]
     assert len(weights) == 3
     n = 12 + model.config.prefix
@@ -101,7 +104,7 @@ def test_fused_attention_equals_explicit(fields):
 @torch.no_grad()
 def test_attention_by_the_equation():
     """One block's attention, written out from what it shows."""
-    model, seen = vit(position="relative", qk_scale=0.4, pool="none", registers=1), {}
+    model, seen = vit(position="relative", attention={"scale": 0.4}, pool="none", registers=1), {}
     with tap(dict(model.named_modules()), seen.__setitem__):
         model(images())
     bias = model.position.score_bias(0, 2, (3, 4))
@@ -225,7 +228,7 @@ def test_tokens_can_be_masked_between_embed_and_encode(fields):
 HEADS = {
     "linear": {},
     "tanh": {"head": "tanh"},
-    "mlp": {"head": "mlp", "head_hidden": 24},
+    "mlp": {"head": "mlp", "head.hidden": 24},
     "none": {"head": "none"},
     "mean, mlp": {"head": "mlp", **GAP},
     "gated": {"activation": "silu-gated"},
@@ -360,7 +363,7 @@ def test_drop_path_of_a_block_skips_its_branches():
     assert abs(same - 0.25) < 0.08, "both branches skipped with 0.5 each"
 
 
-@pytest.mark.parametrize("field", ["dropout", "attention_dropout", "drop_path"])
+@pytest.mark.parametrize("field", ["dropout", "attention.dropout", "drop_path"])
 def test_dropouts_act_in_training_only(field):
     model = vit(**{field: 0.5})
     plain = vit()
@@ -374,14 +377,14 @@ def test_dropouts_act_in_training_only(field):
 
 
 def test_dropout_rates_arrive_where_they_belong():
-    model = vit(dropout=0.1, attention_dropout=0.2)
+    model = vit(dropout=0.1, attention={"dropout": 0.2})
     assert {m.p for m in model.modules() if isinstance(m, nn.Dropout)} == {0.1}
     assert sum(isinstance(m, nn.Dropout) for m in model.modules()) == 1 + 3 * 2
     assert {block.attention.attention_dropout for block in model.blocks} == {0.2}
 
 
 def test_attention_dropout_keeps_the_expectation_when_looked_into():
-    model, seen = vit(attention_dropout=0.4).train(), {}
+    model, seen = vit(attention={"dropout": 0.4}).train(), {}
     attention, x = model.blocks[0].attention, picture(1, 13, 32, 1).squeeze(3)
     torch.manual_seed(0)
     with tap({"": attention}, seen.__setitem__):
@@ -599,10 +602,12 @@ def test_models_and_layers_need_no_torchvision():
 TORCH = {
     "vit": lambda: vit(),
     "distilled": lambda: vit(**BOTH),
-    "relative": lambda: vit(position="relative", qk_norm=True, registers=1),
+    "relative": lambda: vit(position="relative", attention={"qk_norm": True}, registers=1),
     "sines": lambda: vit(position="sines-2d", **GAP),
     "cpvt": lambda: vit(position="conditional"),
-    "rotary": lambda: vit(position="learned-1d+rotary", key_bias=False, mlp_norm=True),
+    "rotary": lambda: vit(
+        position="learned-1d+rotary", attention={"key_bias": False}, mlp={"norm": True}
+    ),
     "pe": lambda: perturb(vitreous.create("pe", **SMALL, head="projection")),
     "dinov3": lambda: perturb(vitreous.create("dinov3-s+/16", **SMALL, mlp_dim=48)),
     "beit": lambda: perturb(vitreous.create("beit", **SMALL)),

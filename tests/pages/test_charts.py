@@ -82,7 +82,7 @@ def test_charts_follow_the_page():
 
 @pytest.mark.parametrize("layers", [1, 2, 12])
 def test_layers_are_whole_numbers(layers):
-    """14.24: also of a detector's encoder that has one layer, whose mean is seen, too."""
+    """Also of a detector's encoder that has one layer, whose mean is seen, too."""
     drawn = charts.attention_distances([torch.tensor([3.0, 5.0])] * layers, 10.0)
     drawn.draw_without_rendering()
     axes = drawn.axes[0]

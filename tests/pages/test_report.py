@@ -3,55 +3,45 @@
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from explain.test_pages import BROWSER, browser
+from browser import assert_all_is_shown
 from PIL import Image
+from runs import OLD_RUNS, of_digits
+from train.undrawn import undrawn
 
-import vitreous
-from vitreous import predict
 from vitreous.api.report import write_report
 from vitreous.data.formats import open_source
-from vitreous.data.preprocess import Preprocess
-from vitreous.labels import LabelMap
-from vitreous.pages.report import scheduled
-from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.loading import predictor_of
+from vitreous.pages.report import loss_terms, scheduled
+from vitreous.run_folder import Run
 from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.recipe import Recipe, write_recipe
-
-OLD_RUNS = Path(__file__).parents[1] / "old_runs"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run folder with random weights."""
-    folder = Run(tmp_path_factory.mktemp("runs") / "run")
-    folder.path.mkdir()
-    torch.manual_seed(0)
-    fields = {"image_size": 8, "patch": 4, "dim": 16, "depth": 1, "heads": 2, "channels": 1}
-    model = vitreous.create("vit", **fields, classes=10)
-    preprocess = Preprocess(image_size=8, channels=1, mean=(0.3,), std=(0.37,))
-    config = vitreous.config.to_dict(model.config)
-    labels = LabelMap.of_ids(range(10))
-    folder.write_config(
-        RunConfig("vit", "vit", config, "classify", labels, preprocess, "digits", "", versions())
-    )
-    folder.write_weights(model, model.state_dict())
-    recipe = Recipe(data="digits", epochs=1, batch=64, lr=1e-3)
-    folder.write_text("recipe.toml", write_recipe(recipe))
-    numbers = {"train_loss": 2.3, "loss": 2.3, "accuracy": 0.1, "lr": 1e-3}
-    folder.log(step=1, kind="evaluation", epoch=1.0, **numbers)
-    return folder
+    return of_digits(tmp_path_factory.mktemp("runs") / "run")
+
+
+def undrawn_report(*given):
+    with undrawn():
+        return write_report(*given)[0].read_text()
 
 
 def facts(text):
     return dict(re.findall(r"<tr><th>(.*?)</th><td>(.*?)</td></tr>", text))
 
 
-def test_report_is_one_page_with_what_it_promises(run):
-    page, split, result = write_report(run, open_source("digits"))
+@pytest.fixture(scope="module")
+def report(run):
+    return write_report(run, open_source("digits"))
+
+
+def test_report_is_one_page_with_what_it_promises(report):
+    page, split, result = report
     text = page.read_text()
     assert split == "test"
     assert f"<b>{100 * result['accuracy']:.2f} %</b>accuracy on test" in text
@@ -93,7 +83,7 @@ def test_the_report_says_what_was_trained_on_what(run, tmp_path):
     own.write_text("recipe.toml", write_recipe(recipe))
     source = open_usable(recipe, lambda note: None)
     source.splits["test"] = source.splits["train"][:3]
-    text = write_report(own, source)[0].read_text()
+    text = undrawn_report(own, source)
     assert "<h1>vit on my album</h1>" in text, "not where it is"
     parameters = sum(p.numel() for p in run.read_config().create().parameters())
     expected = {
@@ -118,22 +108,22 @@ def test_the_report_is_computed_where_the_run_was_trained(run, tmp_path, monkeyp
     shutil.copytree(run.path, own.path)
     own.write_text("recipe.toml", write_recipe(Recipe(device=device)))
 
-    def load(path, device=None):
-        asked.append(device)
-        return predict.load(path, device)
+    def noted(opened, options):
+        asked.append(options.device)
+        return predictor_of(opened, options)
 
-    monkeypatch.setattr("vitreous.api.report.load", load)
-    write_report(own, open_source("digits"))
+    monkeypatch.setattr("vitreous.api.report.predictor_of", noted)
+    undrawn_report(own, open_source("digits"))
     assert asked == [device]
 
 
 @pytest.mark.parametrize("kind", ["", "coco:"])
 def test_titles_have_no_absolute_paths(run, tmp_path, kind):
-    """14.24: nor is there JSON at the end, but what to do next."""
+    """Nor is there JSON at the end, but what to do next."""
     own = Run(tmp_path / "own")
     shutil.copytree(run.path, own.path)
     own.write_config(replace(run.read_config(), data=f"{kind}{tmp_path}/my album/"))
-    text = write_report(own, open_source("digits"))[0].read_text()
+    text = undrawn_report(own, open_source("digits"))
     for tag in ("h1", "title"):
         assert re.findall(f"<{tag}>(.*?)</{tag}>", text) == ["vit on my album"]
     assert "<pre" not in text
@@ -147,14 +137,14 @@ def test_a_run_without_evaluations_has_a_report(run, tmp_path):
     shutil.copytree(run.path, own.path)
     (own.path / "metrics.jsonl").unlink()
     (own.path / "recipe.toml").unlink()
-    text = write_report(own, open_source("digits"), "train")[0].read_text()
+    text = undrawn_report(own, open_source("digits"), "train")
     assert "Learning curves" not in text
     assert "These images were trained on." in text
 
 
 @pytest.mark.parametrize("kind", ["classify", "detect", "segment"])
 def test_the_learning_rate_is_drawn_with_its_warm_up(kind):
-    """14.24: every step of the schedule, not one point for each evaluation."""
+    """Every step of the schedule, not one point for each evaluation."""
     old = Run(OLD_RUNS / kind)
     recipe = stored_recipe(old)
     evaluations = [m for m in old.metrics() if m["kind"] == "evaluation"]
@@ -175,9 +165,16 @@ def test_the_learning_rate_is_drawn_with_its_warm_up(kind):
     assert scheduled(evaluations, None) == {}
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
-def test_the_report_in_a_browser(run):
-    page, _, _ = write_report(run, open_source("digits"))
-    with browser(page.as_uri()) as opened:
-        assert opened.evaluate("document.documentElement.scrollWidth") <= 390
-        assert opened.evaluate("[...document.images].filter(i => !i.naturalWidth).length") == 0
+def test_the_report_in_a_browser(chromium, report):
+    assert_all_is_shown(chromium, report[0])
+
+
+def test_the_terms_of_a_loss_have_charts():
+    logged = [{"loss_class": 1, "loss_aux_class": 1}, {"loss_box": 1, "loss": 3, "lr": 1}]
+    assert loss_terms(logged) == {
+        "loss, by term": {"loss_class": "class", "loss_box": "box"},
+        "loss of earlier layers": {"loss_aux_class": "class"},
+    }
+    assert loss_terms([{"loss": 1}]) == {}
+    many = loss_terms([{f"loss_{i}": 1 for i in range(4)}])
+    assert [len(keys) for keys in many.values()] == [3, 1]

@@ -20,7 +20,7 @@ from vitreous.weights.timm_files import argument_maps
 VIT = {"image_size": 32, "patch": 8, "dim": 48, "depth": 2, "heads": 4, "mlp_dim": 96, "classes": 7}
 SWIN = {"image_size": 32, "dim": 16, "depths": (2, 2), "heads": (2, 4), "window": 4, "classes": 7}
 EXACT = [
-    ("huggingface", "vit", {"norm_eps": 1e-3, "qkv_bias": False, "channels": 1}),
+    ("huggingface", "vit", {"norm_eps": 1e-3, "attention.qkv_bias": False, "channels": 1}),
     ("huggingface", "vit", {"image_size": (24, 40), "patch": (4, 8), "head_dim": 12}),
     ("huggingface", "beit", {"layer_scale": None}),
     ("huggingface", "dinov2", {"pool": "class+mean", "registers": 2}),
@@ -29,7 +29,7 @@ EXACT = [
     ("timm", "vit", {"norm_eps": 1e-5, "pool": "mean", "final_norm": "pooled"}),
     ("timm", "clip", {"norm_eps": 1e-6}),
     ("timm", "vit", {"channels": 5, "image_size": (24, 40), "patch": (4, 8)}),
-    ("timm", "vit", {"embed_norm": True, "patch_bias": False}),
+    ("timm", "vit", {"embed_norm": True, "embedding.bias": False}),
     ("timm", "dinov2", {"activation": "silu-gated", "norm_eps": 1e-6}),
     ("timm", "pe", {}),
     ("timm", "beit", {"channels": 1}),
@@ -37,9 +37,14 @@ EXACT = [
 ]
 REFUSED = [
     ("huggingface", "vit", {"head_dim": 8}, "head_dim = 8"),
-    ("huggingface", "vit", {"projection_bias": False}, "projection_bias = False"),
+    (
+        "huggingface",
+        "vit",
+        {"attention.projection_bias": False},
+        "attention.projection_bias = False",
+    ),
     ("huggingface", "vit", {"final_norm": "none"}, "final_norm = 'none'"),
-    ("huggingface", "vit", {"position_grid": 6}, "position_grid"),
+    ("huggingface", "vit", {"position.grid": 6}, "position.grid"),
     ("huggingface", "vit", {"pool": "none"}, "transformers has no model like vit"),
     ("huggingface", "beit", {"image_size": (24, 40)}, "only square images"),
     ("huggingface", "swin", {"image_size": (32, 64)}, "larger than a window both ways"),
@@ -49,7 +54,7 @@ REFUSED = [
     ("timm", "eva", {"norm_eps": 1e-3}, "norm_eps = 0.001"),
     ("timm", "vit", {"head": "tanh"}, "head = 'tanh'"),
     ("timm", "vit", {"pool": "attention"}, "pool = 'attention' with tokens = 'class'"),
-    ("timm", "vit", {"embed_norm": True}, "patch_bias = True with embed_norm = True"),
+    ("timm", "vit", {"embed_norm": True}, "embedding.bias = True with embed_norm = True"),
     ("timm", "beit", {"image_size": (24, 40)}, "only square images"),
     ("timm", "swin", {"image_size": (36, 44)}, "maps of whole windows"),
     ("timm", "swin", {"head": "none"}, "head = 'none'"),

@@ -12,7 +12,7 @@ TINY = {
     "image_size": 64,
     "classes": 5,
     "backbone": "vit-ti/16",
-    "backbone_fields": {"depth": 4, "dim": 48, "mlp_dim": 96, "patch": 8, "windows": 2},
+    "backbone_fields": {"depth": 4, "dim": 48, "mlp_dim": 96, "patch": 8, "windows.side": 2},
     "dim": 32,
     "heads": 4,
     "cross_heads": 4,

@@ -132,7 +132,7 @@ def stem_in_numpy(state, images, stages):
 
 @torch.no_grad()
 def test_the_stem_as_google_computes_it(tmp_path):
-    """14.7: with the catalog's config; timm's numbers give something else."""
+    """With the catalog's config; timm's numbers give something else."""
     entry = catalog()["r26+vit-s/32.augreg-in21k"]
     sizes = {"stages": (1, 2), "width": 32, "dim": 32, "heads": 2, "depth": 1, "image_size": 40}
     images = picture(2, 3, 40, 40)
@@ -154,7 +154,7 @@ def test_the_stem_as_google_computes_it(tmp_path):
 
 
 def test_every_hybrid_of_google_in_the_catalog_has_its_numbers():
-    """14.7: and timm cannot compute with them."""
+    """And timm cannot compute with them."""
     found = [
         entry
         for entry in catalog().values()

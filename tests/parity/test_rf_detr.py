@@ -66,12 +66,12 @@ def rf_detr(*, masks=False, position=SIZE, queries=QUERIES):
     )
     torch.manual_seed(0)
     theirs = (RfDetrForInstanceSegmentation if masks else RfDetrForObjectDetection)(config)
-    inside = {"heads": 3, "windows": 2, "global_blocks": (2, 4), "layer_scale": 1.0}
+    inside = {"heads": 3, "windows.side": 2, "windows.global_blocks": (2, 4), "layer_scale": 1.0}
     ours = vitreous.create(
         "rf-detr",
         image_size=SIZE,
         backbone="dinov2-s/14",
-        backbone_fields={**VIT, **inside, "position_grid": position // 8},
+        backbone_fields={**VIT, **inside, "position.grid": position // 8},
         blocks=(1, 3, 5),
         masks=masks,
         mask_mlp_dim=48,
@@ -96,9 +96,9 @@ def lw_detr(*scales):
     torch.manual_seed(0)
     theirs = LwDetrForObjectDetection(config)
     inside = {
-        **{"heads": 4, "windows": 2, "global_blocks": (1, 3, 5), "layer_scale": 0.1},
-        **{"tokens": "none", "pool": "mean", "final_norm": "none", "key_bias": False},
-        **{"position_grid": 8, "position_antialias": False},
+        **{"heads": 4, "windows.side": 2, "windows.global_blocks": (1, 3, 5), "layer_scale": 0.1},
+        **{"tokens": "none", "pool": "mean", "final_norm": "none", "attention.key_bias": False},
+        **{"position.grid": 8, "position.antialias": False},
     }
     ours = vitreous.create(
         "lw-detr",

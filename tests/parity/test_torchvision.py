@@ -13,7 +13,7 @@ def test_vit(hidden):
     theirs = torchvision.models.VisionTransformer(
         32, 8, 3, 4, 48, 96, num_classes=7, representation_size=hidden
     )
-    head = {} if hidden is None else {"head": "tanh", "head_hidden": hidden}
+    head = {} if hidden is None else {"head": "tanh", "head.hidden": hidden}
     ours = vitreous.create(
         "vit", image_size=32, patch=8, depth=3, heads=4, dim=48, mlp_dim=96, classes=7, **head
     )

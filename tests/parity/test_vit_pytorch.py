@@ -8,7 +8,7 @@ import vitreous
 
 THEIRS = {"image_size": 32, "patch_size": 8, "num_classes": 7, "dim": 48, "depth": 3, "heads": 4}
 OURS = {"image_size": 32, "patch": 8, "classes": 7, "dim": 48, "depth": 3, "heads": 4}
-HABITS = {"patch_norm": True, "qkv_bias": False, "norm_eps": 1e-5}
+HABITS = {"embedding.norm": True, "attention.qkv_bias": False, "norm_eps": 1e-5}
 
 
 @pytest.mark.parametrize("pool", ["cls", "mean"])

@@ -4,9 +4,8 @@ import json
 import sys
 
 import pytest
-from running.runs import VIT, made
+from runs import vit_file, vit_run
 
-import vitreous
 from vitreous.api import summary
 from vitreous.cli.main import main
 from vitreous.deploy import candidates
@@ -19,8 +18,8 @@ SMALL_DETR = [
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "vit", "classify", "vit", **VIT)
+def run():
+    return vit_run()
 
 
 @pytest.fixture(autouse=True)
@@ -72,9 +71,10 @@ def test_a_detector_by_its_name(capsys):
     assert "timm" in found["left_out"]
 
 
-def test_an_exported_file(run, tmp_path, capsys):
-    file = vitreous.export(run, tmp_path / "model.onnx", log=lambda text: None).path
-    found = benchmarked(capsys, file, "--batch", "1", "--no-memory", "--against", "timm")
+def test_an_exported_file(capsys):
+    found = benchmarked(
+        capsys, vit_file(".onnx"), "--batch", "1", "--no-memory", "--against", "timm"
+    )
     assert [each["way"] for each in found["timings"]] == ["onnxruntime", "openvino"]
     assert found["reference"] == "onnxruntime"
     assert all(each["difference"] < 1e-4 for each in found["timings"])
@@ -92,8 +92,8 @@ def without(monkeypatch, *engines):
     monkeypatch.setattr("vitreous.deploy.benchmark.build", build)
 
 
-def test_an_exported_file_without_its_usual_engine(run, tmp_path, capsys, monkeypatch):
-    file = vitreous.export(run, tmp_path / "model.onnx", log=lambda text: None).path
+def test_an_exported_file_without_its_usual_engine(capsys, monkeypatch):
+    file = vit_file(".onnx")
     without(monkeypatch, "onnxruntime")
     found = benchmarked(capsys, file, "--batch", "1", "--no-memory")
     assert [each["way"] for each in found["timings"]] == ["openvino"]

@@ -1,5 +1,6 @@
 """Engines: the same predictions, exported once, and the fastest of them by measurement."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -7,18 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from running.runs import VIT, made
+from runs import vit_file, vit_run
 
 import vitreous
 from vitreous.cli.main import main
 from vitreous.deploy import engine as engines
 from vitreous.errors import ConfigError
 from vitreous.import_run import open_run
+from vitreous.inference import InferenceOptions
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "vit", "classify", "vit", **VIT)
+def run():
+    return vit_run()
 
 
 @pytest.fixture
@@ -73,22 +75,23 @@ def test_what_cannot_be_exported_is_left_out(run, cache, monkeypatch):
     assert "onnxruntime is left out: no such graph" in said
 
 
-def test_other_weights_are_another_file(run, cache):
+def test_other_weights_are_another_file(run, cache, tmp_path):
     """A file of the cache is never that of weights that have changed."""
     from vitreous.run_folder import Run
 
-    first = engines._place(Run(run), 0)
-    model = Run(run).create_model()
-    Run(run).write_weights(model, model.state_dict())
-    assert engines._place(Run(run), 0) != first
+    own = Run(shutil.copytree(run, tmp_path / "run"))
+    first = engines._place(open_run(own.path))
+    model = own.create_model()
+    own.write_weights(model, model.state_dict())
+    assert engines._place(open_run(own.path)) != first
 
 
-def test_engines_that_are_not_there(run, cache, tmp_path):
+def test_engines_that_are_not_there(run, cache):
     with pytest.raises(ConfigError, match="engine = 'tensorrt'"):
         load(run, engine="tensorrt")
     with pytest.raises(ConfigError, match="runs on the CPU"):
         load(run, engine="openvino", device="cuda")
-    file = vitreous.export(run, tmp_path / "model.pt2", log=lambda text: None).path
+    file = vit_file(".pt2")
     with pytest.raises(ConfigError, match=r"'openvino' cannot run .*model\.pt2: use torch"):
         load(file, engine="openvino")
     assert load(file, engine="auto").engine.name == "torch"
@@ -147,6 +150,9 @@ def test_signals_are_handled_behind_openvino():
     assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
 
 
+WAY = engines.Way("onnxruntime", "float32")
+
+
 def test_of_several_that_need_a_file_one_exports_it(run, cache, monkeypatch):
     """Workers of a server start at the same time."""
     made, export = [], engines.export
@@ -159,25 +165,23 @@ def test_of_several_that_need_a_file_one_exports_it(run, cache, monkeypatch):
     monkeypatch.setattr(engines, "export", noted)
     folder, waited = open_run(run), []
     with ThreadPoolExecutor(3) as pool:
-        calls = [
-            pool.submit(engines.cached_file, folder, run, "onnxruntime", waited.append)
-            for _ in range(3)
-        ]
+        calls = [pool.submit(engines.cached_file, folder, WAY, waited.append) for _ in range(3)]
     assert len({call.result() for call in calls}) == 1
     assert len(made) == 1
     assert sum("waiting for it" in text for text in waited) == 2
 
 
-def test_a_server_loads_models_before_its_workers_as_they_will(monkeypatch):
+def test_a_server_loads_models_before_its_workers_as_they_will(run):
     from vitreous.serve import models, server
     from vitreous.serve.settings import Settings
 
-    def load(path, **options):
-        calls.append((path, options, torch.get_num_threads()))
+    def load(opened, **options):
+        calls.append((opened.path, options, torch.get_num_threads()))
         raise InterruptedError
 
     calls, before = [], torch.get_num_threads()
-    settings = Settings({"a": "a"}, engine="openvino", precision="int8", workers=2, threads=1)
+    inference = InferenceOptions(engine="openvino", precision="int8")
+    settings = Settings({"a": str(run)}, inference, workers=2, threads=1)
     try:
         with pytest.raises(InterruptedError):
             server._check_models(settings, load)

@@ -7,27 +7,31 @@ import onnx
 import pytest
 import torch
 from PIL import Image
-from running.runs import NAMES, VIT, made
+from runs import NAMES, VIT, made, vit_file, vit_run
 
 import vitreous
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.deploy import export as exporting
-from vitreous.engines.graph import KEY, read_note
+from vitreous.engines.graph import KEY, read_file
 from vitreous.errors import ConfigError
 
 DETECTOR = {"dim": 32, "heads": 4, "mlp_dim": 32, "decoder_depth": 1, "queries": 6}
+RESNET = {
+    "backbone": "resnet",
+    "backbone_fields": {"block": "basic", "stages": (1, 1), "width": 8, "norm": "frozen"},
+}
 RF = {**DETECTOR, "cross_heads": 4, "groups": 2, "projector_depth": 1, "backbone": "vit"}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "vit", "classify", "vit", **VIT)
+def run():
+    return vit_run()
 
 
 @pytest.fixture(scope="module")
-def file(run):
-    return export(run, run.parent / "vit.onnx").path
+def file():
+    return vit_file(".onnx")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +72,7 @@ MODELS = {
     "masks of pixels": (
         *("segment", "segmenter", {"encoder": "vit", "encoder_fields": VIT, "whole": True}),
     ),
-    "any size": (*("detect", "detr", {**DETECTOR, "encoder_depth": 1, "backbone": "resnet-18"}),),
+    "any size": ("detect", "detr", {**DETECTOR, "encoder_depth": 1, **RESNET}),
     "boxes": ("detect", "rf-detr", {**RF, "backbone_fields": VIT, "resize": "square"}),
     "masks": (
         *("instance", "rf-detr", {**RF, "backbone_fields": VIT, "resize": "square", "masks": True}),
@@ -87,7 +91,7 @@ def test_every_task(what, photo, tmp_path):
     assert wanted.agreement(found) > 0.99
     assert wanted.to_dict().keys() == found.to_dict().keys()
     if what == "any size":
-        assert read_note(done.path).any_size
+        assert read_file(done.path).note.any_size
 
 
 def test_what_was_pretrained_is_exported_as_its_encoder(photo, tmp_path):
@@ -154,7 +158,7 @@ def changed(file, path, **changes):
 
 
 def config_of(file, **changes):
-    return json.dumps({**json.loads(read_note(file).run), **changes})
+    return json.dumps({**json.loads(read_file(file).note.run), **changes})
 
 
 def test_a_file_of_others(file, tmp_path):
@@ -172,7 +176,7 @@ def test_a_note_is_compared_with_the_graph(file, tmp_path):
     few = config_of(file, labels=labels)
     with pytest.raises(ConfigError, match="4 labels for a model with 5 classes"):
         vitreous.load(changed(file, tmp_path / "a.onnx", run=few))
-    inside = json.loads(read_note(file).run)
+    inside = json.loads(read_file(file).note.run)
     both = config_of(file, labels=labels, config={**inside["config"], "classes": 4})
     with pytest.raises(ConfigError, match="4 labels for outputs"):
         vitreous.load(changed(file, tmp_path / "b.onnx", run=both))
@@ -221,7 +225,7 @@ def test_a_model_of_any_size_with_another_backbone_is_refused(tmp_path):
 
 
 def test_a_gpu_is_refused(file, monkeypatch):
-    monkeypatch.setattr("vitreous.predict.find_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr("vitreous.loading.find_device", lambda name: torch.device("cuda"))
     with pytest.raises(ConfigError, match="exported files run on the CPU"):
         vitreous.load(file, "cuda")
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from running import hostile
 from running.hostile import Fuse, argument, calling
-from running.runs import VIT, made
+from runs import vit_file, vit_run
 from torch import nn
 
 import vitreous
@@ -26,17 +26,14 @@ from vitreous.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "vit", "classify", "vit", **VIT)
+def run():
+    return vit_run()
 
 
 @pytest.fixture(scope="module")
-def files(run):
+def files():
     """One of each format, by suffix."""
-    paths = {suffix: run.parent / f"model{suffix}" for suffix in (".onnx", ".xml", ".pt2")}
-    for path in paths.values():
-        vitreous.export(run, path, log=lambda text: None)
-    return paths
+    return {suffix: vit_file(suffix) for suffix in (".onnx", ".xml", ".pt2")}
 
 
 @pytest.fixture(autouse=True)

@@ -5,25 +5,23 @@ import json
 import numpy as np
 import pytest
 import torch
-from running.runs import VIT, made
+from runs import vit_run
 
 import vitreous
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.deploy import engine
 from vitreous.deploy import export as exporting
-from vitreous.deploy.merging import Comparison
 from vitreous.embed.compute import model_hash
 from vitreous.engines.fewer_tokens import merge_tokens
-from vitreous.engines.graph import read_note
+from vitreous.engines.graph import read_file
 from vitreous.errors import ConfigError
 from vitreous.import_run import open_run
-from vitreous.pages.merging import merging_curve
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("runs") / "vit", "classify", "vit", **VIT)
+def run():
+    return vit_run()
 
 
 @pytest.fixture(scope="module")
@@ -83,30 +81,32 @@ def test_an_engine_merges_too(run, pictures, tmp_path, monkeypatch):
     for ours, theirs in zip(merged(pictures), expected(pictures), strict=True):
         assert ours.scores == pytest.approx(theirs.scores, abs=1e-4)
     (file,) = tmp_path.glob("engines/*/model.onnx")
-    assert json.loads(read_note(file).run)["merge"] == 9
+    assert json.loads(read_file(file).note.run)["merge"] == 9
     assert file.parent != engine._place(open_run(run), 0)  # other files without
 
 
-def test_it_is_compared_with_the_model_itself(run, tmp_path, capsys):
-    table = tmp_path / "figures"
+def test_it_is_compared_with_the_model_itself(run, capsys):
     names = ("red", "green", "blue", "grey", "black")
     data = [(torch.rand(3, 64, 64), names[number % 5]) for number in range(12)]
-    alone = vitreous.evaluate(run, data)
-    result = vitreous.evaluate(run, data, merge_curve=(4, 30), figures=table)
-    rows = {row["merge"]: row for row in result["merging"]}
-    assert list(rows) == [0, 4, 30]
-    assert rows[0]["agreement"] == rows[0]["speed"] == 1
-    assert rows[0]["points_lost"] == 0
-    assert result["accuracy"] == alone["accuracy"] == rows[0]["score"]
-    assert (table / "merging.png").is_file()
-    merged = vitreous.evaluate(run, data, merge=30)
-    assert [row["merge"] for row in merged["merging"]] == [0, 30]
-    for name in ("agreement", "score", "points_lost"):
-        assert merged["merging"][1][name] == rows[30][name], name
-    assert merged["accuracy"] == rows[30]["score"]
-    assert rows[30]["points_lost"] == pytest.approx(100 * (alone["accuracy"] - merged["accuracy"]))
-    with pytest.raises(ConfigError, match="leave --merge and --from out"):
-        vitreous.evaluate(run, data, merge=4, merge_curve=(4,))
+    alone, result = vitreous.evaluate(run, data), vitreous.evaluate(run, data, merge=30)
+    plain, merged = result["merging"]
+    assert (plain["merge"], plain["agreement"], plain["speed"], plain["points_lost"]) == (
+        0,
+        1,
+        1,
+        0,
+    )
+    assert plain["score"] == alone["accuracy"]
+    assert (merged["merge"], merged["score"]) == (30, result["accuracy"])
+    assert merged["points_lost"] == pytest.approx(100 * (alone["accuracy"] - result["accuracy"]))
+    assert merged["images_per_second"] == pytest.approx(
+        merged["speed"] * plain["images_per_second"]
+    )
+    images = [image for image, _ in data]
+    both = zip(*(vitreous.load(run, merge=r)(images) for r in (0, 30)), strict=True)
+    assert merged["agreement"] == pytest.approx(sum(a.label == b.label for a, b in both) / 12)
+    assert main(["evaluate", str(run), "--merge-curve", "4", "8"]) == 2
+    assert "evaluate has no option --merge-curve: it is gone" in capsys.readouterr().err
 
 
 def test_commands_take_it(run, tmp_path, capsys, monkeypatch):
@@ -126,15 +126,3 @@ def test_commands_take_it(run, tmp_path, capsys, monkeypatch):
 def test_what_cannot_be_shown_is_refused(run, pictures):
     with pytest.raises(ConfigError, match="a merged token has none: load the run without merge"):
         vitreous.load(run, merge=9).explain(pictures[0])
-
-
-def test_speed_and_agreement_without_labels(run, pictures):
-    predictors = {r: vitreous.load(run, merge=r) for r in (0, 4)}
-    comparison = Comparison(predictors)
-    images = torch.stack([predictors[0].prepare(image) for image in pictures])
-    comparison.add(images, [(64, 64)] * len(images))
-    plain, merged = comparison.found()
-    assert (plain.merge, merged.merge, plain.speed, plain.agreement) == (0, 4, 1, 1)
-    assert merged.score is merged.points_lost is None
-    assert merged.images_per_second == pytest.approx(merged.speed * plain.images_per_second)
-    assert merging_curve([vars(plain), vars(merged)]).axes

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import onnx
 import pytest
 import torch
-from running.runs import VIT, made
+from runs import VIT, made, write_run
 
 import vitreous
 from vitreous.cli.main import main
-from vitreous.config import to_dict
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy import engine as engines
@@ -23,11 +22,12 @@ from vitreous.deploy import quantise
 from vitreous.deploy.export import fault
 from vitreous.deploy.loss import Loss, Trial, measured_loss
 from vitreous.deploy.quantise import kept_of_onnx
-from vitreous.engines import compiled, graph, precision
+from vitreous.engines import graph, precision
 from vitreous.engines.threads import TorchThreads
 from vitreous.errors import ConfigError
-from vitreous.predict import load as load_predictor
-from vitreous.run_folder import Run, RunConfig, versions
+from vitreous.import_run import open_run
+from vitreous.inference import InferenceOptions
+from vitreous.run_folder import Run
 from vitreous.train.recipe import Recipe, write_recipe
 
 SMALL = {"patch": 2, "dim": 64, "depth": 2, "heads": 2, "mlp_dim": 128, "pool": "flatten"}
@@ -40,8 +40,6 @@ VNNI = precision.has_bfloat16()
 def run(tmp_path_factory):
     """A model whose head was fitted to the digits by ridge regression, so that there is something
     to lose: training it all would take longer."""
-    folder = Run(tmp_path_factory.mktemp("runs") / "digits")
-    folder.path.mkdir()
     torch.manual_seed(0)
     fields = {"image_size": 8, "channels": 1, "classes": 10}
     model = vitreous.create("vit", **fields, **SMALL)
@@ -50,9 +48,6 @@ def run(tmp_path_factory):
             weight.normal_(0, weight[0].numel() ** -0.5)
     source = open_source("digits")
     prepared = Preprocess(image_size=8, channels=1, mean=(0.3,), std=(0.37,))
-    about = ("vit", "vit", to_dict(model.config), "classify", source.labels, prepared)
-    folder.write_config(RunConfig(*about, "digits", "", versions()))
-    folder.write_text("recipe.toml", write_recipe(Recipe(data="digits")))
     train = source.splits["train"]
     classes = torch.nn.functional.one_hot(torch.tensor([each.target for each in train]), 10)
     with torch.no_grad():
@@ -64,8 +59,10 @@ def run(tmp_path_factory):
         found = 10 * torch.linalg.solve(gram, ones.T @ classes.float())
         model.head.out.weight.copy_(found[:-1].T)
         model.head.out.bias.copy_(found[-1])
-    folder.write_weights(model, model.state_dict())
-    return folder.path
+    path = tmp_path_factory.mktemp("runs") / "digits"
+    folder = write_run(path, model, source.labels, prepared)
+    folder.write_text("recipe.toml", write_recipe(Recipe(data="digits")))
+    return path
 
 
 @pytest.fixture(autouse=True)
@@ -259,7 +256,7 @@ def test_images_without_labels_are_compared(run):
     """As many points as predictions that differ; images to calibrate with are others."""
     trial = Trial.of(open_source("digits").unlabelled(), 60)
     assert not {s.id for s in trial.calibration} & {s.id for s in trial.measured}
-    predictor = load_predictor(run)
+    predictor = load(run)
     loss = measured_loss(predictor, predictor.engine, trial, print)
     assert (loss.metric, loss.points, loss.agreement, loss.images) == ("", 0, 1, 60)
 
@@ -320,7 +317,7 @@ def test_int8_without_data(run, tmp_path):
     with pytest.raises(
         ConfigError, match=r"cannot be used: no data is given\nexport it with others"
     ):
-        engines.load_with(run, "openvino", "int8")
+        engines.load_with(open_run(run), InferenceOptions(engine="openvino", precision="int8"))
 
 
 def test_auto_takes_what_is_fast_and_agrees(run, monkeypatch):
@@ -362,27 +359,3 @@ def test_threads_of_one_engine_are_its_own(run):
     assert scores == pytest.approx([wanted] * 8, abs=1e-6)
     with pytest.raises(ConfigError, match="threads = 0"):
         load(run, threads=0)
-
-
-def test_compiled_is_verified(run, monkeypatch):
-    """Without inductor, which takes long: what is compiled may be anything."""
-    made = []
-
-    def compile(function):
-        made.append(function)
-        return lambda images: {name: values + wrong for name, values in function(images).items()}
-
-    monkeypatch.setattr(torch, "compile", compile)
-    wrong, images = 0.0, some_digits(3)
-    predictor = load(run, engine="compile")
-    assert predictor.engine.name == "compile"
-    assert made
-    exact = load(run)
-    assert [each.score for each in predictor(images)] == [each.score for each in exact(images)]
-    wrong = 1.0
-    with pytest.raises(compiled.CompileError, match="logits differs from torch's by"):
-        load(run, engine="compile")(images)
-    monkeypatch.setattr(compiled, "COMPILERS", ("no-such-compiler",))
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(ConfigError, match="needs a C\\+\\+ compiler, and there is none"):
-        load(run, engine="compile")

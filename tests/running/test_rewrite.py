@@ -24,7 +24,7 @@ MODELS = {
     "vit": ("vit", SMALL),
     "layer scale": ("vit", {**SMALL, "layer_scale": 0.3}),
     "no key bias, rotary": ("dinov3-s/16", {**SMALL, "layer_scale": 0.3}),
-    "norm of queries": ("vit", {**SMALL, "qk_norm": True}),
+    "norm of queries": ("vit", {**SMALL, "attention.qk_norm": True}),
     "post": ("vit", {**SMALL, "norm": "post"}),
     "swin": ("swin", {"image_size": 32, "dim": 24, "depths": (1, 2), "heads": (1, 2), "window": 4}),
     "swin, padded windows": (

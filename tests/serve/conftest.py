@@ -1,16 +1,11 @@
 """Models of every task, pictures, and a server that most tests share."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
-from running.runs import VIT, made
+from runs import OLD_RUNS, VIT, made, vit_file, vit_run
 from serve.running import running
 
-import vitreous
-
-OLD = Path(__file__).parent.parent / "old_runs"
 DETECTOR = {"dim": 32, "heads": 4, "mlp_dim": 32, "decoder_depth": 1, "queries": 6}
 MASKS = {
     **DETECTOR,
@@ -48,7 +43,7 @@ class Runs(dict):
     def made(self, name):
         match name:
             case "vit":
-                return made(self.folder / name, "classify", "vit", **VIT)
+                return vit_run()
             case "tags":
                 return made(self.folder / name, "tag", "vit", **VIT)
             case "objects":
@@ -56,9 +51,8 @@ class Runs(dict):
             case "mae":
                 return made(self.folder / name, "mae", "mae-pretrain", classes=None, **MAE)
             case "exported":
-                file = self.folder / "vit.onnx"
-                return vitreous.export(self["vit"], file, log=lambda _: None).path
-        return OLD / name
+                return vit_file(".onnx")
+        return OLD_RUNS / name
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 
 from vitreous.errors import DataError, InputError
 from vitreous.serve.lane import Lane, QueueFullError
-from vitreous.serve.metrics import Metrics
+from vitreous.serve.metrics import ServerMetrics
 
 
 class Model:
@@ -44,7 +44,13 @@ def lane_test(test):
             with ThreadPoolExecutor(2) as pool:
                 lane = Lane(
                     *("m", "predict", model.prepare, model.compute),
-                    **{"size": 12, "batch": 4, "delay": 0.05, "pool": pool, "metrics": Metrics()},
+                    **{
+                        "size": 12,
+                        "batch": 4,
+                        "delay": 0.05,
+                        "pool": pool,
+                        "metrics": ServerMetrics(),
+                    },
                 )
                 lane.start()
                 try:

@@ -3,21 +3,18 @@
 import base64
 import contextlib
 import re
-import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from faster_coco_eval.core import mask as rle
 from PIL import Image
-from serve.conftest import OLD
+from runs import OLD_RUNS
 from serve.running import running
 
 import vitreous
 from vitreous.serve.page_files import SHARED
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
 DROP = """([where, kind, files]) => {
   const data = new DataTransfer();
   for (const [name, text] of files)
@@ -46,16 +43,6 @@ CONTRAST = """selector => {
     .map(each => light(parse(each))).sort((x, y) => y - x);
   return (a + 0.05) / (b + 0.05);
 }"""
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @contextlib.contextmanager
@@ -386,7 +373,7 @@ def test_problems_are_said_in_words(chromium, server, photos, tmp_path):
 def test_token_and_examples(chromium):
     """The page asks for the token; examples come from the run's own data, only if asked for."""
     token = "t" * 20
-    with running(f"digits={OLD / 'classify'}", token=token, examples=3) as server:
+    with running(f"digits={OLD_RUNS / 'classify'}", token=token, examples=3) as server:
         listed = server.client.get("/v1/models/digits/examples").json()["examples"]
         assert [each["number"] for each in listed] == [0, 1, 2]
         picture = server.client.get("/v1/models/digits/examples/2")

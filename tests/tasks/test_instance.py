@@ -13,7 +13,7 @@ from PIL import Image
 from pycocotools import mask as cocomask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-from train.tiny import box_folder, teacher, train, vitreous_command
+from train.tiny import box_folder, teacher, train, trained, vitreous_command
 from train.undrawn import undrawn
 from video_files import moving, write_video
 
@@ -394,28 +394,6 @@ def test_coco_as_train_opens_it(tmp_path):
     assert "instance" in found.stdout
 
 
-def test_yolo(scene, tmp_path):
-    for folder in ("images", "labels"):
-        (tmp_path / folder).mkdir()
-    for i, (image, _) in enumerate(scene):
-        height, width = image.shape[:2]
-        Image.fromarray(image).save(tmp_path / "images" / f"{i}.png")
-        points = np.array([[3, 2], [12, 2], [12, 10], [3, 10]]) / [width, height]
-        line = " ".join(map(str, [1, *points.ravel().tolist()]))
-        (tmp_path / "labels" / f"{i}.txt").write_text(line)
-    (tmp_path / "classes.txt").write_text("cup\nplate")
-    source = open_source(tmp_path, truth="instances")
-    for sample in [*source.splits["train"], *source.splits["val"]]:
-        truth = source.truth(sample)
-        assert truth["masks"].dense()[0, 2:10, 3:12].all()
-        assert truth["area"].tolist() == [72]
-        assert truth["labels"].tolist() == [1]
-    (tmp_path / "labels" / "0.txt").write_text("1 0.5 0.5 0.2 0.2")
-    bad = open_source(tmp_path, truth="instances")
-    with pytest.raises(DataError, match="line 1 has no outline"):
-        [bad.truth(sample) for sample in [*bad.splits["train"], *bad.splits["val"]]]
-
-
 def write_numbers(root, scene, change=lambda numbers: numbers):
     for folder in ("images", "instances"):
         (root / folder).mkdir(parents=True)
@@ -423,17 +401,6 @@ def write_numbers(root, scene, change=lambda numbers: numbers):
         Image.fromarray(image).save(root / "images" / f"{i}.jpg")
         Image.fromarray(change(numbers)).save(root / "instances" / f"{i}.png")
     return root
-
-
-def test_folders_of_numbers(scene, tmp_path):
-    source = open_source(write_numbers(tmp_path / "d", scene, lambda n: n.astype(np.uint8)))
-    assert source.truth_kind == "instances"
-    assert source.labels.names == ("object",)
-    truth = source.truth(source.splits["train"][0])
-    numbers = scene[int(source.splits["train"][0].id[-5])][1]
-    assert np.array_equal(truth["masks"].dense().numpy(), [numbers == 1, numbers == 2])
-    assert truth["labels"].tolist() == [0, 0]
-    assert check(source).truth.objects["object"]["train"] == 2
 
 
 def test_numbers_that_have_the_class(scene, tmp_path):
@@ -570,10 +537,8 @@ def test_imported_models_with_masks_are_for_this_task():
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "instance"
-    train(out, "--epochs=1", task="instance", drawn=True)
-    return out
+def run():
+    return trained("instance", "--epochs=1", drawn=True)
 
 
 def test_from_data_to_results(run, tmp_path):

@@ -240,7 +240,12 @@ def test_resumed_runs_keep_their_thresholds(run):
 
 def test_a_dry_run_shows_the_labels(table, tmp_path):
     out = tmp_path / "never"
-    assert main(["train", str(table), *TRAIN, "--mixup=0.2", "--dry-run", "--out", str(out)]) == 0
+    assert (
+        main(
+            ["train", str(table), *TRAIN, "--set-recipe=mixup=0.2", "--dry-run", "--out", str(out)]
+        )
+        == 0
+    )
     assert (tmp_path / "never-first-batch.png").exists()
     assert not out.exists()
 
@@ -271,7 +276,10 @@ def test_what_cannot_be_learned_is_refused(table, tmp_path, capsys):
     path.write_text("path,labels\n" + rows)
     with pytest.raises(DataError, match=r"'always'.*every image"):
         Tag.check_trainable(open_source(path, val_fraction=0))
-    assert main(["train", str(table), "--sampler=balanced", "--out", str(tmp_path / "run")]) == 2
+    assert (
+        main(["train", str(table), "--set-recipe=sampler=balanced", "--out", str(tmp_path / "run")])
+        == 2
+    )
     assert "sampler" in capsys.readouterr().err
 
 

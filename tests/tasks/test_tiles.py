@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from bright import SCENES, BrightRectangles, SmallWhole, boxes, predictor, scene
-from explain import segment_runs
-from explain.detect_runs import make_run, write_coco, write_photos
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tasks import segment_runs
+from tasks.detect_runs import make_run, write_coco, write_photos
 
 import vitreous
 from vitreous.cli.main import main
@@ -270,7 +270,7 @@ class Spots(Source):
         shift = 13 * sample.target
         return [(0, x + shift, y, x + shift + 8, y + 8) for x, y in ((20, 30), (180, 50))]
 
-    def truth(self, sample):
+    def truth(self, sample, size=None):
         places = torch.tensor([spot[1:] for spot in self.spots(sample)], dtype=torch.float32)
         zeros = torch.zeros(len(places), dtype=torch.int64)
         return {"boxes": places, "labels": zeros, "crowd": zeros.bool()}

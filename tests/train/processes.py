@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import sys
+from pathlib import Path
 
 from train.undrawn import undrawn
 
@@ -18,7 +19,7 @@ from vitreous.cli.main import main
 FORKS = multiprocessing.get_context("forkserver")
 IMPORTED = """vitreous.api vitreous.cli.train vitreous.train.run vitreous.data.formats
 vitreous.pages.report torchvision.transforms.v2 torch.distributed.fsdp sklearn.metrics
-matplotlib.pyplot faster_coco_eval"""
+torch.distributed.launcher.api matplotlib.pyplot faster_coco_eval"""
 FORKS.set_forkserver_preload(IMPORTED.split())
 
 
@@ -37,6 +38,32 @@ def start_ranks(words, output, count=2):
         start(words, output.with_suffix(f".{rank}"), environment=environment)
         for rank, environment in enumerate(environments(count))
     ]
+
+
+def start_elastic(words, output, folder, count=2):
+    """The command in `folder` as torchrun has it, which starts all ranks again when one dies. Each
+    of them writes its process id into `rank-NUMBER`."""
+    process = FORKS.Process(target=_launch, args=([*map(str, words)], output, folder, count))
+    process.start()
+    return process
+
+
+def _launch(words, output, folder, count):
+    # by functions: torchrun's own command would import torch for each rank and each start
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    os.chdir(folder)
+    _print_to(output)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    alone = {"min_nodes": 1, "max_nodes": 1, "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
+    config = LaunchConfig(**alone, nproc_per_node=count, run_id="test", start_method="fork")
+    elastic_launch(config, _rank)(words)
+
+
+def _rank(words):
+    Path(f"rank-{os.environ['RANK']}").write_text(str(os.getpid()))
+    with undrawn():
+        assert main(words) == 0
 
 
 def in_ranks(function, *arguments, count=2):
@@ -75,15 +102,19 @@ def end(process, timeout=300):
 def _run(words, output, dies_at, environment):
     # As for people: workers that load data are forks too, and end when this process is killed.
     multiprocessing.set_start_method("fork", force=True)
-    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
+    _print_to(output)
     os.environ.update(environment)
     calls = []
     for module, name in ((os, "replace"), (os, "fsync"), (shutil, "rmtree")):
         setattr(module, name, _deadly(getattr(module, name), calls, dies_at))
     with undrawn():
         sys.exit(main(words))
+
+
+def _print_to(output):
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
 
 
 def _deadly(function, calls, dies_at):

@@ -31,7 +31,7 @@ def test_bad_file_is_named(photos, tmp_path, capsys, workers):
     bad.write_bytes(bad.read_bytes()[:100])
     out = tmp_path / "run"
     command = ["train", str(photos), *SMALL, f"--workers={workers}", f"--out={out}"]
-    assert main([*command, "--mean", "0.5", "--std", "0.5"]) == 2
+    assert main([*command, "--set-recipe=mean=[0.5]", "--set-recipe=std=[0.5]"]) == 2
     said = capsys.readouterr().err
     assert str(bad) in said
     assert "Traceback" not in said
@@ -50,8 +50,13 @@ def test_a_bad_file_says_what_to_do(photos, tmp_path, capsys, measured):
     """14.17: the error names the file, how to see all bad ones, and how to go on without them."""
     for number in range(8):
         (photos / "dog" / f"{number}.png").write_bytes(b"no image")
-    command = ["train", str(photos), *SMALL, f"--out={tmp_path / 'run'}", "--channels=3"]
-    assert main([*command, *([] if measured else ["--mean", "0.5", "--std", "0.5"])]) == 2
+    command = ["train", str(photos), *SMALL, f"--out={tmp_path / 'run'}", "--set-recipe=channels=3"]
+    assert (
+        main(
+            [*command, *([] if measured else ["--set-recipe=mean=[0.5]", "--set-recipe=std=[0.5]"])]
+        )
+        == 2
+    )
     error = capsys.readouterr().err
     assert f"{photos}/dog/" in error
     assert f"'vitreous data check {photos}' lists every image that cannot be used" in error

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from train.tiny import class_folder, train
+from train.tiny import class_folder, trained
 
 import vitreous
 from vitreous.cli.main import main
@@ -77,16 +77,11 @@ def test_an_error_before_training_leaves_nothing(tmp_path, capsys):
     assert not list(tmp_path.glob("runs/*"))
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "run"
-    train(out, "--epochs=2", "--keep=1")
-    return out
-
-
 @pytest.fixture
-def run(finished, tmp_path):
-    return shutil.copytree(finished, tmp_path / "run")
+def run(tmp_path):
+    return shutil.copytree(
+        trained("classify", "--epochs=2", "--set-recipe=keep=1"), tmp_path / "run"
+    )
 
 
 def test_the_last_weights_and_those_of_a_checkpoint_can_be_used(run, capsys):

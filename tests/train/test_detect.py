@@ -9,7 +9,7 @@ import torch
 import transformers
 from compare import perturb
 from PIL import Image
-from train.tiny import arguments, box_folder, train, vitreous_command
+from train.tiny import arguments, box_folder, train, trained, vitreous_command
 
 import vitreous
 from vitreous.cli.main import main
@@ -33,11 +33,9 @@ def prepared(tmp_path, **options):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run():
     """A run that is good enough for its boxes to be looked for."""
-    out = tmp_path_factory.mktemp("runs") / "boxes"
-    train(out, "--epochs=1", task="detect", drawn=True)
-    return out
+    return trained("detect", "--epochs=1", drawn=True)
 
 
 def test_the_whole_life(run, tmp_path):

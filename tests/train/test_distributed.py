@@ -3,15 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
-from train.processes import end, in_ranks, start_ranks
-from train.tiny import class_folder, command, teacher, train
+from train.processes import end, in_ranks, start_elastic, start_ranks
+from train.tiny import class_folder, command, teacher, train, trained
 
 from vitreous.data.loader import train_batches
 from vitreous.engines.world import World
@@ -86,10 +83,8 @@ def evaluations(out):
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "one"
-    train(out)
-    return out
+def one():
+    return trained()
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +103,10 @@ def test_losses_agree_with_one_process(one, two):
 
 @pytest.mark.parametrize(
     "how",
-    [["--unfreeze-after=1", "--checkpoint"], ["--freeze=!head.*", "--crop=none", "--mixup=0"]],
+    [
+        ["--unfreeze-after=1", "--set-recipe=checkpoint=true"],
+        ["--freeze=!head.*", "--crop=none", "--set-recipe=mixup=0"],
+    ],
 )
 def test_what_is_trained_later_or_on_stored_features(tmp_path, how):
     """DDP wraps another set of parameters then, or the head alone; blocks may be computed again."""
@@ -128,8 +126,8 @@ def test_what_is_trained_later_or_on_stored_features(tmp_path, how):
 def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):
     """Pixels that are not ignored, and objects, are in different numbers on each; the loss and the
     metrics are the same."""
-    train(tmp_path / "one", "--epochs=2", "--log-every=1", task=task)
-    run_two(tmp_path / "two", "--epochs=2", "--log-every=1", task=task)
+    train(tmp_path / "one", "--epochs=2", "--set-recipe=log_every=1", task=task)
+    run_two(tmp_path / "two", "--epochs=2", "--set-recipe=log_every=1", task=task)
     both = [Run(tmp_path / name).metrics()[:4] for name in ("one", "two")]
     for alone, together in zip(*both, strict=True):
         assert together["loss"] == pytest.approx(alone["loss"], rel=1e-5)
@@ -143,8 +141,8 @@ def test_masks_and_boxes_on_two_processes(tmp_path, task, metric, counted):
 
 def test_instances_on_two_processes(tmp_path):
     """Both draw the points of masks that one draws. Metrics of both are put together."""
-    train(tmp_path / "one", "--epochs=1", "--log-every=1", task="instance")
-    run_two(tmp_path / "two", "--epochs=1", "--log-every=1", task="instance")
+    train(tmp_path / "one", "--epochs=1", "--set-recipe=log_every=1", task="instance")
+    run_two(tmp_path / "two", "--epochs=1", "--set-recipe=log_every=1", task="instance")
     both = [Run(tmp_path / name).metrics()[:4] for name in ("one", "two")]
     for alone, together in zip(*both, strict=True):
         assert together["loss"] == pytest.approx(alone["loss"], rel=1e-5)
@@ -159,7 +157,7 @@ def test_instances_on_two_processes(tmp_path):
 def test_pretraining_on_two_processes(tmp_path, method):
     """Masks are those that one process draws, SIGReg is about the images of both; features are
     computed in parts, and judged together."""
-    more = ["--epochs=1", "--log-every=1"]
+    more = ["--epochs=1", "--set-recipe=log_every=1"]
     train(tmp_path / "one", *more, task=method)
     run_two(tmp_path / "two", *more, task=method)
     for alone, together in zip(*(evaluations(tmp_path / n) for n in ("one", "two")), strict=True):
@@ -198,24 +196,16 @@ def test_a_checkpoint_of_two_goes_on_with_one(one, tmp_path):
 
 def test_ranks_that_die_are_started_again(two, tmp_path):
     """torchrun restarts all processes; they go on where the run was, to the same bits. First one
-    that only computes dies, then the one that writes. 14.3: without --out, in the same folder."""
+    that only computes dies, then the one that writes. Without --out, in the same folder."""
     out = tmp_path / "runs" / "classes"
     given = [word for word in words(out) if not word.startswith("--out")]
-    start_two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    process = subprocess.Popen(
-        [sys.executable, *start_two, "--max-restarts=3", "-m", "vitreous", *given],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    printed = tmp_path / "printed"
+    process = start_elastic(given, printed, tmp_path)
     for rank in (1, 0):
-        wait_for_checkpoint(out, lambda: process.poll() is None)
-        os.kill(child_of(process.pid, rank), signal.SIGKILL)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, said[-3000:]
-    assert said.count("resumed at step") == 2
+        wait_for_checkpoint(out, process.is_alive)
+        os.kill(int((tmp_path / f"rank-{rank}").read_text()), signal.SIGKILL)
+    assert end(process) == 0, printed.read_text()[-3000:]
+    assert printed.read_text().count("resumed at step") == 2
     first, second = final(two), final(out)
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
     assert evaluations(out) == evaluations(two)
@@ -223,22 +213,12 @@ def test_ranks_that_die_are_started_again(two, tmp_path):
     assert not (out / ".claim").exists()
 
 
-def child_of(parent, rank):
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    wanted = f"RANK={rank}".encode()
-    return next(
-        int(pid)
-        for pid in children
-        if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    )
-
-
-@pytest.mark.parametrize("how", ["--recompute", "--checkpoint"])
+@pytest.mark.parametrize("how", ["--recompute", "--set-recipe=checkpoint=true"])
 def test_sharded_model_trains_alike(tmp_path, how):
     """FSDP2 divides the model; losses are those of one process, by AdamW (Muon needs whole
     matrices)."""
     out, whole = tmp_path / "sharded", tmp_path / "whole"
-    run_two(out, "--shard", "--ema=0", how)
+    run_two(out, "--set-recipe=shard=true", "--ema=0", how)
     train(whole, "--optimizer=adamw", "--ema=0")
     for sharded, copied in zip(evaluations(out), evaluations(whole), strict=True):
         assert sharded["train_loss"] == pytest.approx(copied["train_loss"], rel=1e-4)

@@ -6,7 +6,7 @@ import shutil
 import time
 
 import pytest
-from train.tiny import class_folder, train
+from train.tiny import class_folder, train, trained
 from train.undrawn import undrawn
 
 from vitreous.cli.main import main
@@ -16,41 +16,38 @@ from vitreous.train import open_data, run, validation
 from vitreous.train.recipe import seconds
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory):
+@pytest.fixture
+def stopped(tmp_path):
     """A run of five epochs that was killed after three."""
-    out = tmp_path_factory.mktemp("runs") / "run"
-    train(out)
+    out = shutil.copytree(trained(), tmp_path / "run")
     for path in sorted((out / "checkpoints").iterdir())[2:]:
         shutil.rmtree(path)
     return out
 
 
-def test_a_run_is_ended_early_on_purpose(stopped, tmp_path, capsys):
+def test_a_run_is_ended_early_on_purpose(stopped, capsys):
     """14.21"""
-    out = shutil.copytree(stopped, tmp_path / "run")
-    step = json.loads((newest_checkpoint(out / "checkpoints") / "progress.json").read_text())[
+    step = json.loads((newest_checkpoint(stopped / "checkpoints") / "progress.json").read_text())[
         "step"
     ]
-    (out / "report.html").unlink()
-    assert main(["train", "--resume", "--out", str(out), "--epochs=1"]) == 0
+    (stopped / "report.html").unlink()
+    assert main(["train", "--resume", "--out", str(stopped), "--epochs=1"]) == 0
     assert f"ended at step {step}" in capsys.readouterr().err
-    assert json.loads((newest_checkpoint(out / "checkpoints") / "progress.json").read_text())[
+    assert json.loads((newest_checkpoint(stopped / "checkpoints") / "progress.json").read_text())[
         "finished"
     ]
-    assert "ended early" in (out / "report.html").read_text()
-    lrs = [line["lr"] for line in Run(out).metrics()]
+    assert "ended early" in (stopped / "report.html").read_text()
+    lrs = [line["lr"] for line in Run(stopped).metrics()]
     assert lrs == sorted(lrs, reverse=True)  # also that of the last step, after which it was killed
-    assert main(["train", "--resume", "--out", str(out)]) == 0
+    assert main(["train", "--resume", "--out", str(stopped)]) == 0
     assert "finished" in capsys.readouterr().err
 
 
-def test_few_validation_images_are_told(stopped, tmp_path, capsys):
+def test_few_validation_images_are_told(stopped, capsys):
     """14.8: twenty images choose among epochs by chance."""
-    out = shutil.copytree(stopped, tmp_path / "run")
-    main(["train", "--resume", "--out", str(out)])
+    main(["train", "--resume", "--out", str(stopped)])
     told = capsys.readouterr().out
-    best = json.loads((newest_checkpoint(out / "checkpoints") / "progress.json").read_text())
+    best = json.loads((newest_checkpoint(stopped / "checkpoints") / "progress.json").read_text())
     chosen = rf"only 20 validation images chose the weights of step {best['best_step']}\b"
     assert re.search(chosen, told)
     assert ("@last" in told) == (best["best_step"] < best["step"])

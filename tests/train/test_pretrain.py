@@ -87,7 +87,7 @@ def test_the_run_is_used_by_every_command(run, photos, tmp_path):
 
 
 def test_the_encoder_is_fine_tuned(run, tmp_path):
-    options = ["--freeze=!head.*", "--epochs=1", "--channels=3"]
+    options = ["--freeze=!head.*", "--epochs=1", "--set-recipe=channels=3"]
     quick("train", class_folder(), f"--weights={run}", *options, f"--out={tmp_path}/ft")
     tuned, before = Run(tmp_path / "ft"), Run(run)
     config = tuned.read_config()
@@ -99,7 +99,12 @@ def test_the_encoder_is_fine_tuned(run, tmp_path):
 
 
 def test_another_task_takes_the_encoder_and_a_file_of_the_run(run, tmp_path):
-    options = [f"--weights={run / 'model.safetensors'}", "--epochs=1", "--mean=0.5", "--std=0.5"]
+    options = [
+        f"--weights={run / 'model.safetensors'}",
+        "--epochs=1",
+        "--set-recipe=mean=[0.5]",
+        "--set-recipe=std=[0.5]",
+    ]
     quick("train", mask_folder(), *options, "--image-size=16", f"--out={tmp_path}/seg")
     assert Run(tmp_path / "seg").read_config().config["encoder"] == "vit"
 
@@ -169,11 +174,11 @@ def test_collapse_is_said(photos, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["pretrain", "PHOTOS", "--overfit=4"], "overfit = 4 has no meaning for mae"),
-        (["pretrain", "PHOTOS", "--smoothing=0.1"], "smoothing = 0.1 is for the task"),
-        (["pretrain", "PHOTOS", "--class-weights=auto"], "class_weights"),
-        (["pretrain", "PHOTOS", "--mixup=0.2"], "mixup"),
-        (["pretrain", "PHOTOS", "--task=tag"], "task = 'tag' has no meaning"),
+        (["pretrain", "PHOTOS", "--overfit=4"], "pretrain has no option --overfit"),
+        (["pretrain", "PHOTOS", "--set-recipe=smoothing=0.1"], "smoothing = 0.1 is for the task"),
+        (["pretrain", "PHOTOS", "--set-recipe=class_weights=auto"], "class_weights"),
+        (["pretrain", "PHOTOS", "--set-recipe=mixup=0.2"], "mixup"),
+        (["pretrain", "PHOTOS", "--set-recipe=task=tag"], "task = 'tag' has no meaning"),
         (["pretrain", "PHOTOS", "--model=swin-t"], "no plain ViT"),
         (["pretrain", "PHOTOS", "--method=simclr"], "method"),
         (["pretrain", "PHOTOS", "--val-fraction=0"], "'val'"),

@@ -10,16 +10,17 @@ import pytest
 import torch
 from follow import shorten
 from PIL import Image
+from runs import OLD_RUNS
 from train.tiny import box_folder, digit_folder, mask_folder, vitreous_command
+from train.undrawn import undrawn
 
 from vitreous.cli.main import main
 from vitreous.errors import ConfigError
 from vitreous.run_folder import Run
-from vitreous.train.recipe import Recipe, read_recipe, write_recipe
+from vitreous.train.recipe import Recipe, parse_recipe, read_recipe, write_recipe
 from vitreous.train.run import train
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
-OLD_RUNS = Path(__file__).parents[1] / "old_runs"
 # What the words of the headers' commands stand for.
 STANDS_FOR = {
     "DATA": digit_folder,
@@ -36,8 +37,8 @@ SMALLER = {
     "detect": ["--image-size=32"],
     "distil": PAPER_SIZE,
     "distil-features": ["--image-size=16"],
-    "imagenet-augreg": [*PAPER_SIZE, "--compile=False", "--precision=float32"],
-    "imagenet-deit": [*PAPER_SIZE, "--compile=False", "--precision=float32"],
+    "imagenet-augreg": [*PAPER_SIZE, "--set-recipe=compile=false", "--precision=float32"],
+    "imagenet-deit": [*PAPER_SIZE, "--set-recipe=compile=false", "--precision=float32"],
     "segment": ["--image-size=16", "--set=encoder.depth=1"],
 }
 
@@ -62,7 +63,8 @@ def test_the_command_of_the_header_runs(path, tmp_path):
     ]
     out = tmp_path / "run"
     more = [*SMALLER.get(path.stem, []), "--workers=0", f"--out={out}"]
-    vitreous_command(*shorten([*words, *more]))
+    with undrawn():
+        vitreous_command(*shorten([*words, *more]))
     assert read_recipe(out / "recipe.toml").items() >= unchanged(path).items()
     assert (out / "report.html").exists()
     if path.stem == "linear-probe":
@@ -200,3 +202,9 @@ def test_from_a_folder_that_transformers_has_saved(tmp_path):
     preprocess = run.read_config().preprocess
     assert (preprocess.mean, preprocess.std) == (tuple(mean), tuple(std))
     assert preprocess.resize == "square"
+
+
+def test_an_option_that_was_removed_is_read_where_it_was_not_used():
+    assert parse_recipe("epochs = 3\nmosaic = 0.0\n", "recipe.toml") == Recipe(epochs=3)
+    with pytest.raises(ConfigError, match=r"^recipe\.toml: mosaic = 0\.5: this option was removed"):
+        parse_recipe("mosaic = 0.5\n", "recipe.toml")

@@ -1,6 +1,5 @@
 """A run that is killed and resumed ends with the same bits as one that was never killed."""
 
-import functools
 import json
 import random
 import shutil
@@ -10,7 +9,7 @@ import time
 import pytest
 import torch
 from train.processes import end, start
-from train.tiny import command, train
+from train.tiny import command, train, trained
 
 from vitreous.errors import WriteError
 from vitreous.run_folder import newest_checkpoint
@@ -37,21 +36,9 @@ def assert_same_run(one, other):
 
 
 @pytest.fixture(scope="module")
-def never_killed(tmp_path_factory):
-    """Runs that were never killed, by task."""
-
-    @functools.cache
-    def of(task):
-        out = tmp_path_factory.mktemp("runs") / task
-        train(out, task=task)
-        return out
-
-    return of
-
-
-@pytest.fixture(scope="module")
-def whole(never_killed):
-    return never_killed("classify")
+def whole():
+    """A run that was never killed."""
+    return trained()
 
 
 def test_same_seed_twice_gives_the_same_run(whole, tmp_path):
@@ -68,7 +55,7 @@ def test_same_seed_twice_gives_the_same_run(whole, tmp_path):
         *(("mae", 0, 2), ("lejepa", 2, 1), ("distil", 0, 1)),
     ],
 )
-def test_killed_at_random_moments(never_killed, tmp_path, task, workers, kills):
+def test_killed_at_random_moments(tmp_path, task, workers, kills):
     """SIGKILL again and again: at any time, and in the middle of whatever is being written."""
     out, chance = tmp_path / "killed", random.Random(workers)
     deaths = []
@@ -84,7 +71,7 @@ def test_killed_at_random_moments(never_killed, tmp_path, task, workers, kills):
         deaths.append(end(process))
     assert deaths == [-signal.SIGKILL] * kills, "the run has ended before it was killed so often"
     train(out, f"--workers={workers}", "--resume", task=task)
-    assert_same_run(never_killed(task), out)
+    assert_same_run(trained(task), out)
 
 
 def wait_for_checkpoint(out, process):

@@ -47,7 +47,7 @@ def imported(file, tmp_path, labels):
 def test_a_file_needs_no_model_and_its_head_is_kept_when_asked(file, tmp_path):
     model, _, said = start(file[0])
     assert model.config.dim == 32
-    assert "head: new, for 10 classes: the weights name none (--keep-head keeps theirs)" in said
+    assert "head: new, for 10 classes: the weights name none (--set-recipe keep_head" in said
     assert "because the weights do not state theirs" in said
     assert "assumed: heads=" in said
     assert "assumed: heads=" not in start(file[0], fields=("heads=2",))[2]

@@ -7,28 +7,33 @@ import io
 import json
 import struct
 import subprocess
-import tempfile
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from shared import made_once, once
 from sklearn.datasets import load_digits
 from train.undrawn import undrawn
 
 from vitreous.cli.main import main
 from vitreous.tasks import PRETRAINING
 
+
+def set_recipe(*changes):
+    return [f"--set-recipe={change}" for change in changes]
+
+
 COMMON = ["--epochs=5", "--ema=0.9"]
 CLASSIFY = [
     "--model=vit",
     *(f"--set={field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
     *(f"--set={field}" for field in ("drop_path=0.1", "dropout=0.1")),
-    *("--image-size", "8", "--batch=16", "--save-every=3", "--mixup=0.2", "--crop=shift"),
+    *("--image-size", "8", "--batch=16", "--crop=shift", *set_recipe("save_every=3", "mixup=0.2")),
 ]
 SEGMENT = [
     *("--model=segmenter", "--set=encoder=vit", "--set=dropout=0.1", "--set=heads=2"),
     *(f"--set=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
-    *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
+    *("--image-size", "16", "--batch=8", "--crop=window"),
+    *set_recipe("save_every=3", "jitter=0.2"),
 ]
 DETECT = [
     *("--model=detr-small", "--set=dropout=0.1", "--set=backbone=resnet"),
@@ -36,7 +41,8 @@ DETECT = [
     "--set=backbone.norm=group",
     *(f"--set={field}" for field in ("dim=16", "heads=2", "mlp_dim=16")),
     *(f"--set={field}" for field in ("encoder_depth=1", "decoder_depth=2", "queries=4")),
-    *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
+    *("--image-size", "16", "--batch=8", "--crop=window"),
+    *set_recipe("save_every=3", "jitter=0.2"),
 ]
 INSTANCE = [
     *("--task=instance", "--model=rf-detr", "--set=masks=true", "--set=dropout=0.1"),
@@ -45,17 +51,17 @@ INSTANCE = [
     *("--set=backbone.norm=group", "--set=groups=2"),
     *(f"--set={field}" for field in ("dim=16", "heads=2", "cross_heads=2", "mlp_dim=16")),
     *(f"--set={field}" for field in ("points=1", "queries=4", "mask_mlp_dim=16")),
-    *("--image-size", "16", "--batch=8", "--save-every=3", "--crop=window", "--jitter=0.2"),
-    *("--multi-scale", "0.5", "1.5"),
+    *("--image-size", "16", "--batch=8", "--crop=window"),
+    *set_recipe("save_every=3", "jitter=0.2", "multi_scale=[0.5,1.5]"),
 ]
 PRETRAIN = [
     *("--model=vit", "--set=encoder.dropout=0.1"),
     *(f"--set=encoder.{field}" for field in ("patch=4", "dim=16", "depth=1", "heads=2")),
-    *("--image-size", "16", "--batch=16", "--save-every=3"),
+    *("--image-size", "16", "--batch=16", "--set-recipe=save_every=3"),
 ]
 PRETRAIN_OF = {
     "mae": lambda: ["--set=decoder_dim=16"],
-    "lejepa": lambda: ["--set=projector_mlp_dim=16", "--jitter=0.2"],
+    "lejepa": lambda: ["--set=projector_mlp_dim=16", "--set-recipe=jitter=0.2"],
     "distil": lambda: [f"--teacher={teacher()}"],
 }
 SPLITS = {"train": 64, "val": 8, "test": 8}
@@ -73,18 +79,10 @@ def pictures(count):
         yield image.astype(np.uint8), int(top), int(left)
 
 
-@functools.cache
-def keep():
-    """A folder for as long as the process lives."""
-    keep.folder = tempfile.TemporaryDirectory()
-    return Path(keep.folder.name)
-
-
-@functools.cache
-def class_folder():
+@made_once("classes")
+def class_folder(root):
     """Two hundred gray pictures of 8x8 in four folders, by where the bright corner is; as many
     steps as a long run has, and so few images that most of the time is not theirs."""
-    root = keep() / "classes"
     random = np.random.default_rng(0)
     for split, count in (("train", 160), ("val", 20), ("test", 20)):
         for number in range(count):
@@ -94,26 +92,24 @@ def class_folder():
             path = root / split / f"corner{number % 4}" / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image.astype(np.uint8)).save(path)
-    return root
 
 
-@functools.cache
-def digit_folder():
+@made_once("digits")
+def digit_folder(root):
     """Sixty of scikit-learn's digits, in class folders."""
-    root, digits = keep() / "digits", load_digits()
+    digits = load_digits()
     for number, (image, label) in enumerate(zip(digits.images, digits.target, strict=True)):
         split = "train" if number < 40 else "val" if number < 50 else "test"
         path = root / split / str(label) / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray((image * 255 / 16).astype(np.uint8)).save(path)
         if number == 59:
-            return root
+            return
 
 
-@functools.cache
-def garment_folder():
+@made_once("fashion-mnist")
+def garment_folder(root):
     """Bright rectangles in the files of Fashion-MNIST; the height is the class."""
-    root = keep() / "fashion-mnist"
     root.mkdir()
     for name, count in (("train", 80), ("t10k", 20)):
         labels = np.arange(count, dtype=np.uint8) % 10
@@ -126,13 +122,11 @@ def garment_folder():
         ):
             path = root / f"{name}-{kind}-ubyte.gz"
             path.write_bytes(gzip.compress(header + array.tobytes()))
-    return root
 
 
-@functools.cache
-def mask_folder():
+@made_once("masks")
+def mask_folder(root):
     """Eighty pictures whose first row is ignored."""
-    root = keep() / "masks"
     for split, count in SPLITS.items():
         for kind in ("images", "masks"):
             (root / split / kind).mkdir(parents=True)
@@ -144,14 +138,12 @@ def mask_folder():
             Image.fromarray(mask).save(root / split / "masks" / f"{number}.png")
     names = {"0": "ground", "3": "box", "255": None}
     (root / "classes.json").write_text(json.dumps(names))
-    return root
 
 
-@functools.cache
-def box_folder():
+@made_once("boxes")
+def box_folder(root):
     """Eighty pictures in COCO's form, with boxes and outlines; every eighth one says that nothing
     is there, and has no box in it; ids that neither begin at 0 nor follow each other."""
-    root = keep() / "boxes"
     for split, count in SPLITS.items():
         (root / split).mkdir(parents=True)
         images, objects = [], []
@@ -172,14 +164,18 @@ def box_folder():
         kinds = [{"id": 31, "name": "box"}, {"id": 77, "name": "never seen"}]
         whole = {"images": images, "annotations": objects, "categories": kinds}
         (root / split / "_annotations.coco.json").write_text(json.dumps(whole))
-    return root
 
 
 @functools.cache
+def trained(task="classify", *more, drawn=False):
+    """The run of a task, trained as `command` says: the same one for all tests."""
+    name = "-".join([task, *(word.lstrip("-") for word in more), *["drawn"] * drawn])
+    return once(name, lambda out: train(out, *more, task=task, drawn=drawn))
+
+
 def teacher():
     """A classifier of `class_folder`, trained for a moment."""
-    train(keep() / "teacher", "--epochs=2")
-    return keep() / "teacher"
+    return trained("classify", "--epochs=2")
 
 
 def arguments(task="classify"):

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 from compare import perturb, picture, relative_error
+from runs import write_run
 
 import vitreous
 from vitreous.cli.main import main
-from vitreous.config import to_dict
+from vitreous.config import flat
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.labels import LabelMap
-from vitreous.run_folder import MANIFEST, STATE, Run, RunConfig, describe_file, versions
+from vitreous.run_folder import MANIFEST, STATE, describe_file
 from vitreous.weights.convert import convert
 from vitreous.weights.io.files import read_tensors, write_tensors
 from vitreous.weights.origin import own_metadata
@@ -220,8 +221,8 @@ def test_windows_change_when_asked(tmp_path):
 def test_deit_and_swin_files_are_wrapped_as_the_official_scripts_want(own, tmp_path):
     swin = own_file(tmp_path / "swin.safetensors", vitreous.create("swin", **SWIN))
     for (_, path), format in ((own, "deit"), (swin, "official")):
-        convert(path, tmp_path / "w.pth", to_format=format)
-        assert set(torch.load(tmp_path / "w.pth", weights_only=True)) == {"model"}
+        convert(path, tmp_path / f"{format}.pth", to_format=format)
+        assert set(torch.load(tmp_path / f"{format}.pth", weights_only=True)) == {"model"}
 
 
 def test_a_file_that_does_not_read_back_the_same_is_refused(own, tmp_path, monkeypatch):
@@ -286,7 +287,8 @@ def test_command_prints_json(own, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "hidden", [{"heads": 4}, {"pool": "mean"}, {"activation": "gelu-tanh"}, {"qk_scale": 0.3}]
+    "hidden",
+    [{"heads": 4}, {"pool": "mean"}, {"activation": "gelu-tanh"}, {"attention.scale": 0.3}],
 )
 def test_what_no_tensor_shows_is_compared(own, tmp_path, hidden):
     """Our own files state their config: a model that computes otherwise is refused."""
@@ -297,7 +299,7 @@ def test_what_no_tensor_shows_is_compared(own, tmp_path, hidden):
         vitreous.import_weights(other, path)
     vitreous.import_weights(other, path, keep=[name])
     done = convert(path, tmp_path / "same.safetensors", model="vit", changes=FIELDS)
-    assert getattr(done.config, name) == getattr(model.config, name)
+    assert flat(done.config)[name] == flat(model.config)[name]
 
 
 def test_config_of_a_transformers_folder_is_compared(own, tmp_path):
@@ -346,7 +348,7 @@ def test_a_headless_file_of_ours_converts_again(own, tmp_path):
     first = tmp_path / "first.safetensors"
     convert(tmp_path / "body.safetensors", first, model="vit", changes={**FIELDS, **changes})
     done = convert(first, tmp_path / "second.safetensors")
-    assert done.config.head == "none"
+    assert done.config.head.kind == "none"
     convert(first, tmp_path / "bare", to_format="huggingface")
 
 
@@ -364,15 +366,9 @@ def test_options_may_be_repeated_and_stand_anywhere(own, tmp_path):
 def run(own, tmp_path):
     """A run folder as training leaves it, with a checkpoint."""
     model, _ = own
-    run = Run(tmp_path / "run")
-    run.path.mkdir()
     labels = LabelMap.of_names([f"thing {number}" for number in range(7)])
-    prepare = Preprocess(image_size=32, mean=(0.3,), std=(0.2,))
-    config = to_dict(model.config)
-    run.write_config(
-        RunConfig("vit", "vit", config, "classify", labels, prepare, "digits", "", versions())
-    )
-    run.write_weights(model, model.state_dict())
+    prepared = Preprocess(image_size=32, mean=(0.3,), std=(0.2,))
+    run = write_run(tmp_path / "run", model, labels, prepared)
     step = run.checkpoints / "step-00000003"
     step.mkdir(parents=True)
     later = {f"model.{name}": value + 1 for name, value in model.state_dict().items()}
@@ -431,12 +427,20 @@ def test_what_others_wrote_is_replaced_on_demand_only(own, run, tmp_path, capsys
     assert not list(tmp_path.rglob(".*")), "nothing is left over"
 
 
-@pytest.mark.parametrize("name", ["a.npz", "a.pth", "a.safetensors", "a.pdparams", "folder"])
+@pytest.mark.parametrize("name", ["a.safetensors", "folder"])
 def test_what_convert_wrote_may_be_replaced(own, tmp_path, name):
-    """14.1: and the mark by which it is recognised does not disturb a reader."""
-    format = {"a.npz": "google", "a.pdparams": "paddle", "folder": "huggingface"}.get(name, "timm")
+    """It is recognised by its metadata."""
     for _ in range(2):
+        convert(own[1], tmp_path / name, to_format="timm" if "." in name else "huggingface")
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.pth", "a.pdparams"])
+def test_files_without_metadata_are_replaced_only_if_asked(own, tmp_path, name):
+    format = {"a.npz": "google", "a.pdparams": "paddle"}.get(name, "timm")
+    convert(own[1], tmp_path / name, to_format=format)
+    with pytest.raises(ConfigError, match=f"{name} exists: choose another DST, or pass force=True"):
         convert(own[1], tmp_path / name, to_format=format)
+    convert(own[1], tmp_path / name, to_format=format, force=True)
     if name == "a.pth":
         assert torch.load(tmp_path / name, weights_only=True, mmap=True)["norm.weight"].shape
     if name == "a.npz":

@@ -284,8 +284,8 @@ def test_every_entry_of_the_catalog_builds_a_model():
     """Model, config, classes and format of each entry fit together."""
     import torch
 
+    from vitreous.models import family_of
     from vitreous.weights.rules.formats import find_format
-    from vitreous.weights.rules.keys import family_of
 
     assert len(catalog()) >= 40
     built = {}

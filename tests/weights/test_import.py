@@ -13,23 +13,25 @@ from PIL import Image
 from torch import nn
 
 import vitreous
-from vitreous.config import to_dict
+from vitreous.config import flat, records, type_hints
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.layers.position import resample_grid
 from vitreous.layers.resample import adapt_channels
-from vitreous.models import build
-from vitreous.models.vit import POSITIONS
+from vitreous.models import build, family_of
+from vitreous.models.vit import ViTConfig
+from vitreous.weights.families import state_dict_of
 from vitreous.weights.identify import readings
 from vitreous.weights.io.files import Checkpoint, write_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, own_metadata
 from vitreous.weights.rules.exporting import MAX_LISTED
 from vitreous.weights.rules.formats import OWN, find_format, formats
-from vitreous.weights.rules.keys import family_of
+
+POSITIONS = tuple(records(type_hints(ViTConfig)["position"]))
 
 SMALL = {"image_size": 32, "patch": 8, "dim": 32, "depth": 2, "heads": 4, "classes": 5}
 BOTH = {"tokens": "class+distillation", "pool": "both"}
 GAP = {"tokens": "none", "pool": "mean"}
-LUCIDRAINS = {"patch_norm": True, "qkv_bias": False, "norm_eps": 1e-5}
+LUCIDRAINS = {"embedding.norm": True, "attention.qkv_bias": False, "norm_eps": 1e-5}
 HYBRID = {**SMALL, "stages": (1, 2), "width": 32, "patch": 1, "image_size": (16, 24)}
 RESNET = {"stages": (1, 2), "width": 8, "classes": 5}
 DETR = {
@@ -56,7 +58,14 @@ OBJECTS = {
     "projector_depth": 1,
     "image_size": 32,
 }
-INSIDE = {"dim": 32, "depth": 2, "heads": 4, "patch": 8, "windows": 2, "global_blocks": (1,)}
+INSIDE = {
+    "dim": 32,
+    "depth": 2,
+    "heads": 4,
+    "patch": 8,
+    "windows.side": 2,
+    "windows.global_blocks": (1,),
+}
 RF_DETR = {
     **OBJECTS,
     "backbone": "dinov2",
@@ -68,7 +77,7 @@ LW_DETR = {
     "backbone": "vit",
     "backbone_fields": {
         **{**INSIDE, "tokens": "none", "pool": "mean", "final_norm": "none"},
-        **{"key_bias": False, "layer_scale": 0.1},
+        **{"attention.key_bias": False, "layer_scale": 0.1},
     },
     "blocks": (0, 1),
 }
@@ -76,7 +85,8 @@ REGISTERS = {"backbone_fields": {**RF_DETR["backbone_fields"], "registers": 2}}
 SWIN = {"image_size": 32, "dim": 16, "depths": (2, 2), "heads": (2, 4), "window": 4, "classes": 5}
 STEM = {
     "patch": 2,
-    "stem_layers": [
+    "stem": "conv",
+    "stem.layers": [
         {"width": 8, "stride": 2, "bias": False, "norm": "batch", "activation": "relu"},
         {"bias": False, "norm": "batch", "activation": "relu"},
     ],
@@ -92,34 +102,38 @@ CAN = {
         {**GAP, "final_norm": "pooled"},
         {**GAP, "registers": 2},
         {"registers": 3},
-        {"qk_norm": True, "qkv_bias": False},
+        {"attention.qk_norm": True, "attention.qkv_bias": False},
         {"layer_scale": 0.1},
         {"final_norm": False, "position": "none"},
-        {"embed_norm": True, "patch_bias": False, "head": "projection"},
+        {"embed_norm": True, "embedding.bias": False, "head": "projection"},
         {"tokens": "none", "pool": "attention"},
-        {"prefix_positions": False, "registers": 2},
+        {"position.prefix": False, "registers": 2},
     ],
     "deit": [*PLAIN, BOTH],
-    "google": [*PLAIN, GAP, {"head": "tanh", "head_hidden": 24}, {"position": "none"}],
-    "huggingface": [*PLAIN, BOTH, {"qkv_bias": False}, {"head": "none", "pool": "none"}],
-    "torchvision": [{}, {"channels": 2}, {"head": "tanh", "head_hidden": 24}, STEM],
+    "google": [*PLAIN, GAP, {"head": "tanh", "head.hidden": 24}, {"position": "none"}],
+    "huggingface": [*PLAIN, BOTH, {"attention.qkv_bias": False}, {"head": "none", "pool": "none"}],
+    "torchvision": [{}, {"channels": 2}, {"head": "tanh", "head.hidden": 24}, STEM],
     "vit_pytorch": [
         {**LUCIDRAINS, **fields}
         for fields in (
             *PLAIN,
             WIDE_HEADS,
             GAP,
-            {**GAP, "position": "sines-2d", "projection_bias": False},
+            {**GAP, "position": "sines-2d", "attention.projection_bias": False},
         )
     ],
-    "paddle": [*PLAIN, BOTH, {"qkv_bias": False}],
+    "paddle": [*PLAIN, BOTH, {"attention.qkv_bias": False}],
     OWN: [
         *PLAIN,
         WIDE_HEADS,
-        {**BOTH, "registers": 2, "qk_norm": True, "layer_scale": 0.1, "head": "none"},
-        {"head": "mlp", "patch_norm": True, "activation": "silu-gated", "norm": "post"},
-        {"embed_norm": True, "pool": "attention", "prefix_positions": False},
-        {**STEM, "patch_dim": 8, "grid_layers": [{"width": 32, "norm": "layer"}, {"groups": 32}]},
+        {**BOTH, "registers": 2, "attention.qk_norm": True, "layer_scale": 0.1, "head": "none"},
+        {"head": "mlp", "embedding.norm": True, "activation": "silu-gated", "norm": "post"},
+        {"embed_norm": True, "pool": "attention", "position.prefix": False},
+        {
+            **STEM,
+            "stem.patch_dim": 8,
+            "stem.grid_layers": [{"width": 32, "norm": "layer"}, {"groups": 32}],
+        },
         *({"position": position, **GAP} for position in POSITIONS),
         *({"position": position, "registers": 1} for position in POSITIONS),
     ],
@@ -128,9 +142,9 @@ CAN["huggingface-v4"] = CAN["huggingface"]
 TINY = {**SMALL, "mlp_dim": 40}
 BACKBONES = [
     ("timm", "dinov2-s/14", {}),
-    ("timm", "dinov2-g/14-reg", {"prefix_positions": False}),
+    ("timm", "dinov2-g/14-reg", {"position.prefix": False}),
     ("timm", "dinov3-s/16", {"image_size": (24, 40)}),
-    ("timm", "dinov3-s+/16", {"qkv_bias": False}),
+    ("timm", "dinov3-s+/16", {"attention.qkv_bias": False}),
     ("official", "dinov2-g/14-reg", {"head": "none"}),
     ("official", "dinov3-s/16", {"head": "none"}),
     ("official", "dinov3-s+/16", {"head": "none"}),
@@ -174,7 +188,7 @@ CASES = [
         for fields in ({}, {"image_size": (16, 24) if name in ("timm", OWN) else 24, "channels": 1})
     ],
     *[
-        (name, "pe", {**SMALL, "pool_heads": 2, "head": head})
+        (name, "pe", {**SMALL, "pool.heads": 2, "head": head})
         for name in ("timm", "open_clip", OWN)
         for head in ("projection", "none")
     ],
@@ -301,7 +315,7 @@ def test_round_trip_is_exact(format, name, fields):
 
 def identify(ours, exported, format):
     """The model is found from the tensors: one has every shape, and what shows is right."""
-    asked = family_of(ours) if ours.found_if_asked else None
+    asked = family_of(ours) if state_dict_of(ours).found_if_asked else None
     found = readings(Checkpoint(exported, {}, Path("tensors.pth")), model=asked)
     assert {each.format for each in found} == {format}
     with torch.device("meta"):
@@ -310,12 +324,13 @@ def identify(ours, exported, format):
     assert all(each == {k: v.shape for k, v in ours.state_dict().items()} for each in shapes)
     unseen = {"image_size", *found[0].assumed, "layer_scale", "backbone_fields", "encoder_fields"}
     # Rotary positions have no tensors, and heads do not show.
-    unseen |= {name for name in HIDDEN_FIELDS if name.startswith(("rotary_", "pool_"))}
-    unseen |= {"position"} if "learned-1d" in getattr(ours.config, "position", "") else set()
-    for name, value in to_dict(ours.config).items():
+    unseen |= {name for name in HIDDEN_FIELDS if name.startswith(("position.", "pool."))}
+    fields = flat(ours.config)
+    unseen |= {"position"} if "learned-1d" in fields.get("position", "") else set()
+    for name, value in fields.items():
         if name not in unseen and value is not None:
-            ways = {str(getattr(model.config, name)) for model in models}
-            assert str(getattr(ours.config, name)) in ways, name
+            ways = {str(flat(model.config).get(name)) for model in models}
+            assert str(value) in ways, name
             assert len(ways) == 1 or name == "window"  # higher or wider
     if "image_size" not in found[0].assumed:
         assert ours.config.image_size in [model.config.image_size for model in models]
@@ -324,7 +339,7 @@ def identify(ours, exported, format):
 @pytest.mark.parametrize("family", ["clip", "pe"])
 def test_a_projection_is_no_layer_of_classes(family):
     """timm's files of CLIP have a bias of zeros, which its linear layer needs."""
-    heads = {"pool_heads": 2} if family == "pe" else {}
+    heads = {"pool.heads": 2} if family == "pe" else {}
     for head in ("projection", "linear"):
         model = make(family, **SMALL, **heads, head=head)
         exported = vitreous.export_weights(model, "timm")
@@ -335,7 +350,7 @@ def test_a_projection_is_no_layer_of_classes(family):
 @pytest.mark.parametrize("family", ["clip", "siglip", "pe"])
 def test_a_tower_is_called_by_its_own_name(family):
     """A ViT with all its fields changed would fit too, and is not mentioned."""
-    heads = {"pool_heads": 2} if family == "pe" else {}
+    heads = {"pool.heads": 2} if family == "pe" else {}
     exported = vitreous.export_weights(make(family, **SMALL, **heads), "timm")
     found = readings(Checkpoint(exported, {}, Path("tensors.pth")))
     assert [each.model for each in found] == [family]
@@ -344,7 +359,7 @@ def test_a_tower_is_called_by_its_own_name(family):
 def test_positions_of_tokens_are_added_to_tokens_without_positions():
     """A class token plus its row is a class token: nothing is lost where ours has no such row."""
     fields = {"tokens": "class+distillation", "pool": "both", "registers": 2}
-    source, ours = make(**fields), make(seed=1, **fields, prefix_positions=False)
+    source, ours = make(**fields), make(seed=1, **fields, **{"position.prefix": False})
     report = vitreous.import_weights(ours, vitreous.export_weights(source, "timm"), "timm")
     images = torch.randn(2, 3, *ours.own_size())
     torch.testing.assert_close(ours(images), source(images))
@@ -356,7 +371,9 @@ def test_pooling_and_head_are_left_out_of_an_encoder():
     fields = {name: value for name, value in SMALL.items() if name not in ("image_size", "classes")}
     whole = vitreous.create("segmenter", image_size=32, encoder="siglip", encoder_fields=fields)
     source = vitreous.export_weights(make("siglip", **SMALL), "timm")
-    report = vitreous.import_weights(whole.core, source, reinit=[*whole.core.behind_maps])
+    report = vitreous.import_weights(
+        whole.core, source, reinit=[*state_dict_of(whole.core).behind_maps]
+    )
     assert report.loaded == list(whole.core.state_dict())
     assert report.dropped == [key for key in source if key.startswith(("attn_pool.", "head."))]
 
@@ -383,7 +400,9 @@ def test_every_rule_is_used_by_some_model():
         model = make(name, **fields)
         rules = find_format(format, family_of(model))
         found = {rules.rule_for(parameter)[0].ours for parameter in model.state_dict()}
-        derived = [rules.rule_for(buffer, derived=True) for buffer in model.derived()]
+        derived = [
+            rules.rule_for(buffer, derived=True) for buffer in state_dict_of(model).derived(model)
+        ]
         found |= {rule[0].ours for rule in derived if rule}
         used.setdefault((format, rules.families), set()).update(found)
     for format, sets in formats().items():
@@ -420,13 +439,13 @@ fields_of_any_model = st.fixed_dictionaries(
             ]
         ),
         "head": st.sampled_from(["linear", "tanh", "mlp"]),
-        "qkv_bias": st.booleans(),
-        "key_bias": st.booleans(),
-        "mlp_norm": st.booleans(),
-        "projection_bias": st.booleans(),
-        "qk_norm": st.booleans(),
+        "attention.qkv_bias": st.booleans(),
+        "attention.key_bias": st.booleans(),
+        "mlp.norm": st.booleans(),
+        "attention.projection_bias": st.booleans(),
+        "attention.qk_norm": st.booleans(),
         "layer_scale": st.sampled_from([None, 0.1]),
-        "patch_norm": st.booleans(),
+        "embedding.norm": st.booleans(),
         "final_norm": st.sampled_from(["tokens", "pooled", "none"]),
     }
 )
@@ -477,8 +496,8 @@ CANNOT = [
     ("huggingface", {"layer_scale": 0.1}, ["blocks.0.scale1.gamma", "blocks.1.scale2.gamma"]),
     ("huggingface", {"head": "tanh"}, ["head.hidden.weight"]),
     ("torchvision", BOTH, ["prefix.distillation_token"]),
-    ("vit_pytorch", {"qkv_bias": True}, ["blocks.0.attention.qkv.bias"]),
-    ("paddle", {"qk_norm": True}, ["blocks.1.attention.k_norm.weight"]),
+    ("vit_pytorch", {"attention.qkv_bias": True}, ["blocks.0.attention.qkv.bias"]),
+    ("paddle", {"attention.qk_norm": True}, ["blocks.1.attention.k_norm.weight"]),
 ]
 
 
@@ -864,7 +883,7 @@ def test_channels(have, want, name, fields, weight, format):
 
 
 def test_the_epsilon_of_the_library_comes_with_its_weights():
-    exported = vitreous.export_weights(make(qk_norm=False, head="linear"), "huggingface")
+    exported = vitreous.export_weights(make(head="linear"), "huggingface")
     model = make(seed=1)
     report = vitreous.import_weights(model, exported, "huggingface")
     assert model.config.norm_eps == 1e-12
@@ -1219,8 +1238,8 @@ BAD_RULES = {
         "root",
     ),
     "numbers": (
-        f"numbers = {{ qk_scal = 0.5 }}\n[rules]\n{ALL}",
-        "numbers: unknown field 'qk_scal': did you mean 'qk_scale'",
+        f"numbers = {{ attention.scal = 0.5 }}\n[rules]\n{ALL}",
+        "numbers: unknown field 'attention.scal': did you mean 'attention.scale'",
     ),
     "number of no sense": (f"numbers = {{ depth = 0 }}\n[rules]\n{ALL}", "depth = 0"),
     "number of no kind": (f"numbers = {{ norm = 'per' }}\n[rules]\n{ALL}", "norm = 'per'"),
@@ -1267,7 +1286,7 @@ def test_rules_that_are_not_there(tmp_path):
     [
         ("timm", {"norm": "post"}),
         ("timm", {"position": "sines-2d", "tokens": "none", "pool": "mean"}),
-        ("timm", {"qk_scale": 0.5}),
+        ("timm", {"attention.scale": 0.5}),
         ("google", {"activation": "relu"}),
         ("torchvision", {"pool": "mean"}),
     ],
@@ -1304,7 +1323,7 @@ def test_files_from_before_batch_norm_counted():
 
 
 def test_channels_change_with_the_norm_before_the_patches():
-    fields = {"patch_norm": True, "qkv_bias": False}
+    fields = {"embedding.norm": True, "attention.qkv_bias": False}
     state = vitreous.export_weights(make(**fields), "vit_pytorch")
     ours = make(**fields, channels=6)
     report = vitreous.import_weights(ours, state, "vit_pytorch", adapt_channels=True)

@@ -181,7 +181,9 @@ def test_what_training_scripts_keep_beside_the_weights(tmp_path):
     assert found.assumed["heads"] == (3, "the file says nhead=3")
     model, _ = found.load()
     assert model.config.heads == 3
-    assert found.assumed["qk_scale"][0] == pytest.approx(model.config.head_width**-0.5, abs=1e-6)
+    assert found.assumed["attention.scale"][0] == pytest.approx(
+        model.config.head_width**-0.5, abs=1e-6
+    )
     assert "nn.LayerNorm" not in found.assumed["norm_eps"][1], "the rules state it"
 
 

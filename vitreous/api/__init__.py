@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.deployment import benchmark, export, load
-from vitreous.api.embedding import embed, share_embedding, write_map, write_sheet
+from vitreous.api.embedding import embed, write_map, write_sheet
 from vitreous.api.evaluation import check_data, evaluate
 from vitreous.api.listings import model_counts, models, public_weights, summary
 from vitreous.api.prediction import (
@@ -36,8 +36,8 @@ from vitreous.api.weights import convert, import_run, list_weights
 
 if TYPE_CHECKING:
     from vitreous.models import create
+    from vitreous.weights.importing import import_weights
     from vitreous.weights.rules.exporting import export_weights
-    from vitreous.weights.rules.importing import import_weights
 
 __all__ = [
     "TrainedRun",
@@ -67,7 +67,6 @@ __all__ = [
     "public_weights",
     "recipe_for",
     "serve",
-    "share_embedding",
     "stored_values",
     "summary",
     "train",
@@ -79,7 +78,7 @@ __all__ = [
 _ELSEWHERE = {
     "create": "vitreous.models",
     "export_weights": "vitreous.weights.rules.exporting",
-    "import_weights": "vitreous.weights.rules.importing",
+    "import_weights": "vitreous.weights.importing",
 }
 """Public functions that lower modules define as they are."""
 

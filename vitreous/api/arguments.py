@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vitreous.terminal import print
@@ -17,7 +16,6 @@ Folder = str | os.PathLike[str]
 Data = Any
 """A path or a built-in name; or from Python a sequence of (image, target), a torch Dataset of such,
 a dict with one for each of train, val and test, or a `Source`."""
-Log = Callable[[str], None]
 
 
 def to_stderr(text: str) -> None:

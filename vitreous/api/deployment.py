@@ -4,75 +4,59 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import Folder, Log, to_stderr
+from vitreous.api.arguments import Folder, to_stderr
 from vitreous.errors import ConfigError, DataError
+from vitreous.inference import InferenceOptions
+from vitreous.progress import Log
 
 if TYPE_CHECKING:
     from vitreous.deploy.benchmark import Benchmark
     from vitreous.deploy.export import Exported
     from vitreous.deploy.loss import Trial
     from vitreous.predict import Predictor
+    from vitreous.run_folder import OpenedRun
 
 
 def load(
-    run: Folder,
-    device: Any = None,
-    *,
-    engine: str | None = None,
-    precision: str | None = None,
-    threads: int | None = None,
-    max_pixels: int | None = None,
-    tile: int | None = None,
-    overlap: float | None = None,
-    nms: float | None = None,
-    merge: int | None = None,
-    verify: bool = True,
-    log: Log | None = None,
+    run: Folder | OpenedRun, device: Any = None, *, log: Log | None = None, **options: Any
 ) -> Predictor:
     """The predictor of a run folder, or of a file that `export` wrote; or of
     hf:OWNER/NAME[@REVISION], a name from the catalog, or a folder of transformers or timm, which is
     imported into the cache first.
 
-    `engine` is torch (the default), compile (torch.compile), onnxruntime, openvino, or auto, the
-    fastest of them here but compile; onnxruntime and openvino run an exported file, which is made,
-    verified and kept in the cache when it is first needed. `precision` is float32 (the default),
-    bfloat16, int8, which is calibrated with the run's own data, or auto: bfloat16 where this CPU is
-    made for it, it is faster, and predictions agree with float32 in a trial. An exported file has
-    an engine and a precision of its own. `threads` is how many threads compute, all cores unless
-    given. It refuses images of more than `max_pixels` pixels. With `merge=r`, every block of a ViT
-    merges r patches with others that are like them: faster, and less exact. Weights
-    and files that were changed after Vitreous wrote them are an error, unless `verify` is False.
-    `tile`, `overlap` and `nms`: see `vitreous.predict.load`.
-    """
-    if not isinstance(run, str | os.PathLike):
-        raise ConfigError(f"run = {run!r}: expected the path of a run folder")
-    options: dict[str, Any] = {"device": device, "tile": tile, "overlap": overlap, "nms": nms}
-    options |= {"merge": merge, "verify": verify}
-    if max_pixels is not None:
-        options["max_pixels"] = max_pixels
-    log = log or to_stderr
-    if engine in (None, "torch") and precision in (None, "float32") and threads is None:
-        from vitreous.predict import load
+    `options` are the fields of `vitreous.inference.InferenceOptions`. `engine` is torch (the
+    default), onnxruntime, openvino, or auto, the fastest of them here; onnxruntime and openvino run
+    an exported file, which is made, verified and kept in the cache when it is first needed.
+    `precision` is float32 (the default), bfloat16, int8, which is calibrated with the run's own
+    data, or auto: bfloat16 where this CPU is made for it, it is faster, and predictions agree with
+    float32 in a trial. An exported file has an engine and a precision of its own. `threads` is how
+    many threads compute, all cores unless given.
 
-        return load(os.fspath(run), engine=engine, **options)
+    Images of more than `max_pixels` pixels are refused, and those that would be enlarged to more,
+    before memory is spent on them. `tile` cuts images into tiles of so many pixels that share a
+    part, `overlap` (0.2), with the next one: small objects in large images are found that way.
+    `nms` is the largest IoU of two boxes of a class; without it a detector predicts them all. With
+    `merge=r`, every block of a ViT merges r patches with others that are like them: faster, and
+    less exact. Weights and files that were changed after Vitreous wrote them are an error, unless
+    `verify` is False.
+    """
+    from vitreous.import_run import open_run
+
+    given = InferenceOptions.of({"device": device, **options})
+    return load_run(open_run(run, verify=given.verify), given, log or to_stderr)
+
+
+def load_run(run: OpenedRun, options: InferenceOptions, log: Log) -> Predictor:
+    """The same of a run that is open; int8 is calibrated with its own data."""
     from vitreous.deploy.engine import load_with
 
-    if device is not None and str(device) != "cpu":
-        asked = {"engine": engine, "precision": precision, "threads": threads}
-        what = next(f"{name} = {each!r}" for name, each in asked.items() if each is not None)
-        raise ConfigError(f"{what} runs on the CPU, not on {device}")
-    options["device"] = "cpu"
-    ways = (engine, precision, threads)
-    return load_with(
-        os.fspath(run), *ways, trial=lambda: _trial(run, None, None, log), log=log, **options
-    )
+    return load_with(run, options, lambda: _trial(run, None, None, log), log)
 
 
-def _trial(run: Folder, data: str | None, most: int | None, log: Log) -> Trial:
+def _trial(run: OpenedRun, data: str | None, most: int | None, log: Log) -> Trial:
     """Images of the run's own data, or of others, with labels as far as they have some."""
     from vitreous.api.evaluation import labelled_source
     from vitreous.data.formats import open_source
@@ -80,7 +64,7 @@ def _trial(run: Folder, data: str | None, most: int | None, log: Log) -> Trial:
     from vitreous.tasks import UNLABELLED
 
     try:
-        source = labelled_source(run, data, (None, None, None), None, log)
+        source, _ = labelled_source(run, data, log)
     except DataError:
         if data is None:
             raise
@@ -118,9 +102,10 @@ def export(
     import torch
 
     from vitreous.deploy.export import MAX_LOSS, check_precision, export, some_images
-    from vitreous.deploy.merging import Comparison
+    from vitreous.deploy.loss import agreement_of
+    from vitreous.deploy.merging import merging_cost
     from vitreous.import_run import open_run
-    from vitreous.predict import load
+    from vitreous.loading import predictor_of
 
     path = Path(file)
     if path.is_dir():
@@ -131,18 +116,18 @@ def export(
         raise ConfigError(f"{path} exists: choose another name, or replace it with --force")
     precision, log = check_precision(path, precision), log or to_stderr
     _check_limits(precision, data, max_loss, images)
-    folder = open_run(run)
-    config, trial = replace(folder.read_config(), merge=merge), None
+    opened, trial = open_run(run, verify=verify), None
+    config = replace(opened.config, merge=merge)
     if precision == "int8" or (precision != "float32" and data is not None):
-        trial = _trial(run, data, images, log)
+        trial = _trial(opened, data, images, log)
     seen = some_images(data, config.preprocess.channels) if trial is None else trial.images(16)
-    predictor = load(os.fspath(run), "cpu", merge=merge, verify=verify)
+    predictor = predictor_of(opened, InferenceOptions(device="cpu", merge=merge))
     done = export(
         predictor,
         config,
         path,
         seen,
-        recipe=folder.recipe_text(),
+        recipe=opened.recipe_text(),
         input=input,
         precision=precision,
         trial=trial,
@@ -151,12 +136,11 @@ def export(
     )
     if not merge:
         return done
-    comparison = Comparison({0: load(os.fspath(run), "cpu", verify=verify), merge: predictor})
-    for start in range(0, len(seen), 8):
-        part = seen[start : start + 8]
-        sizes = [(image.shape[1], image.shape[2]) for image in part]
-        comparison.add(torch.stack([config.preprocess(image) for image in part]), sizes)
-    return replace(done, merging=asdict(comparison.found()[1]))
+    plain = predictor_of(opened, InferenceOptions(device="cpu"))
+    timed = torch.stack([config.preprocess(image) for image in seen[:8]])
+    agreement = agreement_of(plain, predictor.engine, seen)
+    cost = merging_cost(plain, predictor, merge, timed, agreement)
+    return replace(done, merging=asdict(cost[1]))
 
 
 def _check_limits(
@@ -192,12 +176,16 @@ def benchmark(
     import torch
 
     from vitreous.deploy.benchmark import benchmark
+    from vitreous.import_run import open_run
 
     before, log = torch.get_num_threads(), log or to_stderr
     for name in ("engines", "precisions", "against"):  # one may be given as it is
         if isinstance(options.get(name), str):
             options[name] = (options[name],)
-    trial = partial(_trial, run, options.get("data"), None, log)
+
+    def trial() -> Trial:
+        return _trial(open_run(run), options.get("data"), None, log)
+
     try:
         if threads is not None:
             torch.set_num_threads(threads)

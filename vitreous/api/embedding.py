@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from vitreous.api.arguments import Folder, Log, python_source, to_stderr
-from vitreous.api.deployment import load
+from vitreous.api.arguments import Folder, python_source, to_stderr
+from vitreous.api.deployment import load_run
 from vitreous.api.evaluation import labelled_source
 from vitreous.errors import ConfigError, DataError
+from vitreous.inference import InferenceOptions
+from vitreous.progress import Log, silent
 from vitreous.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from vitreous.embed.embeddings import Embeddings
     from vitreous.embed.images import Images
     from vitreous.engines.world import World
+    from vitreous.run_folder import OpenedRun
 
 
 def embed(
@@ -36,7 +39,8 @@ def embed(
     progress: bool = True,
     log: Log | None = None,
     check: Callable[[Images], None] = lambda images: None,
-    **limits: Any,
+    world: World | None = None,
+    **options: Any,
 ) -> Embeddings:
     """A vector for each image, with what can be asked of them: `near`, `duplicates`, `suspects`,
     `knn`, `plane`.
@@ -47,57 +51,23 @@ def embed(
     `pool` is head (what the model's head sees), class, mean, class+mean or pixels. With `out`, a
     .npz or .parquet, what was computed is kept: started again, the command computes only what is
     missing. With on_bad="skip", images that cannot be used are left out. `check` sees the images
-    before any vector is computed. `limits` are those of `load`: engine, precision, threads,
-    max_pixels, merge, verify. `readers` is how many threads read images.
+    before any vector is computed. `options` are those of `load`. `readers` is how many threads read
+    images. The processes of a `world` share the work; only the first one has the vectors.
     """
-    from vitreous.engines.world import ALONE
-
-    found = share_embedding(
-        ALONE,
-        run,
-        images,
-        out,
-        pool=pool,
-        split=split,
-        columns=(path_column, label_column, split_column),
-        batch=batch,
-        readers=readers,
-        on_bad=on_bad,
-        progress=progress,
-        log=log,
-        check=check,
-        **limits,
-    )
-    assert found is not None
-    return found
-
-
-def share_embedding(
-    world: World,
-    run: Folder,
-    images: Any,
-    out: Folder | None,
-    *,
-    split: str | Sequence[str] | None,
-    columns: tuple[str | None, ...],
-    log: Log | None = None,
-    check: Callable[[Images], None],
-    pool: str,
-    batch: int | None,
-    readers: int,
-    on_bad: str,
-    progress: bool = True,
-    **limits: Any,
-) -> Embeddings | None:
-    """As `embed`, by several processes, of which the first one has the vectors and writes them."""
     from vitreous.embed.compute import embed
+    from vitreous.engines.world import ALONE
+    from vitreous.import_run import open_run
 
-    log = log or to_stderr if world.is_first else lambda text: None
+    world = world or ALONE
+    log = log or to_stderr if world.is_first else silent
+    inference = InferenceOptions.of(options)
     with world.first_leads():
-        predictor = load(run, log=log, **limits)
-    entries = _images(run, images, split, columns, predictor.max_pixels, log, world)
+        opened = open_run(run, verify=inference.verify)
+        predictor = load_run(opened, inference, log)
+    columns = (path_column, label_column, split_column)
+    entries = _images(opened, images, split, columns, predictor.max_pixels, log, world)
     check(entries)
-    return embed(
+    found = embed(
         predictor,
         entries,
         Path(out) if out is not None and world.is_first else None,
@@ -109,10 +79,11 @@ def share_embedding(
         progress=progress,
         world=world,
     )
+    return cast("Embeddings", found)
 
 
 def _images(
-    run: Folder,
+    run: OpenedRun,
     images: Any,
     split: str | Sequence[str] | None,
     columns: tuple[str | None, ...],
@@ -123,7 +94,7 @@ def _images(
     """What is to be embedded: labelled data, or else files."""
     from vitreous.data.image_paths import paths_of
     from vitreous.embed.images import of_paths, of_source
-    from vitreous.predict import check_split
+    from vitreous.measure import check_split
 
     many = list(images) if isinstance(images, list | tuple) else [images]
     files = all(isinstance(each, str | os.PathLike) for each in many)
@@ -150,7 +121,7 @@ def _images(
 
 
 def _source_to_embed(
-    run: Folder,
+    run: OpenedRun,
     name: str,
     columns: tuple[str | None, ...],
     max_pixels: int,
@@ -159,17 +130,15 @@ def _source_to_embed(
 ) -> Source | None:
     """Labelled data of this name; None if these are just images."""
     from vitreous.data.formats import FORMATS, Columns, open_source, same_source
-    from vitreous.run_folder import Run
 
     endings = tuple(end for format in FORMATS.values() for end in format.extensions)
     named = name.partition(":")[0] in FORMATS
     if not named and not os.path.isdir(name) and not name.lower().endswith(endings):
         return None
-    folder = Run(os.fspath(run))
-    own = folder.exists and (folder.path / "recipe.toml").is_file()
-    if own and not any(columns) and same_source(name, folder.read_config().data):
+    own = (run.path / "recipe.toml").is_file()  # not of an exported file
+    if own and not any(columns) and same_source(name, run.config.data):
         # what was learned from without labels may have some
-        return labelled_source(run, name, columns, max_pixels, log).with_labels()
+        return labelled_source(run, name, log, max_pixels=max_pixels)[0].with_labels()
     try:
         source = open_source(name, columns=Columns(*columns))
         if {"val", "test"} <= source.splits.keys():  # a val held out from train is not needed

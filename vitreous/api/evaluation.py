@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import Data, Folder, Log, python_source, to_stderr
+from vitreous.api.arguments import Data, Folder, python_source, to_stderr
 from vitreous.config import choice
 from vitreous.errors import ConfigError, DataError
+from vitreous.inference import InferenceOptions
+from vitreous.progress import Log, silent
 from vitreous.train.recipe import Recipe
 
 if TYPE_CHECKING:
     from vitreous.data.check.report import CheckReport
     from vitreous.data.source import Source
-    from vitreous.deploy.merging import Comparison
     from vitreous.engines.world import World
     from vitreous.predict import Predictor
-    from vitreous.run_folder import RunConfig
+    from vitreous.run_folder import OpenedRun, RunConfig
+    from vitreous.tasks.task import See
 
 ALL = "all"
 """What a result calls the only split of data that has none."""
@@ -40,18 +42,9 @@ def evaluate(
     figures: Folder | None = None,
     results: Folder | None = None,
     from_results: Folder | None = None,
-    max_pixels: int | None = None,
-    tile: int | None = None,
-    overlap: float | None = None,
-    nms: float | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
-    threads: int | None = None,
-    merge: int | None = None,
-    merge_curve: Sequence[int] = (),
-    verify: bool = True,
     log: Log | None = None,
     world: World | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """The metrics of a run by name, on its own data or on other labelled data; with 95 % confidence
     intervals of the main ones (`intervals`), what knows nothing to compare with (`baselines`), and
@@ -62,38 +55,34 @@ def evaluate(
     The columns are those of a table, if they are called otherwise than in the run's own data.
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
-    `max_pixels` is the limit of an image, the run's own unless given. `tile`, `overlap`, `nms`,
-    `engine`, `precision`, `threads`, `merge` and `verify` are those of `load`. With `merge`, or
-    with several numbers of patches to merge in `merge_curve`, `merging` says for each what it gains
-    and loses: see `vitreous.deploy.merging.Merged`. The processes of a `world` share the work, and
-    the first one has the metrics.
+    `options` are those of `load`; `max_pixels` is the run's own unless given. With `merge`,
+    `merging` says what merging tokens gains and loses: see `vitreous.deploy.merging.Merged`. The
+    processes of a `world` share the work, and the first one has the metrics.
     """
-    from vitreous.api.deployment import load
+    from vitreous.api.deployment import load_run
     from vitreous.engines.world import ALONE
     from vitreous.import_run import open_run
+    from vitreous.measure import check_split
     from vitreous.pages.figure import save
-    from vitreous.pages.merging import merging_curve
-    from vitreous.predict import check_split
     from vitreous.tasks import show_of, task_class
     from vitreous.train.verdicts import evaluate as evaluate_run
 
     world = world or ALONE
-    log = log or to_stderr if world.is_first else lambda text: None
+    log = log or to_stderr if world.is_first else silent
+    inference = InferenceOptions.of(options)
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
-    ways: dict[str, Any] = {"tile": tile, "overlap": overlap, "nms": nms, "merge": merge}
-    ways |= {"engine": engine, "precision": precision, "threads": threads}
-    if from_results is not None and (given := [f"--{k}" for k, v in ways.items() if v is not None]):
+    ways = inference.given("tile", "overlap", "nms", "merge", "engine", "precision", "threads")
+    if from_results is not None and ways:
         raise ConfigError(
-            f"--from: boxes of a file are evaluated as they are: leave {given[0]} out"
+            f"--from: boxes of a file are evaluated as they are: leave --{ways[0]} out"
         )
-    if merge_curve and (merge is not None or from_results is not None):
-        raise ConfigError("--merge-curve evaluates several numbers: leave --merge and --from out")
+    opened = open_run(run, verify=inference.verify)
     columns = (path_column, label_column, split_column)
-    source, own = _labelled(run, data, columns, max_pixels, log, names)
+    source, own = labelled_source(opened, data, log, columns, inference.max_pixels, names)
     split = split or next(name for name in ("test", "val", "train") if name in source.splits)
     check_split(source, split)
-    config = open_run(run).read_config()
+    config = opened.config
     task = task_class(config.task).restored(config.labels, config.decoding)
     file = from_results or results
     refused = f"{file}: COCO files of results hold boxes, and this model is to {task.name}"
@@ -101,96 +90,100 @@ def evaluate(
         metrics = task.objects(refused).measure_results(Path(from_results), source, split)
     else:
         with world.first_leads():
-            predictor = load(run, log=log, verify=verify, **ways)
-        comparison = None
-        if world.is_first:
-            way = {"engine": engine, "precision": precision, "threads": threads, "verify": verify}
-            comparison = _comparison(run, predictor, way, merge or 0, merge_curve, log)
+            predictor = load_run(opened, inference, log)
+        merging = None
+        if inference.merge and world.is_first and predictor.tiled is None:
+            merging = MergingComparison(opened, predictor, inference, log)
         writing: Any = nullcontext()
         if results is not None:
             objects = predictor.task.objects(refused)
             writing = objects.writing_results(Path(results), source, split, log)
-        with world.only_first(lambda: writing) as see:
+        with world.only_first(lambda: writing) as write:
+            watching = [write, None if merging is None else merging.see]
             metrics = evaluate_run(
-                *(open_run(run), predictor, source, split),
+                *(opened, predictor, source, split),
                 own=own,
                 batch=batch,
                 workers=workers,
-                see=see if comparison is None else comparison.see,
+                see=_all_of(watching),
                 log=log,
                 world=world,
             )
-        if comparison is not None:
-            metrics["merging"] = [asdict(each) for each in comparison.found(metrics)]
+        if merging is not None:
+            metrics["merging"] = merging.found(metrics)
     if not world.is_first:
         return {}
     if figures is not None:
         for name, figure in show_of(task.name).figures(metrics).items():
             log(f"drawn: {save(figure, Path(figures) / f'{name}.png')}")
-        if "merging" in metrics:
-            curve = merging_curve(metrics["merging"], task.metric.name)
-            log(f"drawn: {save(curve, Path(figures) / 'merging.png')}")
     # other data that has no splits was not trained on, though it is read as train
     shown = ALL if not own and list(source.splits) == ["train"] else split
     return {"data": source.name, "split": shown, **metrics}
 
 
-def _comparison(
-    run: Folder,
-    predictor: Predictor,
-    way: dict[str, Any],
-    merge: int,
-    curve: Sequence[int],
-    log: Log,
-) -> Comparison | None:
-    """Of the model that is evaluated with the same one without merging, and with those of a
-    curve."""
-    from vitreous.api.deployment import load
-    from vitreous.deploy.merging import Comparison
+def _all_of(watching: Iterable[See | None]) -> See | None:
+    all_of = [each for each in watching if each is not None]
 
-    if not merge and not curve:
-        return None
-    predictors = {merge: predictor}
-    if "auto" in way.values():  # all take the way that was chosen for this one
-        way |= {"engine": predictor.engine.name, "precision": predictor.engine.precision}
-    for r in {0, *curve} - predictors.keys():
-        predictors[r] = load(run, merge=r, log=log, **way)
-    return Comparison(predictors, merge)
+    def see(*given: Any) -> None:
+        for each in all_of:
+            each(*given)
+
+    return see if all_of else None
+
+
+class MergingComparison:
+    """The model that is evaluated, which merges tokens, beside itself without merging."""
+
+    def __init__(
+        self, run: OpenedRun, merged: Predictor, options: InferenceOptions, log: Log
+    ) -> None:
+        from vitreous.api.deployment import load_run
+        from vitreous.deploy.loss import Beside
+
+        way = merged.engine  # where auto was asked for, the same one
+        plain = replace(options, merge=0, engine=way.name, precision=way.precision)
+        self.plain = load_run(run, plain, log)
+        self.merged, self.merge = merged, options.merge or 0
+        self.beside = Beside(merged.task, self.plain.engine)
+        self.images: Any = None
+        """Of the first batch, on which both are timed."""
+
+    def see(self, batch: Any, output: Any, targets: Any) -> None:
+        self.images = batch.images if self.images is None else self.images
+        self.beside.see(batch, output, targets)
+
+    def found(self, metrics: dict[str, Any]) -> list[dict[str, Any]]:
+        import torch
+
+        from vitreous.deploy.merging import merging_cost
+
+        scores = (self.beside.score, metrics[self.merged.task.metric.key])
+        timed, agreement = torch.stack(list(self.images)), self.beside.agreement
+        both = merging_cost(self.plain, self.merged, self.merge, timed, agreement, scores)
+        return [asdict(each) for each in both]
 
 
 def labelled_source(
-    run: Folder,
+    run: OpenedRun,
     data: Data,
-    columns: tuple[str | None, ...],
-    max_pixels: int | None,
     log: Log,
-) -> Source:
-    """The run's own data, split as it was for training; other data is used as it is."""
-    return _labelled(run, data, columns, max_pixels, log)[0]
-
-
-def _labelled(
-    run: Folder,
-    data: Data,
-    columns: tuple[str | None, ...],
-    max_pixels: int | None,
-    log: Log,
+    columns: tuple[str | None, ...] = (None, None, None),
+    max_pixels: int | None = None,
     names: Any = None,
 ) -> tuple[Source, bool]:
-    """The same, and whether it is what the run was trained on."""
+    """The run's own data, split as it was for training, or other data as it is; and whether it is
+    what the run was trained on."""
     from vitreous.data.formats import Columns, is_table, is_there, open_source, same_source
     from vitreous.data.formats.python_data import FROM_PYTHON
-    from vitreous.import_run import open_run
     from vitreous.tasks import PRETRAINING, truth_kind_of
     from vitreous.train.open_data import NOTHING, columns_of, open_usable, stored_recipe
 
-    folder = open_run(run)
-    config, recipe = folder.read_config(), stored_recipe(folder)
+    config, recipe = run.config, stored_recipe(run)
     truth_kind = truth_kind_of(config.task)
     method = config.task if config.task in PRETRAINING else None
     task = None if method else config.task
     if data is None and config.origin:
-        raise ConfigError(f"{folder.path} was imported and has no data of its own: give some")
+        raise ConfigError(f"{run.path} was imported and has no data of its own: give some")
     if recipe is not None:
         recipe = replace(recipe, max_pixels=max_pixels or recipe.max_pixels)
     if data is not None and not isinstance(data, str | os.PathLike):
@@ -226,13 +219,13 @@ def _labelled(
         )
     if recipe is None:
         raise ConfigError(
-            f"{folder.path / 'recipe.toml'} is missing, which says how {config.data} was split for "
+            f"{run.path / 'recipe.toml'} is missing, which says how {config.data} was split for "
             "training: give other data to evaluate on"
         )
     if not is_there(config.data):
         raise DataError(
-            f"{config.data}, the data of {folder.path}, is not there any more: if it was moved, "
-            f"give its new path: vitreous evaluate {folder.path} DATA"
+            f"{config.data}, the data of {run.path}, is not there any more: if it was moved, "
+            f"give its new path: vitreous evaluate {run.path} DATA"
         )
     source = open_usable(recipe, log, choose_preprocess=lambda source: config.preprocess)
     return source, True
@@ -243,9 +236,7 @@ def _moved_source(recipe: Recipe, config: RunConfig) -> Source | None:
     from vitreous.train.open_data import open_usable
 
     try:
-        source = open_usable(
-            recipe, lambda note: None, choose_preprocess=lambda source: config.preprocess
-        )
+        source = open_usable(recipe, silent, choose_preprocess=lambda source: config.preprocess)
     except (ConfigError, DataError):
         return None
     return source if source.labels == config.labels else None

@@ -9,10 +9,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import Folder, Log, to_stderr
+from vitreous.api.arguments import Folder, to_stderr
 from vitreous.api.deployment import load
 from vitreous.atomic_write import check_writable
 from vitreous.errors import ConfigError, DataError
+from vitreous.progress import Log, silent
 
 if TYPE_CHECKING:
     from vitreous.data.video import Frame, Video
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 def predict(run: Folder, images: Any, batch: int | None = None, **options: Any) -> Any:
     """The prediction for an image, or for each of several: paths, arrays, PIL images, tensors.
 
-    `options` are those of `load`: engine, precision, threads, max_pixels, tile, overlap, nms,
-    merge, verify.
+    `options` are those of `load`.
     """
     return load(run, **options)(images, batch)
 
@@ -45,7 +45,7 @@ def predict_files(
     """The predictions for image files, as they are made.
 
     `threshold` is the smallest score of what counts as found, for tasks that have one. `out` is a
-    folder for what the task draws, or with `save_labels` (yolo, voc, coco) for a data set with what
+    folder for what the task draws, or with `save_labels` (yolo, coco) for a data set with what
     was found as its labels. `data` is a COCO file whose ids the written files have. An image that
     cannot be used is an error, unless `bad` takes it. The processes of a `world` share the work;
     the first one has the predictions, and writes them.
@@ -56,7 +56,7 @@ def predict_files(
 
     _check_threshold(predictor, threshold)
     world = world or ALONE
-    log = log or to_stderr if world.is_first else lambda text: None
+    log = log or to_stderr if world.is_first else silent
     if out is None and (save_labels or data):
         needs = "--save-labels" if save_labels else "--data"
         raise ConfigError(f"{needs} is about what is written: give --out FOLDER")
@@ -135,21 +135,20 @@ def explain(
     *,
     classes: Sequence[str] | int = 3,
     pixel: tuple[int, int] | None = None,
-    **limits: Any,
+    **options: Any,
 ) -> list[Path]:
     """Write the figures and pages that show what the model does with each image, to RUN/explain
     unless `out` is given; returns the files. `predictor.explain(image)` gives the arrays instead.
 
     `classes` are names, or how many of the most likely ones; `pixel` (y, x) is the one whose class
-    and attention are explained, if there is one for each. `limits` are those of `load`:
-    max_pixels, verify.
+    and attention are explained, if there is one for each. `options` are those of `load`.
     """
     from vitreous.data.decode.images import several
 
     found = several(images)
     many = [images] if found is None else list(found)
     folder = explanation_folder(run) if out is None else Path(out)
-    return list(write_explanations(load(Path(run), **limits), many, folder, classes, pixel))
+    return list(write_explanations(load(run, **options), many, folder, classes, pixel))
 
 
 def explanation_folder(run: Folder) -> Path:

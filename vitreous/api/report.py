@@ -9,10 +9,11 @@ from typing import Any
 
 from vitreous.data.loader import Batch
 from vitreous.data.source import Source
+from vitreous.inference import InferenceOptions
+from vitreous.loading import predictor_of
 from vitreous.pages.report import report_page
-from vitreous.predict import load
 from vitreous.progress import CountProgress
-from vitreous.run_folder import Run
+from vitreous.run_folder import OpenedRun, Run
 from vitreous.tasks import show_of
 from vitreous.tasks.task import Log
 from vitreous.train.advice import fine_tuning_advice
@@ -22,7 +23,7 @@ from vitreous.wording import counted
 
 
 def write_report(
-    run: Run,
+    written: Run,
     source: Source,
     split: str | None = None,
     *,
@@ -34,8 +35,10 @@ def write_report(
 
     Returns the page's path, the split and the metrics, with verdicts.
     """
+    run = OpenedRun(written)
     recipe = stored_recipe(run)
-    predictor = load(run.path, None if recipe is None else recipe.device)
+    device = None if recipe is None else recipe.device
+    predictor = predictor_of(run, InferenceOptions(device=device))
     split = split or next(s for s in ("test", "val", "train") if s in source.splits)
     part = show_of(predictor.task.name).report(predictor)
     count = len(source.splits[split])

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vitreous.api.arguments import Folder, Log, to_stderr
+from vitreous.api.arguments import Folder, to_stderr
 from vitreous.api.deployment import load
 from vitreous.errors import ConfigError
+from vitreous.inference import InferenceOptions
+from vitreous.progress import Log
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 LEAST_TOKEN = 16
@@ -22,22 +24,19 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     allow_hosts: Sequence[str] = (),
-    engine: str | None = None,
-    precision: str | None = None,
     threads: int | None = None,
     workers: int = 1,
     token: Folder | None = None,
     drain: float = 0.0,
     examples: int = 0,
-    verify: bool = True,
     log: Log | None = None,
-    **limits: Any,
+    **options: Any,
 ) -> None:
     """Serves run folders or exported files (NAME=PATH, or PATH) until SIGTERM.
 
-    `engine`, `precision` and `verify` are those of `load`. `token` is a file with the token that
-    requests must bear. `allow_hosts` are names by which it may be asked, besides its own.
-    `examples` images of each run's own validation data are shown on the page. `limits` are the
+    `threads` compute in each of the `workers`. `token` is a file with the token that requests must
+    bear. `allow_hosts` are names by which it may be asked, besides its own. `examples` images of
+    each run's own validation data are shown on the page. `options` are those of `load`, and the
     fields of `vitreous.serve.settings.Limits`.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
@@ -51,11 +50,13 @@ def serve(
 
     found = named_models(models)
     for path in found.values():
-        open_run(path).read_config()  # what cannot be opened is known before anything is loaded
+        open_run(path)  # what cannot be opened is known before anything is loaded
+    bounds = {name: options.pop(name) for name in vars(Limits()) if name in options}
+    if options.get("max_pixels") is not None:
+        bounds["pixels"] = options["max_pixels"]
     settings = Settings(
         found,
-        engine=engine,
-        precision=precision,
+        inference=InferenceOptions.of(options),
         threads=threads,
         host=host,
         port=port,
@@ -64,8 +65,7 @@ def serve(
         token="" if token is None else read_token(Path(token)),
         drain=drain,
         examples=examples,
-        verify=verify,
-        limits=Limits(**limits),
+        limits=Limits(**bounds),
     )
     Hosts.of(host, settings.allow_hosts)  # a name that cannot be one is an error here
     if not is_loopback(host) and token is None:

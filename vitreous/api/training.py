@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import Data, Folder, Log, python_source, to_stderr
+from vitreous.api.arguments import Data, Folder, python_source, to_stderr
 from vitreous.config import checked
 from vitreous.errors import ConfigError
+from vitreous.progress import Log, silent
 from vitreous.train.recipe import NO_RECIPE, Recipe, default_recipe, find_recipe, read_recipe
 
 if TYPE_CHECKING:
@@ -122,15 +123,15 @@ def _train(
     began = time.perf_counter()  # importing torch takes seconds
     from vitreous.api.report import write_report
     from vitreous.tasks import task_class
-    from vitreous.train.progress import ProgressBar
+    from vitreous.train.progress import TrainingProgress
     from vitreous.train.run import train as fit
 
     folder = None if out is None else Path(out)
-    with ProgressBar() if progress else nullcontext() as bar:
+    with TrainingProgress() if progress else nullcontext() as bar:
         shown: dict[str, Any] = {}
         if bar is not None:
             shown = {"log": bar.line, "watch": bar.event, "show": bar}
-        log = shown.get("log", lambda text: None)
+        log = shown.get("log", silent)
         settings, own = _settings(data, recipe, out, resume, options, augment, log)
         reports: list[tuple[str, dict[str, Any]]] = []
 

@@ -59,18 +59,17 @@ def run(arguments: BenchmarkArguments) -> None:
     if arguments.figure is not None and arguments.figure.suffix not in (".png", ".svg", ".pdf"):
         raise ConfigError(f"figure = {str(arguments.figure)!r}: expected a file that ends in .png")
     found = api.benchmark(
-        arguments.run,
+        **{
+            name: getattr(arguments, name)
+            for name in ("run", "data", "rounds", "threads", "figure")
+        },
         batches=_numbers("batch", arguments.batch),
         engines=_words(arguments.engines) or None,
         precisions=_words(arguments.precision),
         against=_words(arguments.against),
-        data=arguments.data,
-        rounds=arguments.rounds,
         memory=not arguments.no_memory,
         verify=not arguments.no_verify,
-        threads=arguments.threads,
         changes=arguments.options.changes(),
-        figure=arguments.figure,
     )
     if arguments.json:
         print_json(found.to_dict())

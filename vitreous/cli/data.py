@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import MaxPixels, options_besides
+from vitreous.cli.options import options_besides
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.errors import DataError
@@ -52,7 +52,7 @@ class DataArguments:
     """Fraction of each class in that split."""
     test_fraction: Annotated[float, option("F")] = 0.0
     """Fraction of each class that is held out before that as a test split, if the data has none."""
-    max_pixels: MaxPixels = 50_000_000
+    max_pixels: Annotated[int, option("N")] = 50_000_000
     """Report images with more pixels than this, or that would be enlarged to more, instead of
     decoding them."""
     json: Flag = False

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import Engine, MaxPixels, Merge, Precision, Threads
+from vitreous.cli.options import EngineOptions
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.config import positive
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from vitreous.embed.embeddings import Embeddings
     from vitreous.embed.images import Images
 
+COMPUTED = (
+    *("run", "images", "out", "pool", "batch", "readers", "on_bad"),
+    *("path_column", "label_column", "split_column"),
+)
+"""Arguments of `embed`; the others say what to do with the vectors."""
 TOP = {"near": 10, "duplicates": 50, "suspects": 50}
 IMAGES = tyro.conf.arg(metavar="IMAGES...", help_behavior_hint="(required)")
 
@@ -74,26 +79,13 @@ class EmbedArguments:
     """Column of a table with the images' splits."""
     batch: Annotated[int | None, option("N", "32, or fewer if images are not cropped")] = None
     """Images per forward pass."""
-    engine: Engine = None
-    """What computes the model: onnxruntime and openvino run a file that is exported once, and auto
-    takes the fastest here."""
-    precision: Precision = None
-    """How precisely: auto takes bfloat16 if this CPU is made for it and predictions agree with
-    float32 in a trial, never int8."""
-    threads: Threads = None
-    """Threads that compute."""
-    merge: Merge = None
-    """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
     readers: Annotated[int, option("N")] = 2
     """Threads that read images."""
     on_bad: Literal["error", "skip"] = "error"
     """Fail when all others are done if an image cannot be read, or leave such images out."""
-    max_pixels: MaxPixels = 50_000_000
-    """Refuse images with more pixels than this, or that would be enlarged to more."""
-    no_verify: Flag = False
-    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one JSON object."""
+    inference: EngineOptions = field(default_factory=EngineOptions)
 
 
 def run(arguments: EmbedArguments) -> None:
@@ -111,27 +103,15 @@ def run(arguments: EmbedArguments) -> None:
     if arguments.page and not asked:
         raise ConfigError("--page shows what --near, --duplicates or --suspects found: add one")
     with sharing() as world:
-        found = api.share_embedding(
-            world,
-            arguments.run,
-            arguments.images,
-            arguments.out,
-            pool=arguments.pool,
+        found = api.embed(
+            **{name: getattr(arguments, name) for name in COMPUTED},
             split=_splits(arguments),
-            columns=(arguments.path_column, arguments.label_column, arguments.split_column),
-            batch=arguments.batch,
-            readers=arguments.readers,
-            on_bad=arguments.on_bad,
-            max_pixels=arguments.max_pixels,
-            engine=arguments.engine,
-            precision=arguments.precision,
-            threads=arguments.threads,
-            merge=arguments.merge,
-            verify=not arguments.no_verify,
             check=lambda images: _check(images, arguments),
+            world=world,
+            **arguments.inference.given(),
         )
-    if found is None:
-        return  # of several processes the first one prints
+    if not world.is_first:
+        return
     results = _results(found, arguments)
     count, length = found.vectors.shape
     facts = {

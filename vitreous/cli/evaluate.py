@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,16 +10,7 @@ import tyro
 
 from vitreous import api
 from vitreous.api.evaluation import ALL
-from vitreous.cli.options import (
-    Engine,
-    Merge,
-    Nms,
-    Overlap,
-    Precision,
-    Threads,
-    Tile,
-    options_besides,
-)
+from vitreous.cli.options import Merge, PredictionOptions, options_besides
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextTable
 from vitreous.cli.verdicts import number_text, print_verdicts
@@ -35,6 +26,17 @@ ENDS = 10
 """How many of the worst, and of the best."""
 MOST_COUNTED = 99_999
 """Up to which it shows counts: of pixels there are more, and percentages say more."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions(PredictionOptions):
+    """What computes the model, and how."""
+
+    max_pixels: Annotated[int | None, option("N", "the run's own, 50000000")] = None
+    """Refuse images with more pixels than this, or that would be enlarged to more."""
+    merge: Merge = None
+    """Merge R patches in each block of a ViT with others like them; compared with the model without
+    merging."""
 
 
 @dataclass(frozen=True)
@@ -57,47 +59,28 @@ class EvaluateArguments:
     """Images (or tiles) per forward pass."""
     workers: Annotated[int, option("N")] = 0
     """Processes that read images."""
-    tile: Tile = None
-    """Look for objects in overlapping tiles of this size, and in the whole image."""
-    overlap: Overlap = None
-    """Part of a tile that it shares with the next one."""
-    nms: Nms = None
-    """Largest IoU of two boxes of a class: of those that overlap more, only the best is kept."""
-    engine: Engine = None
-    """What computes the model: onnxruntime and openvino run a file that is exported once, and auto
-    takes the fastest here."""
-    precision: Precision = None
-    """How precisely: auto takes bfloat16 if this CPU is made for it and predictions agree with
-    float32 in a trial, never int8."""
-    threads: Threads = None
-    """Threads that compute."""
-    merge: Merge = None
-    """Merge R patches in each block of a ViT with others like them; compared with the model without
-    merging."""
-    merge_curve: Annotated[tuple[int, ...], option("R ...", "none")] = ()
-    """Compare the model with itself at several numbers of merged patches: speed, agreement, points
-    lost."""
     figures: Annotated[Path | None, option("FOLDER", "none")] = None
-    """Folder for figures: scores per class, confusion matrix, calibration, precision-recall,
-    merging."""
+    """Folder for figures: scores per class, confusion matrix, calibration, precision-recall."""
     results: Annotated[Path | None, option("FILE.json", "none")] = None
     """Write all detected objects to a COCO results file, with the data's image and category ids."""
     from_results: Annotated[Path | None, option("FILE.json", "the model's own", name="from")] = None
     """Evaluate the boxes or masks of a COCO results file, written by any program."""
-    max_pixels: Annotated[int | None, option("N", "the run's own, 50000000")] = None
-    """Refuse images with more pixels than this, or that would be enlarged to more."""
-    no_verify: Flag = False
-    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one JSON object with metric names as keys."""
+    inference: EvaluationOptions = field(default_factory=EvaluationOptions)
+
+
+REFUSED = {
+    "merge-curve": "it is gone: --merge R compares one number with none; measure several in turn"
+}
 
 
 def run(arguments: EvaluateArguments) -> None:
     from vitreous.train.distributed import sharing
 
     with sharing() as world:
-        options = options_besides(arguments, "json", "no_verify")
-        result = api.evaluate(**options, verify=not arguments.no_verify, world=world)
+        options = options_besides(arguments, "json", "inference")
+        result = api.evaluate(**options, **arguments.inference.given(), world=world)
     if not world.is_first:
         return
     if arguments.json:

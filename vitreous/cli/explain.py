@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.image_paths import IMAGES, Complaints
-from vitreous.cli.options import MaxPixels
+from vitreous.cli.options import ReadingOptions
 from vitreous.cli.print_json import print_json
 from vitreous.errors import DataError
 from vitreous.terminal import print
@@ -29,20 +29,15 @@ class ExplainArguments:
     """Class to draw a map for, or whose detected objects to show; may be repeated."""
     pixel: Annotated[tuple[int, int] | None, option("Y X", "the centre")] = None
     """Row and column, from 0, of the pixel whose class and attention are explained."""
-    max_pixels: MaxPixels = 50_000_000
-    """Refuse images with more pixels than this, or that would be enlarged to more."""
-    no_verify: Flag = False
-    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one line of JSON per image, with all maps, instead of writing files."""
+    inference: ReadingOptions = field(default_factory=ReadingOptions)
 
 
 def run(arguments: ExplainArguments) -> None:
     from vitreous.data.image_paths import paths_of
 
-    predictor = api.load(
-        arguments.run, max_pixels=arguments.max_pixels, verify=not arguments.no_verify
-    )
+    predictor = api.load(arguments.run, **arguments.inference.given())
     classes, pixel = arguments.classes or 3, arguments.pixel
     bad = Complaints()
     paths = list(paths_of(arguments.images, bad))

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import Merge
+from vitreous.cli.options import Merge, options_besides
 from vitreous.cli.print_json import print_json
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
@@ -48,18 +48,8 @@ class ExportArguments:
 
 
 def run(arguments: ExportArguments) -> None:
-    done = api.export(
-        arguments.run,
-        arguments.file,
-        data=arguments.data,
-        input=arguments.input,
-        precision=arguments.precision,
-        max_loss=arguments.max_loss,
-        images=arguments.images,
-        merge=arguments.merge or 0,
-        verify=not arguments.no_verify,
-        force=arguments.force,
-    )
+    options = options_besides(arguments, "json", "no_verify", "merge")
+    done = api.export(**options, merge=arguments.merge or 0, verify=not arguments.no_verify)
     if arguments.json:
         print_json({**asdict(done), "path": str(done.path)})
         return

@@ -17,7 +17,7 @@ from typing import Any
 
 from vitreous import __version__
 from vitreous.atomic_write import DISK_ERRORS, cannot_write
-from vitreous.errors import VitreousError, did_you_mean
+from vitreous.errors import VitreousError, did_you_mean, spelled_by
 from vitreous.terminal import OutputClosedError, all_printed, print
 
 COMMANDS = {
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.told_elsewhere:
             return code
         of = f"process {rank}: " if rank else ""
-        return _fail(of + _spelled(str(error), arguments), code=code)
+        return _fail(f"{of}{error}", code=code)
     except KeyboardInterrupt:
         if argv is None:  # threads that still work would be waited for
             signal.signal(signal.SIGINT, lambda *given: os._exit(130))
@@ -95,14 +95,16 @@ def _dispatch(arguments: list[str]) -> int:
     if command in ("train", "pretrain"):
         _wait_briefly()
     module = module_of(command)
-    from vitreous.cli.parse import parse
+    from vitreous.cli.advice import in_shell
+    from vitreous.cli.parse import arguments_of, options_of, parse
 
-    try:
-        parsed = parse(command, module, rest)
-    except VitreousError as error:  # all processes of torchrun have the same words
-        error.told_elsewhere = int(os.environ.get("LOCAL_RANK", "0")) > 0
-        raise
-    return module.run(parsed) or 0
+    with spelled_by(in_shell(options_of(arguments_of(module)))):
+        try:
+            parsed = parse(command, module, rest)
+        except VitreousError as error:  # all processes of torchrun have the same words
+            error.told_elsewhere = int(os.environ.get("LOCAL_RANK", "0")) > 0
+            raise
+        return module.run(parsed) or 0
 
 
 @contextlib.contextmanager
@@ -128,16 +130,6 @@ def module_of(command: str) -> Any:
     """A command imports what it needs, torch among it, only when it is called."""
     name = f"{command}_" if keyword.iskeyword(command) else command
     return importlib.import_module(f"vitreous.cli.{name}")
-
-
-def _spelled(message: str, arguments: list[str]) -> str:
-    """An error's advice, as options of the command that was called."""
-    if not arguments or arguments[0] not in COMMANDS:
-        return message
-    from vitreous.cli.advice import in_shell
-    from vitreous.cli.parse import arguments_of, options_of
-
-    return in_shell(message, options_of(arguments_of(module_of(arguments[0]))))
 
 
 def _fail(message: str, code: int = 2) -> int:

@@ -6,27 +6,59 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from vitreous.config import config_fields, size_of
+from vitreous.engines.table import CHOICES
 from vitreous.train.recipe import Flag, Repeated, option
 
-MaxPixels = Annotated[int, option("N")]
-"""The limit of an image, in every command that reads images."""
-Tile = Annotated[int | None, option("PIXELS", "none")]
-Overlap = Annotated[float | None, option("PART", "0.2")]
-Nms = Annotated[float | None, option("IOU", "none")]
-"""How objects are looked for, in every command that does."""
-Engine = Annotated[
-    Literal["torch", "compile", "onnxruntime", "openvino", "auto"] | None,
-    option(None, "torch; of a file its own"),
-]
-Precision = Annotated[
-    Literal["auto", "float32", "bfloat16", "bf16", "int8"] | None,
-    option(None, "float32; of a file its own"),
-]
-Threads = Annotated[int | None, option("N", "all cores")]
-"""What computes the model, in every command that predicts."""
-
 Merge = Annotated[int | None, option("R", "none")]
-"""How many patches each block merges, in every command that runs a model."""
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """What is accepted."""
+
+    max_pixels: Annotated[int | None, option("N", "50000000")] = None
+    """Refuse images with more pixels than this, or that would be enlarged to more."""
+    no_verify: Flag = False
+    """Use weights and files also if they were changed after Vitreous wrote them."""
+
+    def given(self) -> dict[str, Any]:
+        """As keyword arguments of `load`: fields of `InferenceOptions`."""
+        named = {name: value for name, value in vars(self).items() if name != "no_verify"}
+        return {**named, "verify": not self.no_verify}
+
+
+@dataclass(frozen=True)
+class EngineOptions(ReadingOptions):
+    """What computes the model, and how."""
+
+    engine: Annotated[
+        str | None, option("{" + ",".join(CHOICES) + "}", "torch; of a file its own")
+    ] = None
+    """What computes the model: onnxruntime and openvino run a file that is exported once, and auto
+    takes the fastest here."""
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16", "bf16", "int8"] | None,
+        option(None, "float32; of a file its own"),
+    ] = None
+    """How precisely: auto takes bfloat16 if this CPU is made for it and predictions agree with
+    float32 in a trial, never int8."""
+    threads: Annotated[int | None, option("N", "all cores")] = None
+    """Threads that compute."""
+    merge: Merge = None
+    """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
+
+
+@dataclass(frozen=True)
+class PredictionOptions(EngineOptions):
+    """What computes the model, and how."""
+
+    tile: Annotated[int | None, option("PIXELS", "none")] = None
+    """Look for objects in overlapping tiles of this size, and in the whole image: small objects in
+    large images are found that way."""
+    overlap: Annotated[float | None, option("PART", "0.2")] = None
+    """Part of a tile that it shares with the next one."""
+    nms: Annotated[float | None, option("IOU", "none")] = None
+    """Largest IoU of two boxes of a class: of those that overlap more, only the best is kept."""
 
 
 def options_besides(arguments: Any, *names: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import itertools
 import re
+import shlex
 import sys
 import types
 import typing
@@ -21,12 +22,14 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from vitreous.config import FOREIGN_FIELDS, choice
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.terminal import reaching
+from vitreous.train.recipe import HINTS, KEYS
 
 STYLE = (
     tyro.conf.FlagConversionOff,
     tyro.conf.OmitArgPrefixes,
     tyro.conf.HelptextFromCommentsOff,
     tyro.conf.PositionalMetavarFromFieldName,
+    tyro.conf.SuppressFixed,
 )
 
 
@@ -90,7 +93,7 @@ def _options(arguments: type) -> Iterator[tuple[str, Any, list[Any]]]:
         kind, *notes = typing.get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
         if is_dataclass(kind):
             yield from _options(typing.cast(type, kind))
-        elif tyro.conf.Positional not in notes:
+        elif not {tyro.conf.Positional, tyro.conf.Fixed} & {*notes}:
             own = [note.name for note in notes if getattr(note, "name", None)]
             yield (own or [field])[0].replace("_", "-"), kind, notes
 
@@ -137,21 +140,43 @@ def _check_names(
     """An option that does not exist is refused before its value is taken for something else.
 
     refused: options that people expect, and why the command has none."""
-    known = {name: name for name in ("help", *options)}
+    keys = KEYS if "set-recipe" in options else ()
+    spelled = {name.replace("_", "-"): f"--set-recipe {name}=VALUE" for name in keys}
+    spelled |= {name: f"--{name}" for name in ("help", *options)}
     foreign = {"fields": "set", **FOREIGN_FIELDS}.items()
     ours = {name.replace("_", "-"): own.replace("_", "-") for name, own in foreign}
-    ours = {name: own for name, own in ours.items() if own in known} | known
-    for word in itertools.takewhile(lambda word: word != "--", words):
+    ours = {name: own for name, own in ours.items() if own in spelled} | {n: n for n in spelled}
+    end = words.index("--") if "--" in words else len(words)
+    for place, word in enumerate(words[:end]):
         option = re.match(r"--?([A-Za-z][\w-]*)", word)
         if option is None or word == "-h":
             continue
         name = option[1].replace("_", "-")
-        if name not in known or not word.startswith("--"):
-            if name in refused:
-                raise ConfigError(f"{command} has no option --{name}: {refused[name]}")
-            near = difflib.get_close_matches(name, ours, n=1)
-            hint = f"did you mean --{ours[near[0]]}?" if near else f"see vitreous {command} --help"
-            raise ConfigError(f"unknown option {word.partition('=')[0]}: {hint}")
+        if name in ("help", *options) and word.startswith("--"):
+            continue
+        if name in refused:
+            raise ConfigError(f"{command} has no option --{name}: {refused[name]}")
+        if (key := ours.get(name, "").replace("-", "_")) in keys:
+            meant = _assignment(key, words[place:end])
+            raise ConfigError(f"--{name} is a key of the recipe: --set-recipe {meant}")
+        near = difflib.get_close_matches(name, ours, n=1)
+        hint = f"did you mean {spelled[ours[near[0]]]}?" if near else ""
+        raise ConfigError(
+            f"unknown option {word.partition('=')[0]}: {hint or f'see vitreous {command} --help'}"
+        )
+
+
+def _assignment(key: str, words: Sequence[str]) -> str:
+    """What was meant by an option, and the values behind it, as `--set-recipe` takes it."""
+    _, equals, value = words[0].partition("=")
+    behind = [value] if equals else list(itertools.takewhile(lambda w: w[:2] != "--", words[1:]))
+    numbers = [word for word in behind if re.fullmatch(r"-?[\d.]+(e-?\d+)?", word)]
+    kind = typing.get_args(HINTS[key])[0]
+    if kind is bool:
+        return f"{key}={'false' if behind[:1] in (['False'], ['false']) else 'true'}"
+    if typing.get_origin(kind) is tuple:
+        return shlex.quote(f"{key}=[{', '.join(numbers)}]")
+    return shlex.quote(f"{key}={(behind or ['VALUE'])[0]}")
 
 
 def _check_choices(arguments: type, words: Sequence[str]) -> None:

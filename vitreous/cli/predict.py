@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,21 +12,12 @@ import tyro
 from vitreous import api
 from vitreous.api.arguments import to_stderr
 from vitreous.cli.image_paths import IMAGES, Complaints
-from vitreous.cli.options import (
-    Engine,
-    MaxPixels,
-    Merge,
-    Nms,
-    Overlap,
-    Precision,
-    Threads,
-    Tile,
-)
+from vitreous.cli.options import PredictionOptions
 from vitreous.cli.print_json import print_json
 from vitreous.cli.text_table import TextLines, TextTable
 from vitreous.config import positive
 from vitreous.errors import ConfigError, DataError
-from vitreous.progress import CountProgress
+from vitreous.progress import CountProgress, silent
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 from vitreous.wording import counted
@@ -50,23 +41,6 @@ class PredictArguments:
     """Smallest score, from 0 to 1, at which an object or a label counts as found."""
     batch: Annotated[int | None, option("N", "32, or fewer if images are not cropped")] = None
     """Images (or tiles) per forward pass."""
-    tile: Tile = None
-    """Look for objects in overlapping tiles of this size, and in the whole image: small objects in
-    large images are found that way."""
-    overlap: Overlap = None
-    """Part of a tile that it shares with the next one."""
-    nms: Nms = None
-    """Largest IoU of two boxes of a class: of those that overlap more, only the best is kept."""
-    engine: Engine = None
-    """What computes the model: onnxruntime and openvino run a file that is exported once, and auto
-    takes the fastest here."""
-    precision: Precision = None
-    """How precisely: auto takes bfloat16 if this CPU is made for it and predictions agree with
-    float32 in a trial, never int8."""
-    threads: Threads = None
-    """Threads that compute."""
-    merge: Merge = None
-    """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
     out: Annotated[Path | None, option("FOLDER", "none")] = None
     """Folder for masks, overlays or drawn boxes, with a JSON file per image; of a video for one
     with boxes or masks drawn into it, with a JSON line per frame."""
@@ -75,16 +49,13 @@ class PredictArguments:
     track: Flag = False
     """Of a video, number the objects, each with the same number in all frames: simple tracking, by
     the overlap of boxes alone."""
-    max_pixels: MaxPixels = 50_000_000
-    """Refuse images with more pixels than this, or that would be enlarged to more."""
     save_labels: Annotated[str | None, option("FORMAT", "none")] = None
-    """Write what was found to --out as labels of a data set instead: yolo, voc or coco."""
+    """Write what was found to --out as labels of a data set instead: yolo or coco."""
     data: Annotated[Path | None, option("FILE", "images are numbered")] = None
     """Take the ids of images and categories in what is written from this COCO file."""
-    no_verify: Flag = False
-    """Use weights and files also if they were changed after Vitreous wrote them."""
     json: Flag = False
     """Print one line of JSON per image or frame."""
+    inference: PredictionOptions = field(default_factory=PredictionOptions)
 
 
 REFUSED = {
@@ -108,19 +79,8 @@ def run(arguments: PredictArguments) -> None:
         images = [path for path in paths if not is_video(path)]
         _check_options(arguments, videos)
         with world.first_leads():
-            predictor = api.load(
-                arguments.run,
-                max_pixels=arguments.max_pixels,
-                tile=arguments.tile,
-                overlap=arguments.overlap,
-                nms=arguments.nms,
-                engine=arguments.engine,
-                precision=arguments.precision,
-                threads=arguments.threads,
-                merge=arguments.merge,
-                verify=not arguments.no_verify,
-                log=to_stderr if world.is_first else lambda text: None,
-            )
+            log = to_stderr if world.is_first else silent
+            predictor = api.load(arguments.run, log=log, **arguments.inference.given())
         names = {} if arguments.out is None else video_file_names(videos, arguments.out)
         if images:
             _predict_images(arguments, predictor, images, bad, world)
@@ -184,7 +144,7 @@ def _predict_video(
     show: Show = show_of(predictor.task.name)
     options = {key: getattr(arguments, key) for key in ("threshold", "track", "out")}
     with (
-        Video(source, arguments.every, max_pixels=arguments.max_pixels) as video,
+        Video(source, arguments.every, max_pixels=predictor.max_pixels) as video,
         CountProgress(video.total, to_stderr, "frames", visible=True) as progress,
         closing(
             api.predict_video(predictor, video, arguments.batch, name=name, **options)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import Engine, MaxPixels, Precision
+from vitreous.cli.options import EngineOptions
 from vitreous.config import positive
 from vitreous.errors import ConfigError
-from vitreous.train.recipe import Flag, Repeated, option
+from vitreous.train.recipe import Repeated, option
 
 MOST_EXAMPLES = 100
 MODELS = tyro.conf.arg(metavar="[NAME=]RUN|FILE...", help_behavior_hint="(required)")
+
+
+@dataclass(frozen=True)
+class ServingOptions(EngineOptions):
+    """What computes the models, and how."""
+
+    max_pixels: Annotated[int, option("N")] = 25_000_000
+    """Refuse images with more pixels than this, or that would be enlarged to more."""
+    threads: Annotated[int | None, option("N", "all cores, shared by the workers")] = None
+    """Threads that compute a model, in each worker."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +40,6 @@ class ServeArguments:
     """Port to listen at; 0 for a free one."""
     allow_host: Annotated[Repeated, option("NAME", "its own names and addresses")] = ()
     """Name by which the server may be asked (repeatable), as of a proxy before it; * for any."""
-    engine: Engine = None
-    """What computes the models: onnxruntime and openvino run a file that is exported once, and auto
-    takes the fastest here."""
-    precision: Precision = None
-    """How precisely: auto takes bfloat16 if this CPU is made for it and predictions agree with
-    float32 in a trial, never int8."""
-    threads: Annotated[int | None, option("N", "all cores, shared by the workers")] = None
-    """Threads that compute a model, in each worker."""
     workers: Annotated[int, option("N")] = 1
     """Processes that share the port, each with all models."""
     token: Annotated[Path | None, option("FILE", "none: everybody may ask")] = None
@@ -53,22 +55,19 @@ class ServeArguments:
     """Largest body of a request."""
     max_images: Annotated[int, option("N")] = 16
     """Images in a request."""
-    max_pixels: MaxPixels = 25_000_000
-    """Refuse images with more pixels than this, or that would be enlarged to more."""
     queue: Annotated[int, option("N")] = 64
     """Images that wait for a model; more are refused."""
     deadline: Annotated[str, option("TIME")] = "30s"
     """How long a request may take."""
     drain: Annotated[str, option("TIME")] = "0s"
     """Time between SIGTERM, when /readyz begins to say no, and the closing of the port."""
-    no_verify: Flag = False
-    """Use weights and files also if they were changed after Vitreous wrote them."""
+    inference: ServingOptions = field(default_factory=ServingOptions)
 
 
 def run(arguments: ServeArguments) -> None:
-    positive(arguments, "workers", "max_batch", "max_images", "queue", "max_pixels")
-    if arguments.threads is not None:
-        positive(arguments, "threads")
+    options = arguments.inference
+    positive(arguments, "workers", "max_batch", "max_images", "queue")
+    positive(options, "max_pixels", *(["threads"] if options.threads is not None else []))
     if arguments.max_images > arguments.queue:
         raise ConfigError(
             f"--max-images {arguments.max_images} do not fit into --queue {arguments.queue}"
@@ -82,21 +81,17 @@ def run(arguments: ServeArguments) -> None:
         host=arguments.host,
         port=arguments.port,
         allow_hosts=arguments.allow_host,
-        engine=arguments.engine,
-        precision=arguments.precision,
-        threads=arguments.threads,
         workers=arguments.workers,
         token=arguments.token,
         drain=seconds("--drain", arguments.drain),
         examples=arguments.examples,
-        verify=not arguments.no_verify,
         batch=arguments.max_batch,
         delay=seconds("--max-delay", arguments.max_delay),
         body=int(amount("--max-body", arguments.max_body, SIZES, "10MB or 500KB")),
         images=arguments.max_images,
-        pixels=arguments.max_pixels,
         queue=arguments.queue,
         deadline=seconds("--deadline", arguments.deadline),
+        **options.given(),
     )
 
 

@@ -3,13 +3,14 @@ settings chosen for them, and writes a new folder in runs/."""
 
 from __future__ import annotations
 
-import sys
+import itertools
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from vitreous import api
+from vitreous.api.arguments import to_stderr
 from vitreous.cli.print_json import print_json
 from vitreous.cli.verdicts import number_text, print_verdicts
 from vitreous.errors import DataError
@@ -23,8 +24,11 @@ from vitreous.train.recipe import (
     OptimisationOptions,
     PreprocessingOptions,
     Recipe,
+    Repeated,
     RunOptions,
+    assigned,
     option,
+    recipe_help,
 )
 from vitreous.wording import counted
 
@@ -33,6 +37,8 @@ from vitreous.wording import counted
 class TrainArguments(CommonOptions):
     recipe: Annotated[str | None, option("FILE", "fine-tune if weights are given")] = None
     """Recipe with values for these options: a file, or a name in recipes/; options override it."""
+    set_recipe: Annotated[Repeated, option("KEY=VALUE")] = ()
+    """Change any other key of the recipe, for example mixup=0.2 (--help-recipe lists all)."""
     out: Annotated[Path | None, option("RUN", "runs/NAME")] = None
     """Run folder to write."""
     resume: Flag = False
@@ -43,6 +49,8 @@ class TrainArguments(CommonOptions):
     """Only search for a learning rate, by short runs with several of them."""
     json: Flag = False
     """Print the result as one JSON object with metric names as keys."""
+    help_recipe: Flag = False
+    """Only list all keys of a recipe, with their defaults."""
     data_options: Annotated[DataOptions, option(name="data")] = field(default_factory=DataOptions)
     model_options: Annotated[ModelOptions, option(name="model")] = field(
         default_factory=ModelOptions
@@ -69,15 +77,13 @@ def defaults(words: Sequence[str]) -> TrainArguments:
 def defaults_of(
     kind: type[Arguments], words: Sequence[str], method: str | None = None
 ) -> Arguments:
-    recipe, out, resume = (
-        value_of(words, "--recipe"),
-        value_of(words, "--out"),
-        "--resume" in words,
-    )
+    recipe, out = value_of(words, "--recipe"), value_of(words, "--out")
+    resume, changes = "--resume" in words, assigned(values_of(words, "--set-recipe"))
     if recipe is None and not resume:
-        lora = value_of(words, "--lora") not in (None, "0")
-        recipe = api.recipe_for(value_of(words, "--weights"), lora, _log, method)
-    values = api.stored_values(recipe, out, resume)
+        weights = value_of(words, "--weights") or changes.get("weights")
+        lora = (value_of(words, "--lora") or str(changes.get("lora", 0))) != "0"
+        recipe = api.recipe_for(weights, lora, to_stderr, method)
+    values = api.stored_values(recipe, out, resume) | changes
     api.check_method(values.get("method"), pretrains=method is not None)
 
     def given(group: Any) -> dict[str, Any]:
@@ -89,11 +95,10 @@ def defaults_of(
     return kind(**given(CommonOptions), **own, **groups)
 
 
-def _log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def run(arguments: TrainArguments) -> None:
+    if arguments.help_recipe:
+        print(recipe_help())
+        return
     recipe = arguments.to_recipe()
     if arguments.dry_run or arguments.lr_find:
         rehearse(recipe, arguments)
@@ -150,9 +155,14 @@ def rehearse(recipe: Recipe, arguments: TrainArguments) -> None:
 
 
 def value_of(words: Sequence[str], name: str) -> str | None:
-    for word, following in zip(words, [*words[1:], None], strict=True):
-        if word == name:
-            return following
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-    return None
+    return next(iter(values_of(words, name)), None)
+
+
+def values_of(words: Sequence[str], name: str) -> list[str]:
+    """Of an option that may be repeated."""
+    found = []
+    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") == name and (value or following):
+            found.append(value if equals else following)
+    return found

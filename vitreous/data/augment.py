@@ -25,7 +25,7 @@ from vitreous.data.decode.channels import as_channels
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.truth import Truth
-from vitreous.errors import ConfigError, DataError
+from vitreous.errors import ConfigError, DataError, advice
 
 CROPS = ("resized", "window", "shift", "none")
 LONGEST_SIDE = 4 / 3
@@ -83,8 +83,6 @@ class Augment:
     """Alpha of Mixup: the image and its label are blended with another's."""
     cutmix: float = 0.0
     """Alpha of CutMix: a rectangle comes from another image. With both, each takes every second."""
-    mosaic: float = 0.0
-    """Chance that an image is one of four that are put together, before all other changes."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "crop", choice("crop", self.crop, CROPS))
@@ -95,8 +93,6 @@ class Augment:
             raise ConfigError(f"scale = {self.scale}: expected a part, above 0 and up to 1")
         if not 0 <= self.randaugment <= 30:
             raise ConfigError(f"randaugment = {self.randaugment}: expected 0 (none) to 30")
-        if not 0 <= self.mosaic <= 1:
-            raise ConfigError(f"mosaic = {self.mosaic}: expected a probability from 0 to 1")
         for name in ("jitter", "mixup", "cutmix"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected 0 or more")
@@ -118,7 +114,7 @@ class Augment:
     def changes(self) -> list[str]:
         """The options by which an image looks different in each epoch."""
         random = [] if self.crop == "none" else ["crop"]
-        others = ("flip", "randaugment", "jitter", "erase", "mixup", "cutmix", "mosaic")
+        others = ("flip", "randaugment", "jitter", "erase", "mixup", "cutmix")
         return [*random, *(name for name in others if getattr(self, name))]
 
     @property
@@ -192,7 +188,8 @@ class Augment:
             sizes = "x".join(map(str, image.shape[1:])), "x".join(map(str, size))
             raise DataError(
                 f"is {sizes[0]} pixels large where {sizes[1]} are trained on: with crop = "
-                f"{self.crop!r} nothing is cut out; pass crop='window' or resize='square'"
+                f"{self.crop!r} nothing is cut out"
+                f"{advice('; pass ', crop='window', resize='square')}"
             )
         if self.crop == "shift":
             return _shift(image, truth, moves)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.mask_parts import Runs, Size, area, coco_tools, compressed, encode, encode_at
+from vitreous.mask_parts import Runs, Size, area, coco_tools, compressed, encode
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,16 +74,6 @@ class InstanceMasks:
         before = rows if self.rows is None else self.rows[rows]
         beside = columns if self.columns is None else self.columns[columns]
         return replace(self, rows=before, columns=beside)
-
-    def placed(self, top: int, left: int, size: Size) -> InstanceMasks:
-        """Of a larger image, in which this one has its corner there."""
-        parts = ([(mask.numpy(), top, left)] for mask in self._each())
-        return InstanceMasks(tuple(encode_at(part, size)["counts"] for part in parts), size)
-
-    @classmethod
-    def together(cls, parts: Sequence[InstanceMasks]) -> InstanceMasks:
-        """The masks of several, all of the same image as it is stored."""
-        return replace(parts[0], runs=tuple(runs for part in parts for runs in part.runs))
 
     def dense(self) -> Tensor:
         """(n, h, w) of bool."""

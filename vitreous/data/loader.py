@@ -17,8 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from vitreous.config import pair
 from vitreous.data.augment import Augment, Cut, OwnAugment, random_by, seed_of, transforms
-from vitreous.data.decode.channels import as_channels
-from vitreous.data.mosaic import PARTS, mosaic
+from vitreous.data.decode.images import DecodedImage
 from vitreous.data.preprocess import Preprocess, is_interleaved
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
@@ -123,23 +122,21 @@ class TrainSet(Dataset[Item]):
         seed += (view,) if view else ()  # the first one is as if there were no others
         limit, pixels = self.source.max_pixels, self.pixels and not self.augment.mixes
         with random_by(*seed):
-            image, cut = self._image(sample)
-            truth = self.moves.read(self.source, sample)
+            (image, full, _), cut = self._decode(sample)
+            truth = self.moves.read(self.source, sample, full)
             with self.source.naming(sample):
                 if self.own is not None:
                     image, truth = self.own(image, truth)
-                if self.augment.mosaic and torch.rand(()) < self.augment.mosaic:
-                    image, truth = self._mosaic(image, truth)
                 given = (image, truth, self.preprocess, self.moves, limit, cut)
                 values, truth = self.augment(*given, pixels=pixels)
         target = self.moves.target(truth, (values.shape[1], values.shape[2]))
         return values, target, (image.shape[1], image.shape[2]) if cut is None else cut.stored
 
-    def _image(self, sample: Sample) -> tuple[Tensor, Cut | None]:
+    def _decode(self, sample: Sample) -> tuple[DecodedImage, Cut | None]:
         """The image. Of a JPEG, what will be cut out of it is drawn first: one that is more than
         twice as large as that needs is decoded smaller."""
         if self.own is not None or self.augment.crop != "resized" or not self.moves.stays:
-            return self.source.image(sample), None
+            return self.source.decode(sample), None
         cut = None
 
         def enough(height: int, width: int) -> tuple[int, int]:
@@ -147,20 +144,7 @@ class TrainSet(Dataset[Item]):
             cut = self.augment.draw((height, width))
             return cut.enough(pair("image_size", self.preprocess.image_size))
 
-        return self.source.image_for(sample, enough), cut
-
-    def _mosaic(self, image: Tensor, truth: Any) -> tuple[Tensor, Any]:
-        """With three other samples, any of them; an error in one of these names it too."""
-        channels, limit = self.preprocess.channels, self.source.max_pixels
-        parts = [(as_channels(image, channels), truth)]
-        for number in torch.randint(len(self.samples), (PARTS - 1,)).tolist():
-            sample = self.samples[number]
-            image, truth = self.source.image(sample), self.moves.read(self.source, sample)
-            with self.source.naming(sample):
-                if self.own is not None:
-                    image, truth = self.own(image, truth)
-                parts.append((as_channels(image, channels), truth))
-        return mosaic(parts, self.preprocess, self.moves, limit)
+        return self.source.decode(sample, enough), cut
 
 
 @dataclass
@@ -176,11 +160,11 @@ class EvalSet(Dataset[Item]):
     def __getitem__(self, number: int) -> Item:
         sample = self.samples[number]
         try:
-            image = self.source.image(sample)
+            image, full, _ = self.source.decode(sample)
             with self.source.naming(sample):
                 values = self.preprocess(image, self.source.max_pixels)
-            size = (image.shape[1], image.shape[2])
-            target = self.moves.reference(self.moves.read(self.source, sample), size)
+            size = (full.height, full.width)
+            target = self.moves.reference(self.moves.read(self.source, sample, full), size)
             return values, target, sample.id, size
         except DataError as error:
             return error

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from vitreous.data.decode.pixels import MAX_PIXELS, Enough
+from vitreous.data.decode.images import DecodedImage
+from vitreous.data.decode.pixels import MAX_PIXELS, Enough, ImageSize
 from vitreous.errors import naming
 from vitreous.labels import IGNORED as IGNORED
 from vitreous.labels import LabelMap, NoLabels
@@ -39,6 +40,25 @@ class Problem:
     fatal: bool = True
     leak: bool = False
     """Usable, but what is measured would not be true."""
+
+
+def unread_pages_problem(file: str, count: int) -> tuple[Problem, ...]:
+    """Of a file with so many pages of which only the first is read; nothing for 0."""
+    what = f"has {count} pages or frames; only the first is read"
+    return (Problem(file, what, fatal=False),) if count else ()
+
+
+class CheckedTruth(NamedTuple):
+    """Ground truth as the data check sees it."""
+
+    truth: Any
+    remarks: tuple[Problem, ...] = ()
+    """What is odd about it, but usable."""
+    names: tuple[str, ...] | None = None
+    records: tuple[str, ...] = ()
+    """Where objects have names: what problems call each of them, and the same with its file."""
+    cut: int = 0
+    """Boxes that reached over the edge of the image."""
 
 
 def multi_hot(classes: Iterable[int], count: int) -> Tensor:
@@ -94,14 +114,22 @@ class Source:
         """(c, h, w) as stored: uint8, uint16 or float32. A bad file is a DataError naming it."""
         raise NotImplementedError
 
-    def image_for(self, sample: Sample, enough: Enough) -> Tensor:
-        """The same; or a JPEG at a half, a quarter or an eighth of its size, where that has as many
-        pixels as `enough` asks for."""
-        return self.image(sample)
+    def decode(
+        self, sample: Sample, enough: Enough | None = None, *, count_pages: bool = False
+    ) -> DecodedImage:
+        """The image with its size, for `truth`.
 
-    def truth(self, sample: Sample) -> Any:
+        enough: a JPEG may be decoded at a half, a quarter or an eighth of its size, where that has
+        as many pixels as this asks for. count_pages: count those that are not read.
+        """
+        image = self.image(sample)
+        return DecodedImage(image, ImageSize(image.shape[1], image.shape[2]))
+
+    def truth(self, sample: Sample, size: ImageSize | None = None) -> Any:
         """The ground truth of an image, by `truth_kind`.
 
+        size: the image's, from who has decoded it. Without it, a source that needs it opens the
+        image.
         class: the class, from 0. labels: (classes,) of 0 and 1. mask: (h, w) of int16, as large as
         the image, the class of each pixel or IGNORED. boxes: a dict with boxes (n, 4), left, top,
         right, bottom in pixels, labels (n,) and crowd (n,). instances: the same with area (n,) and
@@ -110,6 +138,10 @@ class Source:
         if self.truth_kind == "labels":
             return multi_hot(sample.target, len(self.labels))
         return sample.target
+
+    def checked_truth(self, sample: Sample, size: ImageSize | None = None) -> CheckedTruth:
+        """The same for the data check, with what is odd about it."""
+        return CheckedTruth(self.truth(sample, size))
 
     def where(self, sample: Sample) -> str:
         """What an error calls a sample."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from vitreous.progress import CountProgress
 from vitreous.terminal import printable
 
 T = TypeVar("T")
@@ -32,22 +32,11 @@ def in_threads(
         # Pillow's warnings name no file; the data check reports what matters in them.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         try:
-            for part in _progress(pool.map(work, chunks), len(chunks), what):
-                results += part
+            title = printable(what, one_line=True)
+            with CountProgress(len(items), title=title, visible=True) as progress:
+                for part in pool.map(work, chunks):
+                    results += part
+                    progress.add(len(part))
         finally:  # on Ctrl-C, drop what has not started
             pool.shutdown(cancel_futures=True)
     return results
-
-
-def _progress(parts: Iterable[list[R]], total: int, what: str) -> Iterable[list[R]]:
-    """A progress bar on stderr, if it is a terminal."""
-    if not sys.stderr.isatty():
-        return parts
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(
-        parts, escape(printable(what, one_line=True)), total=total, console=console, transient=True
-    )

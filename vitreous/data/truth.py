@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from vitreous.data.decode.pixels import ImageSize
     from vitreous.data.source import Sample, Source
 
 Size = tuple[int, int]
@@ -25,9 +26,9 @@ class Truth:
         """Whether it is the same for every part of an image: it has no places in it."""
         return type(self).crop is Truth.crop
 
-    def read(self, source: Source, sample: Sample) -> Any:
-        """Of one image of a source."""
-        return source.truth(sample)
+    def read(self, source: Source, sample: Sample, size: ImageSize | None = None) -> Any:
+        """Of one image of a source. size: see `Source.truth`."""
+        return source.truth(sample, size)
 
     def crop(self, truth: Any, size: Size, top: int, left: int, height: int, width: int) -> Any:
         """Of an image of `size`, for this part of it."""
@@ -46,11 +47,6 @@ class Truth:
     def pad(self, truth: Any, right: int, bottom: int) -> Any:
         """For an image that was padded by so many pixels."""
         return truth
-
-    def mosaic(self, parts: Sequence[tuple[Any, int, int]], size: Size) -> Any:
-        """For an image of `size` that was put together: the truth of each part, its top and left.
-        Only of tasks with the option `mosaic`."""
-        raise NotImplementedError
 
     def target(self, truth: Any, size: Size) -> Any:
         """As the loss takes it, of an image of `size`."""
@@ -72,7 +68,7 @@ class Truth:
 class NoTruth(Truth):
     """None: what is learned from images alone has this in place of a target."""
 
-    def read(self, source: Source, sample: Sample) -> int:
+    def read(self, source: Source, sample: Sample, size: ImageSize | None = None) -> int:
         return 0
 
     def classes(self, truth: Any) -> Iterable[int]:

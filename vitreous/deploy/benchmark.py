@@ -12,7 +12,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +23,6 @@ from torch import Tensor
 
 from vitreous.config import to_dict
 from vitreous.deploy.candidates import (
-    GRAPHS,
     Candidate,
     Compute,
     build,
@@ -32,25 +31,26 @@ from vitreous.deploy.candidates import (
 )
 from vitreous.deploy.engine import PAUSE, FindTrial
 from vitreous.deploy.export import batch_of, some_images
+from vitreous.deploy.loss import same_answers
 from vitreous.deploy.memory import peak_memory
 from vitreous.deploy.peers import OUTPUTS, export_peer, peer
 from vitreous.engines.linear import linear
 from vitreous.engines.summary import summarise
+from vitreous.engines.table import ENGINES, GRAPHS
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.import_run import ExportedRun, open_run
+from vitreous.inference import InferenceOptions
 from vitreous.labels import LabelMap, NoLabels
-from vitreous.models import create
+from vitreous.loading import predictor_of
+from vitreous.models import create, family_of
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
 from vitreous.models.names import translate
-from vitreous.run_folder import Run, RunConfig, names_classes, versions
+from vitreous.progress import Log, silent
+from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
-from vitreous.weights.rules.keys import family_of
 
-Log = Callable[[str], None]
-DEFAULT = ("torch", *GRAPHS)
-"""Our engines, unless others are asked for."""
 PEAK_SIDE = 2048
 """Of the square matrices whose product measures what the machine can do."""
 CACHE = "VITREOUS_CACHE"
@@ -119,7 +119,7 @@ def benchmark(
     changes: Mapping[str, Any] | None = None,
     verify: bool = True,
     trial: FindTrial | None = None,
-    log: Log = lambda text: None,
+    log: Log = silent,
 ) -> Benchmark:
     """Of a run folder, of an exported file, or of a model by its name with random weights and
     `changes` to its config. `verify` is that of `load`. Answers are compared on images
@@ -128,28 +128,28 @@ def benchmark(
         raise ConfigError(f"rounds = {rounds}, batch = {list(batches)}: expected at least 2 and 1")
     peers = [Candidate.peer(text) for text in against]
     with tempfile.TemporaryDirectory() as kept, ExitStack() as stack:
-        run = _as_run(what, Path(kept), changes or {})
-        if run != what:
+        named = _as_run(what, Path(kept), changes or {})
+        if named != what:
             stack.enter_context(_cache(kept))  # nobody needs random weights again
-        folder = open_run(run, verify=verify)
-        config = folder.read_config()
-        if isinstance(folder, ExportedRun):
-            ways = candidates_of_file(folder.path, engines)
-            reference = candidates_of_file(folder.path, None)[0]
+        run = open_run(named, verify=verify)
+        config = run.config
+        if isinstance(run, ExportedRun):
+            ways = candidates_of_file(run, engines)
+            reference = candidates_of_file(run, None)[0]
         else:
-            ways, reference = our_candidates(engines or DEFAULT, precisions), Candidate()
+            ways, reference = our_candidates(engines or tuple(ENGINES), precisions), Candidate()
         stored = some_images(data, config.preprocess.channels, COMPARED)
         began = time.perf_counter()
         prepared = [config.preprocess(image) for image in stored]
         preprocessing = 1000 * (time.perf_counter() - began) / len(prepared)
-        model = _model_of(folder, config)
+        model = _model_of(run)
         if task_class(config.task).pretrains and model.core is not model:
             raise ConfigError(
                 f"{what} was pre-trained without labels: export its encoder, and give that file"
             )
         size = model.own_size()
         flops = _flops(config)
-        built = _Built(run, model, Path(kept), batch_of(prepared, 2, size), trial, log, verify)
+        built = _Built(run, model, Path(kept), batch_of(prepared, 2, size), trial, log)
         computes = built.all([reference, *(way for way in (*ways, *peers) if way != reference)])
         asked = {str(way) for way in (*ways, *peers)}
         if not asked & computes.keys():
@@ -166,7 +166,7 @@ def benchmark(
         if memory:
             log("measuring memory, each way in a process of its own")
             timed = [way for way in (*ways, *peers) if str(way) in computes]
-            bytes_ = peak_memory(timed, run, batches, built.graphs, verify=verify)
+            bytes_ = peak_memory(timed, run, batches, built.graphs)
         peak = _peak(rounds)
         timings = []
         for batch in batches:
@@ -192,16 +192,15 @@ class _Built:
 
     def __init__(
         self,
-        run: str,
+        run: OpenedRun,
         model: Model,
         folder: Path,
         images: Tensor,
         trial: FindTrial | None,
         log: Log,
-        verify: bool,
     ) -> None:
         self.run, self.model, self.folder, self.images = run, model, folder, images
-        self.trial, self.log, self.verify = trial, log, verify
+        self.trial, self.log = trial, log
         self.graphs: dict[str, Path] = {}
         """Other libraries' exports, by library."""
         self.left_out: dict[str, str] = {}
@@ -219,7 +218,6 @@ class _Built:
                     graph=self._graph(way),
                     trial=self.trial,
                     log=self.log,
-                    verify=self.verify,
                 )
             except VitreousError as error:
                 self.left_out[str(way)] = str(error)
@@ -270,20 +268,16 @@ def _agreements(
     images: Sequence[tuple[Tensor, tuple[int, int]]],
 ) -> dict[str, float]:
     """Of the answers for each image, with those of the reference."""
-    answers = {
-        way: [
-            task.decode(task.infer(_Engine(compute, size), values[None], [given]), ["image"])[0]
-            for values, given in images
-        ]
+    outputs = {
+        way: [task.infer(_Engine(compute, size), values[None], [given]) for values, given in images]
         for way, compute in computes.items()
     }
-    wanted = answers[reference]
-    return {
-        way: statistics.fmean(
-            one.agreement(other) for one, other in zip(wanted, found, strict=True)
-        )
-        for way, found in answers.items()
-    }
+
+    def agreement(found: list[Any]) -> float:
+        both = zip(outputs[reference], found, strict=True)
+        return statistics.fmean(same_answers(task, *pair, ["image"])[0] for pair in both)
+
+    return {way: agreement(found) for way, found in outputs.items()}
 
 
 def _differences(
@@ -343,14 +337,12 @@ def _flops(config: RunConfig) -> int:
         return sum(row.flops for row in summarise(config.create()))
 
 
-def _model_of(folder: Run, config: RunConfig) -> Model:
+def _model_of(run: OpenedRun) -> Model:
     """With its weights; of an exported file without, which no other library can get then."""
-    if isinstance(folder, ExportedRun):
+    if isinstance(run, ExportedRun):
         with torch.device("meta"):
-            return config.create()
-    from vitreous.predict import load
-
-    return load(folder.path, "cpu", verify=folder.verify).model
+            return run.config.create()
+    return predictor_of(run, InferenceOptions(device="cpu")).model
 
 
 @contextmanager

@@ -17,22 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.deploy.engine import NAMES, FindTrial, load_with
+from vitreous.config import kind_of
+from vitreous.deploy.engine import FindTrial, load_with
 from vitreous.deploy.peers import BUILDERS, OUTPUTS, peer
-from vitreous.engines.graph import ENGINES as RUNS
-from vitreous.engines.graph import OPENERS, GraphEngine, Note, open_graph, read_note
+from vitreous.engines.graph import OPENERS, Note
 from vitreous.engines.precision import PRECISIONS, has_bfloat16
+from vitreous.engines.table import ENGINES, GRAPHS, engines_for
 from vitreous.errors import ConfigError, did_you_mean
-from vitreous.import_run import ExportedRun, open_run
+from vitreous.import_run import ExportedRun
+from vitreous.inference import InferenceOptions
+from vitreous.loading import graph_engine
 from vitreous.models.model import Model
+from vitreous.progress import Log, silent
+from vitreous.run_folder import OpenedRun
 
 Compute = Callable[[Tensor], Any]
 """(b, c, h, w), normalised -> what the torch model gives."""
-Log = Callable[[str], None]
-ENGINES = tuple(name for name in NAMES if name != "auto")
-"""Ours."""
-GRAPHS = ("onnxruntime", "openvino")
-"""Engines that run a library's own export."""
 PEER_ENGINES = ("torch", "compile", *GRAPHS)
 PEER_PRECISIONS = ("float32", "bfloat16")
 
@@ -79,39 +79,34 @@ def our_candidates(engines: Sequence[str], precisions: Sequence[str]) -> list[Ca
     return [Candidate(engine, precision) for engine in engines for precision in precisions]
 
 
-def candidates_of_file(path: Path, engines: Sequence[str] | None) -> list[Candidate]:
+def candidates_of_file(run: ExportedRun, engines: Sequence[str] | None) -> list[Candidate]:
     """An exported file in the precision that it has, by the engines that can run it."""
-    able = RUNS[path.suffix]
+    able = engines_for(run.path.suffix)
     for name in engines or ():
         if name not in able:
-            raise ConfigError(f"engine = {name!r} cannot run {path}: use {' or '.join(able)}")
-    return [Candidate(name, read_note(path).precision) for name in engines or able]
+            raise ConfigError(f"engine = {name!r} cannot run {run.path}: use {' or '.join(able)}")
+    return [Candidate(name, run.file.note.precision) for name in engines or able]
 
 
 def build(
     way: Candidate,
-    run: str,
+    run: OpenedRun,
     model: Model,
     *,
     weights: bool = True,
     graph: Path | None = None,
     trial: FindTrial | None = None,
-    log: Log = lambda text: None,
-    verify: bool = True,
+    log: Log = silent,
 ) -> Compute:
     """Ready to run on a CPU. model: that of `run`, whose weights another library's model gets;
     without `weights`, that has random ones. graph: what `export_peer` wrote. trial: images for
-    int8. verify: see `load`."""
+    int8."""
     if way.library:
         return _peer(way, model, weights, graph)
-    folder = open_run(run)
-    if isinstance(folder, ExportedRun):
-        config = folder.read_config()
-        opened = open_graph(folder.path, way.engine, verify=verify)
-        known = (type(model), config.preprocess, folder.path, len(config.labels))
-        return GraphEngine(opened, *known)
-    options: dict[str, Any] = {"trial": trial, "log": log, "verify": verify, "device": "cpu"}
-    return load_with(run, way.engine, way.precision, **options).engine
+    options = InferenceOptions(engine=way.engine, precision=way.precision, device="cpu")
+    if isinstance(run, ExportedRun):
+        return graph_engine(run, options)
+    return load_with(run, options, trial, log).engine
 
 
 def _peer(way: Candidate, model: Model, weights: bool, graph: Path | None) -> Compute:
@@ -138,7 +133,7 @@ def _peer(way: Candidate, model: Model, weights: bool, graph: Path | None) -> Co
         def tensors(images: Tensor) -> list[Tensor]:
             return [each.float() for each in module(images.to(dtype))]
 
-    headless = getattr(model.config, "head", "") in ("none", "projection")
+    headless = kind_of(model.config, "head") in ("none", "projection")
     names = ("vectors",) if headless else tuple(OUTPUTS)
 
     def compute(images: Tensor) -> Any:

@@ -3,8 +3,7 @@
 An engine that is not torch runs an exported file, which is made once, verified, and kept in the
 cache; so is the choice of the fastest, for this run, this machine and these versions. `auto`
 measures only what gives the same answers: float32, and bfloat16 where all predictions for a few
-images are those of float32. It never takes int8, which needs data and costs points, and never
-compile, whose start takes a minute.
+images are those of float32. It never takes int8, which needs data and costs points.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
@@ -21,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,30 +30,21 @@ from vitreous.data.formats import is_there
 from vitreous.deploy.export import ExportError, batch_of, export, some_images
 from vitreous.deploy.loss import Trial, agreement_of
 from vitreous.engines.precision import check_bfloat16, has_bfloat16, precision_named
+from vitreous.engines.table import CHOICES, ENGINES, GRAPHS, PRECISION_CHOICES, is_installed
 from vitreous.errors import ConfigError, DataError
 from vitreous.import_run import ExportedRun, open_run
-from vitreous.predict import Predictor, load
-from vitreous.run_folder import Run, RunConfig
+from vitreous.inference import USUAL, InferenceOptions
+from vitreous.loading import predictor_of
+from vitreous.predict import Predictor
+from vitreous.progress import Log, silent
+from vitreous.run_folder import OpenedRun, RunConfig
 from vitreous.weights.download import cache_folder
 
-Log = Callable[[str], None]
 PAUSE = 0.1
 """Seconds between two engines that are timed: threads of one (ONNX Runtime's) wait for more work by
 spinning, and would take a quarter from the next, which nobody has beside it otherwise."""
 FindTrial = Callable[[], Trial]
 """Opens the run's own data, for int8; an error says why it cannot."""
-SUFFIXES = {"onnxruntime": ".onnx", "openvino": ".xml"}
-ENGINES = {
-    "torch": ("float32", "bfloat16"),
-    "compile": ("float32", "bfloat16"),
-    "onnxruntime": ("float32", "int8"),
-    "openvino": ("float32", "bfloat16", "int8"),
-}
-"""What each computes in on a CPU."""
-NAMES = (*ENGINES, "auto")
-PRECISIONS = ("auto", "float32", "bfloat16", "int8")
-MEASURED = ("torch", *SUFFIXES)
-"""Those that auto chooses from."""
 ROUNDS, BATCH = 5, 4
 """How often, and on how many images, the engines are timed."""
 AGREEMENT = 0.999
@@ -72,49 +61,48 @@ class Way(NamedTuple):
         return self.engine if self.precision == "float32" else f"{self.engine} {self.precision}"
 
 
+EXACT = Way("torch", "float32")
+
+
 def load_with(
-    run: str | Path,
-    engine: str | None = None,
-    precision: str | None = None,
-    threads: int | None = None,
-    *,
+    run: OpenedRun,
+    options: InferenceOptions = USUAL,
     trial: FindTrial | None = None,
-    log: Log = lambda text: None,
-    merge: int | None = None,
-    verify: bool = True,
-    **options: Any,
+    log: Log = silent,
 ) -> Predictor:
-    """The predictor of a run folder, whose model is computed by `engine` (torch) in `precision`
-    (float32), with `threads` threads (all); `trial` gives images for int8, and `merge`,
-    `verify` and `options` are those of `load`. An exported file has an engine and a
-    precision of its own."""
-    if engine is not None:
-        engine = choice("engine", engine, NAMES)
-    if precision is not None:
-        precision = precision_named(precision, PRECISIONS)
-    folder = open_run(run, verify=verify)
-    if isinstance(folder, ExportedRun):
-        options |= {"merge": merge, "verify": verify}
-        return _load_file(run, engine, precision, threads, options)
-    ways = possible(engine or "torch", precision or "float32")
-    way = ways[0] if len(ways) == 1 else fastest(folder, run, ways, threads, trial, log, merge or 0)
-    predictor = load_way(folder, run, way, threads, trial, log, merge or 0, **options)
-    predictor.exact = functools.cache(lambda: load(run, merge=merge, verify=verify, **options))
+    """The predictor of a run folder, whose model is computed as the options say; `trial` gives
+    images for int8. An exported file has an engine and a precision of its own."""
+    asked = options.given("engine", "precision", "threads")
+    if options.engine is not None:
+        options = replace(options, engine=choice("engine", options.engine, CHOICES))
+    if options.precision is not None:
+        precision = precision_named(options.precision, PRECISION_CHOICES)
+        options = replace(options, precision=precision)
+    engine, precision = options.engine or "torch", options.precision or "float32"
+    if Way(engine, precision) != EXACT or options.threads is not None:
+        if options.device is not None and str(options.device) != "cpu":
+            what = f"{asked[0]} = {getattr(options, asked[0])!r}"
+            raise ConfigError(f"{what} runs on the CPU, not on {options.device}")
+        options = replace(options, device="cpu")
+    if isinstance(run, ExportedRun):
+        return _load_file(run, options)
+    ways = possible(engine, precision)
+    way = ways[0] if len(ways) == 1 else fastest(run, ways, options, trial, log)
+    predictor = load_way(run, way, options, trial, log)
+    if way != EXACT:
+        exact = replace(options, engine=None, precision=None, threads=None)
+        predictor.exact = functools.cache(lambda: predictor_of(run, exact))
     return predictor
 
 
-def _load_file(
-    run: str | Path,
-    engine: str | None,
-    precision: str | None,
-    threads: int | None,
-    options: dict[str, Any],
-) -> Predictor:
-    found = load(run, engine=None if engine == "auto" else engine, threads=threads, **options)
-    if precision not in (None, "auto", found.engine.precision):
+def _load_file(run: ExportedRun, options: InferenceOptions) -> Predictor:
+    engine = None if options.engine == "auto" else options.engine
+    found = predictor_of(run, replace(options, engine=engine))
+    if options.precision not in (None, "auto", found.engine.precision):
         raise ConfigError(
-            f"precision = {precision!r}: {run} was exported in {found.engine.precision}: take the "
-            f"run folder, or export it with --precision {precision} (.xml has all of them)"
+            f"precision = {options.precision!r}: {run.reference} was exported in "
+            f"{found.engine.precision}: take the run folder, or export it with --precision "
+            f"{options.precision} (.xml has all of them)"
         )
     return found
 
@@ -124,77 +112,63 @@ def possible(engine: str, precision: str) -> list[Way]:
     that says why."""
     if precision == "bfloat16":
         check_bfloat16()
-    engines = MEASURED if engine == "auto" else (engine,)
     precisions = ("float32", "bfloat16") if precision == "auto" else (precision,)
     ways = [
         Way(name, each)
-        for name in engines
+        for name in (ENGINES if engine == "auto" else (engine,))
         for each in precisions
-        if each in ENGINES[name] and (each != "bfloat16" or has_bfloat16())
+        if each in ENGINES[name].precisions and (each != "bfloat16" or has_bfloat16())
     ]
-    here = [way for way in ways if engine != "auto" or _is_installed(way.engine)]
+    here = [way for way in ways if engine != "auto" or is_installed(way.engine)]
     if not ways:
-        able = [name for name, known in ENGINES.items() if precision in known]
+        able = [name for name, kind in ENGINES.items() if precision in kind.precisions]
         raise ConfigError(
             f"engine = {engine!r} does not compute in {precision} here: use {' or '.join(able)}, "
-            f"or one of {', '.join(ENGINES[engine])}"
+            f"or one of {', '.join(ENGINES[engine].precisions)}"
         )
     return here or ways[-1:]  # which says what to install
 
 
-def _is_installed(engine: str) -> bool:
-    return engine not in SUFFIXES or importlib.util.find_spec(engine) is not None
-
-
 def load_way(
-    folder: Run,
-    run: str | Path,
+    run: OpenedRun,
     way: Way,
-    threads: int | None = None,
+    options: InferenceOptions = USUAL,
     trial: FindTrial | None = None,
-    log: Log = lambda text: None,
-    merge: int = 0,
-    **options: Any,
+    log: Log = silent,
 ) -> Predictor:
     """The predictor of a run folder, computed in one way."""
-    options |= {"threads": threads, "merge": merge, "verify": folder.verify}
-    if way.engine in SUFFIXES:
-        path = cached_file(folder, run, way.engine, log, way.precision, trial, merge)
-        return load(path, **options)
-    return load(run, engine=way.engine, precision=way.precision, **options)
+    if way.engine in GRAPHS:
+        path = cached_file(run, way, log, trial, options.merge or 0)
+        file = open_run(path, verify=run.verify)
+        return predictor_of(file, replace(options, engine=way.engine, precision=None))
+    return predictor_of(run, replace(options, engine=None, precision=way.precision))
 
 
 def cached_file(
-    folder: Run,
-    run: str | Path,
-    engine: str,
-    log: Log,
-    precision: str = "float32",
-    trial: FindTrial | None = None,
-    merge: int = 0,
+    run: OpenedRun, way: Way, log: Log, trial: FindTrial | None = None, merge: int = 0
 ) -> Path:
-    """The exported file that `engine` runs, from the cache or made now."""
-    name = "model" if precision == "float32" else f"model-{precision}"
-    path = _place(folder, merge) / f"{name}{SUFFIXES[engine]}"
+    """The exported file that an engine runs, from the cache or made now."""
+    name = "model" if way.precision == "float32" else f"model-{way.precision}"
+    path = _place(run, merge) / f"{name}{ENGINES[way.engine].opens[0]}"
     if path.is_file():
         return path
     with _alone(path, log):
         if path.is_file():
             return path
-        config = replace(folder.read_config(), merge=merge)
-        found = _trial(run, trial) if precision == "int8" else None
-        log(f"exporting {run} for {engine}{_in(precision)}, once")
+        found = _trial(run, trial) if way.precision == "int8" else None
+        lower = "" if way.precision == "float32" else f" in {way.precision}"
+        log(f"exporting {run.reference} for {way.engine}{lower}, once")
         done = export(
-            load(run, "cpu", merge=merge, verify=folder.verify),
-            config,
+            predictor_of(run, InferenceOptions(device="cpu", merge=merge)),
+            replace(run.config, merge=merge),
             path,
-            _own_images(config),
-            recipe=folder.recipe_text(),
-            precision=precision,
+            _own_images(run.config),
+            recipe=run.recipe_text(),
+            precision=way.precision,
             trial=found,
         )
         if done.loss is not None:
-            log(f"{precision}: {done.loss.text}")
+            log(f"{way.precision}: {done.loss.text}")
     return path
 
 
@@ -220,20 +194,16 @@ def _alone(path: Path, log: Log) -> Iterator[None]:
         yield
 
 
-def _in(precision: str) -> str:
-    return "" if precision == "float32" else f" in {precision}"
-
-
-def _trial(run: str | Path, find: FindTrial | None) -> Trial:
+def _trial(run: OpenedRun, find: FindTrial | None) -> Trial:
     try:
         if find is None:
             raise ConfigError("no data is given")
         return find()
     except (ConfigError, DataError) as error:
         raise ConfigError(
-            f"precision = 'int8' is calibrated with images of yours, and those of {run} cannot be "
-            f"used: {error}\nexport it with others: vitreous export {run} FILE.xml --precision "
-            "int8 --data DATA"
+            f"precision = 'int8' is calibrated with images of yours, and those of {run.reference} "
+            f"cannot be used: {error}\nexport it with others: vitreous export {run.reference} "
+            "FILE.xml --precision int8 --data DATA"
         ) from None
 
 
@@ -249,24 +219,23 @@ def _own_images(config: RunConfig) -> list[Tensor]:
 
 
 def fastest(
-    folder: Run,
-    run: str | Path,
+    run: OpenedRun,
     ways: list[Way],
-    threads: int | None,
+    options: InferenceOptions,
     trial: FindTrial | None,
     log: Log,
-    merge: int = 0,
 ) -> Way:
     """The one that takes the least time for a few images, of those that give the answers of
     float32; measured once."""
-    stamp = hashlib.sha256(repr((_machine(), threads, ways)).encode()).hexdigest()[:12]
-    note = _place(folder, merge) / f"fastest-{stamp}.json"
+    facts = (_machine(), options.threads, ways)
+    stamp = hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+    note = _place(run, options.merge or 0) / f"fastest-{stamp}.json"
     seconds = _noted(note, ways)
     if seconds is None:
         with _alone(note, log):
             seconds = _noted(note, ways)
             if seconds is None:
-                seconds = _timed(folder, run, ways, threads, trial, log, merge)
+                seconds = _timed(run, ways, options, trial, log)
                 write_text(note, json.dumps([[*way, each] for way, each in seconds.items()]))
     best = min(seconds, key=lambda way: seconds[way])
     times = ", ".join(f"{way} {1000 * each:.1f}" for way, each in seconds.items())
@@ -285,23 +254,21 @@ def _noted(note: Path, ways: list[Way]) -> dict[Way, float] | None:
 
 
 def _timed(
-    folder: Run,
-    run: str | Path,
+    run: OpenedRun,
     ways: list[Way],
-    threads: int | None,
+    options: InferenceOptions,
     trial: FindTrial | None,
     log: Log,
-    merge: int,
 ) -> dict[Way, float]:
     """Seconds per image of each that can be made and agrees; the rounds take turns, so that other
     work on the machine is shared."""
-    config = folder.read_config()
-    images = _own_images(config)
-    exact = load(run, "cpu", merge=merge, verify=folder.verify)
+    options = InferenceOptions(device="cpu", merge=options.merge, threads=options.threads)
+    images = _own_images(run.config)
+    exact = predictor_of(run, replace(options, threads=None))
     predictors, errors = {}, []
     for way in ways:
         try:
-            found = load_way(folder, run, way, threads, trial, log, merge)
+            found = load_way(run, way, options, trial, log)
             _check_agreement(exact, found, way, images)
         except (ConfigError, ExportError) as error:
             log(f"{way} is left out: {error}")
@@ -310,7 +277,7 @@ def _timed(
         predictors[way] = found
     if not predictors:
         raise errors[-1]
-    prepared = [config.preprocess(image) for image in images]
+    prepared = [exact.preprocess(image) for image in images]
     batch = batch_of(prepared, BATCH, exact.engine.image_size)
     taken: dict[Way, list[float]] = {way: [] for way in predictors}
     for _ in range(ROUNDS):
@@ -339,11 +306,11 @@ def _seconds(predictor: Predictor, images: Tensor) -> float:
     return time.perf_counter() - began
 
 
-def _place(folder: Run, merge: int = 0) -> Path:
+def _place(run: OpenedRun, merge: int = 0) -> Path:
     """In the cache, for these weights and this config, and the versions that export them."""
-    weights = folder.weights if folder.checkpoint is None else folder.checkpoint / "manifest.json"
+    weights = run.weights if run.checkpoint is None else run.checkpoint / "manifest.json"
     facts = [weights.resolve(), weights.stat().st_size, weights.stat().st_mtime_ns]
-    facts += [replace(folder.read_config(), merge=merge).to_dict(), _versions()]
+    facts += [replace(run.config, merge=merge).to_dict(), _versions()]
     stamp = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     return cache_folder() / "engines" / stamp
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,33 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.atomic_write import check_writable, making_folder, naming_file, renaming_files
-from vitreous.config import choice, pair, to_dict
+from vitreous.config import changed, choice, pair
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.for_tracing import for_tracing
 from vitreous.deploy.graph_files import write_graph
 from vitreous.deploy.loss import Loss, Trial, agreement_of, measured_loss
 from vitreous.deploy.rewrite import fold_normalisation, rewrite
-from vitreous.engines.graph import FORMATS, INPUTS, GraphEngine, Note, graph_input, open_graph
+from vitreous.engines.graph import (
+    INPUTS,
+    GraphEngine,
+    Note,
+    graph_input,
+    open_graph,
+    read_file,
+)
 from vitreous.engines.precision import check_bfloat16, precision_named
-from vitreous.errors import ConfigError, VitreousError
+from vitreous.engines.table import FORMATS
+from vitreous.errors import ConfigError, VitreousError, Word, advice
 from vitreous.labels import NoLabels
+from vitreous.models import family_of, stored_fields
 from vitreous.models.model import Model
 from vitreous.predict import Predictor
+from vitreous.progress import Log, silent
 from vitreous.run_folder import RunConfig
 from vitreous.tasks import task_class
-from vitreous.weights.rules.keys import family_of
 from vitreous.wording import counted
 
-Log = Callable[[str], None]
 TOLERANCE = 1e-4
 """The largest difference of an output, relative to its largest value."""
 LEAST_AGREEMENT = 0.9
@@ -128,7 +136,7 @@ def export(
     precision: str = "float32",
     trial: Trial | None = None,
     max_loss: float = MAX_LOSS,
-    log: Log = lambda text: None,
+    log: Log = silent,
 ) -> Exported:
     """Write the model of `predictor` to `path`, whose suffix says how, verified on `images`, which
     are (c, h, w) as they are stored. A lower precision may lose `max_loss` points on the images of
@@ -136,7 +144,8 @@ def export(
     precision = check_precision(path, precision)
     check_writable(path.parent, named=path)
     if precision == "int8" and trial is None:
-        raise ConfigError("precision = 'int8' is calibrated with images of yours: pass data=DATA")
+        given = advice(": pass ", data=Word("DATA"))
+        raise ConfigError(f"precision = 'int8' is calibrated with images of yours{given}")
     input = choice("input", input, INPUTS)
     model, config = exported_part(predictor.model, config)
     any_size = config.preprocess.whole and not predictor.task.windows and not is_square(config)
@@ -165,7 +174,7 @@ def export(
         log(f"writing {FORMATS[path.suffix]}" + f" in {precision}" * (precision != "float32"))
         with naming_file(path):
             write_graph(program, note, file, calibration(reference, trial, input))
-        graph = open_graph(file)
+        graph = open_graph(read_file(file))
         engine = GraphEngine(graph, type(model), config.preprocess, file, len(config.labels))
         log(f"verifying with {graph.engine}")
         apart, agreement = compared(engine, reference, images)
@@ -262,12 +271,12 @@ def exported_part(model: Model, config: RunConfig) -> tuple[Model, RunConfig]:
     if not task_class(config.task).pretrains or model.core is model:
         return model, config
     core = model.core
-    fields = {**to_dict(core.config), "head": "none"}
-    del fields["classes"]
-    core.config = replace(core.config, head="none")
+    core.config = changed(core.config, {"head": "none"})
     core.head = nn.Identity()
     family = family_of(core)
-    config = replace(config, model=core.name or family, family=family, config=fields)
+    config = replace(
+        config, model=core.name or family, family=family, config=stored_fields(core.config)
+    )
     return core, replace(config, task="features", labels=NoLabels(), decoding={})
 
 

@@ -7,7 +7,7 @@ predictions are compared: no more points can be lost than predictions differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +18,11 @@ from torch import Tensor
 from vitreous.data.source import Sample, Source
 from vitreous.errors import VitreousError
 from vitreous.predict import Predictor
+from vitreous.progress import Log
 from vitreous.tasks.bootstrap import Interval, interval, resampled
-from vitreous.tasks.task import Engine, TaskMetrics
+from vitreous.tasks.task import Engine, Task, TaskMetrics
 from vitreous.wording import counted
 
-Log = Callable[[str], None]
 CALIBRATED = 256
 """Images that are enough to find the ranges of activations."""
 MEASURED = 1000
@@ -105,33 +105,55 @@ def measured_loss(reference: Predictor, engine: Engine, trial: Trial, log: Log) 
     task, metric = reference.task, reference.task.metric
     if not (trial.labelled and metric.key):
         return _compared(reference, engine, trial)
-    exact, metrics, same, count = task.metrics(), task.metrics(), 0.0, 0
-
-    def see(batch: Any, output: Any, targets: Any) -> None:
-        nonlocal same, count
-        found = task.infer(engine, batch.images, batch.sizes)
-        exact.update(output, targets)
-        metrics.update(found, targets)
-        names = list(batch.ids)
-        both = zip(task.decode(output, names), task.decode(found, names), strict=True)
-        same += sum(one.agreement(other) for one, other in both)
-        count += len(names)
-
+    beside = Beside(task, engine)
     source = copy(trial.source)
     source.splits = {"test": trial.measured}
     try:
-        wanted = reference.evaluate(source, "test", see=see)
+        wanted = reference.evaluate(source, "test", see=beside.see)
     except VitreousError as error:
-        if count:
+        if beside.agreements:
             raise
         log(f"{source.name} has no labels for this model, so predictions are compared: {error}")
         return _compared(reference, engine, trial)
-    before, after = wanted[metric.key], metrics.compute(metrics.counts())[metric.key]
+    before, after = wanted[metric.key], beside.score
     if before is None or after is None:
         return _compared(reference, engine, trial)
-    limits = interval(metric.points(_differences(exact, metrics, metric.key), before))
-    points = metric.points(before - after, before)
-    return Loss(metric.name, before, after, points, same / count, count, limits)
+    differences = _differences(beside.exact, beside.metrics, metric.key)
+    limits = interval(metric.points(differences, before))
+    numbers = (before, after, metric.points(before - after, before), beside.agreement)
+    return Loss(metric.name, *numbers, len(beside.agreements), limits)
+
+
+class Beside:
+    """Another engine, which answers the same batches as the model that is evaluated: its metrics,
+    and how far the answers agree."""
+
+    def __init__(self, task: Task, engine: Engine) -> None:
+        self.task, self.engine = task, engine
+        self.exact, self.metrics = task.metrics(), task.metrics()
+        self.agreements: list[float] = []
+
+    def see(self, batch: Any, output: Any, targets: Any) -> None:
+        """The `see` of an evaluation."""
+        found = self.task.infer(self.engine, batch.images, batch.sizes)
+        self.exact.update(output, targets)
+        self.metrics.update(found, targets)
+        self.agreements += same_answers(self.task, output, found, batch.ids)
+
+    @property
+    def agreement(self) -> float:
+        return sum(self.agreements) / max(len(self.agreements), 1)
+
+    @property
+    def score(self) -> float | None:
+        """The metric that decides."""
+        return self.metrics.compute(self.metrics.counts())[self.task.metric.key]
+
+
+def same_answers(task: Task, output: Any, other: Any, names: Sequence[str]) -> list[float]:
+    """How far the answers that two outputs mean are the same, from 0 to 1, for each image."""
+    both = (task.decode(each, list(names)) for each in (output, other))
+    return [one.agreement(theirs) for one, theirs in zip(*both, strict=True)]
 
 
 def _differences(exact: TaskMetrics, lower: TaskMetrics, metric: str) -> Tensor:
@@ -164,9 +186,6 @@ def agreements(reference: Predictor, engine: Engine, images: Iterable[Tensor]) -
     task, each = reference.task, []
     for image in images:
         values, size = reference.prepare(image)[None], [(image.shape[1], image.shape[2])]
-        ours, theirs = (
-            task.decode(task.infer(one, values, size), ["image"])[0]
-            for one in (reference.engine, engine)
-        )
-        each.append(ours.agreement(theirs))
+        ours, theirs = (task.infer(one, values, size) for one in (reference.engine, engine))
+        each += same_answers(task, ours, theirs, ["image"])
     return each

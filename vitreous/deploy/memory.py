@@ -22,9 +22,11 @@ from typing import Any
 
 import torch
 
-from vitreous.deploy.candidates import GRAPHS, Candidate, build
+from vitreous.deploy.candidates import Candidate, build
 from vitreous.deploy.peers import peer
+from vitreous.engines.table import GRAPHS
 from vitreous.import_run import open_run
+from vitreous.run_folder import OpenedRun
 
 PASSES = 3
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -33,12 +35,7 @@ IMPORTS = {"compile": "torch._inductor.compile_fx", **{name: name for name in GR
 
 
 def peak_memory(
-    ways: Iterable[Candidate],
-    run: str,
-    batches: Sequence[int],
-    graphs: dict[str, Path],
-    *,
-    verify: bool = True,
+    ways: Iterable[Candidate], run: OpenedRun, batches: Sequence[int], graphs: dict[str, Path]
 ) -> dict[tuple[str, int], int]:
     """Bytes of each way with each batch; without those that cannot be measured (not Linux, or the
     process ended)."""
@@ -47,8 +44,8 @@ def peak_memory(
     asked = [
         {
             **vars(way),
-            "run": run,
-            "verify": verify,
+            "run": str(run.reference),
+            "verify": run.verify,
             "batch": batch,
             "graph": str(graphs[way.library]) if way.library and way.engine in GRAPHS else "",
             "threads": torch.get_num_threads(),
@@ -75,15 +72,15 @@ def _measured(way: Candidate, run: str, batch: int, graph: str, verify: bool) ->
     for name in (way.library, IMPORTS.get(way.engine)):
         if name:
             importlib.import_module(name)
-    config = open_run(run).read_config()
+    opened = open_run(run, verify=verify)
     with torch.device("meta"):
-        model = config.create()
+        model = opened.config.create()
         if way.library:  # what a library imports when it builds a model is its memory, too
             peer(way.library, model, weights=False)
-    images = torch.randn(batch, config.preprocess.channels, *model.own_size())
+    images = torch.randn(batch, opened.config.preprocess.channels, *model.own_size())
     before = _of_process("VmRSS")
     file = Path(graph) if graph else None
-    compute = build(way, run, model, weights=False, graph=file, verify=verify)
+    compute = build(way, opened, model, weights=False, graph=file)
     with torch.inference_mode():
         compute(images)
         gc.collect()

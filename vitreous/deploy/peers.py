@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import ConfigError
+from vitreous.models import family_of
 from vitreous.models.model import Model
 from vitreous.weights.rules.exporting import export_weights
-from vitreous.weights.rules.keys import family_of
 from vitreous.weights.timm_files import make_timm_config
 from vitreous.weights.transformers_files import make_config
 

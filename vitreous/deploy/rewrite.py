@@ -27,6 +27,7 @@ from vitreous.layers.uncommon import ActivatedMlp, MixedNormBlock, PostNormBlock
 from vitreous.models.model import Model
 from vitreous.models.resnet import FrozenBatchNorm
 from vitreous.models.swin import WindowAttention
+from vitreous.weights.families import state_dict_of
 
 
 @torch.no_grad()
@@ -127,12 +128,14 @@ def fold_normalisation(model: Model, mean: Sequence[float], std: Sequence[float]
     """Into the first layer, which takes values from 0 to 1 then; 0 where it pads, has a norm of its
     own before it, or is not in float32: the bias becomes large, and the sum loses precision."""
     core = model.core
-    owner, _, name = core.input_weight.rpartition(".")
+    about = state_dict_of(core)
+    owner, _, name = about.input_weight(core).rpartition(".")
     first = core.get_submodule(owner)
     weight = getattr(first, name)
     padding = getattr(first, "padding", 0)
     padded = padding != 0 and padding != (0, 0)
-    if padded or core.input_norms or getattr(core.config, "pad", False) or weight.ndim != 4:
+    pads = padded or getattr(core.config, "pad", False)
+    if pads or about.input_norms(core) or weight.ndim != 4:
         return 0
     bias = getattr(first, "bias", None)
     if not isinstance(bias, Tensor) or weight.dtype != torch.float32:

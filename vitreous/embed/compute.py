@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from functools import partial
@@ -20,14 +20,12 @@ from vitreous.config import choice
 from vitreous.data.threads import in_threads
 from vitreous.embed.embeddings import Embeddings
 from vitreous.embed.images import Entry, Images, Stamp
-from vitreous.embed.vector_files import About, Parts, Stored, check_out, read, write
+from vitreous.embed.vector_files import About, PartFiles, Stored, check_out, read, write
 from vitreous.engines.graph import GraphEngine
 from vitreous.engines.world import ALONE, World
-from vitreous.errors import ConfigError, DataError, VitreousError
+from vitreous.errors import ConfigError, DataError, VitreousError, advice
 from vitreous.predict import POOLS, Predictor
-from vitreous.progress import CountProgress
-
-Log = Callable[[str], None]
+from vitreous.progress import CountProgress, Log
 
 
 def embed(
@@ -62,7 +60,7 @@ def embed(
     places = {entry.name: i for i, entry in enumerate(images.entries)}
     vectors = np.zeros((len(images), predictor.vector_length(pool)), np.float32)
     stamps = np.zeros((len(images), 2), np.int64)
-    parts = None if out is None else Parts(out, about)
+    parts = None if out is None else PartFiles(out, about)
 
     def find_done() -> NDArray[np.bool_]:
         """Which vectors are there already."""
@@ -103,7 +101,7 @@ def embed(
         others = "; the vectors of the others are kept for the next run" if parts else ""
         raise DataError(
             f"{len(bad)} of {len(images)} images could not be used: see above{others}: repair or "
-            "remove them, or pass on_bad='skip' to leave them out"
+            f"remove them{advice(', or pass ', ' to leave them out', on_bad='skip')}"
         )
     if not done.any():
         raise DataError(f"none of the {len(images)} images could be used: see above")
@@ -161,7 +159,7 @@ def model_hash(predictor: Predictor) -> str:
     return digest.hexdigest()[:32]
 
 
-def _stored(out: Path, parts: Parts, places: dict[str, int], log: Log) -> Iterator[Stored]:
+def _stored(out: Path, parts: PartFiles, places: dict[str, int], log: Log) -> Iterator[Stored]:
     """What is there: the file, then what was computed after it."""
     if out.exists():
         stored = read(out)
@@ -217,7 +215,7 @@ def _take(
 
 
 @contextmanager
-def _keeping(parts: Parts | None) -> Iterator[None]:
+def _keeping(parts: PartFiles | None) -> Iterator[None]:
     """However it ends, what was computed inside is kept."""
     try:
         yield

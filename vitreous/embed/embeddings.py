@@ -29,7 +29,7 @@ KINDS = {"train": 0, "val": 1, "test": 2}
 
 
 @dataclass(frozen=True)
-class Found:
+class ImageMatch:
     """What a question finds; `to_dict` is for JSON, without the numbers of the images."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Near(Found):
+class Near(ImageMatch):
     """An image near another one."""
 
     path: str
@@ -54,7 +54,7 @@ class Near(Found):
 
 
 @dataclass(frozen=True)
-class Duplicate(Found):
+class Duplicate(ImageMatch):
     """Two images that are the same, or nearly."""
 
     paths: tuple[str, str]
@@ -67,7 +67,7 @@ class Duplicate(Found):
 
 
 @dataclass(frozen=True)
-class Suspect(Found):
+class Suspect(ImageMatch):
     """An image whose neighbours have another label."""
 
     path: str

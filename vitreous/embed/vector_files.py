@@ -89,7 +89,7 @@ def read(path: Path) -> Stored:
         )
 
 
-class Parts:
+class PartFiles:
     """Vectors that were computed for a file that is not there yet, in a folder beside it. A part is
     written every few seconds; the rest can be lost."""
 

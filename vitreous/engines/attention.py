@@ -7,7 +7,8 @@ import functools
 import torch
 from torch import Tensor
 
-from vitreous.layers.attention import Attention, Heads, RowsLinear
+from vitreous.layers.attention import Attention, Heads
+from vitreous.layers.cross_attention import RowsLinear
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import is_tapped
 from vitreous.models.swin import WindowAttention, Windows, windows_of

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vitreous.engines.onednn import fits, packed
 from vitreous.engines.swap import is_watched
-from vitreous.models.conv_stem import ConvStem
+from vitreous.layers.conv_stem import ConvStem
 from vitreous.models.resnet import Basic, Bottleneck, FrozenBatchNorm, Root, Shortcut
 
 WORK = 1 << 22

@@ -15,13 +15,15 @@ from torch import Tensor, nn
 
 from vitreous.engines.swap import base_of, has_hooks, put_on, take_off
 from vitreous.errors import ConfigError
-from vitreous.layers.attention import Attention, Rotate, RowsLinear
+from vitreous.layers.attention import Attention, Rotate
 from vitreous.layers.block import Block
+from vitreous.layers.cross_attention import RowsLinear
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import is_tapped
 from vitreous.layers.token_merging import TokenMerging
 from vitreous.layers.uncommon import BLOCKS, PostNormBlock, StreamNormBlock
-from vitreous.models.model import AttentionLayer, Composite, Model
+from vitreous.models.composite import Composite
+from vitreous.models.model import AttentionLayer, Model
 from vitreous.models.vit import ViT
 
 M = TypeVar("M", bound=nn.Module)
@@ -59,11 +61,11 @@ def why_unmerged(model: Model) -> str:
         return f"reads the maps of its {model.config.part}, which need all tokens"
     if not isinstance(model, ViT):
         return "is no plain ViT: only where all tokens see each other can some be merged"
-    if model.config.windows > 1:
+    if model.config.windows.side > 1:
         return "attends inside of windows, which need all of their tokens"
     if model.position.merges_from is None:
         return (
-            f"has position = {model.config.position!r}: every block needs the place of each "
+            f"has position = {model.config.position.kind!r}: every block needs the place of each "
             "patch, and a merged token has none"
         )
     return ""

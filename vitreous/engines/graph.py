@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from vitreous.engines.openvino import OpenVINO
 from vitreous.engines.precision import PRECISIONS, check_bfloat16, has_bfloat16
 from vitreous.engines.seal import check_seal
 from vitreous.engines.signal_stack import keep_signal_stack
+from vitreous.engines.table import engines_for
 from vitreous.engines.threads import TorchThreads
 from vitreous.engines.torch_graph import entries_of, read_torch_graph
 from vitreous.errors import ConfigError
@@ -39,11 +40,6 @@ KEY, NOTE_FILE = "vitreous", "vitreous.json"
 LONGEST_NOTE = 16 << 20
 INPUT = "images"
 """What a graph calls what it takes."""
-FORMATS = {".onnx": "ONNX", ".xml": "OpenVINO", ".pt2": "torch.export"}
-"""What a file is, by its suffix."""
-ENGINES = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",), ".pt2": ("torch",)}
-"""What runs it; the first one unless another is asked for."""
-
 INPUTS = ("float32", "uint8")
 TEXTS = ("run", "recipe", "input", "precision", "sha256")
 """Of a note."""
@@ -101,6 +97,15 @@ class Note:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"{where}: its note cannot be used: {error}") from None
         return cls(**values)
+
+
+class GraphFile(NamedTuple):
+    """A file of ours, read and checked; nothing is computed, and nothing that it holds is run."""
+
+    path: Path
+    note: Note
+    others: list[Path]
+    """The other files with its weights."""
 
 
 @dataclass(frozen=True)
@@ -183,13 +188,7 @@ def not_installed(what: str, extra: str) -> ConfigError:
     return ConfigError(f"{what} is not installed: pip install 'vitreous[{extra}]'")
 
 
-def read_note(path: Path) -> Note:
-    """What a file says about itself; nothing is computed, and nothing that it holds is run."""
-    return _read_file(path)[0]
-
-
-def _read_file(path: Path) -> tuple[Note, list[Path]]:
-    """The note of a file, and the other files with its weights."""
+def read_file(path: Path) -> GraphFile:
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file")
     if path.suffix == ".xml" and not path.with_suffix(".bin").is_file():
@@ -197,7 +196,7 @@ def _read_file(path: Path) -> tuple[Note, list[Path]]:
         raise ConfigError(f"{path}: its weights, {weights}, are not beside it: copy both files")
     with opening(path):
         text, others = READERS[path.suffix](path)
-    return Note.read(text, path), others
+    return GraphFile(path, Note.read(text, path), others)
 
 
 @contextmanager
@@ -266,16 +265,14 @@ READERS: dict[str, Callable[[Path], tuple[str | None, list[Path]]]] = {
 
 
 def open_graph(
-    path: Path, engine: str | None = None, threads: int | None = None, *, verify: bool = True
+    file: GraphFile, engine: str | None = None, threads: int | None = None, *, verify: bool = True
 ) -> Graph:
-    """A file of ours, opened by `engine`, or by the usual one for it. `verify`: it must be as it
-    was written."""
-    able = ENGINES.get(path.suffix)
-    if able is None:
-        raise ConfigError(f"{path}: expected a file that ends in {', '.join(ENGINES)}")
+    """A file, opened by `engine`, or by the usual one for it. `verify`: it must be as it was
+    written."""
+    path, note, others = file
+    able = engines_for(path.suffix)
     if engine is not None and engine not in able:
         raise ConfigError(f"engine = {engine!r} cannot run {path}: use {' or '.join(able)}")
-    note, others = _read_file(path)
     with opening(path):
         if verify and note.sha256:
             check_seal(path, others, note.sha256)

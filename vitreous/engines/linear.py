@@ -20,7 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from vitreous.engines.onednn import fits
 from vitreous.engines.swap import base_of, is_watched, put_on
-from vitreous.layers.attention import Heads, RowsLinear, rows_of
+from vitreous.layers.attention import Heads
+from vitreous.layers.cross_attention import RowsLinear, rows_of
 from vitreous.layers.mlp import Mlp
 
 WIDE = 256

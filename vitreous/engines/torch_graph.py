@@ -179,7 +179,7 @@ def read_torch_graph(path: Path) -> TorchGraph:
             f"{path} was written by another version of torch (schema {major}, not {SCHEMA}): "
             "export it again"
         )
-    return _Reader(path, program["graph_module"], weights).graph()
+    return _GraphReader(path, program["graph_module"], weights).graph()
 
 
 def entries_of(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
@@ -239,7 +239,7 @@ def _check_device(device: Mapping[str, Any]) -> None:
         raise ValueError(f"device {device['type']!r}: exported files run on the CPU")
 
 
-class _Reader:
+class _GraphReader:
     """Makes steps of the JSON of a graph module."""
 
     def __init__(self, path: Path, module: Mapping[str, Any], weights: dict[str, Tensor]) -> None:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.config import kind_of
 from vitreous.errors import ConfigError
 from vitreous.layers.head import DistilledOutput
 from vitreous.layers.resample import Grid
@@ -155,7 +156,7 @@ Reader = Callable[[Layer], Tensor]
 
 def head_reader(model: Model, image: Tensor) -> Reader:
     """What the head of a classifier reads of an image (1, c, h, w)."""
-    pool = getattr(model.config, "pool", "mean")
+    pool = kind_of(model.config, "pool") or "mean"
     pooled: list[Tensor] = []
     if any(layer.part == "pool" for layer in model.attentions()):
         with (

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from vitreous.models.model import Model
+from vitreous.weights.families import state_dict_of
 
 
 @torch.no_grad()
@@ -45,7 +46,7 @@ def filters(model: Model, count: int = 28) -> Tensor:
 
     Of the patch embedding, or of the first convolution where there is one. Strongest first.
     """
-    weight = dict(model.named_parameters())[model.input_weight].detach().float().cpu()
+    weight = model.get_parameter(state_dict_of(model).input_weight(model)).detach().float().cpu()
     flat = weight.flatten(1)
     components = torch.linalg.svd(flat - flat.mean(dim=0), full_matrices=False).Vh
     return components[:count].unflatten(1, weight.shape[1:])

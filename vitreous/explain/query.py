@@ -14,8 +14,9 @@ from vitreous.explain.attention import Layer, Reader, has_attention, head_reader
 from vitreous.explain.class_maps import Wanted, class_maps
 from vitreous.explain.explanation import MapExplanation, Pixel
 from vitreous.explain.rollout import Rollout
+from vitreous.measure import check_finite
 from vitreous.models.model import Places
-from vitreous.predict import Predictor, View, check_finite
+from vitreous.predict import Predictor, View
 
 
 class _Looked:

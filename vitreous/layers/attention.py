@@ -7,41 +7,24 @@ thing step by step and shows its queries, keys, values and weights.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitreous.config import Finite, Fraction, Record
 from vitreous.layers.tap import is_tapped, show
 
 Rotate = Callable[[Tensor], Tensor]
 """A positional encoding on queries and on keys, (b, heads, n, e) -> the same shape."""
 
 
-class RowsLinear(nn.Linear):
-    """A linear layer that can be asked for some of its outputs alone: the others cost nothing."""
-
-    def forward(self, x: Tensor, rows: slice | None = None, bias: Tensor | None = None) -> Tensor:
-        """(…, d) -> (…, e); `rows` of the weight, and `bias` in place of its own."""
-        weight, bias = rows_of(self, rows, bias)
-        return F.linear(x, weight, bias)
-
-
-def rows_of(
-    linear: nn.Linear, rows: slice | None, bias: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """Of a linear layer; `bias` in place of its own."""
-    bias = linear.bias if bias is None else bias
-    if rows is None:
-        return linear.weight, bias
-    return linear.weight[rows], None if bias is None else bias[rows]
-
-
 class Heads(nn.Module):
     """softmax(q kᵀ · scale + bias) v for each head, then a projection back to `dim`.
 
-    `head_dim` need not be `dim / heads`; `scale` is head_dim^-0.5 unless given (`qk_scale`). The
+    `head_dim` need not be `dim / heads`; `scale` is head_dim^-0.5 unless given. The
     rows of `qkv` make queries, keys and values, in this order; the subclasses choose from what.
     Without `key_bias`, queries and values alone have a bias (BEiT): what a key's bias adds to the
     scores of a query is the same for all keys, unless positions turn some of them.
@@ -117,6 +100,40 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -
     return torch.softmax(scores if bias is None else scores + bias, dim=-1)
 
 
+@dataclass(frozen=True)
+class AttentionConfig(Record):
+    """What may differ in a self-attention of some width and number of heads."""
+
+    qkv_bias: bool = True
+    key_bias: bool = True
+    """Whether keys have a bias where queries and values have one."""
+    projection_bias: bool = True
+    """Whether the linear layer behind the heads has a bias."""
+    scale: Finite[float | None] = None
+    """Factor on the scores; head_dim^-0.5 unless given."""
+    qk_norm: bool = False
+    """LayerNorm on queries and keys."""
+    dropout: Fraction = 0.0
+    """On the weights."""
+
+    def make(
+        self, dim: int, heads: int, head_dim: int, norm_eps: float, dropout: float
+    ) -> Attention:
+        return Attention(
+            dim,
+            heads,
+            head_dim,
+            qkv_bias=self.qkv_bias,
+            key_bias=self.key_bias,
+            projection_bias=self.projection_bias,
+            scale=self.scale,
+            qk_norm=self.qk_norm,
+            norm_eps=norm_eps,
+            attention_dropout=self.dropout,
+            dropout=dropout,
+        )
+
+
 class Attention(Heads):
     """Self-attention: queries, keys and values of the same tokens."""
 
@@ -134,33 +151,3 @@ class Attention(Heads):
         """x (b, n, d) -> queries, keys and values, (3, b, heads, n, e)."""
         made = self.qkv(x)
         return self.split(made if self.qv_bias is None else made + self.qkv_bias())
-
-
-class CrossAttention(Heads):
-    """Attention whose queries, keys and values are made from different things.
-
-    Keys and values may come from other tokens than the queries, and a positional encoding may be
-    added to queries and keys alone (DETR, appendix A.1).
-    """
-
-    linear = RowsLinear
-
-    def forward(
-        self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None
-    ) -> Tensor:
-        """queries (b, m, d), keys and values (b, n, d), bias as in `weigh` -> (b, m, d)."""
-        if queries is keys:
-            q, k = self.make(queries, 0, 2)
-        else:
-            (q,), (k,) = self.make(queries, 0, 1), self.make(keys, 1, 2)
-        (v,) = self.make(values, 2, 3)
-        return self.join(self.weigh(self.q_norm(q), self.k_norm(k), v, bias))
-
-    def make(self, x: Tensor, first: int, last: int) -> Tensor:
-        """x (b, n, d) -> (last - first, b, heads, n, e): of queries (0), keys (1) and values (2)
-        those from `first` to before `last`."""
-        width = self.heads * self.head_dim
-        rows = slice(first * width, last * width)
-        if isinstance(self.qkv, RowsLinear):
-            return self.split(self.qkv(x, rows))
-        return self.split(self.qkv(x)[..., rows])  # of a layer in its place, such as PEFT's

@@ -8,7 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.layers.attention import CrossAttention
+from vitreous.layers.cross_attention import CrossAttention
 from vitreous.layers.mlp import Mlp
 
 

@@ -1,14 +1,49 @@
-"""From what the encoder gives to class scores. Every parameter here begins with `head.`."""
+"""From what the encoder gives to class scores. Every parameter here begins with `head.`.
+
+Each kind is a record, which a config holds, and the module that it makes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vitreous.layers.mlp import ACTIVATIONS, Activation, gates
+from vitreous.config import Record
+
+
+class HeadSizes(NamedTuple):
+    """What a head may depend on."""
+
+    dim: int
+    """Width of what it sees."""
+    classes: int
+    mlp_dim: int = 0
+    norm_eps: float = 1e-6
+
+
+@dataclass(frozen=True)
+class HeadConfig(Record):
+    """The choice of a head."""
+
+    kind: str = ""
+
+    def make(self, sizes: HeadSizes) -> nn.Module:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LinearHeadConfig(HeadConfig):
+    """linear; projection (without bias, into a space shared with text); or none."""
+
+    kind: Literal["linear", "projection", "none"] = "linear"
+
+    def make(self, sizes: HeadSizes) -> nn.Module:
+        if self.kind == "none":
+            return nn.Identity()
+        return LinearHead(sizes.dim, sizes.classes, bias=self.kind == "linear")
 
 
 class LinearHead(nn.Module):
@@ -22,6 +57,18 @@ class LinearHead(nn.Module):
         return self.out(x)
 
 
+@dataclass(frozen=True)
+class TanhHeadConfig(HeadConfig):
+    """With a hidden layer, for pre-training."""
+
+    kind: Literal["tanh"] = "tanh"
+    hidden: int | None = None
+    """Its width; that of the tokens unless given."""
+
+    def make(self, sizes: HeadSizes) -> nn.Module:
+        return TanhHead(sizes.dim, self.hidden or sizes.dim, sizes.classes)
+
+
 class TanhHead(nn.Module):
     """Linear, tanh, linear: the paper's pre-training head (section 3.1)."""
 
@@ -32,35 +79,6 @@ class TanhHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(torch.tanh(self.hidden(x)))
-
-
-class MlpHead(nn.Module):
-    """LayerNorm (or none), linear, activation, linear. With several widths in `hidden`, as many
-    linear layers with activation: `hidden`, `hidden2` …"""
-
-    def __init__(
-        self,
-        dim: int,
-        hidden: Sequence[int],
-        classes: int,
-        norm_eps: float,
-        *,
-        norm: bool = True,
-        activation: Activation = "gelu",
-    ) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(dim, eps=norm_eps) if norm else nn.Identity()
-        self.names = ["hidden", *(f"hidden{k}" for k in range(2, len(hidden) + 1))]
-        for name, before, width in zip(self.names, (dim, *hidden), hidden, strict=False):
-            self.add_module(name, nn.Linear(before, width * gates(activation)))
-        self.activation = ACTIVATIONS[activation]
-        self.out = nn.Linear(hidden[-1], classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.norm(x)
-        for name in self.names:
-            x = self.activation(self.get_submodule(name)(x))
-        return self.out(x)
 
 
 class DistilledOutput(NamedTuple):

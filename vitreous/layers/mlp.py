@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from vitreous.config import HIDDEN, PARTLY_HIDDEN, Record, Uncommon
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -22,8 +25,10 @@ def silu_gated(x: Tensor) -> Tensor:
     return F.silu(gate) * value
 
 
-Activation = Literal[
-    "gelu", "gelu-tanh", "quick-gelu", "relu", "leaky-relu", "silu", "tanh", "silu-gated"
+Activation = Annotated[
+    Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "leaky-relu", "silu", "tanh", "silu-gated"],
+    PARTLY_HIDDEN,
+    Uncommon(("leaky-relu", "silu", "tanh")),
 ]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -40,6 +45,16 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 def gates(activation: Activation) -> int:
     """How many numbers of the layer before make one behind it."""
     return 2 if activation == "silu-gated" else 1
+
+
+@dataclass(frozen=True)
+class MlpConfig(Record):
+    """What may differ in an MLP of some width and activation."""
+
+    norm: bool = False
+    """LayerNorm inside, behind its activation (EVA-02)."""
+    out_activation: Annotated[bool, HIDDEN, Uncommon((True,))] = False
+    """Whether the activation also follows the second layer, as in Keras' example."""
 
 
 class Mlp(nn.Module):

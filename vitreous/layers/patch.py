@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.errors import ConfigError
+from vitreous.config import Record, Uncommon
+from vitreous.errors import ConfigError, advice
 
 
-class Stem(nn.Module):
-    """What stands before the patch embedding: some convolutions or none, or a hybrid's network."""
+class PatchSizes(NamedTuple):
+    """What a patch embedding depends on."""
 
-    out_channels: int
-    """Of the map that it gives: what a patch is cut from."""
-    input_weight: str | None = None
-    """Its parameter that sees the image's channels."""
+    channels: int
+    patch: tuple[int, int]
+    dim: int
+    pad: bool
+    windows: int
+    norm_eps: float
 
-    def __init__(self, out_channels: int) -> None:
-        super().__init__()
-        self.out_channels = out_channels
 
-    def forward(self, images: Tensor) -> Tensor:
-        return images
+@dataclass(frozen=True)
+class PatchConfig(Record):
+    """The linear layer of equation 1."""
+
+    kind: Literal["linear"] = "linear"
+    bias: bool = True
+    norm: Annotated[bool | Literal["in", "out"], Uncommon(("in", "out"))] = False
+    """LayerNorm before (in) or after (out) the patch embedding; True: both, as in vit-pytorch."""
+
+    def make(self, sizes: PatchSizes) -> nn.Module:
+        return PatchEmbedding(
+            sizes.channels,
+            sizes.patch,
+            sizes.dim,
+            bias=self.bias,
+            pad=sizes.pad,
+            windows=sizes.windows,
+            norm=self.norm,
+            norm_eps=sizes.norm_eps,
+        )
 
 
 class PatchEmbedding(nn.Module):
@@ -75,15 +96,6 @@ class PatchEmbedding(nn.Module):
         return f"{channels}x{self.patch[0]}x{self.patch[1]} -> {dim}, pad={self.pad}"
 
 
-class MapTokens(nn.Module):
-    """Each position of a map is a token: (b, dim, h, w) -> (b, h, w, dim)."""
-
-    channels_last = True
-
-    def forward(self, maps: Tensor) -> Tensor:
-        return maps.permute(0, 2, 3, 1)
-
-
 class PrefixTokens(nn.Module):
     """The learned tokens before the patches: class, distillation (DeiT), registers, in this order.
 
@@ -131,7 +143,7 @@ def patch_grid(
         multiples = f"{rows}" if rows == columns else f"{rows} in height and {columns} in width"
         raise ConfigError(
             f"{what} {h}x{w} does not divide into {ph}x{pw} patches: use {images}a multiple of "
-            f"{multiples}, or pass pad=True"
+            f"{multiples}{advice(', or pass ', pad=True)}"
         )
     rows, columns = -(-h // (ph * windows)), -(-w // (pw * windows))
     return (rows * windows, columns * windows) if pad else (h // ph, w // pw)

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitreous.errors import advice
+
 Grid = tuple[int, int]
 State = dict[str, Tensor]
 
@@ -103,7 +105,9 @@ class Resampling:
         if source == target:
             return
         if mode is None:
-            self.refused[name] = f"{what} change from {sizes}: pass resample='bicubic'"
+            self.refused[name] = (
+                f"{what} change from {sizes}{advice(': pass ', resample='bicubic')}"
+            )
             return
         state[name] = resample(state[name], source, mode)
         self.changed[name] = f"{sizes}, {mode}"

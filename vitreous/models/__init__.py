@@ -10,7 +10,7 @@ import fnmatch
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vitreous.config import changed
+from vitreous.config import changed, fitting, kind_of, merged, to_dict
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.models import (
     beit,
@@ -35,8 +35,10 @@ from vitreous.models import (
     vit,
     vitc,
 )
-from vitreous.models.model import CompositeConfig, Model
+from vitreous.models.composite import CompositeConfig
+from vitreous.models.model import Model
 from vitreous.models.names import translate
+from vitreous.models.old_fields import upgraded_fields
 
 
 class Family(NamedTuple):
@@ -120,8 +122,8 @@ def _inner(config: CompositeConfig) -> Model:
         raise ConfigError(f"{part} = {name!r} is no model that classifies: use one like 'vit-s/16'")
     defaults = {field: v for field, v in config.core_defaults.items() if hasattr(usual, field)}
     try:
-        changes = {**usual.without_pooling(), **defaults, **config.core_fields()}
-        return create(name, **changes)
+        changes = merged({**usual.without_pooling(), **defaults}, config.core_fields())
+        return create(name, **fitting(usual, upgraded_fields(type(usual), changes)))
     except ConfigError as error:
         raise ConfigError(f"{part} {name!r} (its fields: {part}.…): {error}") from None
 
@@ -130,19 +132,51 @@ def configure(name: str, **changes: Any) -> tuple[str, Any]:
     """The family and the config that `create` would build from."""
     if not isinstance(name, str):
         raise ConfigError(f"a model's name is text, like 'vit-b/16'; {name!r} was given")
-    if str(changes.get("head", "")).lower() == "none" and "classes" in changes:
-        raise ConfigError("head = 'none' has no classes: leave out classes, or choose a head")
     where = f"model {name!r}"
     if name in FAMILIES:
-        return name, changed(FAMILIES[name].config(), changes, where=where)
-    known = known_name(name)
-    translated = translate(name)
-    if translated is not None and known.lower() != name.lower():
-        changes = {**translated[1], **changes}
-    for family, made in FAMILIES.items():
-        if known in made.variants:
-            return family, changed(made.variants[known], changes, where=where)
-    raise AssertionError(f"{known} is in no family")
+        family, base = name, FAMILIES[name].config()
+    else:
+        known = known_name(name)
+        translated = translate(name)
+        if translated is not None and known.lower() != name.lower():
+            changes = {**translated[1], **changes}
+        family = next(each for each, made in FAMILIES.items() if known in made.variants)
+        base = FAMILIES[family].variants[known]
+    changes = canonical(family, changes, base)
+    if str(changes.get("head", "")).lower() == "none" and "classes" in changes:
+        raise ConfigError("head = 'none' has no classes: leave out classes, or choose a head")
+    return family, changed(base, changes, where=where)
+
+
+def canonical(family: str, changes: Mapping[str, Any], base: Any = None) -> dict[str, Any]:
+    """Fields of a family's config by today's names, those of parts and of a model inside with
+    them."""
+    made = FAMILIES[family]
+    fields = upgraded_fields(made.config, changes)
+    inner = fields.get(f"{made.part}_fields")
+    core = fields.get(str(made.part), getattr(base or made.config, str(made.part), None))
+    if isinstance(inner, Mapping) and isinstance(core, str):
+        fields[f"{made.part}_fields"] = canonical(configure(core)[0], inner)
+    return fields
+
+
+def stored_fields(config: Any) -> dict[str, Any]:
+    """A config as files keep it."""
+    fields = to_dict(config)
+    if kind_of(config, "head") == "none":
+        del fields["classes"]  # meaningless without a head
+    return fields
+
+
+def family_of(model: Model) -> str:
+    """The family of a model, by its class: DeiT and CPVT are ViTs."""
+    for cls in type(model).__mro__:  # FSDP derives a class of its own
+        for family, made in FAMILIES.items():
+            if cls is made.model:
+                return family
+    raise ConfigError(
+        f"{type(model).__name__} is not a model of Vitreous: create it with vitreous.create(...)"
+    )
 
 
 def known_name(name: str) -> str:

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vitreous.models.vit import SIZES, Pool, PositionName, ViT, ViTConfig
+from vitreous.layers.attention import AttentionConfig
+from vitreous.layers.kinds import Pool, Position
+from vitreous.layers.pool import TokenPoolConfig
+from vitreous.layers.relative import RelativeConfig
+from vitreous.models.vit import SIZES, LayerScale, ViT, ViTConfig
 
 
 @dataclass(frozen=True)
 class BEiTConfig(ViTConfig):
     """A ViT with BEiT's choices. The defaults are BEiT B/16."""
 
-    position: PositionName = "relative"
-    pool: Pool = "mean"
+    position: Position = RelativeConfig()
+    pool: Pool = TokenPoolConfig("mean")
     final_norm: str | bool = "pooled"
-    key_bias: bool = False
-    layer_scale: float | None = 0.1
+    attention: AttentionConfig = AttentionConfig(key_bias=False)
+    layer_scale: LayerScale = 0.1
 
 
 class BEiT(ViT):

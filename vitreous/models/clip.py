@@ -11,12 +11,12 @@ The published files end in a projection without bias into the space that images 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
-from vitreous.config import Size
+from vitreous.config import Epsilon, Size
+from vitreous.layers.kinds import Embedding
 from vitreous.layers.mlp import Activation
+from vitreous.layers.patch import PatchConfig
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 
 
@@ -26,18 +26,13 @@ class CLIPConfig(ViTConfig):
 
     patch: Size = 32
     embed_norm: bool = True
-    patch_bias: bool = False
-    norm_eps: float = 1e-5
+    embedding: Embedding = PatchConfig(bias=False)
+    norm_eps: Epsilon = 1e-5
     activation: Activation = "quick-gelu"
 
 
 class CLIP(ViT):
     """(b, c, h, w) -> logits or, with `head="projection"`, embeddings (b, classes)."""
-
-    image_text = True
-    unseen: ClassVar[Mapping[str, str]] = {
-        "activation": "OpenAI's; the models of open_clip have 'gelu'"
-    }
 
 
 VARIANTS = {  # paper, table 20; OpenAI's L/14 also exists for images of 336

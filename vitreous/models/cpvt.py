@@ -8,16 +8,19 @@ them translation equivariant up to the image's border.
 
 from __future__ import annotations
 
+from vitreous.layers.conditional import ConditionalConfig
+from vitreous.layers.pool import TokenPoolConfig
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 
 CPVTConfig = ViTConfig
 CPVT = ViT
 
 VARIANTS = {
-    f"cpvt-{size}/16": ViTConfig(position="conditional", **SIZES[size]) for size in ("ti", "s", "b")
+    f"cpvt-{size}/16": ViTConfig(position=ConditionalConfig(), **SIZES[size])
+    for size in ("ti", "s", "b")
 } | {
     f"cpvt-{size}/16-gap": ViTConfig(
-        position="conditional", tokens="none", pool="mean", **SIZES[size]
+        position=ConditionalConfig(), tokens="none", pool=TokenPoolConfig("mean"), **SIZES[size]
     )
     for size in ("ti", "s", "b")
 }

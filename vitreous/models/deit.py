@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from vitreous.layers.pool import TokenPoolConfig
+from vitreous.layers.position import Learned1dConfig
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 
 DeiTConfig = ViTConfig
@@ -20,10 +22,12 @@ DeiT = ViT
 VARIANTS = {  # paper table 1
     f"deit-{size}/16": ViTConfig(**SIZES[size]) for size in ("ti", "s", "b")
 } | {
-    f"deit-{size}/16-distilled": ViTConfig(tokens="class+distillation", pool="both", **SIZES[size])
+    f"deit-{size}/16-distilled": ViTConfig(
+        tokens="class+distillation", pool=TokenPoolConfig("both"), **SIZES[size]
+    )
     for size in ("ti", "s", "b")
 }
-III: dict[str, Any] = {"prefix_positions": False, "layer_scale": 1e-6}
+III: dict[str, Any] = {"position": Learned1dConfig(prefix=False), "layer_scale": 1e-6}
 MEDIUM = {"dim": 512, "depth": 12, "heads": 8, "mlp_dim": 2048}
 VARIANTS |= {  # DeiT III, table 1; M: its code
     f"deit3-{size}/{patch}": ViTConfig(patch=patch, **III, **{**SIZES, "m": MEDIUM}[size])

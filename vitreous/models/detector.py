@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.padding import Images, Padding, pad
 from vitreous.layers.resample import Grid
-from vitreous.models.model import AttentionLayer, Composite, Places
+from vitreous.models.composite import Composite
+from vitreous.models.model import AttentionLayer, Places
 
 SMALL_BACKBONE: dict[str, Any] = {
     **{"stages": (1, 1, 1), "width": 32, "dim": 128, "depth": 3, "heads": 4},

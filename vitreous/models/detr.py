@@ -20,22 +20,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vitreous.config import Size
-from vitreous.layers.attention import CrossAttention
+from vitreous.config import Classes, Count, Depth, Epsilon, Fraction, Hidden, OneOrMore, Size
+from vitreous.layers.cross_attention import CrossAttention
 from vitreous.layers.decoder import BoxHead, DecoderLayer
 from vitreous.layers.mlp import Activation, Mlp
 from vitreous.layers.padding import Images, Padding
-from vitreous.layers.position import image_sines
 from vitreous.layers.resample import Grid
+from vitreous.layers.sines import image_sines
 from vitreous.layers.tap import show
+from vitreous.models.composite import CompositeConfig
 from vitreous.models.detector import SMALL_BACKBONE, Detector, check_width
 from vitreous.models.model import (
     AttentionLayer,
-    CompositeConfig,
     Model,
     Places,
-    Shapes,
-    numbered,
 )
 
 
@@ -48,7 +46,7 @@ class DETRConfig(CompositeConfig):
     image_size: Size = 800
     """Height and width that it is made for; it takes any size that its backbone takes."""
     channels: int = 3
-    classes: int = 91
+    classes: Classes = 91
     """Without "no object", for which there is one more output. COCO's ids, with gaps, end at 90."""
     backbone: str = "resnet-50"
     """The name of any model with feature maps; the last map is used."""
@@ -56,24 +54,24 @@ class DETRConfig(CompositeConfig):
     """Changes to the backbone's config; on the command line `--set backbone.norm=group`."""
     dim: int = 256
     """Width of the transformer."""
-    heads: int = 8
-    encoder_depth: int = 6
-    decoder_depth: int = 6
+    heads: Hidden[int] = 8
+    encoder_depth: Count = 6
+    decoder_depth: Depth = 6
     mlp_dim: int = 2048
     """Width inside the MLP of each layer."""
     queries: int = 100
     """How many objects can be found in an image."""
-    placed: bool = False
+    placed: Hidden[bool] = False
     """Whether the positional encoding is added to the feature map itself too, not only to queries
     and keys. A deep backbone learns positions from its zero padding; a shallow one does not, and
     without this its boxes stay poor."""
-    temperature: float = 10_000.0
+    temperature: OneOrMore = 10_000.0
     """Of the sines: the highest frequency has one period over the image, the lowest is this many
     times lower. At 10,000 most channels are nearly constant; at 20 more of them vary."""
     activation: Activation = "relu"
-    norm_eps: float = 1e-5
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
+    norm_eps: Epsilon = 1e-5
+    dropout: Fraction = 0.1
+    attention_dropout: Fraction = 0.1
     """On the attention weights, as in the paper's code."""
 
     def __post_init__(self) -> None:
@@ -111,7 +109,6 @@ class EncoderLayer(nn.Module):
 class DETR(Detector):
     """(b, c, h, w), or a list of (c, h, w) of any sizes -> `DETROutput`. See `DETRConfig`."""
 
-    classwise = ("class_head.*",)
     other_classes = 1
     pads_maps = True
 
@@ -196,24 +193,6 @@ class DETR(Detector):
             if every_layer or i == len(self.decoder) - 1:
                 kept.append(self.norm(x))
         return torch.stack(kept)
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        classes, mlp = shapes.get("class_head.weight"), shapes.get("decoder.0.mlp.fc1.weight")
-        queries = shapes.get("queries.weight")
-        if not (classes and mlp and queries):
-            return []
-        return [
-            {
-                "classes": classes[0] - 1,  # the last is "no object"
-                "queries": queries[0],
-                "dim": queries[1],
-                "mlp_dim": mlp[0],
-                "encoder_depth": numbered(shapes, "encoder"),
-                "decoder_depth": numbered(shapes, "decoder"),
-                **({"heads": axes["heads"]} if "heads" in axes else {}),
-            }
-        ]
 
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
         _, grid, pixels = self.levels(size or self.own_size())[-1]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitreous.config import Size
-from vitreous.models.vit import SIZES, ViT, ViTConfig
+from vitreous.models.vit import SIZES, LayerScale, ViT, ViTConfig
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class DINOv2Config(ViTConfig):
     # the size of the last stage of pre-training (section 4), for which positions are stored
     image_size: Size = 518
     patch: Size = 14
-    layer_scale: float | None = 1e-5
+    layer_scale: LayerScale = 1e-5
 
 
 class DINOv2(ViT):

@@ -11,33 +11,29 @@ values are zero in the published distilled models, which is why timm's copies le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
-from vitreous.models.vit import SIZES, PositionName, ViT, ViTConfig
+from vitreous.config import Count, Epsilon
+from vitreous.layers.attention import AttentionConfig
+from vitreous.layers.kinds import Position
+from vitreous.layers.rotary import RotaryConfig
+from vitreous.models.vit import SIZES, LayerScale, ViT, ViTConfig
 
 
 @dataclass(frozen=True)
 class DINOv3Config(ViTConfig):
     """A ViT with DINOv3's choices. The defaults are DINOv3 B/16."""
 
-    position: PositionName = "rotary"
-    rotary_base: float = 100.0
-    rotary_coordinates: Literal["patches", "centred"] = "centred"
-    rotary_layout: Literal["pairs", "halves"] = "halves"
-    registers: int = 4
-    norm_eps: float = 1e-5
-    key_bias: bool = False
-    layer_scale: float | None = 1e-5
+    position: Position = RotaryConfig(base=100.0, coordinates="centred", layout="halves")
+    registers: Count = 4
+    norm_eps: Epsilon = 1e-5
+    attention: AttentionConfig = AttentionConfig(key_bias=False)
+    layer_scale: LayerScale = 1e-5
 
 
 class DINOv3(ViT):
     """(b, c, h, w) -> logits (b, classes), or the class token's vector (b, d) without a head."""
-
-    unseen: ClassVar[Mapping[str, str]] = {
-        "pool": "the authors'; timm's models read the 'mean' of the patches"
-    }
 
 
 NETWORKS: dict[str, dict[str, Any]] = {  # S+ and H+: the gate is as wide as what it gates

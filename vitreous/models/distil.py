@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from vitreous.config import Size
 from vitreous.layers.tap import show
-from vitreous.models.model import Composite, CompositeConfig, Model
+from vitreous.models.composite import Composite, CompositeConfig
+from vitreous.models.model import Model
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,6 @@ class Predicted(NamedTuple):
 class Student(Composite):
     """(b, c, h, w) -> `Predicted`: the teacher's vector of each image."""
 
-    classwise = ()
     teacher_mean: Tensor
     teacher_std: Tensor
 

@@ -7,17 +7,16 @@ and TensorFlow's "SAME" padding, which pads the bottom and right more when it ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitreous.config import Depths, Epsilon, Hidden
 from vitreous.errors import ConfigError
-from vitreous.models.model import Shapes
-from vitreous.models.resnet import Bottleneck, Parts, Trunk, trunk_fields
+from vitreous.models.resnet import Bottleneck, Parts, Trunk
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 
 
@@ -26,13 +25,13 @@ class HybridConfig(ViTConfig):
     """A ViT behind a ResNet stem. `patch` counts in positions of the stem's feature map."""
 
     patch: int | tuple[int, int] = 1
-    stages: tuple[int, ...] = (3, 4, 9)
+    stages: Depths = (3, 4, 9)
     """Blocks in each stage of the stem; none leaves its first convolution and pooling."""
     width: int = 64
     """Channels behind the stem's first convolution."""
-    stem_norm_eps: float = 1e-5
+    stem_norm_eps: Epsilon = 1e-5
     """Of the stem's group norms: 1e-5 in timm, 1e-6 in Google's own code."""
-    standardise: Literal["variance", "deviation"] = "variance"
+    standardise: Hidden[Literal["variance", "deviation"]] = "variance"
     """What the stem's filters, less their mean, are divided by: sqrt(variance + 1e-8) as in timm,
     or standard deviation + 1e-5 as in Google's own code."""
 
@@ -41,8 +40,8 @@ class HybridConfig(ViTConfig):
             raise ConfigError(f"width = {self.width}: use a multiple of 32, the norm's groups")
         if any(blocks < 1 for blocks in self.stages):
             raise ConfigError(f"stages = {self.stages}: expected at least one block per stage")
-        if self.stem_layers:
-            raise ConfigError("stem_layers: a hybrid's stem is its ResNet; use a 'vit' instead")
+        if self.stem.kind != "none":
+            raise ConfigError("stem: a hybrid's stem is its ResNet; use a 'vit' instead")
         super().__post_init__()
 
     @property
@@ -105,18 +104,6 @@ class Hybrid(ViT):
         parts = standardised_parts(config.stem_norm_eps, config.standardise)
         stem = Trunk(config.channels, config.width, config.stages, Bottleneck, parts)
         super().__init__(config, stem=stem)
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        stem = trunk_fields(shapes, "stem.")
-        if not stem:
-            return []
-        stride = 4 << max(len(stem["stages"]) - 1, 0)
-        found = super().fields_of(shapes, axes)
-        for fields in found:
-            if "image_size" in fields:
-                fields["image_size"] = tuple(side * stride for side in fields["image_size"])
-        return [{**fields, **stem} for fields in found]
 
 
 VARIANTS = {

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from vitreous.config import Size
 from vitreous.errors import ConfigError
 from vitreous.layers.tap import show
-from vitreous.models.model import Composite, CompositeConfig, Model
+from vitreous.models.composite import Composite, CompositeConfig
+from vitreous.models.model import Model
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,6 @@ class Projected(NamedTuple):
 
 class LeJEPA(Composite):
     """(b, v, c, h, w) -> `Projected`; images (b, c, h, w) are a single view."""
-
-    classwise = ()
 
     def __init__(self, config: LeJEPAConfig, encoder: Model) -> None:
         super().__init__(config, encoder)

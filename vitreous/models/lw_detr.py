@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vitreous.config import Size
+from vitreous.config import Epsilon, Size
 from vitreous.models.rf_detr import RFDETR, RFDETRConfig
 
 
@@ -20,7 +20,7 @@ class LWDETRConfig(RFDETRConfig):
     image_size: Size = 640
     backbone: str = "vit-ti/16"
     projector_norm: Literal["layer", "batch"] = "batch"
-    projector_eps: float = 1e-5
+    projector_eps: Epsilon = 1e-5
     queries: int = 100
 
 
@@ -33,9 +33,9 @@ def _variant(size: str, depth: int, **fields: Any) -> LWDETRConfig:
     within, used = ((0, 2, 4), (1, 3, 5)) if depth == 6 else ((0, 1, 3, 6, 7, 9), (2, 4, 5, 9))
     backbone = {
         **{"depth": depth, "heads": 12, "tokens": "none", "pool": "mean", "final_norm": "none"},
-        **{"key_bias": False, "layer_scale": 0.1, "windows": 4},
-        "global_blocks": tuple(block for block in range(depth) if block not in within),
-        **{"position_grid": 14, "position_antialias": False},
+        **{"attention.key_bias": False, "layer_scale": 0.1, "windows.side": 4},
+        "windows.global_blocks": tuple(block for block in range(depth) if block not in within),
+        **{"position.grid": 14, "position.antialias": False},
     }
     return LWDETRConfig(backbone=f"vit-{size}/16", backbone_fields=backbone, blocks=used, **fields)
 

@@ -13,25 +13,27 @@ normalised patches keeps the file's norm as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vitreous.config import Size, pair
+from vitreous.config import Epsilon, OptionalDepth, Size, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
 from vitreous.layers.init import initialise
+from vitreous.layers.kinds import Pool
 from vitreous.layers.mlp import Mlp
-from vitreous.layers.position import Learned1d, grid_sines
-from vitreous.layers.resample import Grid, Resampling, State
+from vitreous.layers.pool import TokenPoolConfig
+from vitreous.layers.position import Learned1d
+from vitreous.layers.resample import Grid
+from vitreous.layers.sines import grid_sines
 from vitreous.layers.tap import show
-from vitreous.models import vit_state
-from vitreous.models.model import Composite, CompositeConfig, Model, Shapes, numbered
-from vitreous.models.vit import SIZES, Pool, ViT, ViTConfig
+from vitreous.models.composite import Composite, CompositeConfig
+from vitreous.models.model import Model
+from vitreous.models.vit import SIZES, ViT, ViTConfig, is_empty
 
 EVALUATION = 0
 """The seed of the mask in eval mode."""
@@ -43,7 +45,7 @@ HEAD_WIDTH = 32
 class MAEConfig(ViTConfig):
     """A ViT whose head sees the mean of the patches. The defaults are B/16."""
 
-    pool: Pool = "mean"
+    pool: Pool = TokenPoolConfig("mean")
 
 
 class MAE(ViT):
@@ -90,13 +92,13 @@ class MaskedAutoencoderConfig(CompositeConfig):
     """Whether the pixels to predict are normalised by the mean and std of their patch."""
     decoder_dim: int | None = None
     """Width of the decoder; two thirds of the encoder's unless given, at most 512."""
-    decoder_depth: int | None = None
+    decoder_depth: OptionalDepth = None
     """Its blocks; 8 unless given, for encoders below ViT-B a third of theirs."""
     decoder_heads: int | None = None
     """Its attention heads; one for each 32 of its width unless given."""
     decoder_mlp_dim: int | None = None
     """Width inside its MLPs; 4 x its width unless given."""
-    norm_eps: float = 1e-6
+    norm_eps: Epsilon = 1e-6
     """Of all norms."""
 
     def __post_init__(self) -> None:
@@ -179,9 +181,6 @@ class MaskedAutoencoder(Composite):
     """(b, c, h, w) -> `Masked`. Which patches are hidden is drawn from torch's RNG in training; in
     eval mode they are the same for every image, so that a loss can be compared with another."""
 
-    classwise = ()
-    found_if_asked = True
-
     def __init__(self, config: MaskedAutoencoderConfig, encoder: Model) -> None:
         super().__init__(config, encoder)
         core = checked(encoder, config)
@@ -243,36 +242,15 @@ class MaskedAutoencoder(Composite):
     def undecayed(self) -> list[nn.Parameter]:
         return [*super().undecayed(), self.decoder.position.table]
 
-    def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
-        done, key = super().resample(state, mode, source), "position.table"
-        own = {key: state[f"decoder.{key}"]} if f"decoder.{key}" in state else {}
-        config = self.core.config
-        also = vit_state.resample(self.decoder.position, config, own, mode, source)
-        also = also.inside("decoder.")
-        state |= {f"decoder.{name}": value for name, value in own.items()}
-        done.changed |= also.changed
-        done.refused |= also.refused
-        return done
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        embed = shapes.get("decoder.embed.weight")
-        if not embed or "decoder.mask_token" not in shapes:
-            return []
-        found = {"decoder_dim": embed[0], "decoder_depth": numbered(shapes, "decoder.blocks")}
-        if mlp := shapes.get("decoder.blocks.0.mlp.fc1.weight"):
-            found["decoder_mlp_dim"] = mlp[0]
-        return [found]
-
 
 def checked(encoder: Model, config: MaskedAutoencoderConfig) -> ViT:
     """The encoder, which must be able to do without the hidden patches."""
     name = config.encoder
     if not isinstance(encoder, ViT):
         why = "is no plain ViT, whose tokens are the patches"
-    elif not encoder.position.on_tokens:
-        why = f"has positions ({encoder.config.position}) that need all patches: use sines-2d"
-    elif encoder.input_weight != "patch.weight" or encoder.config.grid_layers:
+    elif not encoder.config.position.on_tokens:
+        why = f"has positions ({encoder.config.position.kind}) that need all patches: use sines-2d"
+    elif not (is_empty(encoder.stem) and is_empty(encoder.grid_stem)):
         why = "has convolutions, through which a patch sees those around it"
     else:
         n = encoder.config.grid[0] * encoder.config.grid[1]

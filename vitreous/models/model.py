@@ -12,104 +12,25 @@ another one (a segmenter, a detector) decodes the maps of that one, its `core`, 
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import typing
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vitreous.config import Size, choice, pair, positive, type_hints
+from vitreous.config import Record, choice, kind_of, pair
 from vitreous.errors import ConfigError, InputError
-from vitreous.layers.resample import Grid, Resampling, State
+from vitreous.layers.resample import Grid
 from vitreous.models.extras import Extras
-
-LARGEST = 2**24
-"""Of any number in a config: the sizes that are made of them must be numbers for torch."""
-Check = tuple[Callable[[Any], bool], str]
-FRACTION: Check = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
-COUNT: Check = (lambda value: 0 <= value < 1000, "0 or more, below 1000")
-DEPTH: Check = (lambda value: 1 <= value < 1000, "at least 1, below 1000")
-DEPTHS: Check = (lambda values: sum(values) < 1000, "fewer than 1000 blocks in all")
-LAYERS: Check = (lambda rows: len(rows) < 100, "fewer than 100 layers")
-EPSILON: Check = (lambda value: 0 < value < 1, "a small number above 0")
-CHECKS: dict[str, Check] = {
-    "depth": DEPTH,
-    "decoder_depth": DEPTH,
-    "depths": DEPTHS,
-    "stages": DEPTHS,
-    "stem_layers": LAYERS,
-    "grid_layers": LAYERS,
-    "classes": (
-        lambda value: 1 <= value <= LARGEST,
-        "at least 1; for a model without, pass head='none'",
-    ),
-    "dropout": FRACTION,
-    "attention_dropout": FRACTION,
-    "drop_path": FRACTION,
-    "registers": COUNT,
-    "pool_padding": COUNT,
-    "encoder_depth": COUNT,
-    "norm_eps": EPSILON,
-    "projector_eps": EPSILON,
-    "stem_norm_eps": EPSILON,
-    "qk_scale": (math.isfinite, "a finite number"),
-    "rotary_base": (lambda value: 1 <= value < math.inf, "1 or more"),
-    "rotary_offset": (math.isfinite, "a finite number"),
-    "mlp_ratio": (lambda value: 0 < value < math.inf, "a number above 0"),
-    "temperature": (lambda value: 1 <= value < math.inf, "1 or more"),
-}
-"""What a field may be, by its name: the same in every family. Other integers are at least 1."""
-
 
 POOLS = ("head", "class", "mean", "class+mean")
 """What becomes the vector of an image: see `Model.vectors`."""
 
-Shapes = Mapping[str, tuple[int, ...]]
-"""Of a state dict, by our names."""
 
-
-def numbered(shapes: Shapes, owner: str) -> int:
-    """How many numbered parts `owner` has in a state dict: "blocks" of "blocks.0.…", …"""
-    numbers = [
-        int(name.split(".", 1)[0])
-        for name in (each.removeprefix(f"{owner}.") for each in shapes if each.startswith(owner))
-        if name.split(".", 1)[0].isdigit()
-    ]
-    return max(numbers, default=-1) + 1
-
-
-def factors(number: int) -> list[Grid]:
-    """The grids of this many places: a square alone, else those that are most nearly one, high and
-    wide."""
-    side = next((s for s in range(math.isqrt(number), 0, -1) if number % s == 0), 0)
-    other = number // side if side else 0
-    return [(side, other), (other, side)][: 1 if side == other else 2] if side else []
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelConfig:
-    """A config whose fields are checked by their types and names, and spelled in one way: sizes as
-    (height, width), choices (`Literal`) as they stand here."""
-
-    def __post_init__(self) -> None:
-        hints = type_hints(type(self))
-        for name in (field.name for field in dataclasses.fields(self)):
-            value, hint = getattr(self, name), hints[name]
-            if hint == Size or (hint == Size | None and value is not None):
-                object.__setattr__(self, name, pair(name, value))
-            elif typing.get_origin(hint) is Literal:
-                object.__setattr__(self, name, choice(name, value, typing.get_args(hint)))
-            elif name in CHECKS and value is not None:
-                allows, expected = CHECKS[name]
-                if not allows(value):
-                    raise ConfigError(f"{name} = {value!r}: expected {expected}")
-            elif hint is int or (hint == int | None and value is not None):
-                positive(self, name)
-                if value > LARGEST:
-                    raise ConfigError(f"{name} = {value:,}: expected at most {LARGEST:,}")
+@dataclass(frozen=True)
+class ModelConfig(Record):
+    """The config of a model."""
 
     def without_pooling(self) -> dict[str, Any]:
         """The changes for a model whose maps alone are of use: no parameters that pool them."""
@@ -163,23 +84,8 @@ class Model(nn.Module):
     """The name it was created by."""
     extras: Extras = Extras()
     """What its checkpoint had besides, if it was imported."""
-    input_weight: str
-    """The parameter that sees the image's channels."""
-    input_norms: tuple[str, ...] = ()
-    """Parameters with a value for each pixel of a patch and each channel."""
-    classwise: tuple[str, ...] = ("head.*",)
-    """Patterns of the parameters that belong to the classes: others come with other classes."""
     other_classes: ClassVar[int] = 0
     """How many outputs stand behind those of the classes: DETR's "no object"."""
-    behind_maps: tuple[str, ...] = ("head.*",)
-    """Patterns of the parameters behind its maps: a model around this one has none of them."""
-    image_text = False
-    """Whether it was trained with texts, so that weights end in a projection to their space."""
-    unseen: ClassVar[Mapping[str, str]] = {}
-    """Config fields that no weights show, and what other libraries take for the same weights."""
-    found_if_asked = False
-    """Whether a file of such a model is taken for one only where that is asked for, and else for
-    the model inside."""
     prefix_length = 0
     """Tokens before the patches."""
     class_tokens = 0
@@ -235,7 +141,7 @@ class Model(nn.Module):
     @property
     def projects(self) -> bool:
         """Whether the head is no classifier, but gives vectors itself (CLIP)."""
-        return getattr(self.config, "head", "") == "projection"
+        return kind_of(self.config, "head") == "projection"
 
     def vector_length(self, pool: str = "head") -> int:
         """d of `vectors`."""
@@ -254,7 +160,7 @@ class Model(nn.Module):
         pool = choice("pool", pool, POOLS)
         if "class" in pool and not self.class_tokens:
             raise ConfigError(f"pool = {pool!r}: this model has no class token: use 'mean'")
-        if pool in ("head", getattr(self.config, "pool", None)):
+        if pool in ("head", kind_of(self.config, "pool")):
             pooled = self.pooled(images)
             if pool == "head" and self.projects:
                 pooled = self.head(pooled)
@@ -274,7 +180,7 @@ class Model(nn.Module):
         """
         pooled = self.pooled(images)
         found = self.head(pooled)
-        if getattr(self.config, "head", "") in ("none", "projection"):
+        if kind_of(self.config, "head") in ("none", "projection"):
             return {"vectors": found.flatten(1)}
         vectors = pooled if pooled.ndim == 2 else pooled.flatten(1, -2).mean(dim=1)
         return {"logits": found, "vectors": vectors}
@@ -364,38 +270,6 @@ class Model(nn.Module):
         """Every attention in the order of the forward, for images of this size (or its own)."""
         return []
 
-    def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
-        """Bring what depends on the resolution, in a state dict, to this model's; in place.
-
-        mode: bicubic or bilinear; None refuses what does not fit. source: the grid (or window) that
-        the state was made for, where its shapes do not tell.
-        """
-        return Resampling()
-
-    def upgraded(self, state: State) -> State:
-        """A state dict of an older version of this model, in today's names and layouts."""
-        return state
-
-    def with_rows(self, state: State, rows: str) -> State:
-        """A state dict whose position table has a row for every token before the patches ("all")
-        or for none of them ("patches"), as some libraries have it; the outputs stay the same."""
-        return state
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        """The config fields that the names and shapes of a state dict show: one dict for each way
-        to read it, the likeliest first; none if it cannot be this paper's.
-
-        axes: lengths that shapes of ours do not show, but another library's do, such as `heads`.
-        What does not change names or shapes is left out (see `models/infer.py`); fields that are
-        only as usual are listed under "guessed".
-        """
-        return []
-
-    def derived(self) -> dict[str, Tensor]:
-        """What other libraries keep in their files although it follows from the sizes, by name."""
-        return {}
-
     def own_size(self) -> tuple[int, int]:
         """Height and width of the images it is made for."""
         return pair("image_size", self.config.image_size)
@@ -414,124 +288,3 @@ class Model(nn.Module):
                 f"images of type {images.dtype} were given; this model takes normalised "
                 "floating-point values: images.float() / 255, then subtract mean, divide by std"
             )
-
-
-@dataclasses.dataclass(frozen=True)
-class CompositeConfig(ModelConfig):
-    """The config of a `Composite`."""
-
-    part: ClassVar[str]
-    """The field that names the core; the field `…_fields` has the changes to its config."""
-    core_defaults: ClassVar[dict[str, Any]] = {"pad": True}
-    """Of the core's fields, where it has them: images may have any size."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("image_size", "channels", "classes", "head"):
-            if name in self.core_changes:
-                raise ConfigError(
-                    f"{self.part}.{name} is a field of the model around it: give {name} itself"
-                )
-
-    @property
-    def core_changes(self) -> dict[str, Any]:
-        changes: dict[str, Any] = getattr(self, f"{self.part}_fields")
-        return changes
-
-    def core_fields(self) -> dict[str, Any]:
-        """The changes with which the model inside is created."""
-        own = {name: getattr(self, name) for name in ("image_size", "channels")}
-        return {**own, "head": "none", **self.core_changes}
-
-
-class Composite(Model):
-    """A model that decodes the feature maps of another one, its core, held as `config.part`.
-
-    The core is any model with feature maps; tokens that are no patches are left out. `decoded` are
-    its blocks or stages whose maps are decoded.
-    """
-
-    def __init__(
-        self, config: CompositeConfig, core: Model, decoded: Iterable[int] = (-1,)
-    ) -> None:
-        super().__init__()
-        self.config, self.depth, self.decoded = config, core.depth, list(decoded)
-        self.add_module(config.part, core)
-        self.input_weight = f"{config.part}.{core.input_weight}"
-        self.input_norms = tuple(f"{config.part}.{name}" for name in core.input_norms)
-
-    @property
-    def core(self) -> Model:
-        core: Model = getattr(self, self.config.part)
-        return core
-
-    def outputs(
-        self, images: Tensor, like: Mapping[str, Tensor] | None = None
-    ) -> dict[str, Tensor]:
-        return {"logits": self(images)}
-
-    def levels(self, size: tuple[int, int]) -> list[Level]:
-        return self.core.levels(size)
-
-    @property
-    def width(self) -> int:
-        return self.core.width
-
-    def decoded_levels(self, size: tuple[int, int]) -> list[Level]:
-        levels = self.levels(size)
-        return [levels[block] for block in self.decoded]
-
-    def block_indices(self, blocks: Iterable[int] | None) -> list[int]:
-        return super().block_indices(self.decoded if blocks is None else blocks)
-
-    def tokens(
-        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
-    ) -> list[Tensor]:
-        """The core's, behind the blocks that are decoded unless others are given; with the core's
-        final norm, if it has one."""
-        norm = norm and self.core.ends_with_norm
-        return self.core.tokens(images, self.block_indices(blocks), norm=norm)
-
-    def maps(
-        self, images: Tensor, blocks: Iterable[int] | None = None, *, norm: bool = True
-    ) -> list[Tensor]:
-        """(b, d, gh, gw) each: the patches of `tokens`, which are what is decoded."""
-        norm = norm and self.core.ends_with_norm
-        return self.core.maps(images, self.block_indices(blocks), norm=norm)
-
-    def layers(self) -> list[list[nn.Module]]:
-        """The core's; everything behind it learns like the head."""
-        *before, behind = self.core.layers()
-        return [*before, [*behind, *(part for part in self.children() if part is not self.core)]]
-
-    def undecayed(self) -> list[nn.Parameter]:
-        return self.core.undecayed()
-
-    def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
-        part = self.config.part
-        found = self.core.attentions(size or self.own_size())
-        return [each._replace(name=f"{part}.{each.name}", part=part) for each in found]
-
-    def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
-        inner = self._state_of_core(state)
-        done = self.core.resample(inner, mode, source)
-        state |= self._with_owner(inner)
-        return done.inside(f"{self.config.part}.")
-
-    def upgraded(self, state: State) -> State:
-        inner = self._state_of_core(state)
-        others = {
-            name: value for name, value in state.items() if name not in self._with_owner(inner)
-        }
-        return {**others, **self._with_owner(self.core.upgraded(inner))}
-
-    def with_rows(self, state: State, rows: str) -> State:
-        inner = self.core.with_rows(self._state_of_core(state), rows)
-        return {**state, **self._with_owner(inner)}
-
-    def _state_of_core(self, state: State) -> State:
-        owner = f"{self.config.part}."
-        return {k.removeprefix(owner): v for k, v in state.items() if k.startswith(owner)}
-
-    def _with_owner(self, state: State) -> State:
-        return {f"{self.config.part}.{name}": value for name, value in state.items()}

@@ -8,39 +8,42 @@ largest one has no class token. As in CLIP, the published files end in a project
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
-from vitreous.config import Size
-from vitreous.models.vit import SIZES, Pool, PositionName, ViT, ViTConfig
+from vitreous.config import Epsilon
+from vitreous.layers.kinds import Embedding, Pool, Position
+from vitreous.layers.patch import PatchConfig
+from vitreous.layers.pool import AttentionPoolConfig
+from vitreous.layers.rotary import LearnedRotaryConfig
+from vitreous.models.vit import SIZES, ViT, ViTConfig
+
+ROTARY = LearnedRotaryConfig(offset=1.0, reference=14, order="xy")
 
 
 @dataclass(frozen=True)
 class PEConfig(ViTConfig):
     """A ViT with the Perception Encoder's choices. The defaults are PE-core B/16."""
 
-    position: PositionName = "learned-1d+rotary"
-    rotary_offset: float = 1.0
-    rotary_grid: Size | None = 14
-    rotary_order: Literal["yx", "xy"] = "xy"
-    pool: Pool = "attention"
-    pool_heads: int | None = 8
+    position: Position = ROTARY
+    pool: Pool = AttentionPoolConfig(heads=8)
     embed_norm: bool = True
-    patch_bias: bool = False
-    norm_eps: float = 1e-5
+    embedding: Embedding = PatchConfig(bias=False)
+    norm_eps: Epsilon = 1e-5
 
 
 class PE(ViT):
     """(b, c, h, w) -> logits or, with `head="projection"`, embeddings (b, classes)."""
 
-    image_text = True
-
 
 G: dict[str, Any] = {"dim": 1536, "depth": 50, "heads": 16, "mlp_dim": 8960}
-G |= {"pool_mlp_dim": 6144, "tokens": "none", "rotary_offset": 0.0}
+G |= {"pool": AttentionPoolConfig(heads=8, mlp_dim=6144), "tokens": "none"}
 VARIANTS = {  # paper, table 1; Ti and S: its repository
     f"pe-{size}/{patch}": PEConfig(
-        image_size=image, patch=patch, rotary_grid=image // patch, **{**SIZES, "G": G}[size]
+        image_size=image,
+        patch=patch,
+        position=replace(ROTARY, reference=image // patch, offset=0.0 if size == "G" else 1.0),
+        **{**SIZES, "G": G}[size],
     )
     for size, patch, image in (
         *(("ti", 16, 384), ("s", 16, 384), ("b", 16, 224)),

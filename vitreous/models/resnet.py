@@ -8,21 +8,21 @@ trains it today ("v1.5").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size
+from vitreous.config import Classes, Depths, Epsilon, Size
 from vitreous.errors import ConfigError
-from vitreous.layers.head import LinearHead
-from vitreous.layers.patch import Stem
+from vitreous.layers.conv_stem import Stem
+from vitreous.layers.head import HeadSizes, LinearHeadConfig
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
-from vitreous.models.model import Level, Model, ModelConfig, Shapes, numbered
+from vitreous.models.model import Level, Model, ModelConfig
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class ResNetConfig(ModelConfig):
     image_size: Size = 224
     """Height and width in pixels; a ResNet takes any size, this is the one it is made for."""
     channels: int = 3
-    classes: int = 1000
+    classes: Classes = 1000
     block: Literal["bottleneck", "basic"] = "bottleneck"
     """bottleneck (1x1, 3x3, 1x1) or basic (3x3, 3x3)."""
-    stages: tuple[int, ...] = (3, 4, 6, 3)
+    stages: Depths = (3, 4, 6, 3)
     """Blocks in each stage."""
     width: int = 64
     """Channels behind the first convolution; they double with each stage."""
@@ -48,8 +48,9 @@ class ResNetConfig(ModelConfig):
     batches)."""
     dilated: bool = False
     """The last stage keeps the size of the one before, with dilated convolutions (DETR's DC5)."""
-    head: Literal["linear", "none"] = "linear"
-    norm_eps: float = 1e-5
+    head: LinearHeadConfig = LinearHeadConfig()
+    """linear, none."""
+    norm_eps: Epsilon = 1e-5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,8 +196,6 @@ class Trunk(Stem):
     The first stage keeps the size, each further one halves it.
     """
 
-    input_weight = "root.conv.weight"
-
     def __init__(
         self,
         channels: int,
@@ -228,19 +227,6 @@ class Trunk(Stem):
         return x
 
 
-def trunk_fields(shapes: Shapes, owner: str = "") -> dict[str, Any]:
-    """The fields of a trunk that the shapes of its parameters show; `owner`: its name and a dot."""
-    root = shapes.get(f"{owner}root.conv.weight", ())
-    if len(root) != 4:
-        return {}
-    stages = range(numbered(shapes, f"{owner}stages"))
-    return {
-        "width": root[0],
-        "channels": root[1],
-        "stages": tuple(numbered(shapes, f"{owner}stages.{stage}") for stage in stages),
-    }
-
-
 class ResNet(Trunk, Model):
     """(b, c, h, w) -> logits (b, classes). Its tokens are the positions of its map."""
 
@@ -253,8 +239,7 @@ class ResNet(Trunk, Model):
         if config.dilated:
             dilate(self.stages[-1])
             self.stride //= 2
-        linear = config.head == "linear"
-        self.head = LinearHead(self.out_channels, config.classes) if linear else nn.Identity()
+        self.head = config.head.make(HeadSizes(self.out_channels, config.classes))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -263,24 +248,6 @@ class ResNet(Trunk, Model):
         x, grid = self.embed(images)
         x = self.encode(x, grid)
         return self.head(self.pool(x))
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        trunk = trunk_fields(shapes)
-        if not trunk or not trunk["stages"]:
-            return []
-        norm = "root.norm.running_mean" in shapes
-        counted = "root.norm.num_batches_tracked" in shapes
-        classes = shapes.get("head.out.weight")
-        return [
-            {
-                **trunk,
-                "root": "3x3" if shapes["root.conv.weight"][2:] == (3, 3) else "7x7",
-                "block": "bottleneck" if "stages.0.0.conv3.weight" in shapes else "basic",
-                "norm": ("batch" if counted else "frozen") if norm else "group",
-                **({"classes": classes[0]} if classes else {"head": "none"}),
-            }
-        ]
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
         self.check_images(images)

@@ -25,17 +25,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size
+from vitreous.config import Classes, Depth, Epsilon, Fraction, Hidden, Size
 from vitreous.errors import ConfigError
-from vitreous.layers.attention import CrossAttention
+from vitreous.layers.cross_attention import CrossAttention
 from vitreous.layers.decoder import DecoderLayer
 from vitreous.layers.deformable import DeformableAttention
 from vitreous.layers.mlp import Activation, Mlp
 from vitreous.layers.padding import Images, Padding
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
+from vitreous.models.composite import CompositeConfig
 from vitreous.models.detector import SMALL_BACKBONE, Detector, check_width
-from vitreous.models.model import AttentionLayer, CompositeConfig, Model, Shapes, numbered
+from vitreous.models.model import AttentionLayer, Model
 from vitreous.models.rf_detr_parts import (
     ClassHead,
     MaskHead,
@@ -63,12 +64,12 @@ class RFDETRConfig(CompositeConfig):
     image_size: Size = 560
     """Height and width that it is made for; it takes any size that its backbone takes."""
     channels: int = 3
-    classes: int = 91
+    classes: Classes = 91
     """COCO's ids, with gaps, end at 90."""
     backbone: str = "dinov2-s/14"
     """The name of any model with feature maps."""
     backbone_fields: dict[str, Any] = field(default_factory=dict)
-    """Changes to the backbone's config; on the command line `--set backbone.windows=2`."""
+    """Changes to the backbone's config; on the command line `--set backbone.windows.side=2`."""
     blocks: tuple[int, ...] | None = None
     """Blocks or stages of the backbone whose maps are used, from 0; unless given, four that divide
     a ViT evenly, or all stages of a pyramid."""
@@ -80,15 +81,15 @@ class RFDETRConfig(CompositeConfig):
     """Bottlenecks of each map's projector."""
     projector_norm: Literal["layer", "batch"] = "layer"
     """layer (RF-DETR) or batch (LW-DETR)."""
-    projector_eps: float = 1e-6
+    projector_eps: Epsilon = 1e-6
     """Of these norms."""
-    heads: int = 8
+    heads: Hidden[int] = 8
     """Of the attention between queries."""
     cross_heads: int = 16
     """Of the deformable attention to the maps."""
     points: int = 2
     """To which a head of a query looks on each map."""
-    decoder_depth: int = 3
+    decoder_depth: Depth = 3
     mlp_dim: int = 2048
     """Width inside the MLP of each decoder layer."""
     activation: Activation = "relu"
@@ -103,8 +104,8 @@ class RFDETRConfig(CompositeConfig):
     """Pixels of the image for each of a mask, in height and width."""
     mask_mlp_dim: int | None = None
     """Width inside the MLP of the mask head; 4 x dim unless given."""
-    dropout: float = 0.0
-    norm_eps: float = 1e-5
+    dropout: Fraction = 0.0
+    norm_eps: Epsilon = 1e-5
     """Of the decoder's norms."""
 
     def __post_init__(self) -> None:
@@ -161,9 +162,7 @@ class MapTokens(NamedTuple):
 class RFDETR(Detector):
     """(b, c, h, w), or a list of (c, h, w) of any sizes -> `RFDETROutput`. See `RFDETRConfig`."""
 
-    classwise = ("class_head.*", "proposals.*.class_head.*")
     hidden_steps = ("class_head", "box_head", "proposals", "box_position", "mask_head")
-    found_if_asked = True  # windows, and which blocks are used, do not show: it must be named
 
     def __init__(self, config: RFDETRConfig, backbone: Model) -> None:
         blocks = used_blocks(backbone, config.blocks)
@@ -332,36 +331,6 @@ class RFDETR(Detector):
         ]
         return [*read, *self.decoder_attentions(grid, pixels)]
 
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        classes, mlp = shapes.get("class_head.weight"), shapes.get("decoder.0.mlp.fc1.weight")
-        queries = shapes.get("queries.weight")
-        if not (classes and mlp and queries and "query_boxes.weight" in shapes):
-            return []
-        groups, levels = numbered(shapes, "proposals"), numbered(shapes, "projectors")
-        points = shapes.get("decoder.0.cross_attention.weights.weight", (0,))[0]
-        inside = shapes.get("mask_head.query_mlp.fc1.weight")
-        cross_heads = max(classes[1] // 16, 1)  # as in all that are published
-        return [
-            {
-                "classes": classes[0],
-                "dim": classes[1],
-                "mlp_dim": mlp[0],
-                "groups": groups,
-                "queries": queries[0] // max(groups, 1),
-                "decoder_depth": numbered(shapes, "decoder"),
-                "projector_depth": numbered(shapes, "projectors.0.bottlenecks"),
-                "scales": tuple(
-                    _scale_of(shapes, f"projectors.{s}.resize.0.") for s in range(levels)
-                ),
-                "cross_heads": cross_heads,
-                "points": max(points // max(cross_heads * levels, 1), 1),
-                "masks": inside is not None,
-                **({} if inside is None else {"mask_mlp_dim": inside[0]}),
-                "guessed": ["cross_heads", "points"],
-            }
-        ]
-
 
 def _anchors(memory: MapTokens) -> tuple[Tensor, Tensor]:
     """Where positions start to look for their box: (b or 1, n, 4), normalised cxcywh around
@@ -380,15 +349,6 @@ def _anchors(memory: MapTokens) -> tuple[Tensor, Tensor]:
     return anchors, valid if memory.inside is None else valid & memory.inside
 
 
-def _scale_of(shapes: Shapes, resize: str) -> float:
-    """Of the projector with these layers: none, a transposed convolution (behind one of 1x1 or
-    not), or a convolution of 3x3 in steps of two."""
-    convolution = shapes.get(f"{resize}0.conv.weight")
-    if f"{resize}0.weight" in shapes or (convolution and convolution[-1] == 1):
-        return 2.0
-    return 0.5 if convolution else 1.0
-
-
 def used_blocks(backbone: Model, blocks: tuple[int, ...] | None) -> list[int]:
     """Of a ViT four that divide it evenly, the last included; of a pyramid all stages."""
     if blocks is not None:
@@ -403,7 +363,10 @@ def _over_dinov2(
     size: int, patch: int, windows: int, decoder_depth: int, **fields: Any
 ) -> RFDETRConfig:
     """Global attention stands behind the blocks whose maps are used."""
-    backbone = {"patch": patch, "windows": windows, "global_blocks": (3, 6, 9), "layer_scale": 1.0}
+    backbone = {
+        **{"patch": patch, "layer_scale": 1.0},
+        **{"windows.side": windows, "windows.global_blocks": (3, 6, 9)},
+    }
     return RFDETRConfig(
         image_size=size, backbone_fields=backbone, decoder_depth=decoder_depth, **fields
     )
@@ -411,10 +374,13 @@ def _over_dinov2(
 
 def _base(name: str, **fields: Any) -> RFDETRConfig:
     """The first releases: DINOv2's own patches and positions, and a block that nothing reads."""
-    backbone = {"windows": 4, "global_blocks": (2, 5, 8, 11), "layer_scale": 1.0}
+    backbone = {
+        **{"windows.side": 4, "windows.global_blocks": (2, 5, 8, 11)},
+        **{"layer_scale": 1.0, "position.grid": 37},
+    }
     return RFDETRConfig(
         backbone=name,
-        backbone_fields={**backbone, "position_grid": 37},
+        backbone_fields=backbone,
         blocks=(1, 4, 7, 10),
         **fields,
     )

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitreous.layers.conv_stem import ChannelNorm
 from vitreous.layers.decoder import BoxHead
 from vitreous.layers.mlp import ACTIVATIONS, Activation, Mlp
 from vitreous.layers.resample import enlarged
-from vitreous.models.conv_stem import ChannelNorm
 
 PRIOR = 0.01
 """The probability of every class at the start: most queries find nothing (Lin et al. 2017)."""

@@ -9,7 +9,6 @@ maps of several sizes (Swin, ResNet) get a simple feature pyramid (Lin et al. 20
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size
+from vitreous.config import Classes, Depth, Epsilon, Fraction, Hidden, Size
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
@@ -25,14 +24,11 @@ from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.resample import enlarged
 from vitreous.layers.tap import show
+from vitreous.models.composite import Composite, CompositeConfig
 from vitreous.models.model import (
     AttentionLayer,
-    Composite,
-    CompositeConfig,
     Model,
     Places,
-    Shapes,
-    numbered,
 )
 
 CONV_WIDTH = 256
@@ -47,7 +43,7 @@ class SegmenterConfig(CompositeConfig):
     image_size: Size = 512
     """Height and width of what it sees at once; larger images are covered by sliding windows."""
     channels: int = 3
-    classes: int = 150
+    classes: Classes = 150
     encoder: str = "vit-s/16"
     """The name of any model that classifies: its features are decoded."""
     encoder_fields: dict[str, Any] = field(default_factory=dict)
@@ -56,13 +52,13 @@ class SegmenterConfig(CompositeConfig):
     """mask (the paper's transformer), linear, progressive (SETR) or pyramid (Swin, ResNet)."""
     dim: int | None = None
     """Width of the decoder; the encoder's unless given, or 256 for convolutions."""
-    depth: int = 2
+    depth: Depth = 2
     """Blocks of the mask transformer."""
-    heads: int | None = None
+    heads: Hidden[int | None] = None
     """Its attention heads; one for each 64 of its width unless given."""
-    dropout: float = 0.1
+    dropout: Fraction = 0.1
     """In the mask transformer."""
-    norm_eps: float = 1e-5
+    norm_eps: Epsilon = 1e-5
     """Of the decoder's norms."""
 
 
@@ -200,8 +196,6 @@ class PyramidDecoder(nn.Module):
 class Segmenter(Composite):
     """(b, c, h, w) -> logits (b, classes, h, w). See `SegmenterConfig`."""
 
-    classwise: tuple[str, ...] = ("decoder.out.*",)
-
     def __init__(self, config: SegmenterConfig, encoder: Model) -> None:
         pyramid = config.decoder == "pyramid"
         super().__init__(config, encoder, range(encoder.depth) if pyramid else (-1,))
@@ -214,7 +208,6 @@ class Segmenter(Composite):
         width, _, (stride, _) = levels[-1]
         match config.decoder:
             case "mask":
-                self.classwise = ("decoder.classes", "decoder.mask_norm.*")
                 self.decoder: nn.Module = MaskTransformer(
                     width,
                     config.classes,
@@ -247,20 +240,6 @@ class Segmenter(Composite):
         _, (gh, gw), (ph, pw) = self.decoded_levels((h, w))[0]
         masks = enlarged(masks, (max(gh * ph, h), max(gw * pw, w)))[:, :, :h, :w]
         return show(self, "upsample", masks)
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        if embeddings := shapes.get("decoder.classes"):
-            classes, dim = embeddings
-            depth = numbered(shapes, "decoder.blocks")
-            return [{"decoder": "mask", "classes": classes, "dim": dim, "depth": depth}]
-        out = shapes.get("decoder.out.weight")
-        if not out or not any(name.startswith("encoder.") for name in shapes):
-            return []
-        if len(out) == 2:
-            return [{"decoder": "linear", "classes": out[0]}]
-        decoder = "progressive" if numbered(shapes, "decoder.steps") else "pyramid"
-        return [{"decoder": decoder, "classes": out[0], "dim": out[1]}]
 
     def undecayed(self) -> list[nn.Parameter]:
         own = [self.decoder.classes] if isinstance(self.decoder, MaskTransformer) else []

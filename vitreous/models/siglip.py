@@ -8,29 +8,26 @@ head" of Zhai et al. 2022), and what it gathers is the image's embedding, withou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
+from vitreous.layers.kinds import Pool
 from vitreous.layers.mlp import Activation
-from vitreous.models.vit import SIZES, Pool, ViT, ViTConfig
+from vitreous.layers.pool import AttentionPoolConfig
+from vitreous.models.vit import SIZES, Tokens, ViT, ViTConfig
 
 
 @dataclass(frozen=True)
 class SigLIPConfig(ViTConfig):
     """A ViT with SigLIP's choices. The defaults are B/16."""
 
-    tokens: Literal["class", "class+distillation", "none"] = "none"
-    pool: Pool = "attention"
+    tokens: Tokens = "none"
+    pool: Pool = AttentionPoolConfig()
     activation: Activation = "gelu-tanh"
 
 
 class SigLIP(ViT):
     """(b, c, h, w) -> logits or, with `head="none"`, embeddings (b, dim)."""
-
-    unseen: ClassVar[Mapping[str, str]] = {
-        "activation": "the authors'; timm computes most sizes with 'gelu'"
-    }
 
 
 SHAPE_OPTIMISED: dict[str, Any] = {  # Alabdulmohsin et al. 2023; giant-opt: SigLIP 2

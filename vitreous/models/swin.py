@@ -9,24 +9,24 @@ and there are maps of four sizes, as dense tasks need them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitreous.config import Size, pair
+from vitreous.config import Classes, Depths, Epsilon, Fraction, Hidden, Positive, Size, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention, Rotate
 from vitreous.layers.block import Block
-from vitreous.layers.head import LinearHead
+from vitreous.layers.head import HeadSizes, LinearHeadConfig
 from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.patch import PatchEmbedding
-from vitreous.layers.position import relative_index
-from vitreous.layers.resample import Grid, Resampling, State, resample_grid
+from vitreous.layers.relative import relative_index
+from vitreous.layers.resample import Grid, resample_grid
 from vitreous.layers.tap import show
 from vitreous.models.model import (
     AttentionLayer,
@@ -34,9 +34,6 @@ from vitreous.models.model import (
     Model,
     ModelConfig,
     Places,
-    Shapes,
-    factors,
-    numbered,
 )
 
 
@@ -48,23 +45,24 @@ class SwinConfig(ModelConfig):
     """Height and width in pixels that it is made for; it takes any size."""
     patch: Size = 4
     channels: int = 3
-    classes: int = 1000
+    classes: Classes = 1000
     dim: int = 96
     """Width of a token in the first stage; it doubles with each further one."""
-    depths: tuple[int, ...] = (2, 2, 6, 2)
+    depths: Depths = (2, 2, 6, 2)
     """Blocks in each stage."""
-    heads: tuple[int, ...] = (3, 6, 12, 24)
+    heads: Hidden[tuple[int, ...]] = (3, 6, 12, 24)
     """Attention heads in each stage."""
     window: Size = 7
     """Patches in height and width of a window."""
-    mlp_ratio: float = 4.0
+    mlp_ratio: Positive = 4.0
     """Width inside the MLP, as a multiple of the token's."""
-    head: Literal["linear", "none"] = "linear"
-    norm_eps: float = 1e-5
+    head: LinearHeadConfig = LinearHeadConfig()
+    """linear, none."""
+    norm_eps: Epsilon = 1e-5
     qkv_bias: bool = True
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    drop_path: float = 0.0
+    dropout: Fraction = 0.0
+    attention_dropout: Fraction = 0.0
+    drop_path: Fraction = 0.0
     """Chance to skip a branch of the last block; grows linearly from 0 at the first."""
 
     def __post_init__(self) -> None:
@@ -240,7 +238,6 @@ class Stage(nn.Module):
 class Swin(Model):
     """(b, c, h, w) -> logits (b, classes). See `SwinConfig`."""
 
-    input_weight = "patch.weight"
     ends_with_norm = True
 
     def __init__(self, config: SwinConfig) -> None:
@@ -259,7 +256,7 @@ class Swin(Model):
         )
         dim = config.dim << (self.depth - 1)
         self.norm = nn.LayerNorm(dim, eps=config.norm_eps)
-        self.head = LinearHead(dim, config.classes) if config.head == "linear" else nn.Identity()
+        self.head = config.head.make(HeadSizes(dim, config.classes))
         initialise(self, "trunc-normal")
 
     def forward(self, images: Tensor) -> Tensor:
@@ -307,75 +304,21 @@ class Swin(Model):
         return list(self.stages)[block + 1 :]
 
     def undecayed(self) -> list[nn.Parameter]:
-        return [attention.bias_table for _, _, attention in self._attentions()]
+        return [attention.bias_table for _, _, attention in self.window_attentions()]
 
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
         levels, found = self.levels(size or self.own_size()), []
-        for stage, name, attention in self._attentions():
+        for stage, name, attention in self.window_attentions():
             _, grid, pixels = levels[stage]
             places = Places(0, grid, pixels, attention.places(grid))
             found.append(AttentionLayer(name, "encoder", places, places))
         return found
 
-    def _attentions(self) -> Iterator[tuple[int, str, WindowAttention]]:
+    def window_attentions(self) -> Iterator[tuple[int, str, WindowAttention]]:
         for number, stage in enumerate(self.stages):
             for name, module in stage.named_modules(prefix=f"stages.{number}"):
                 if isinstance(module, WindowAttention):
                     yield number, name, module
-
-    def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
-        done = Resampling()
-        for _, name, attention in self._attentions():
-            key = f"{name}.bias_table"
-            if key not in state or state[key].ndim != 2:
-                continue  # import refuses it for its shape
-            window = attention.made_for(state[key], source)
-            if window is None:
-                done.refused[key] = f"{len(state[key])} offsets " + (
-                    "are not those of a square window: pass source_grid=(height, width)"
-                    if source is None
-                    else f"are not those of a window of {source[0]}x{source[1]}"
-                )
-                continue
-            windows = (window, attention.window)
-            done.resize(state, key, "windows", windows, mode, attention.resample)
-        return done
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        patch, first = shapes.get("patch.weight", ()), "stages.0.blocks.0"
-        inside, table = (
-            shapes.get(f"{first}.{part}", ()) for part in ("mlp.fc1.weight", "attention.bias_table")
-        )
-        if (len(patch), len(inside), len(table)) != (4, 2, 2):
-            return []
-        stages = range(numbered(shapes, "stages"))
-        tables = [shapes.get(f"stages.{i}.blocks.0.attention.bias_table") for i in stages]
-        classes = shapes.get("head.out.weight")
-        shown = {
-            "dim": patch[0],
-            "channels": patch[1],
-            "patch": patch[2:],
-            "depths": tuple(numbered(shapes, f"stages.{i}.blocks") for i in stages),
-            "heads": tuple(each[1] if each else 1 for each in tables),
-            "mlp_ratio": inside[0] / inside[1],
-            "qkv_bias": f"{first}.attention.qkv.bias" in shapes,
-            **({"classes": classes[0]} if classes else {"head": "none"}),
-        }
-        # (2h - 1)(2w - 1) offsets: a square window, if they can be one's
-        windows = [((h + 1) // 2, (w + 1) // 2) for h, w in factors(table[0])]
-        return [{**shown, "window": window} for window in windows]
-
-    def derived(self) -> dict[str, Tensor]:
-        """The index of offsets of each attention, and the mask of each shifted one."""
-        levels, found = self.levels(self.own_size()), {}
-        for stage, name, attention in self._attentions():
-            found[f"{name}.index"] = relative_index(attention.window)
-            size = attention.padded(levels[stage].grid)
-            mask = attention.windows(size, torch.device("cpu")).mask
-            if mask is not None:
-                found[f"{name}.mask"] = mask.nan_to_num(neginf=-100.0)
-        return found
 
 
 def _stage(config: SwinConfig, number: int, drop_path: list[float]) -> Stage:

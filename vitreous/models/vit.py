@@ -1,33 +1,264 @@
 """ViT: An Image is Worth 16x16 Words (Dosovitskiy et al. 2021).
 
 An image is cut into patches, each patch becomes a token, a class token is put in front, positions
-are added, and a plain transformer encoder does the rest. Every choice of the paper and of its
-successors is a field of `ViTConfig`.
+are added, and a plain transformer encoder does the rest (section 3.1):
+
+    z₀   = [x_class; x¹E; x²E; …; xⁿE] + E_pos      (1)  `embed`
+    z'_l = MSA(LN(z_{l-1})) + z_{l-1}               (2)  `encode`: `layers/block.py`
+    z_l  = MLP(LN(z'_l)) + z'_l                     (3)
+    y    = LN(z_L⁰)                                 (4)  `pool`
+
+What the paper's successors changed is a field of `ViTConfig`, or of a part of it: another position,
+another pooling, another head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from vitreous.errors import InputError
-from vitreous.layers.head import DistilledOutput
+from vitreous.config import (
+    HIDDEN,
+    SETTING,
+    TRAINING,
+    Classes,
+    Count,
+    Depth,
+    Epsilon,
+    Fraction,
+    Hidden,
+    Size,
+    Uncommon,
+    choice,
+    pair,
+)
+from vitreous.errors import ConfigError, InputError
+from vitreous.layers.attention import AttentionConfig
+from vitreous.layers.block import Block
+from vitreous.layers.conv_stem import NoStem
+from vitreous.layers.head import DistilledHead, DistilledOutput, HeadSizes, LinearHeadConfig
 from vitreous.layers.init import initialise
-from vitreous.layers.patch import PrefixTokens, Stem
-from vitreous.layers.position import Rotary
-from vitreous.layers.resample import Grid, Resampling, State
+from vitreous.layers.kinds import Embedding, Head, Pool, Position, Stem
+from vitreous.layers.mlp import Activation, Mlp, MlpConfig
+from vitreous.layers.patch import PatchConfig, PatchSizes, PrefixTokens, patch_grid
+from vitreous.layers.pool import PoolSizes, TokenPoolConfig
+from vitreous.layers.position import Learned1dConfig, TokenSizes
+from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
-from vitreous.models import vit_fields, vit_parts, vit_state
-from vitreous.models.conv_stem import ConvStem, GridStem
-from vitreous.models.model import AttentionLayer, Level, Model, Places, Shapes
-from vitreous.models.vit_config import SIZES, VARIANTS, Pool, PositionName, ViTConfig
-from vitreous.models.vit_parts import POSITIONS
+from vitreous.layers.uncommon import BLOCKS, ActivatedMlp
+from vitreous.layers.windows import WindowedBlocks, WindowsConfig
+from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
 
-__all__ = ["POSITIONS", "SIZES", "VARIANTS", "Pool", "PositionName", "ViT", "ViTConfig"]
+NormOrder = Annotated[
+    Literal["pre", "post", "stream", "pre+stream"], HIDDEN, Uncommon(("stream", "pre+stream"))
+]
+Tokens = Literal["class", "class+distillation", "none"]
+LayerScale = Annotated[float | None, TRAINING]
+
+
+@dataclass(frozen=True)
+class ViTConfig(ModelConfig):
+    """What a ViT is made of. The defaults are ViT-B/16 as the paper fine-tunes it."""
+
+    image_size: Size = 224
+    """Height and width in pixels, or one number for both."""
+    patch: Size = 16
+    """Height and width of a patch."""
+    pad: Hidden[bool] = False
+    """Pad images with zeros at the bottom and right up to whole patches."""
+    dynamic_size: Annotated[bool | None, SETTING] = None
+    """Whether learned positions are resampled to images of other sizes at run time; unless given,
+    for features (and so in a Segmenter or DETR), while the classifier itself refuses them."""
+    channels: int = 3
+    classes: Classes = 1000
+    dim: int = 768
+    """Width of a token."""
+    depth: Depth = 12
+    """Number of blocks."""
+    heads: Hidden[int] = 12
+    head_dim: int | None = None
+    """Width of an attention head; dim / heads unless given."""
+    mlp_dim: int | None = None
+    """Width inside the MLP; 4 x dim unless given."""
+    activation: Activation = "gelu"
+    norm: NormOrder = "pre"
+    """LayerNorm before attention and MLP on their branch (pre), behind the sum (post), or before
+    them on the residual stream itself (stream): x = LN(x), then x + f(x). pre+stream: pre for
+    attention, stream for the MLP (compact transformers)."""
+    norm_eps: Epsilon = 1e-6
+    stem: Stem = NoStem()
+    """Convolutions before or behind the patch embedding: none, conv."""
+    embedding: Embedding = PatchConfig()
+    """Of patches: linear; or none, where the stem's map has the tokens."""
+    tokens: Tokens = "class"
+    """Tokens before the patches."""
+    registers: Count = 0
+    """Further learned tokens that nothing reads."""
+    position: Position = Learned1dConfig()
+    """none, learned-1d, learned-2d, sines-1d, sines-2d, relative, conditional, rotary,
+    learned-1d+rotary."""
+    embed_norm: bool = False
+    """LayerNorm on the tokens, positions added, before the first block (CLIP)."""
+    windows: WindowsConfig = WindowsConfig()
+    """Attention stays inside windows (LW-DETR, RF-DETR)."""
+    attention: AttentionConfig = AttentionConfig()
+    """Biases, scale, norm and dropout of the attention."""
+    mlp: MlpConfig = MlpConfig()
+    """A norm or a second activation in the MLP."""
+    layer_scale: LayerScale = None
+    """Initial value of a learned factor per channel on each branch; no factor unless given."""
+    final_norm: str | bool = "tokens"
+    """LayerNorm behind the last block: on tokens (before pooling, True), pooled (after it), both,
+    or none (False)."""
+    pool: Pool = TokenPoolConfig()
+    """What the head sees: class, mean, class+mean, both, none, attention, mean-all, max, first,
+    flatten, sequence."""
+    head: Head = LinearHeadConfig()
+    """linear, projection, tanh, mlp, none."""
+    dropout: Fraction = 0.0
+    drop_path: Fraction = 0.0
+    """Chance to skip a branch of the last block; grows linearly from 0 at the first."""
+    init: Annotated[Literal["trunc-normal", "jax"], TRAINING, SETTING] = "trunc-normal"
+    """Initial weights: normal with std 0.02, or as in the paper's code."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        norm = self.final_norm
+        if isinstance(norm, bool):
+            norm = "tokens" if norm else "none"
+        norm = choice("final_norm", norm, ("tokens", "pooled", "both", "none"))
+        object.__setattr__(self, "final_norm", norm)
+        if self.head_dim is not None and self.head_dim * self.heads == self.dim:
+            object.__setattr__(self, "head_dim", None)
+        if self.head_dim is None and self.dim % self.heads:
+            raise ConfigError(
+                f"dim = {self.dim} does not divide into {self.heads} heads: change one, "
+                "or give head_dim"
+            )
+        self._check_pool()
+        if self.mlp.out_activation and self.activation == "silu-gated":
+            raise ConfigError("mlp.out_activation = True with activation = 'silu-gated': use one")
+        width = self.stem.check(self.channels, self.dim)
+        if self.embedding.kind == "none":
+            self._check_stem_tokens(width)
+        if self.windows.side > 1:
+            self._check_windows()
+        self.position.check_sizes(self.token_sizes)
+
+    def _check_pool(self) -> None:
+        pool, head = self.pool.kind, self.head.kind
+        if pool in ("class", "class+mean") and self.tokens == "none":
+            raise ConfigError(f"pool = {pool!r} needs tokens = 'class'; or use pool = 'mean'")
+        if pool in ("class+mean", "flatten") and self.final_norm in ("pooled", "both"):
+            raise ConfigError(
+                f"pool = {pool!r} with final_norm = {self.final_norm!r}: use 'tokens'"
+            )
+        if pool == "flatten" and self.dynamic_size:
+            raise ConfigError("pool = 'flatten' has a head for one image size: no dynamic_size")
+        if pool == "both" and self.tokens != "class+distillation":
+            raise ConfigError("pool = 'both' needs tokens = 'class+distillation'")
+        if pool == "both" and head not in ("linear", "none"):
+            raise ConfigError(f"pool = 'both' needs head = 'linear', not {head!r}")
+
+    def _check_windows(self) -> None:
+        """Windows are cut once, before the blocks: positions must have been added by then."""
+        if not self.position.on_tokens:
+            raise ConfigError(
+                f"windows.side = {self.windows.side} with position = {self.position.kind!r}, which "
+                "acts in or behind the blocks: use 'learned-1d' or 'sines-2d'"
+            )
+        wrong = [block for block in self.windows.global_blocks if not 0 <= block < self.depth]
+        if wrong:
+            raise ConfigError(
+                f"windows.global_blocks: there is no block {wrong[0]} of {self.depth}"
+            )
+
+    def _check_stem_tokens(self, width: int) -> None:
+        """The stem's map has the tokens themselves."""
+        if self.stem.kind == "none" or pair("patch", self.patch) != (1, 1):
+            raise ConfigError("embedding = 'none' needs patch = 1 and stem.layers")
+        if width != self.stem.patch_width(self.dim):
+            raise ConfigError(
+                f"embedding = 'none': stem.layers give {width} channels, tokens have "
+                f"{self.stem.patch_width(self.dim)}: change the width of the last layer, or dim"
+            )
+
+    @property
+    def grid(self) -> Grid:
+        """Patches in height and width."""
+        return self.grid_of(pair("image_size", self.image_size))
+
+    def grid_of(self, size: tuple[int, int]) -> Grid:
+        """Tokens in height and width of an image of this size; an error where they do not fit."""
+        side, patch = self.windows.side, pair("patch", self.patch)
+        grid = self.stem.grid_of(
+            patch_grid(self.map_of(size), patch, self.pad, self.stem_stride, side)
+        )
+        if grid[0] % side or grid[1] % side:
+            raise ConfigError(
+                f"a grid of {grid[0]}x{grid[1]} tokens does not divide into {side}x{side} windows: "
+                "use another image size, or pad=True"
+            )
+        return grid
+
+    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of what is cut into patches: the image, or a stem's map of it."""
+        return self.stem.map_of(size)
+
+    @property
+    def stem_stride(self) -> tuple[int, int]:
+        return self.stem.stride
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """Height and width of a token's place in pixels of the image."""
+        steps = pair("patch", self.patch), self.stem_stride, self.stem.grid_stride
+        height, width = map(math.prod, zip(*steps, strict=True))
+        return height, width
+
+    @property
+    def rows(self) -> int:
+        """How many class and distillation tokens there are."""
+        return {"none": 0, "class": 1, "class+distillation": 2}[self.tokens]
+
+    @property
+    def prefix(self) -> int:
+        """How many tokens stand before the patches, of each window."""
+        return self.rows + self.registers
+
+    @property
+    def reads(self) -> int | None:
+        """How many leading tokens the head reads, where it reads no others."""
+        return self.pool.reads if self.windows.side == 1 else None
+
+    def without_pooling(self) -> dict[str, Any]:
+        return {"pool": "none"} if self.pool.learned else {}
+
+    @property
+    def head_width(self) -> int:
+        return self.head_dim or self.dim // self.heads
+
+    @property
+    def mlp_width(self) -> int:
+        return self.mlp_dim or 4 * self.dim
+
+    @property
+    def pooled_width(self) -> int:
+        """Channels of what the head sees."""
+        return self.pool.width(self.dim, self.prefix + math.prod(self.grid))
+
+    @property
+    def token_sizes(self) -> TokenSizes:
+        """What positions depend on."""
+        return TokenSizes(
+            *(self.dim, self.grid, self.rows, self.prefix),
+            *(self.depth, self.heads, self.head_width),
+        )
 
 
 class ViT(Model):
@@ -36,45 +267,52 @@ class ViT(Model):
     `stem` turns images into a feature map that is cut into patches instead (hybrid).
     """
 
-    behind_maps = ("head.*", "pooling.*")
-
-    def __init__(self, config: ViTConfig, stem: Stem | None = None) -> None:
+    def __init__(self, config: ViTConfig, stem: nn.Module | None = None) -> None:
         super().__init__()
-        self.config = config
-        dim, self.depth = config.dim, config.depth
-        self.prefix_length = config.prefix * config.windows**2
-        self.class_tokens = config.rows
-        self.stem = stem = stem or ConvStem(config.stem_layers, config.channels)
-        self.patch = vit_parts.patch(config, stem)
-        self.grid_stem = GridStem(config.grid_layers, config.patch_width)
+        self.config, self.depth = config, config.depth
+        dim, eps, side = config.dim, config.norm_eps, config.windows.side
+        self.prefix_length, self.class_tokens = config.prefix * side**2, config.rows
+        self.windows = (
+            WindowedBlocks(side, config.windows.global_blocks, config.prefix) if side > 1 else None
+        )
+        self.stem = stem or config.stem.make(config.channels)
+        channels = getattr(self.stem, "out_channels", config.channels)
+        patch, width = pair("patch", config.patch), config.stem.patch_width(dim)
+        self.patch = config.embedding.make(
+            PatchSizes(channels, patch, width, config.pad, side, eps)
+        )
+        self.grid_stem = config.stem.make_grid(dim)
         self.prefix = PrefixTokens(
             dim,
             class_token=config.rows > 0,
             distillation_token=config.rows > 1,
             registers=config.registers,
         )
-        self.position = POSITIONS[config.position](config)
+        self.position = config.position.make(config.token_sizes)
         self.dropout = nn.Dropout(config.dropout)
-        norm = partial(nn.LayerNorm, dim, eps=config.norm_eps)
+        norm = partial(nn.LayerNorm, dim, eps=eps)
         self.embed_norm = norm() if config.embed_norm else nn.Identity()
         drop_path = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
-        self.blocks = nn.ModuleList(vit_parts.block(config, rate) for rate in drop_path)
+        self.blocks = nn.ModuleList(make_block(config, rate) for rate in drop_path)
         self.norm = norm() if config.final_norm in ("tokens", "both") else nn.Identity()
         self.pooled_norm = norm() if config.final_norm in ("pooled", "both") else nn.Identity()
         self.ends_with_norm = config.final_norm != "none"
-        self.pooling = vit_parts.pooling(config)
-        self.head = vit_parts.head(config)
+        self.pooling = config.pool.make(
+            PoolSizes(
+                *(dim, self.prefix_length, config.heads, config.head_width),
+                *(config.mlp_width, config.activation, eps),
+            )
+        )
+        if config.pool.kind == "both" and config.head.kind == "linear":
+            self.head: nn.Module = DistilledHead(dim, config.classes)
+        else:
+            sizes = HeadSizes(config.pooled_width, config.classes, config.mlp_width, eps)
+            self.head = config.head.make(sizes)
         initialise(self, config.init)
         if config.init == "jax":  # the paper's code: the last layer starts at zero
             for name in ("out", "distillation"):
                 if hasattr(self.head, name):
                     nn.init.zeros_(getattr(self.head, name).weight)
-        if stem.input_weight is not None:
-            self.input_weight = f"stem.{stem.input_weight}"
-        else:
-            self.input_weight = "patch.weight"
-            if config.patch_norm in (True, "in"):
-                self.input_norms = ("patch.norm_in.weight", "patch.norm_in.bias")
 
     def forward(self, images: Tensor) -> Tensor | DistilledOutput:
         self._check(images, dynamic=bool(self.config.dynamic_size))
@@ -87,9 +325,8 @@ class ViT(Model):
         grid = (patches.shape[1], patches.shape[2])
         x = self.prefix(show(self, "tokens", patches.flatten(1, 2)))  # (b, p + n, d)
         x = self.dropout(self.position(x, self.config.prefix, grid))
-        if self.config.windows > 1:  # each has class token and registers of its own
-            before, patches = x[:, : self.config.prefix], x[:, self.config.prefix :]
-            x = torch.cat((before.repeat(1, self.config.windows**2, 1), patches), dim=1)
+        if self.windows is not None:
+            x = self.windows.with_prefixes(x)
         return self.embed_norm(x), grid
 
     def encode(self, x: Tensor, grid: Grid, first: int = 0, last: int | None = None) -> Tensor:
@@ -98,8 +335,8 @@ class ViT(Model):
         If positions act on the tokens alone, some of the patches may be left out: masked
         pre-training encodes the visible ones.
         """
-        if self.config.windows > 1:
-            return self._encode_windows(x, grid, first, last)
+        if self.windows is not None:
+            return self.windows.encode(list(enumerate(self.blocks))[first:last], x, grid)
         position, p = self.position, self.prefix_length
         rotate = position.rotation(p, grid, x.device)
         for i, block in list(enumerate(self.blocks))[first:last]:
@@ -107,40 +344,9 @@ class ViT(Model):
             x = position.after(i, x, p, grid)
         return x
 
-    def _encode_windows(self, x: Tensor, grid: Grid, first: int, last: int | None) -> Tensor:
-        """The same where attention stays inside windows but for `global_blocks`, which see the
-        windows one behind another: nothing is moved between blocks (LW-DETR, section 3.2)."""
-        side, prefix = self.config.windows, self.config.prefix
-        b, d = x.shape[0], x.shape[2]
-        x = into_windows(x, grid, side, prefix)  # (b·w², p + n / w², d)
-        for i, block in list(enumerate(self.blocks))[first:last]:
-            if i in self.config.global_blocks:
-                x = block(x.reshape(b, -1, d)).reshape(b * side * side, -1, d)
-            else:
-                x = block(x)
-        return out_of_windows(x, grid, side, prefix)
-
     def pool(self, x: Tensor) -> Tensor:
         """Equation 4: y = LN(z_L⁰), or another reading of the tokens."""
-        x = self.norm(x)
-        match self.config.pool:
-            case "class" | "first":
-                x = x[:, 0]
-            case "both":
-                x = x[:, :2]
-            case "mean":
-                x = x[:, self.prefix_length :].mean(dim=1)
-            case "mean-all":
-                x = x.mean(dim=1)
-            case "flatten":
-                x = x.flatten(1)
-            case "class+mean":
-                x = torch.cat((x[:, 0], x[:, self.prefix_length :].mean(dim=1)), dim=-1)
-            case "max":
-                x = x.amax(dim=1)
-            case "attention" | "sequence":
-                x = self.pooling(x)
-        return self.pooled_norm(show(self, "pool", x))
+        return self.pooled_norm(show(self, "pool", self.pooling(self.norm(x))))
 
     def final_norm(self, x: Tensor, block: int) -> Tensor:
         return self.pooled_norm(self.norm(x))
@@ -161,15 +367,15 @@ class ViT(Model):
         config = self.config
         return [Level(config.dim, config.grid_of(size), config.pixels)] * self.depth
 
+    def steps(self) -> dict[str, nn.Module]:
+        """Without empty parts, and poolings that learn nothing: what they give is shown."""
+        empty = {name for name in ("stem", "grid_stem") if is_empty(getattr(self, name))}
+        empty |= set() if self.config.pool.learned else {"pooling"}
+        return {name: part for name, part in super().steps().items() if name not in empty}
+
     def layers(self) -> list[list[nn.Module]]:
-        before = [
-            self.stem,
-            self.patch,
-            self.grid_stem,
-            self.prefix,
-            self.position,
-            self.embed_norm,
-        ]
+        before = [self.stem, self.patch, self.grid_stem]
+        before += [self.prefix, self.position, self.embed_norm]
         behind = [self.norm, self.pooling, self.pooled_norm, self.head]
         blocks = ([block, *self.position.parts(i)] for i, block in enumerate(self.blocks))
         return [before, *blocks, behind]
@@ -180,53 +386,15 @@ class ViT(Model):
     def attentions(self, size: tuple[int, int] | None = None) -> list[AttentionLayer]:
         _, grid, pixels = self.levels(size or self.own_size())[-1]
         places = Places(self.prefix_length, grid, pixels)
-        inside = [self._places(i, places) for i in range(self.depth)]
-        found = [
-            AttentionLayer(f"blocks.{i}.attention", "encoder", each, each)
-            for i, each in enumerate(inside)
-        ]
-        pooling = {"attention": "pooling.attention", "sequence": "pooling"}.get(self.config.pool)
-        if pooling is not None:
+        found = []
+        for i in range(self.depth):
+            inside = places
+            if self.windows is not None:
+                inside = Places(0, grid, pixels, self.windows.places(i, grid))
+            found.append(AttentionLayer(f"blocks.{i}.attention", "encoder", inside, inside))
+        if self.config.pool.learned:
             probe = Places(1, (0, 0), pixels)
-            found.append(AttentionLayer(pooling, "pool", probe, places))
-        return found
-
-    def _places(self, block: int, places: Places) -> Places:
-        """Where the tokens of a block are that stand in windows."""
-        side, prefix = self.config.windows, self.config.prefix
-        if side == 1:
-            return places
-        numbers = torch.arange(places.grid[0] * places.grid[1])
-        before = torch.full((side * side * prefix,), -1)
-        tokens = torch.cat((before, numbers))[None, :, None]
-        windows = into_windows(tokens, places.grid, side, prefix)[:, :, 0]
-        if block in self.config.global_blocks:
-            windows = windows.reshape(1, -1)
-        return Places(0, places.grid, places.pixels, windows)
-
-    def resample(self, state: State, mode: str | None, source: Grid | None) -> Resampling:
-        return vit_state.resample(self.position, self.config, state, mode, source)
-
-    def upgraded(self, state: State) -> State:
-        return vit_state.upgraded(self.position, state)
-
-    def with_rows(self, state: State, rows: str) -> State:
-        return vit_state.with_rows(self.config, state, rows)
-
-    @classmethod
-    def fields_of(cls, shapes: Shapes, axes: Mapping[str, int]) -> list[dict[str, Any]]:
-        return vit_fields.fields_of(shapes, axes)
-
-    def derived(self) -> dict[str, Tensor]:
-        """What DINOv3's files have: the periods of rotary positions, and the masks that hold the
-        biases of keys at zero."""
-        config, found = self.config, {}
-        if isinstance(self.position, Rotary):
-            found["position.periods"] = self.position.periods()
-        if config.qkv_bias and not config.key_bias:
-            part = torch.ones(config.heads * config.head_width)
-            mask = torch.cat((part, torch.zeros_like(part), part))
-            found |= {f"blocks.{i}.attention.bias_mask": mask for i in range(self.depth)}
+            found.append(AttentionLayer(str(self.pooling.attends), "pool", probe, places))
         return found
 
     def _check(self, images: Tensor, *, dynamic: bool) -> None:
@@ -234,7 +402,7 @@ class ViT(Model):
         expected, (height, width) = self.own_size(), images.shape[2:]
         if (height, width) == expected:
             return
-        if self.config.pool == "flatten" and self.config.head != "none":
+        if self.config.pool.kind == "flatten" and self.config.head.kind != "none":
             raise InputError(
                 f"images of {height}x{width} were given; the head of this model reads all tokens "
                 f"of {expected[0]}x{expected[1]} at once: resize the images"
@@ -249,22 +417,42 @@ class ViT(Model):
         self.config.grid_of((height, width))
 
 
-def into_windows(x: Tensor, grid: Grid, side: int, prefix: int) -> Tensor:
-    """(b, side²·prefix + gh·gw, d) -> (b·side², prefix + gh·gw/side², d), row by row of windows."""
-    b, _, d = x.shape
-    before = x[:, : side * side * prefix].reshape(b * side * side, prefix, d)
-    high, wide = grid[0] // side, grid[1] // side
-    patches = x[:, side * side * prefix :].reshape(b, side, high, side, wide, d)
-    patches = patches.transpose(2, 3).reshape(b * side * side, high * wide, d)
-    return torch.cat((before, patches), dim=1) if prefix else patches
+def is_empty(part: nn.Module) -> bool:
+    return isinstance(part, nn.Identity)
 
 
-def out_of_windows(x: Tensor, grid: Grid, side: int, prefix: int) -> Tensor:
-    """The reverse of `into_windows`."""
-    d, high, wide = x.shape[2], grid[0] // side, grid[1] // side
-    patches = x[:, prefix:].reshape(-1, side, side, high, wide, d).transpose(2, 3)
-    patches = patches.reshape(-1, grid[0] * grid[1], d)
-    if not prefix:
-        return patches
-    before = x[:, :prefix].reshape(-1, side * side * prefix, d)
-    return torch.cat((before, patches), dim=1)
+def make_block(config: ViTConfig, drop_path: float) -> Block:
+    dim, eps = config.dim, config.norm_eps
+    mlp = ActivatedMlp if config.mlp.out_activation else Mlp
+    return BLOCKS[config.norm](
+        dim,
+        config.attention.make(dim, config.heads, config.head_width, eps, config.dropout),
+        mlp(
+            dim,
+            config.mlp_width,
+            activation=config.activation,
+            norm=config.mlp.norm,
+            norm_eps=eps,
+            dropout=config.dropout,
+        ),
+        norm_eps=eps,
+        layer_scale=config.layer_scale,
+        drop_path=drop_path,
+    )
+
+
+# Paper, table 1; Ti, S: Steiner et al. 2021; g, G: Zhai et al. 2021.
+SIZES: dict[str, dict[str, Any]] = {
+    "ti": {"dim": 192, "depth": 12, "heads": 3, "mlp_dim": 768},
+    "s": {"dim": 384, "depth": 12, "heads": 6, "mlp_dim": 1536},
+    "b": {"dim": 768, "depth": 12, "heads": 12, "mlp_dim": 3072},
+    "l": {"dim": 1024, "depth": 24, "heads": 16, "mlp_dim": 4096},
+    "h": {"dim": 1280, "depth": 32, "heads": 16, "mlp_dim": 5120},
+    "g": {"dim": 1408, "depth": 40, "heads": 16, "mlp_dim": 6144},
+    "G": {"dim": 1664, "depth": 48, "heads": 16, "mlp_dim": 8192},
+}
+VARIANTS = {
+    f"vit-{size}/{patch}": ViTConfig(patch=patch, **fields)
+    for size, fields in SIZES.items()
+    for patch in (8, 14, 16, 32)
+}

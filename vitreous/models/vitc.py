@@ -12,26 +12,28 @@ from __future__ import annotations
 
 from functools import partial
 
-from vitreous.models.conv_stem import ConvLayer
+from vitreous.layers.conditional import ConditionalConfig
+from vitreous.layers.conv_stem import ConvLayer, ConvStemConfig, NoEmbeddingConfig
+from vitreous.layers.pool import TokenPoolConfig
 from vitreous.models.vit import ViT, ViTConfig
 
 ViTCConfig = ViTConfig
 ViTC = ViT
 
 
-def stem(*widths: int) -> tuple[ConvLayer, ...]:
+LAYER = partial(ConvLayer, bias=False, norm="batch", activation="relu")
+
+
+def stem(*widths: int) -> ConvStemConfig:
     """3x3 convolutions; where the width stays the same, so does the size."""
-    before = (0, *widths)
-    return tuple(
-        ConvLayer(
-            width, stride=2 if width > last else 1, bias=False, norm="batch", activation="relu"
-        )
-        for last, width in zip(before, widths, strict=False)
+    pairs = zip((0, *widths), widths, strict=False)
+    return ConvStemConfig(
+        layers=tuple(LAYER(width, stride=2 if width > last else 1) for last, width in pairs)
     )
 
 
 VARIANTS = {  # named by the paper's FLOPs, which are multiplications
-    name: ViTConfig(patch=1, stem_layers=layers, dim=dim, depth=depth, heads=heads, mlp_dim=mlp_dim)
+    name: ViTConfig(patch=1, stem=layers, dim=dim, depth=depth, heads=heads, mlp_dim=mlp_dim)
     for name, layers, dim, depth, heads, mlp_dim in (
         ("vit-c-1gf", stem(24, 48, 96, 192), 192, 11, 3, 576),
         ("vit-c-4gf", stem(48, 96, 192, 384), 384, 11, 6, 1152),
@@ -43,30 +45,29 @@ VARIANTS = {  # named by the paper's FLOPs, which are multiplications
 
 def residual_stem(
     widths: tuple[int, ...], repeats: tuple[int, ...], first: int = 1
-) -> tuple[ConvLayer, ...]:
+) -> ConvStemConfig:
     """Of each width one convolution that halves the size (the first one has the stride `first`),
     and then so many that are added to what comes in."""
-    layer = partial(ConvLayer, bias=False, norm="batch", activation="relu")
     layers: list[ConvLayer] = []
     for width, count in zip(widths, repeats, strict=True):
-        layers.append(layer(width, stride=2 if layers else first))
-        layers += [layer(width, residual=True)] * count
-    return tuple(layers)
+        layers.append(LAYER(width, stride=2 if layers else first))
+        layers += [LAYER(width, residual=True)] * count
+    return ConvStemConfig(layers=tuple(layers))
 
 
 VARIANTS |= {
     name: ViTConfig(
         image_size=size,
-        patch_embedding=False,
+        embedding=NoEmbeddingConfig(),
         patch=1,
-        stem_layers=layers,
+        stem=layers,
         dim=dim,
         depth=depth,
         heads=dim // 32,
         mlp_dim=2 * dim,
-        position="conditional",
+        position=ConditionalConfig(),
         tokens="none",
-        pool="mean",
+        pool=TokenPoolConfig("mean"),
         drop_path=0.1,
     )
     for name, size, layers, dim, depth in (

@@ -17,7 +17,7 @@ from vitreous.pages.content import Section
 from vitreous.pages.inside import inside_sections
 from vitreous.pages.template import render
 from vitreous.predict import Predictor
-from vitreous.run_folder import Run, RunConfig
+from vitreous.run_folder import OpenedRun, Run, RunConfig
 from vitreous.train.advice import Advice
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe
@@ -30,7 +30,7 @@ Evaluations = list[dict[str, Any]]
 
 
 def report_page(
-    run: Run,
+    run: OpenedRun,
     predictor: Predictor,
     source: Source,
     split: str,
@@ -40,7 +40,7 @@ def report_page(
     advice: Advice | None,
 ) -> str:
     """The page about a run whose evaluation on a split gave `result`, which `part` has seen."""
-    config = run.read_config()
+    config = run.config
     evaluations = [m for m in run.metrics() if m.get("kind") == "evaluation"]
     best = predictor.task.metric.best_of(evaluations)
     part.evaluations = evaluations

@@ -26,7 +26,7 @@ from vitreous.serve.hosts import Hosts
 from vitreous.serve.lane import Lane, QueueFullError
 from vitreous.serve.life import Life
 from vitreous.serve.logs import log
-from vitreous.serve.metrics import MEDIA_TYPE, Metrics
+from vitreous.serve.metrics import MEDIA_TYPE, ServerMetrics
 from vitreous.serve.page_files import add_page
 from vitreous.serve.priority import computing_threads
 from vitreous.serve.problem import ProblemError, kind_of
@@ -44,13 +44,13 @@ from vitreous.serve.served import PREDICT, ServedModel
 from vitreous.serve.settings import Settings
 
 T = TypeVar("T")
-Load = Callable[[ThreadPoolExecutor, Metrics], dict[str, ServedModel]]
+Load = Callable[[ThreadPoolExecutor, ServerMetrics], dict[str, ServedModel]]
 """Loads all models; takes its time."""
 
 
 def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate:
     """The server as an ASGI app."""
-    limits, life, metrics = settings.limits, life or Life(), Metrics()
+    limits, life, metrics = settings.limits, life or Life(), ServerMetrics()
     memory = Memory(limits.memory)
     served: dict[str, ServedModel] = {}
     pool = computing_threads(DECODERS, "decode")

@@ -16,9 +16,8 @@ from fastapi import FastAPI, Request, Response
 from torch import Tensor
 
 from vitreous.errors import DataError, VitreousError
-from vitreous.import_run import open_run
 from vitreous.pages.pictures import as_picture
-from vitreous.run_folder import Run
+from vitreous.run_folder import OpenedRun
 from vitreous.serve import openapi
 from vitreous.serve.logs import log
 from vitreous.serve.problem import ProblemError
@@ -31,26 +30,26 @@ sent as JPEG."""
 
 
 @dataclass(frozen=True)
-class Example:
+class ExampleImage:
     name: str
     media_type: str
     data: bytes
 
 
-def read_examples(name: str, path: str, count: int, max_pixels: int) -> list[Example]:
+def read_examples(name: str, run: OpenedRun, count: int, max_pixels: int) -> list[ExampleImage]:
     """Spread over the val split of a run's own data; where there is none, the log says why."""
     try:
-        return _read(path, count, max_pixels) if count else []
+        return _read(run, count, max_pixels) if count else []
     except (VitreousError, OSError) as error:
         log("no examples", logging.WARNING, model=name, reason=str(error))
         return []
 
 
-def _read(path: str, count: int, max_pixels: int) -> list[Example]:
-    run = open_run(path)
-    recipe = stored_recipe(run) if isinstance(run, Run) else None
+def _read(run: OpenedRun, count: int, max_pixels: int) -> list[ExampleImage]:
+    recipe = stored_recipe(run)
     if recipe is None:
-        raise DataError(f"{path} has no recipe.toml, which says what data it was trained on")
+        reason = "has no recipe.toml, which says what data it was trained on"
+        raise DataError(f"{run.reference} {reason}")
     source = open_named(replace(recipe, download=False))
     source.max_pixels = max_pixels
     samples = source.splits.get("val") or source.splits.get("test") or ()
@@ -58,7 +57,7 @@ def _read(path: str, count: int, max_pixels: int) -> list[Example]:
     return [_encoded(str(sample.id), source.image(sample)) for sample in spread]
 
 
-def _encoded(name: str, image: Tensor) -> Example:
+def _encoded(name: str, image: Tensor) -> ExampleImage:
     """image (c, h, w) as stored; only what can be sent back as it is."""
     if image.dtype != torch.uint8 or image.shape[0] not in (1, 3):
         raise DataError(f"{name}: not of 8 bits in one or three channels, as pictures of pages are")
@@ -67,7 +66,7 @@ def _encoded(name: str, image: Tensor) -> Example:
     exact = max(picture.size) <= EXACT_SIDE
     file = io.BytesIO()
     picture.save(file, "PNG" if exact else "JPEG", quality=90)
-    return Example(name, "image/png" if exact else "image/jpeg", file.getvalue())
+    return ExampleImage(name, "image/png" if exact else "image/jpeg", file.getvalue())
 
 
 def add_examples(app: FastAPI, find: Callable[[Request, str], Any]) -> None:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vitreous.serve.hosts import Hosts
 from vitreous.serve.life import Life
 from vitreous.serve.logs import log
-from vitreous.serve.metrics import Metrics
+from vitreous.serve.metrics import ServerMetrics
 from vitreous.serve.problem import ProblemError
 
 OPEN = ("/livez", "/readyz")
@@ -56,7 +56,7 @@ class Account:
 
 class Gate:
     def __init__(
-        self, app: ASGIApp, hosts: Hosts, token: str, metrics: Metrics, life: Life
+        self, app: ASGIApp, hosts: Hosts, token: str, metrics: ServerMetrics, life: Life
     ) -> None:
         self.app, self.hosts, self.metrics, self.life = app, hosts, metrics, life
         self.token = token.encode()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitreous.errors import VitreousError
-from vitreous.serve.metrics import Metrics
+from vitreous.serve.metrics import ServerMetrics
 from vitreous.serve.priority import computing_threads
 
 Prepare = Callable[[Any], Any]
@@ -59,7 +59,7 @@ class Lane:
         batch: int,
         delay: float,
         pool: Executor,
-        metrics: Metrics,
+        metrics: ServerMetrics,
     ) -> None:
         self.prepare, self.compute = prepare, compute
         self.size, self.batch, self.delay = size, batch, delay

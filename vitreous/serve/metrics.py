@@ -26,7 +26,7 @@ SECONDS = (
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 
-class Metrics:
+class ServerMetrics:
     """One process's counters."""
 
     def __init__(self) -> None:

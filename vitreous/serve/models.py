@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from vitreous.engines.table import FORMATS
 from vitreous.errors import ConfigError
 from vitreous.import_run import open_run
 from vitreous.predict import Predictor
+from vitreous.run_folder import OpenedRun
 from vitreous.serve.app import Load
 from vitreous.serve.examples import read_examples
-from vitreous.serve.metrics import Metrics
+from vitreous.serve.metrics import ServerMetrics
 from vitreous.serve.served import ServedModel
 from vitreous.serve.settings import Settings
 
@@ -44,7 +46,7 @@ def named_models(given: Sequence[str]) -> dict[str, str]:
 
 def _last_part(text: str) -> str:
     path = Path(text).resolve() if Path(text).exists() else Path(text)
-    return path.stem if path.suffix in (".onnx", ".xml", ".pt2") else path.name
+    return path.stem if path.suffix in FORMATS else path.name
 
 
 def loader(settings: Settings, load: LoadPredictor) -> Load:
@@ -52,22 +54,22 @@ def loader(settings: Settings, load: LoadPredictor) -> Load:
     return partial(_load, settings, load)
 
 
-def load_options(settings: Settings) -> dict[str, Any]:
-    """What `load` is told of each model, here and in every worker."""
-    way = {"engine": settings.engine, "precision": settings.precision}
-    return {**way, "max_pixels": settings.limits.pixels, "verify": settings.verify}
+def load_model(path: str, settings: Settings, load: LoadPredictor) -> tuple[OpenedRun, Predictor]:
+    """Here and in every worker."""
+    run = open_run(path, verify=settings.inference.verify)
+    options = replace(settings.inference, max_pixels=settings.limits.pixels)
+    return run, load(run, **vars(options))
 
 
 def _load(
-    settings: Settings, load: LoadPredictor, pool: ThreadPoolExecutor, metrics: Metrics
+    settings: Settings, load: LoadPredictor, pool: ThreadPoolExecutor, metrics: ServerMetrics
 ) -> dict[str, ServedModel]:
     found = {}
     for name, path in settings.models.items():
-        predictor = load(path, **load_options(settings))
-        config = open_run(path).read_config()
-        examples = read_examples(name, path, settings.examples, settings.limits.pixels)
+        run, predictor = load_model(path, settings, load)
+        examples = read_examples(name, run, settings.examples, settings.limits.pixels)
         found[name] = ServedModel(
-            *(name, predictor, config, settings.limits, pool, metrics, examples)
+            *(name, predictor, run.config, settings.limits, pool, metrics, examples)
         )
         found[name].warm_up()
     return found

@@ -74,7 +74,7 @@ class ImagesInJSON(BaseModel):
     images: Annotated[list[ImageInJSON], Field(min_length=1)]
 
 
-class Model(BaseModel):
+class ModelInfo(BaseModel):
     """A model that is served."""
 
     name: str
@@ -110,7 +110,7 @@ class Model(BaseModel):
 
 
 class Models(BaseModel):
-    models: list[Model]
+    models: list[ModelInfo]
 
 
 class ExampleName(BaseModel):

@@ -19,10 +19,10 @@ from vitreous.pages.colours import colours_of
 from vitreous.pages.pictures import png_base64
 from vitreous.predict import POOLS, Predictor
 from vitreous.run_folder import RunConfig
-from vitreous.serve.examples import Example
+from vitreous.serve.examples import ExampleImage
 from vitreous.serve.lane import Lane
-from vitreous.serve.metrics import Metrics
-from vitreous.serve.schema import ExplainOptions, Model, PredictOptions
+from vitreous.serve.metrics import ServerMetrics
+from vitreous.serve.schema import ExplainOptions, ModelInfo, PredictOptions
 from vitreous.serve.settings import Limits
 from vitreous.tasks import show_of
 
@@ -40,8 +40,8 @@ class ServedModel:
         config: RunConfig,
         limits: Limits,
         pool: Executor,
-        metrics: Metrics,
-        examples: Sequence[Example] = (),
+        metrics: ServerMetrics,
+        examples: Sequence[ExampleImage] = (),
     ) -> None:
         self.name, self.predictor, self.examples = name, predictor, examples
         self.show = show_of(predictor.task.name)
@@ -132,7 +132,7 @@ class ServedModel:
         show_of(subject.task.name).check_query(subject, classes, pixel)
         return (tuple(classes) if options.classes else classes), pixel, options.maps
 
-    def _describe(self, config: RunConfig) -> Model:
+    def _describe(self, config: RunConfig) -> ModelInfo:
         predictor, show, labels = self.predictor, self.show, self.predictor.task.labels
         try:
             subject = show.subject(predictor)
@@ -140,7 +140,7 @@ class ServedModel:
             takes_pixel = show_of(subject.task.name).takes_pixel
         except ConfigError:  # an exported file
             explainable = takes_pixel = False
-        return Model(
+        return ModelInfo(
             name=self.name,
             task=predictor.task.name,
             purpose=predictor.task.purpose,

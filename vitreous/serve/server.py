@@ -28,7 +28,7 @@ from vitreous.errors import ConfigError, VitreousError
 from vitreous.serve.app import Load, create_app
 from vitreous.serve.life import Life
 from vitreous.serve.logs import log, set_up_logs
-from vitreous.serve.models import LoadPredictor, load_options, loader
+from vitreous.serve.models import LoadPredictor, load_model, loader
 from vitreous.serve.protocol import PatientProtocol
 from vitreous.serve.settings import Settings
 
@@ -180,7 +180,7 @@ def _check_models(settings: Settings, load: LoadPredictor) -> None:
     all of them would export the same files and time the same engines."""
     set_threads(settings)
     for path in settings.models.values():
-        load(path, **load_options(settings))
+        load_model(path, settings, load)
 
 
 # Several processes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from vitreous.inference import USUAL, InferenceOptions
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -44,10 +46,10 @@ class Limits:
 class Settings:
     models: dict[str, str]
     """Run folders or exported files, by the names under which they are served."""
-    engine: str | None = None
-    precision: str | None = None
+    inference: InferenceOptions = USUAL
+    """How they are run."""
     threads: int | None = None
-    """Threads that compute a model, in each worker."""
+    """Threads that compute, in each worker."""
     host: str = "127.0.0.1"
     port: int = 8000
     allow_hosts: tuple[str, ...] = ()
@@ -59,6 +61,4 @@ class Settings:
     """Seconds between SIGTERM, when /readyz begins to say no, and the closing of the port."""
     examples: int = 0
     """Images of each run's own data that the page shows."""
-    verify: bool = True
-    """Whether weights and files must be as they were written."""
     limits: Limits = Limits()

@@ -9,6 +9,7 @@ import torch
 
 from vitreous.data.check import report
 from vitreous.data.check.report import CheckReport
+from vitreous.data.check.truth_check import TaskChecks
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem, Source
@@ -24,21 +25,23 @@ def check(
 
     `options` are the task's own: for boxes `queries`, how many objects a model can find.
     """
+    checks = task_checks(source, **options)
+    return report.check(source, checks, workers=workers, max_pixels=max_pixels)
+
+
+def task_checks(
+    source: Source,
+    choose_preprocess: Callable[[Source], Preprocess] | None = None,
+    **options: Any,
+) -> TaskChecks:
+    """What the task of a source gives to the data check."""
     task = task_for(source.truth_kind)
     try:
         truth = task.checker(**options)
     except TypeError:
         given = ", ".join(f"{name} = {value}" for name, value in options.items())
         raise ConfigError(f"{given} is not for data to {task.name}: leave it out") from None
-
-    return report.check(
-        source,
-        truth,
-        check_trainable=check_trainable,
-        choose_preprocess=usual_preprocess,
-        workers=workers,
-        max_pixels=max_pixels,
-    )
+    return TaskChecks(truth, check_trainable, choose_preprocess or usual_preprocess)
 
 
 def usual_preprocess(source: Source) -> Preprocess:
@@ -68,5 +71,4 @@ def bad_samples(
     **options: Any,
 ) -> dict[str, Problem]:
     """By id, the samples whose image or ground truth cannot be used, see `report.bad_samples`."""
-    checker = task_for(source.truth_kind).checker()
-    return report.bad_samples(source, checker, choose_preprocess=choose_preprocess, **options)
+    return report.bad_samples(source, task_checks(source, choose_preprocess), **options)

@@ -14,21 +14,22 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 from torch import Tensor
 
+from vitreous.config import flat
 from vitreous.data.check.truth_check import TruthCheck
 from vitreous.data.loader import Batch
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import IGNORED, LabelMap
-from vitreous.models import FAMILIES, configure
+from vitreous.models import FAMILIES, canonical, configure
 from vitreous.models.model import Model
+from vitreous.progress import Log as Log
 from vitreous.tasks.bootstrap import Intervals, intervals
 from vitreous.tasks.defaults import Defaults
 from vitreous.tasks.metric import Metric
 from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline, Finding, Signs
 
-Log = Callable[[str], None]
 See = Callable[[Batch, Any, Any], None]
 """Is shown a batch with the task's predictions and the targets in our classes."""
 
@@ -277,12 +278,11 @@ class Task:
         family = family or cls.families[0]
         part = FAMILIES[family].part
         own = {"image_size", "channels", "classes", "head"}
-        given = {name: value for name, value in fields.items() if name not in own}
-        usual, made = (configure(model, **changes)[1] for changes in ({}, given))
+        given = canonical(configure(model)[0], fields)
+        given = {name: value for name, value in given.items() if name not in own}
+        usual, made = (flat(configure(model, **changes)[1]) for changes in ({}, given))
         # What is as usual stays open: inside, images of any size are padded to whole patches.
-        inner = {
-            name: v for name, v in given.items() if getattr(made, name) != getattr(usual, name)
-        }
+        inner = {name: v for name, v in given.items() if made[name] != usual.get(name)}
         found: dict[str, Any] = {str(part): model, f"{part}_fields": inner, **cls.required}
         return family, found | ({"image_size": s} if (s := fields.get("image_size")) else {})
 

@@ -169,19 +169,13 @@ class Thumbnails(EvalSet):
     """Images as `thumbnail` makes them. Large JPEGs are decoded at a part of their size."""
 
     def __getitem__(self, number: int) -> Item:
-        sample, size = self.samples[number], None
-
-        def enough(height: int, width: int) -> tuple[int, int]:
-            nonlocal size
-            size = (height, width)
-            return SIDE, SIDE
-
+        sample = self.samples[number]
         try:
-            image = self.source.image_for(sample, enough)
+            image, full, _ = self.source.decode(sample, lambda height, width: (SIDE, SIDE))
             with self.source.naming(sample):
                 small = self.preprocess(image)
-            size = size or (image.shape[1], image.shape[2])
-            target = self.moves.reference(self.moves.read(self.source, sample), size)
+            size = (full.height, full.width)
+            target = self.moves.reference(self.moves.read(self.source, sample, full), size)
             return small, target, sample.id, size
         except DataError as error:
             return error

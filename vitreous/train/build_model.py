@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.config import config_fields, merged, pair, size_of, to_dict
+from vitreous.config import config_fields, flat, merged, pair, size_of
 from vitreous.data.label_sets import SETS, labels_for, labels_of
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
@@ -18,27 +18,28 @@ from vitreous.data.statistics import measure_statistics
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.import_run import known_preprocess
 from vitreous.labels import LabelMap
-from vitreous.models import FAMILIES, configure, create
+from vitreous.models import FAMILIES, configure, create, family_of
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
+from vitreous.progress import Log
 from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
 from vitreous.weights.adopt import find, known_file
+from vitreous.weights.families import state_dict_of
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import assumptions, readings
+from vitreous.weights.importing import import_weights
 from vitreous.weights.io.files import Checkpoint, read_tensors
 from vitreous.weights.origin import Stated, stated_by
-from vitreous.weights.rules.importing import import_weights
-from vitreous.weights.rules.keys import detect_format, family_of
+from vitreous.weights.rules.keys import detect_format
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
-Log = Callable[[str], None]
 DECIDED = {
     "classes": "the data decides it: leave it out",
-    "channels": "use --channels",
+    "channels": "use --set-recipe channels=N",
     "image_size": "use --image-size",
 }
 """Fields of a model that are not set by --set."""
@@ -88,8 +89,8 @@ def find_start(recipe: Recipe) -> Start:
         return Start(name, fields, config.labels, config.preprocess, run.stored_weights())
     path = resolve(recipe.weights)
     assumed: tuple[str, ...] = ()
-    stored = read_tensors(path)
-    stated = stated_by(recipe.weights, stored.path, stored.metadata)
+    stored = replace(read_tensors(path), source=recipe.weights)
+    stated = stated_by(stored)
     origin = stated.origin
     if stated.model is None and recipe.model is not None:  # as `find` does, if it is not named
         stated = known_file(stated, stored.path)
@@ -103,7 +104,7 @@ def find_start(recipe: Recipe) -> Start:
     elif recipe.model is not None and origin is None:
         origin = _stored_model(recipe.model, recipe, stored)
     elif origin is None:
-        found = find(recipe.weights, format=recipe.weights_format)
+        found = find(stored, format=recipe.weights_format)
         origin, stated = (found.model, found.fields), found.stated
         given = config_fields(recipe.fields)
         left = {name: why for name, why in found.assumed.items() if name not in given}
@@ -123,8 +124,7 @@ def _encoder_of(
         core, owner = whole().core, f"{FAMILIES[family_of(whole())].part}."
     family = family_of(core)
     name = core.name if core.name in model_names() else family
-    fields = to_dict(core.config)
-    del fields["classes"]  # it has no head
+    fields = {name: value for name, value in flat(core.config).items() if name != "classes"}
     other = recipe.model not in (None, name, family) and is_classifier(recipe.model or "")
     inside = {k.removeprefix(owner): v for k, v in tensors.items() if k.startswith(owner)}
     return Start(name, {} if other else fields, None, preprocess, inside)
@@ -235,7 +235,8 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
     ordered = same and (order == sorted(order) or model.core is model)
     keep = recipe.keep_head or (ordered and not inside)
     into = model.core if inside else model
-    reinit = [] if keep else [*(into.behind_maps if inside else model.classwise)]
+    about = state_dict_of(into)
+    reinit = [] if keep else [*(about.behind_maps if inside else about.classwise(model))]
     if not inside:
         reinit += _added_parts(model, start)
     report = import_weights(
@@ -289,7 +290,7 @@ def _about_head(keep: bool, recipe: Recipe, names: Sequence[str], known: Sequenc
         return f"kept: the weights know the same {count}"
     if known:
         return f"new, for {count}: the weights know {len(known)} others"
-    return f"new, for {count}: the weights name none (--keep-head keeps theirs)"
+    return f"new, for {count}: the weights name none (--set-recipe keep_head=true keeps theirs)"
 
 
 def preprocess_of_plan(
@@ -334,7 +335,7 @@ def choose_preprocess(
         mean, std = mean or measured[0], std or measured[1]
         origin = "measured on the training images"
         if start is not None and known is None:
-            origin += ", because the weights do not state theirs (--mean, --std)"
+            origin += ", because the weights do not state theirs (keys mean and std of the recipe)"
     found = replace(base, mean=mean, std=std)
     if known is None:
         log(f"mean and std: {mean}, {std}, {origin}")

@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from vitreous.engines.device import find_device
 from vitreous.engines.world import World
 from vitreous.layers.block import Block
-from vitreous.predict import find_device
 
 
 @contextmanager

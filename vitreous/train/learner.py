@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vitreous.data.augment import random_by, rescaled, seed_of
 from vitreous.data.loader import Batch
 from vitreous.engines.accelerate import accelerate
+from vitreous.engines.fewer_tokens import skip_unread
 from vitreous.engines.linear import training_step
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, VitreousError
@@ -63,7 +64,7 @@ class Learner:
         self.teacher = teacher
         self.head_steps = head_steps
         """How many steps train the head alone, before all of the model is trained."""
-        accelerate(model)
+        skip_unread(model) if recipe.compile else accelerate(model)
         if recipe.recompute:
             recompute_cheap(model)
         freeze(model, recipe.freeze)

@@ -2,7 +2,7 @@
 and, on a CPU, less time because memory stays.
 
 Of a block only its input is kept. The random numbers of dropout are the same the second time, and
-so is all else: the gradient has the same bits. `layers/recompute.py` keeps more and costs less.
+so is all else: the gradient has the same bits. `recompute.py` keeps more and costs less.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.models.model import Model
+from vitreous.weights.families import state_dict_of
 
 MOMENTUM = 0.95
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -49,14 +50,16 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 def hidden_matrices(model: Model) -> set[nn.Parameter]:
     """The parameters for Muon: matrices and convolutions between the image and the classes."""
     core, undecayed = model.core, set(model.undecayed())
-    apart = {core.get_parameter(core.input_weight), *undecayed}
+    first = state_dict_of(core).input_weight(core)
+    classwise = state_dict_of(model).classwise(model)
+    apart = {core.get_parameter(first), *undecayed}
     return {
         parameter
         for name, parameter in model.named_parameters()
         if parameter.ndim in (2, 4)
         and min(parameter.shape[:2]) > 1  # else depthwise: each channel by itself
         and parameter not in apart
-        and not any(fnmatch(name, pattern) for pattern in model.classwise)
+        and not any(fnmatch(name, pattern) for pattern in classwise)
     }
 
 

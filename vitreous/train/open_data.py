@@ -19,13 +19,13 @@ from vitreous.data.source import Sample, Source
 from vitreous.data.split import few_of
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError
+from vitreous.progress import Log
 from vitreous.run_folder import Run
 from vitreous.tasks import TASKS, UNLABELLED
 from vitreous.tasks.data_check import bad_samples, check_trainable, usual_preprocess
 from vitreous.train.recipe import Recipe, parse_recipe
 from vitreous.wording import counted
 
-Log = Callable[[str], None]
 REPEATED = 50
 """How often each of a few images is seen between two evaluations."""
 

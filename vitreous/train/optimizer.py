@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from vitreous.errors import ConfigError
-from vitreous.models.model import Composite, Model
+from vitreous.errors import ConfigError, advice
+from vitreous.models.composite import Composite
+from vitreous.models.model import Model
 from vitreous.train.muon import MuonAdamW, hidden_matrices
 from vitreous.train.recipe import Recipe
 
@@ -83,7 +84,7 @@ def _instead(model: nn.Module) -> str:
     if not isinstance(model, Composite):
         return " of the model"
     part = model.config.part
-    return f" of this model: to train all but its {part}, pass freeze='{part}.*'"
+    return " of this model" + advice(f": to train all but its {part}, pass ", freeze=f"{part}.*")
 
 
 def head_parameters(model: Model) -> list[nn.Parameter]:

@@ -15,6 +15,7 @@ from vitreous.engines.world import World
 from vitreous.errors import ConfigError
 from vitreous.models import create
 from vitreous.models.model import Model
+from vitreous.progress import Log
 from vitreous.tasks import TASKS, task_class
 from vitreous.tasks.defaults import Glance, glance_at
 from vitreous.tasks.task import Task
@@ -22,7 +23,6 @@ from vitreous.train.build_model import Start
 from vitreous.train.recipe import Recipe
 from vitreous.train.threads import available_cores
 
-Log = Callable[[str], None]
 WIDE = 192
 """From which width on bfloat16 is faster: measured on a CPU (docs/training.md). Half of that is
 slower by a third, and in between it is about as fast."""

@@ -25,11 +25,11 @@ from vitreous.data.truth import NoTruth
 from vitreous.engines.world import World
 from vitreous.models.model import Model
 from vitreous.neighbours import K, nearest, standardised, vote
+from vitreous.progress import Log
 from vitreous.tasks.pretrain.method import COLLAPSED
 from vitreous.train.baselines import Thumbnails, thumbnail
 from vitreous.train.recipe import Recipe
 
-Log = Callable[[str], None]
 Vectors = NDArray[np.float32]
 MOST = 1000
 """Images of train, and of val."""

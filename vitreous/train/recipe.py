@@ -1,28 +1,41 @@
 """Everything that decides about a training run, as one frozen dataclass.
 
-It is what a recipe file holds, what `vitreous train` takes as options, and what the run folder
-keeps, so that a run can be repeated. None means: chosen by the data and the machine, and logged.
+It is what a recipe file holds, and what the run folder keeps, so that a run can be repeated. None
+means: chosen by the data and the machine, and logged. What people set often is an option of
+`vitreous train`, too; the rest is a `Key`, which `--set-recipe KEY=VALUE` sets.
 
 The fields stand in the groups in which `vitreous train --help` shows them. Each has one sentence
-below it, which is its help text.
+below it, which is its help text (`--help-recipe` shows all).
 """
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
 import math
 import re
 import sys
 import sysconfig
+import textwrap
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+from tyro.conf import Fixed as Key  # no option of the command line: --set-recipe KEY=VALUE sets it
 
-from vitreous.config import choice, fraction, from_dict, parse_toml, read_toml, to_dict
+from vitreous.config import (
+    choice,
+    config_fields,
+    fraction,
+    from_dict,
+    parse_toml,
+    read_toml,
+    to_dict,
+)
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.tasks import PRETRAINING, RECIPES, TASKS
 
@@ -90,7 +103,7 @@ class DataOptions:
     test_fraction: Annotated[float, option("F")] = 0.0
     """Fraction of each class that is held out before that, to be measured on at the end, if the
     data has no test split."""
-    sampler: Literal["uniform", "balanced"] = "uniform"
+    sampler: Key[Literal["uniform", "balanced"]] = "uniform"
     """Draw every image equally often, or every class (balanced)."""
     overfit: Annotated[int, option("N")] = 0
     """Train and evaluate on only this many images, of all classes, to see whether the model can fit
@@ -109,11 +122,11 @@ class ModelOptions:
 
     fields: Annotated[Repeated, option("FIELD=VALUE", name="set")] = ()
     """Change a field of the model's config, for example drop_path=0.1."""
-    channels: Annotated[int | None, option("N", "as in most images")] = None
-    """Channels of the model's input."""
-    weights_format: Annotated[str | None, option("FORMAT", "recognised")] = None
-    """Format of the weights ('vitreous convert --help' lists them)."""
-    keep_head: RecipeFlag = False
+    channels: Key[int | None] = None
+    """Channels of the model's input; unless given, as in most images."""
+    weights_format: Key[str | None] = None
+    """Format of the weights ('vitreous convert --help' lists them); recognised unless given."""
+    keep_head: Key[bool] = False
     """Keep the head of the weights, whose classes are those of the data in the same order."""
     freeze: Annotated[Repeated, option("PATTERN")] = ()
     """Do not train these parameters: 'blocks.*', or '!head.*' for all but the head."""
@@ -131,38 +144,39 @@ class OptimisationOptions:
         Literal["adamw", "muon"] | None, option(None, "muon from scratch, else adamw")
     ] = None
     """AdamW for all parameters, or Muon for matrices and convolutions and AdamW for the rest."""
-    accumulate: Annotated[int, option("N")] = 1
+    accumulate: Key[int] = 1
     """Accumulate the gradient over this many parts of the batch, which needs less memory."""
-    weight_decay: Annotated[float, option("F")] = 0.05
+    weight_decay: Key[float] = 0.05
     """Weight decay; biases, norms, tokens and position embeddings are exempt."""
-    warmup: Annotated[float, option("F")] = 0.1
+    warmup: Key[float] = 0.1
     """Fraction of the steps in which the learning rate rises linearly from 0."""
-    final_lr: Annotated[float, option("F")] = 0.01
+    final_lr: Key[float] = 0.01
     """Learning rate at the end of the cosine schedule, as a fraction of the peak."""
     layer_decay: Annotated[float, option("F")] = 1.0
     """Factor by which the learning rate falls with each block further from the head."""
-    betas: Annotated[tuple[float, float], option("F F")] = (0.9, 0.999)
+    betas: Key[tuple[float, float]] = (0.9, 0.999)
     """AdamW's decay rates of the gradient's two moments."""
-    clip: Annotated[float, option("F")] = 1.0
+    clip: Key[float] = 1.0
     """Clip the gradient to this norm; 0 turns clipping off."""
     ema: Annotated[float, option("F")] = 0.99
     """Decay of the moving average of the weights that is evaluated and kept; 0 turns it off."""
     patience: Annotated[int, option("N")] = 0
     """Stop after this many evaluations without a better smoothed metric; 0 never stops early."""
-    skip_nonfinite: Annotated[int, option("N")] = 0
+    skip_nonfinite: Key[int] = 0
     """Skip up to this many steps whose loss or gradient is not finite before the run stops."""
-    smoothing: Annotated[float | None, option("F", "by the task")] = None
-    """Label smoothing."""
+    smoothing: Key[float | None] = None
+    """Label smoothing; unless given, by the task."""
     class_weights: Annotated[
         Literal["none", "auto"] | None, option(None, "auto to fine-tune masks, else none")
     ] = None
     """Weigh all classes alike in the loss (none), or rare ones more (auto)."""
-    dice: Annotated[float, option("F")] = 0.0
+    dice: Key[float] = 0.0
     """Weight of the Dice loss that is added to the cross-entropy of masks."""
     teacher: Annotated[str | None, option("RUN", "none")] = None
     """Teacher to distil from (DeiT; pretrain --method distil): a run, or hf:OWNER/NAME."""
-    distill: Annotated[Literal["hard", "soft"] | None, option(None, "hard")] = None
-    """Learn from the class the teacher predicts (hard), or from its probabilities (soft)."""
+    distill: Key[Literal["hard", "soft"] | None] = None
+    """Learn from the class the teacher predicts (hard, unless given), or from its probabilities
+    (soft)."""
 
 
 @dataclass(frozen=True)
@@ -173,26 +187,24 @@ class AugmentationOptions:
         Literal["resized", "window", "shift", "none"] | None, option(None, "chosen for the data")
     ] = None
     """Crop at random: a part resized to the input, a window of a zoomed image, or a small shift."""
-    scale: Annotated[float, option("F")] = 0.35
+    scale: Key[float] = 0.35
     """With --crop resized: the smallest fraction of the image's area that is cut out."""
-    zoom: Annotated[tuple[float, float], option("MIN MAX")] = (0.5, 2.0)
+    zoom: Key[tuple[float, float]] = (0.5, 2.0)
     """With --crop window: the range of the factor by which the image is resized first."""
-    multi_scale: Annotated[tuple[float, float], option("MIN MAX")] = (1.0, 1.0)
+    multi_scale: Key[tuple[float, float]] = (1.0, 1.0)
     """Resize each batch, boxes included, by a random factor from this range."""
     flip: Annotated[bool | None, option(None, "True for colour images")] = None
     """Flip half of the images horizontally, at random."""
-    randaugment: Annotated[int, option("0..30")] = 0
+    randaugment: Key[int] = 0
     """Magnitude of RandAugment's two random operations; 0 turns it off."""
-    jitter: Annotated[float, option("F")] = 0.0
+    jitter: Key[float] = 0.0
     """Strength of random changes to brightness, contrast and saturation; 0 turns them off."""
-    erase: Annotated[float, option("P")] = 0.0
+    erase: Key[float] = 0.0
     """Probability of overwriting a random rectangle with noise (random erasing)."""
-    mixup: Annotated[float, option("ALPHA")] = 0.0
+    mixup: Key[float] = 0.0
     """Alpha of Mixup, which blends two images and their labels; 0 turns it off."""
-    cutmix: Annotated[float, option("ALPHA")] = 0.0
+    cutmix: Key[float] = 0.0
     """Alpha of CutMix, which pastes a rectangle of another image; 0 turns it off."""
-    mosaic: Annotated[float, option("P")] = 0.0
-    """Probability that a training image is a mosaic of four, with their boxes."""
 
 
 @dataclass(frozen=True)
@@ -203,15 +215,15 @@ class PreprocessingOptions:
         Literal["shorter", "square", "none"] | None, option(None, "as the weights expect")
     ] = None
     """Resize the shorter side to the input size, both sides, or (for masks) none."""
-    longest: Annotated[int | None, option("N", "5/3 of the image size")] = None
-    """With --resize shorter and boxes: the longer side is at most this many pixels."""
-    interpolation: Annotated[
-        Literal["bilinear", "bicubic", "nearest"] | None, option(None, "as the weights expect")
-    ] = None
-    """Interpolation for resizing images."""
-    mean: Annotated[tuple[float, ...], option("F ...", "the weights', or measured")] = ()
-    """Mean of each channel, in the range 0 to 1, for normalisation."""
-    std: Annotated[tuple[float, ...], option("F ...", "the weights', or measured")] = ()
+    longest: Key[int | None] = None
+    """With --resize shorter and boxes: the longer side is at most this many pixels; unless given,
+    5/3 of the image size."""
+    interpolation: Key[Literal["bilinear", "bicubic", "nearest"] | None] = None
+    """Interpolation for resizing images; unless given, as the weights expect."""
+    mean: Key[tuple[float, ...]] = ()
+    """Mean of each channel, in the range 0 to 1, for normalisation; unless given, that of the
+    weights, or measured."""
+    std: Key[tuple[float, ...]] = ()
     """Standard deviation of each channel, in the same range, for normalisation."""
 
 
@@ -227,21 +239,21 @@ class RunOptions:
     """Processes that read and augment images."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Compute in float32, or in bfloat16 except for loss and norms; auto: where that is faster."""
-    compile: RecipeFlag = False
+    compile: Key[bool] = False
     """Compile the model with torch.compile."""
     recompute: RecipeFlag = False
     """Need a third less memory: norms and activations are computed again in the backward."""
-    checkpoint: RecipeFlag = False
+    checkpoint: Key[bool] = False
     """Need the least memory: whole blocks are computed again, which takes a third longer."""
-    shard: RecipeFlag = False
+    shard: Key[bool] = False
     """With several processes: shard the model (FSDP2) instead of replicating it (DDP)."""
-    keep: Annotated[int, option("N")] = 2
+    keep: Key[int] = 2
     """Number of latest checkpoints to keep besides the best."""
-    save_every: Annotated[int, option("STEPS")] = 0
+    save_every: Key[int] = 0
     """Steps between checkpoints; 0 saves one after each epoch."""
-    log_every: Annotated[int, option("STEPS")] = 50
+    log_every: Key[int] = 50
     """Steps between two losses in metrics.jsonl; 0 logs evaluations only."""
-    tensorboard: RecipeFlag = False
+    tensorboard: Key[bool] = False
     """Also write TensorBoard files to RUN/tensorboard (needs vitreous[tensorboard])."""
 
 
@@ -255,7 +267,7 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
     DataOptions,
     CommonOptions,
 ):
-    """How to train. Fields are options of `vitreous train` and keys of recipe files."""
+    """How to train. Fields are keys of recipe files."""
 
     augment: str | None = None
     """Name of the augmentation that Python gave. It is no option: the function must be given."""
@@ -349,10 +361,39 @@ def _choices(hint: Any) -> tuple[str, ...]:
     return next(filter(None, map(_choices, typing.get_args(hint))), ())
 
 
+HINTS = typing.get_type_hints(Recipe, include_extras=True)
+KEYS = {name for name, hint in HINTS.items() if Key in getattr(hint, "__metadata__", ())}
+"""The fields that are no options of `vitreous train`."""
 CHOICES: dict[str, Collection[str]] = {
     name: known for name, hint in typing.get_type_hints(Recipe).items() if (known := _choices(hint))
 } | {"task": TASKS, "method": PRETRAINING}
 """The values of the fields that have only a few."""
+
+
+def recipe_help() -> str:
+    """All keys of a recipe, in their groups, with their defaults and what they mean."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    lines = [
+        "A recipe is a TOML file (--recipe FILE); --set-recipe KEY=VALUE changes one of its keys."
+    ]
+    for group in reversed(Recipe.__bases__):
+        lines += ["", f"# {group.__doc__}"]
+        body = classes[group.__name__].body
+        for field, below in itertools.pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                name, default = field.target.id, getattr(Recipe, field.target.id)
+                known = f" ({', '.join(CHOICES[name])})" if name in CHOICES else ""
+                text = ast.literal_eval(ast.unparse(below))
+                lines.append(f"{name} = {'…' if default is None else json.dumps(default)}{known}")
+                lines += textwrap.wrap(text, 96, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines)
+
+
+def assigned(changes: Iterable[str]) -> dict[str, Any]:
+    """Of `--set-recipe KEY=VALUE`: the fields, typed as in a file."""
+    values = config_fields(tuple(changes))
+    return _recipe_fields(values, "--set-recipe") if values else {}
 
 
 def find_recipe(name: str) -> Path:
@@ -388,7 +429,17 @@ def parse_recipe(text: str, where: str) -> Recipe:
     return Recipe(**_recipe_fields(parse_toml(text, where), where))
 
 
+REMOVED = {"mosaic": 0.0}
+"""Options of older recipes that are gone, and the value that they have where they were not used."""
+
+
 def _recipe_fields(values: dict[str, Any], where: str) -> dict[str, Any]:
+    for name, unused in REMOVED.items():
+        if (value := values.pop(name, unused)) != unused:
+            raise ConfigError(
+                f"{where}: {name} = {value}: this option was removed; leave it out, or use the "
+                "version of Vitreous that the recipe was written with"
+            )
     from_dict(Recipe, values, where=where)
     return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 

@@ -26,8 +26,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from vitreous.engines.linear import put_on_linears
 from vitreous.engines.swap import put_on
-from vitreous.layers.attention import RowsLinear
 from vitreous.layers.block import Block
+from vitreous.layers.cross_attention import RowsLinear
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.resample import Grid
 from vitreous.models.swin import PatchMerging, WindowAttention, Windows

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -19,6 +19,7 @@ from vitreous.data.loader import Batch, train_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem
 from vitreous.labels import LabelMap
+from vitreous.progress import Log
 from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
 from vitreous.train.build_model import find_start, wrapped
@@ -29,8 +30,6 @@ from vitreous.train.recipe import Recipe, seconds
 from vitreous.train.run import planned_preprocess, prepare
 from vitreous.train.threads import computing_threads
 from vitreous.train.trainer import NotFiniteError, Trainer, TrainingError
-
-Log = Callable[[str], None]
 
 DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """The learning rates that `find_lr` tries first."""

@@ -18,7 +18,8 @@ from vitreous.data.source import Source
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import LabelMap
-from vitreous.models import configure
+from vitreous.models import configure, family_of
+from vitreous.progress import Log
 from vitreous.run_folder import Run, RunConfig, newest_checkpoint, versions
 from vitreous.tasks import UNLABELLED, task_class, task_for
 from vitreous.tasks.task import Task
@@ -53,9 +54,7 @@ from vitreous.train.threads import computing_threads
 from vitreous.train.time_budget import TimeBudget
 from vitreous.train.trainer import Trainer
 from vitreous.train.verdicts import images_measured
-from vitreous.weights.rules.keys import family_of
 
-Log = Callable[[str], None]
 Watch = Callable[[Event], None]
 
 

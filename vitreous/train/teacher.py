@@ -12,7 +12,10 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import NoTruth
 from vitreous.engines.world import World
-from vitreous.predict import Predictor, load, vectors_for
+from vitreous.import_run import open_run
+from vitreous.inference import InferenceOptions
+from vitreous.loading import predictor_of, vectors_for
+from vitreous.predict import Predictor
 from vitreous.tasks.task import Task
 from vitreous.train.probe import BATCH, some
 from vitreous.train.recipe import Recipe
@@ -31,7 +34,9 @@ def sample_weights(recipe: Recipe, source: Source, samples: Sequence[Sample]) ->
 
 
 def find_teacher(recipe: Recipe, world: World) -> Predictor | None:
-    return None if recipe.teacher is None else load(recipe.teacher, str(world.device))
+    if recipe.teacher is None:
+        return None
+    return predictor_of(open_run(recipe.teacher), InferenceOptions(device=str(world.device)))
 
 
 @torch.no_grad()

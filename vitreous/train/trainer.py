@@ -355,22 +355,22 @@ class Trainer:
                 self.run.write_text("recipe.toml", write_recipe(self.recipe))
             self.log(
                 f"step {step + 1}: the batch of {self.batch} does not fit into memory: from here "
-                f"on it is computed in {parts} parts (--accumulate {parts})"
+                f"on it is computed in {parts} parts (--set-recipe accumulate={parts})"
             )
 
     def _why_not_in(self, parts: int) -> str:
         """Why a batch cannot be computed in so many parts, and what to do; "" if it can."""
-        less = "a smaller --batch, --recompute or --checkpoint"
+        less = "a smaller --batch, --recompute or --set-recipe checkpoint=true"
         if "accumulate" in self.task.refused:
             return f": {self.task.name} compares all images of a batch, so give {less}"
         if self.learner.has_batch_norms:
             return (
-                f": give {less}; or --accumulate {parts}, which trains otherwise: batch norm then "
-                "normalises each part by itself"
+                f": give {less}; or --set-recipe accumulate={parts}, which trains otherwise: batch "
+                "norm then normalises each part by itself"
             )
         if self.batch % (parts * self.world.size):
             return f": give {less}"
-        return f": give --accumulate {parts}, {less}" if self.world.size > 1 else ""
+        return f": give --set-recipe accumulate={parts}, {less}" if self.world.size > 1 else ""
 
     def step(self, step: int, batch: Batch, lr: float | None = None) -> float:
         """One update, with the schedule's learning rate unless given; returns the loss. One that is

@@ -8,8 +8,8 @@ from typing import Any
 
 from vitreous.data.loader import Batch, EvalSet, eval_batches
 from vitreous.layers.lora import merge_lora
+from vitreous.measure import evaluating, measure
 from vitreous.models.model import Model
-from vitreous.predict import evaluating, measure
 from vitreous.run_folder import Run
 from vitreous.train.checkpoint import Progress
 from vitreous.train.distributed import whole

@@ -6,6 +6,7 @@ that its tensors show.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -15,19 +16,19 @@ from typing import Any
 import torch
 
 from vitreous.checksums import file_sha256
-from vitreous.config import Size, merged, pair
+from vitreous.config import Size, flat, merged, pair
 from vitreous.errors import CheckpointError, ConfigError
-from vitreous.models import FAMILIES, configure, create
-from vitreous.models.infer import FREE
+from vitreous.models import FAMILIES, configure, create, family_of
 from vitreous.models.model import Model
-from vitreous.weights.hub import resolve
+from vitreous.weights.hub import open_checkpoint
 from vitreous.weights.identify import Reading, as_projection, readings
-from vitreous.weights.io.files import SHARD_INDEX, Checkpoint, read_tensors
+from vitreous.weights.importing import load_checkpoint
+from vitreous.weights.infer import FREE
+from vitreous.weights.io.files import SHARD_INDEX, Checkpoint
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_hash, stated_by
 from vitreous.weights.rule_problems import has_misfits, rule_problems
 from vitreous.weights.rules.formats import find_format
-from vitreous.weights.rules.importing import import_weights
-from vitreous.weights.rules.keys import detect_format, family_of, first_keys
+from vitreous.weights.rules.keys import detect_format, first_keys
 from vitreous.weights.rules.language import Format
 from vitreous.weights.rules.report import ImportReport
 
@@ -36,13 +37,16 @@ from vitreous.weights.rules.report import ImportReport
 class Found:
     """A checkpoint, the model it is for, and what is known about it."""
 
-    source: str
-    """As the caller called it."""
     checkpoint: Checkpoint
+    said: Stated
+    """By the checkpoint itself,"""
     stated: Stated
+    """and with what the catalog knows of it."""
     model: str
     fields: dict[str, Any]
     """The arguments of `create` besides the model's name."""
+    blank: Model
+    """The model without values, on the meta device."""
     format: str
     """Of the built-in rules, or the path of a file with rules."""
     name: str = ""
@@ -56,6 +60,11 @@ class Found:
     given: frozenset[str] = frozenset()
     """Fields that the caller gave."""
 
+    @property
+    def source(self) -> str:
+        """As the caller called it."""
+        return self.checkpoint.called
+
     def load(
         self,
         *,
@@ -68,9 +77,10 @@ class Found:
         """The model with the weights, in eval mode; the options are those of `import_weights`."""
         model = create(self.model, **self.fields).eval()
         model.name = self.name or model.name
-        report = import_weights(
+        report = load_checkpoint(
             model,
             self.checkpoint,
+            self.said,
             self.format,
             reinit=reinit,
             drop=drop,
@@ -79,7 +89,6 @@ class Found:
             adapt_channels=adapt_channels,
             keep=self.keep,
         )
-        report.source = self.source
         report.notes += [f"{self.source} may also be {other}" for other in self.also]
         return model, report
 
@@ -98,13 +107,9 @@ def find(
     `changes`, the fields of its config, override what the source states. The other arguments are
     those of `import_weights`.
     """
-    if isinstance(source, Checkpoint):
-        checkpoint, called = source, str(source.path)
-    else:
-        called = str(source)
-        checkpoint = read_tensors(resolve(called), inside=inside)
-    given = changes or {}
-    stated = stated_by(called, checkpoint.path, checkpoint.metadata)
+    checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source, inside)
+    called, given = checkpoint.called, changes or {}
+    said = stated = stated_by(checkpoint)
     if stated.model is None and model is None:
         stated = known_file(stated, checkpoint.path)
     if model is not None and stated.whole and configure(model)[0] == stated.whole[0]:
@@ -116,17 +121,20 @@ def find(
         # What the caller is certain of helps to find the rest; where it does not fit, the import
         # says so.
         certain = {name: value for name, value in given.items() if name not in FREE}
-        seen = readings(checkpoint, format=format, model=model, fields=certain)
+        read = functools.partial(
+            readings, checkpoint, format=format, model=model, origin=stated.origin
+        )
+        seen = read(fields=certain)
         if not seen and certain:
-            seen = readings(checkpoint, format=format, model=model)
+            seen = read()
     if stated.model is not None and model is None:
-        start, fields = stated.model, {**stated.fields, **given}
+        start, fields = stated.model, merged(stated.fields, given)
     else:
         hidden = {name: v for name, v in stated.fields.items() if name in HIDDEN_FIELDS}
         named = _named_fields(stated, seen, model)
         if model is not None:  # of another family it has other fields
             usual = configure(model)[1]
-            hidden = {name: v for name, v in hidden.items() if hasattr(usual, name)}
+            hidden = {name: v for name, v in hidden.items() if name in flat(usual)}
         if format is not None and str(format).endswith(".toml") and model is None:
             shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
             if not seen or has_misfits(shapes, format):
@@ -139,15 +147,15 @@ def find(
     # The caller and the source override the defaults of the source's library.
     keep = frozenset({*given, "norm_eps"} & {*HIDDEN_FIELDS} & fields.keys())
     try:
-        with torch.device("meta"):
-            blank = create(start, **fields)
+        blank = _blank(start, fields)
     except ConfigError as error:
         raise ConfigError(f"{called}: {error}") from None
     rules = _rules(called, checkpoint, blank, format, stated)
-    fields = infer_changes(start, fields, checkpoint.tensors, rules)
-    fields |= _free_size(start, fields, given, stated)
+    fields = infer_changes(start, fields, blank, checkpoint.tensors, rules)
     if "head" not in fields:
         fields |= as_projection(Reading(rules.name, start, fields), checkpoint.tensors)
+    blank = _blank(start, fields, blank)
+    fields, blank = _at_free_size(start, fields, blank, given, stated)
     own = checkpoint.metadata.get("format") == "vitreous" and model is None
     name = checkpoint.metadata.get("model", "") if own else ""
     unseen = seen[0].assumed if seen else {}
@@ -160,9 +168,18 @@ def find(
     }
     also = tuple(str(reading) for reading in seen[1:]) if model is None else ()
     return Found(
-        *(called, checkpoint, stated, start, fields, rules.name, name, keep, assumed, also),
+        *(checkpoint, said, stated, start, fields, blank),
+        *(rules.name, name, keep, assumed, also),
         given=frozenset(given),
     )
+
+
+def _blank(name: str, fields: dict[str, Any], before: Model | None = None) -> Model:
+    """The model without values; the one that was made before, if it is the same."""
+    if before is not None and configure(name, **fields)[1] == before.config:
+        return before
+    with torch.device("meta"):
+        return create(name, **fields)
 
 
 def _named_fields(stated: Stated, seen: list[Reading], model: str | None) -> dict[str, Any]:
@@ -173,7 +190,7 @@ def _named_fields(stated: Stated, seen: list[Reading], model: str | None) -> dic
     family, config = configure(stated.named[0], **stated.named[1])
     if FAMILIES[family].model is not FAMILIES[configure(seen[0].model)[0]].model:
         return {}
-    return {name: getattr(config, name) for name in HIDDEN_FIELDS if hasattr(config, name)}
+    return {name: value for name, value in flat(config).items() if name in HIDDEN_FIELDS}
 
 
 def _ask(source: str, seen: Reading, known: dict[str, Any]) -> None:
@@ -238,23 +255,22 @@ def known_file(stated: Stated, path: Path) -> Stated:
     return replace(known, names=stated.names) if known.model is not None else stated
 
 
-def _free_size(
-    model: str, fields: dict[str, Any], given: dict[str, Any], stated: Stated
-) -> dict[str, Any]:
-    """The image size of the preprocessing, for a model whose weights fit any."""
+def _at_free_size(
+    model: str, fields: dict[str, Any], blank: Model, given: dict[str, Any], stated: Stated
+) -> tuple[dict[str, Any], Model]:
+    """With the image size of the preprocessing, if the weights fit any."""
     size = stated.preprocessing.get("image_size")
     if size is None or "image_size" in {**stated.fields, **given}:
-        return {}
-    with torch.device("meta"):
-        one = create(model, **fields)
-        if pair("image_size", size) == one.own_size():
-            return {}
-        try:
-            other = create(model, **{**fields, "image_size": size})
-        except ConfigError:  # it does not divide into patches
-            return {}
-    shapes = [{n: v.shape for n, v in each.state_dict().items()} for each in (one, other)]
-    return {"image_size": size} if shapes[0] == shapes[1] else {}
+        return fields, blank
+    if pair("image_size", size) == blank.own_size():
+        return fields, blank
+    other_fields = {**fields, "image_size": size}
+    try:
+        other = _blank(model, other_fields)
+    except ConfigError:  # it does not divide into patches
+        return fields, blank
+    shapes = [{n: v.shape for n, v in each.state_dict().items()} for each in (blank, other)]
+    return (other_fields, other) if shapes[0] == shapes[1] else (fields, blank)
 
 
 def files_of(checkpoint: Checkpoint) -> list[Path]:

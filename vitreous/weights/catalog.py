@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitreous.config import from_dict, read_toml
+from vitreous.config import flat_fields, from_dict, read_toml
 from vitreous.errors import did_you_mean
 
 
@@ -58,7 +58,7 @@ class CatalogEntry:
     @property
     def changes(self) -> dict[str, Any]:
         """The arguments of `create` besides the model's name."""
-        return {**self.config, **({"classes": self.classes} if self.classes else {})}
+        return {**flat_fields(self.config), **({"classes": self.classes} if self.classes else {})}
 
 
 @functools.cache

@@ -11,26 +11,25 @@ from typing import Any
 import torch
 
 from vitreous.atomic_write import write_text
-from vitreous.config import Size, pair
+from vitreous.config import Size, flat, kind_of, pair
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.layers.tap import tap
-from vitreous.models import build, create
+from vitreous.models import build, family_of
 from vitreous.models.model import Model
+from vitreous.models.old_fields import upgraded_fields
 from vitreous.weights.adopt import find
 from vitreous.weights.destination import (
     CONFIG_FILE,
     METADATA,
     WEIGHTS_FILE,
     check_target,
-    mark,
     written_aside,
 )
+from vitreous.weights.importing import import_weights
 from vitreous.weights.io.files import Checkpoint, write_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, own_metadata, own_tensors
 from vitreous.weights.rules.exporting import export_weights
 from vitreous.weights.rules.formats import OWN, find_format
-from vitreous.weights.rules.importing import import_weights
-from vitreous.weights.rules.keys import family_of
 from vitreous.weights.rules.report import ImportReport
 from vitreous.weights.timm_files import make_timm_config
 from vitreous.weights.transformers_files import (
@@ -97,8 +96,7 @@ def convert(
     target = Path(target)
     kind = _file_type(target, to_format)
     found = find(source, format=from_format, model=model, changes=changes, inside=inside)
-    with torch.device("meta"):  # fail early if to_format is misspelt
-        find_format(to_format, family_of(create(found.model, **found.fields)))
+    find_format(to_format, family_of(found.blank))  # fails early if it is misspelt
     checkpoint = found.checkpoint
     first, report = found.load(
         reinit=reinit,
@@ -177,7 +175,6 @@ def _write(
         for name, values in described.items():
             write_text(aside / name, json.dumps(values, indent=2) + "\n")
         write_tensors(aside / file.name, tensors, kind, metadata, wrap=wrap)
-        mark(aside / file.name, kind)
         if described:
             difference = _verify(model, _opened(model, aside, file), file)
         else:
@@ -190,7 +187,11 @@ def _opened(model: Model, folder: Path, file: Path) -> Model:
     whole = family_of(model) if reads_whole(family_of(model)) else None
     config = model.config
     # A model without a head gives its tokens: what pools them is not the folder's to say.
-    bare = {"pool": config.pool} if hasattr(config, "pool") and config.head == "none" else {}
+    bare = (
+        {"pool": config.pool}
+        if kind_of(config, "head") == "none" and kind_of(config, "pool")
+        else {}
+    )
     try:
         return find(folder, model=whole, changes=bare).load()[0]
     except VitreousError as error:
@@ -243,9 +244,9 @@ def _other_defaults(
     """What a weight file does not store, and the target's library sets otherwise."""
     if described:
         return []  # a folder that cannot state a number is refused
-    rules = find_format(to_format, family_of(model))
+    rules, have = find_format(to_format, family_of(model)), flat(model.config)
     return [
-        f"this model has {name} = {getattr(model.config, name)}; {to_format} defaults to {value}"
-        for name, value in rules.numbers.items()
-        if getattr(model.config, name) != value
+        f"this model has {name} = {have.get(name)}; {to_format} defaults to {value}"
+        for name, value in upgraded_fields(type(model.config), rules.numbers).items()
+        if have.get(name) != value
     ] + rules.advice_for(model.config)

@@ -1,7 +1,7 @@
 """Where converted weights go: written aside, verified by the caller, then moved into place.
 
-What `convert` wrote before may be replaced; anything else only if the user insists, and the source
-of the conversion never.
+A safetensors file that `convert` wrote before may be replaced; anything else only if the user
+insists, and the source of the conversion never.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from pathlib import Path
 import safetensors
 
 from vitreous.atomic_write import making_folder, renaming_files
-from vitreous.errors import CheckpointError, ConfigError
+from vitreous.errors import CheckpointError, ConfigError, advice
 from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
-MARK = b"written by vitreous convert"
-"""The end of our files of other types than safetensors, where no reader looks."""
 METADATA = {"format": "pt", "written_by": "vitreous convert"}
 """Of our safetensors files in other libraries' formats."""
 
@@ -38,15 +36,17 @@ def check_target(target: Path, source: Path, force: bool = False) -> None:
     if target.name in FOLDER_FILES and (folder / CONFIG_FILE).exists():
         raise ConfigError(
             f"{target}: these would become the weights of {folder}, which has a {CONFIG_FILE} for "
-            "others: choose another DST, or pass force=True"
+            f"others: choose another DST{advice(', or pass ', force=True)}"
         )
     # The config of a folder is ours if its weights are, and if they are not those of a run.
     ours = is_ours(files[-1]) and not (_is_folder(target) and _metadata(files[-1]) != METADATA)
     existing = [file for file in files if os.path.lexists(file)]
     if existing and not ours:
+        known = existing[0].suffix not in (".npz", ".pth", ".pdparams")
+        whose = ", and 'vitreous convert' did not write it" if known else ""
         raise ConfigError(
-            f"{existing[0]} exists, and 'vitreous convert' did not write it: choose another DST, "
-            "or pass force=True to replace it"
+            f"{existing[0]} exists{whose}: choose another DST"
+            f"{advice(', or pass ', ' to replace it', force=True)}"
         )
 
 
@@ -68,27 +68,9 @@ def written_aside(target: Path, *, folder: bool | None = None) -> Iterator[Path]
         yield aside
 
 
-def mark(path: Path, kind: str) -> None:
-    """Let `is_ours` recognise a file; a safetensors file is recognised by its metadata."""
-    if kind == "safetensors":
-        return
-    with path.open("rb+") as file:
-        if kind in ("npz", "pth"):  # zip archives, which end with the length of a comment
-            file.seek(-2, os.SEEK_END)
-            file.write(len(MARK).to_bytes(2, "little"))
-        file.seek(0, os.SEEK_END)
-        file.write(MARK)
-
-
 def is_ours(path: Path) -> bool:
-    """Whether `convert` wrote this file, or in our own format anything of Vitreous."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-len(MARK), os.SEEK_END)
-            if file.read() == MARK:
-                return True
-    except (OSError, ValueError):
-        return False
+    """Whether `convert` wrote this safetensors file, or in our own format anything of Vitreous. Of
+    other files nobody can tell."""
     return _metadata(path) == METADATA or _metadata(path).get("format") == "vitreous"
 
 

@@ -1,7 +1,7 @@
 """Which model a checkpoint is for, and in which format: found from its tensors.
 
 Their keys become our names through a format's rules, and their shapes ours through its patterns;
-then the models say what fits (`models/infer.py`). What a file states about itself decides over what
+then the models say what fits (`infer.py`). What a file states about itself decides over what
 is guessed, and every guess is reported with the field that changes it.
 """
 
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from vitreous.config import FOREIGN_FIELDS, option_text
+from vitreous.config import FOREIGN_FIELDS, flat, kind_of, option_text
 from vitreous.models import FAMILIES, configure
-from vitreous.models.infer import (
+from vitreous.weights.families import STATE_DICTS
+from vitreous.weights.infer import (
     FREE,
     HEAD_WIDTH,
     Inferred,
@@ -26,8 +27,8 @@ from vitreous.models.infer import (
     infer,
     of_likeliest_families,
 )
-from vitreous.weights.io.files import Checkpoint, read_settings
-from vitreous.weights.origin import HIDDEN_FIELDS, origin_of
+from vitreous.weights.io.files import Checkpoint
+from vitreous.weights.origin import HIDDEN_FIELDS, Origin
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.keys import matches, strip_prefix
 from vitreous.weights.rules.language import Format, Place, Rule, Shape, placeholders
@@ -78,21 +79,22 @@ def readings(
     *,
     format: str | Path | None = None,
     model: str | None = None,
+    origin: Origin | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> list[Reading]:
     """Every model that a checkpoint can be for, the likeliest first; none if nothing fits.
 
     format: read it in this format only, by name or by the path of a .toml file with rules.
     model: only as this model or family, with the changes that it needs.
+    origin: the model and the fields that the checkpoint states.
     fields: config fields that are certain, over what the checkpoint states.
     """
     shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
-    origin = origin_of(str(checkpoint.path), checkpoint.path, checkpoint.metadata)
     stated: dict[str, Any] = {}
     if origin is not None and (model is None or configure(model)[0] == configure(origin[0])[0]):
         model, stated = model or origin[0], origin[1]
     certain = {**stated, **(fields or {})}
-    said = _said(read_settings(checkpoint.path) if checkpoint.path.is_file() else {})
+    said = _said(checkpoint.settings)
     heads = {name: each.value for name, each in said.items() if name == "heads"}
     told = {name: value for name, value in heads.items() if name not in certain}
     found = read_shapes(shapes, format=format, model=model, stated={**told, **certain})
@@ -139,7 +141,7 @@ def as_projection(reading: Reading, tensors: Mapping[str, Tensor]) -> dict[str, 
     """The head of a tower whose last layer has a bias of zeros: timm's linear layers need one, and
     CLIP's projection has none."""
     family, config = configure(reading.model, **reading.changes)
-    if not FAMILIES[family].model.image_text or config.head != "linear":
+    if not STATE_DICTS[family].image_text or kind_of(config, "head") != "linear":
         return {}
     rules = find_format(reading.format, family)
     plain = strip_prefix(tensors, rules)
@@ -364,10 +366,8 @@ def _with_keys(found: Inferred, gathered: Gathered) -> Inferred:
 def _reading(rules: Format, found: Inferred, stated: Mapping[str, Any]) -> Reading:
     assumed: dict[str, tuple[Any, str]] = {}
     for name in (*HIDDEN_FIELDS, *sorted(found.guessed)):
-        value = getattr(found.config, name, None)
+        value = flat(found.config).get(name)
         if value in (None, False) or name in stated:
-            continue
-        if not _matters(name, found.config):
             continue
         if name in rules.numbers:
             assumed[name] = (value, f"of {rules.name}'s models")
@@ -385,36 +385,30 @@ def _reading(rules: Format, found: Inferred, stated: Mapping[str, Any]) -> Readi
 def _unsaid(rules: Format, config: Any) -> dict[str, tuple[Any, str]]:
     """What every published library decides, and somebody's own model may have otherwise."""
     found: dict[str, tuple[Any, str]] = {}
-    if rules.name in formats() or not hasattr(config, "qk_scale"):
+    if rules.name in formats() or not hasattr(config, "attention"):
         return found
-    if config.qk_scale is None:
-        found["qk_scale"] = (round(config.head_width**-0.5, 6), "1 / √head_dim, as in the paper")
-    if config.head == "tanh":
+    if config.attention.scale is None:
+        scale = round(config.head_width**-0.5, 6)
+        found["attention.scale"] = (scale, "1 / √head_dim, as in the paper")
+    if config.head.kind == "tanh":
         found["head"] = ("tanh", "what is between the two layers of a head does not show")
     return found
-
-
-def _matters(name: str, config: Any) -> bool:
-    """Whether a model of this config uses the field at all."""
-    if name.startswith(("rotary_", "sines_")):
-        return name.split("_")[0] in config.position
-    return name != "head_activation" or config.head == "mlp"
 
 
 def _why(name: str, found: Inferred) -> str:
     """What a value was chosen by that the tensors do not show."""
     if found.model not in FAMILIES and name not in found.changes:
-        notes = FAMILIES[found.family].model.unseen
+        notes = STATE_DICTS[found.family].unseen
         return ", ".join([f"as in {found.model}", *([notes[name]] if name in notes else [])])
     if name in ("patch", "channels"):
         return "patches are flat vectors in this file; 3 channels, or else 1, are usual"
     if name == "norm_eps":
         return "the default; torch's nn.LayerNorm has 1e-05"
-    if name in ("stem_layers", "grid_layers"):
+    if name in ("stem.layers", "stem.grid_layers"):
         return "strides, padding and activations of convolutions do not show"
     if name in ("heads", "head_dim"):
         return _why_heads(found)
-    return "as many as in the blocks" if name == "pool_heads" else "the default"
+    return "as many as in the blocks" if name == "pool.heads" else "the default"
 
 
 def _why_heads(found: Inferred) -> str:

@@ -14,6 +14,7 @@ from vitreous.weights.hub import resolve
 from vitreous.weights.identify import LONGEST_NAME, Reading, readings
 from vitreous.weights.io.files import Checkpoint, read_entries, read_tensors
 from vitreous.weights.io.state_dicts import CONTAINERS
+from vitreous.weights.origin import stated_by
 from vitreous.weights.rule_problems import has_misfits, rule_problems
 
 _NUMBER = re.compile(r"\d+")
@@ -71,7 +72,8 @@ def list_weights(
     read: Checkpoint = read_tensors(path, inside=chosen)
     tensors = read.tensors
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    found = readings(read, format=format, model=model)
+    origin = stated_by(read).origin
+    found = readings(read, format=format, model=model, origin=origin)
     problem = ""
     own_rules = Path(format) if str(format).endswith(".toml") and format is not None else None
     if own_rules is not None and (not found or has_misfits(shapes, own_rules)):

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from vitreous.config import to_dict
+from vitreous.config import HIDDEN, PARTLY_HIDDEN, marked
 from vitreous.errors import CheckpointError
-from vitreous.models import FAMILIES, configure, create, names
-from vitreous.models.infer import FREE, Wanted, infer
-from vitreous.models.model import CompositeConfig, Model
+from vitreous.models import FAMILIES, canonical, configure, family_of, names, stored_fields
+from vitreous.models.composite import CompositeConfig
+from vitreous.models.model import Model
 from vitreous.models.names import translate
 from vitreous.weights.catalog import (
     CatalogEntry,
@@ -29,8 +28,9 @@ from vitreous.weights.catalog import (
     find_entry,
 )
 from vitreous.weights.destination import config_of
-from vitreous.weights.io.files import FOLDER_FILES
-from vitreous.weights.rules.keys import axes_of, family_of, our_shapes, strip_prefix
+from vitreous.weights.infer import FREE, Wanted, infer
+from vitreous.weights.io.files import FOLDER_FILES, Checkpoint
+from vitreous.weights.rules.keys import axes_of, our_shapes, strip_prefix
 from vitreous.weights.rules.language import Format
 from vitreous.weights.timm_files import (
     is_timm,
@@ -50,12 +50,13 @@ from vitreous.weights.transformers_files import (
     takes_any_size,
 )
 
-HIDDEN_FIELDS = (
-    *("heads", "activation", "pool", "pool_heads", "qk_scale", "norm", "position", "pad"),
-    *("rotary_base", "rotary_coordinates", "rotary_offset"),
-    *("rotary_grid", "rotary_order", "rotary_layout"),
-    *("head_activation", "mlp_out_activation", "sines_layout", "sines_prefix"),
-    *("placed", "temperature", "norm_eps", "stem_norm_eps", "standardise"),
+HIDDEN_FIELDS = tuple(
+    dict.fromkeys(
+        name
+        for family in FAMILIES.values()
+        for name in marked(family.config, HIDDEN, PARTLY_HIDDEN)
+        if "layers" not in name
+    )
 )
 """Config fields that change the outputs, but neither names nor shapes of parameters."""
 RESAMPLED = (
@@ -74,14 +75,11 @@ def own_tensors(model: Model, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def own_metadata(model: Model) -> dict[str, str]:
     """The metadata of our own safetensors files."""
     family = family_of(model)
-    config = to_dict(model.config)
-    if config.get("head") == "none":
-        del config["classes"]  # meaningless without a head
     return {
         "format": "vitreous",
         "model": model.name or family,
         "family": family,
-        "config": json.dumps(config),
+        "config": json.dumps(stored_fields(model.config)),
         **model.extras.metadata(),
     }
 
@@ -137,12 +135,13 @@ def core_epsilon(config: CompositeConfig) -> float:
     return float(config.core_fields().get("norm_eps", usual.norm_eps))
 
 
-def stated_by(source: str, path: Path, metadata: Mapping[str, str]) -> Stated:
-    """What the checkpoint at `path`, which the user called `source`, and the catalog say.
+def stated_by(checkpoint: Checkpoint) -> Stated:
+    """What a checkpoint and the catalog say.
 
     Our own files carry the model's config; the catalog knows its entries; a folder has a
     config.json, of a run of ours, of transformers or of timm.
     """
+    source, path, metadata = checkpoint.called, checkpoint.path, checkpoint.metadata
     found = Stated()
     config_file, entry = config_of(path), None if Path(source).exists() else find_entry(source)
     of_folder = path.name in FOLDER_FILES or config_file.parent != path.parent
@@ -157,7 +156,7 @@ def stated_by(source: str, path: Path, metadata: Mapping[str, str]) -> Stated:
             raise CheckpointError(f"{path}: its metadata is damaged: {error!r}") from error
         if family not in FAMILIES or not isinstance(config, dict):
             raise CheckpointError(f"{path}: its metadata names an unknown family {family!r}")
-        found = replace(found, model=family, fields=config)
+        found = replace(found, model=family, fields=canonical(family, config))
     return found if found.model is not None else replace(found, named=named_by(source, path))
 
 
@@ -242,17 +241,11 @@ def _of_run(config: Mapping[str, Any]) -> Stated:
     )
 
 
-def origin_of(source: str, path: Path, metadata: Mapping[str, str]) -> Origin | None:
-    """The model that the checkpoint states it is for, or None."""
-    return stated_by(source, path, metadata).origin
-
-
 def infer_changes(
-    name: str, changes: dict[str, Any], tensors: Mapping[str, Tensor], rules: Format
+    name: str, changes: dict[str, Any], model: Model, tensors: Mapping[str, Tensor], rules: Format
 ) -> dict[str, Any]:
-    """`changes`, completed with classes, channels and image size from the tensors' shapes."""
-    with torch.device("meta"):
-        model = create(name, **changes)
+    """`changes` of `model`, completed with classes, channels and image size from the tensors'
+    shapes."""
     found = our_shapes(rules, model.state_dict(), strip_prefix(tensors, rules), axes_of(model))
     shapes = {name: tuple(shape) for name, shape in found.items() if shape}
     ways = infer(shapes, axes_of(model), Wanted(name, changes, search=False))

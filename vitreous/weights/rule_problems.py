@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from vitreous.models import build
-from vitreous.models.infer import Inferred, parameter_names
 from vitreous.weights.identify import gather, infer_by_rules
+from vitreous.weights.infer import Inferred, parameter_names
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.language import Shape
 from vitreous.weights.rules.patterns import unit_advice

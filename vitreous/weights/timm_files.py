@@ -9,23 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitreous.config import from_dict, pair, read_toml, to_dict
-from vitreous.errors import CheckpointError, ConfigError
-from vitreous.models import configure, names
+from vitreous.config import TRAINING, flat, flat_like, from_dict, marked, pair, read_toml
+from vitreous.errors import CheckpointError, ConfigError, advice
+from vitreous.models import canonical, configure, family_of, names
 from vitreous.models.model import Model
 from vitreous.models.names import translate
-from vitreous.weights.rules.keys import family_of, title
+from vitreous.weights.rules.keys import title
 from vitreous.weights.rules.library_limits import broken_limits
 
-RATIOS = ("mlp_dim", "pool_mlp_dim")
+RATIOS = ("mlp_dim", "pool.mlp_dim")
 """Our widths that timm has as multiples of the model's."""
 CROP_MODES = {"center": "shorter", "squash": "square"}
 """timm's, and what our `resize` calls them."""
-ELSEWHERE = {
-    *("classes", "head", "head_hidden", "image_size"),
-    *("dropout", "attention_dropout", "drop_path", "init"),
-}
-"""Fields that are no arguments: they stand elsewhere in the file, or matter to training alone."""
+ELSEWHERE = {"classes", "head", "head.hidden", "image_size"}
+"""Fields that are no arguments: they stand elsewhere in the file."""
 
 
 @dataclass(frozen=True)
@@ -64,23 +61,24 @@ def read_timm_model(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | N
     known = translate(config["architecture"])
     if known is None or known[0] not in names():
         return None
-    name, changes = known[0], dict(known[1])
-    family, usual = configure(name, **changes)
+    name = known[0]
+    family, usual = configure(name, **known[1])
+    changes = canonical(family, known[1])
     row = argument_maps().get("vit" if family in ("deit", "cpvt") else family)
     arguments = config.get("model_args") or {}
     for theirs, value in arguments.items():
         if row is None or theirs not in row.arguments:
             raise CheckpointError(
                 f"{config['architecture']}: model_args has {theirs} = {value!r}, which is not "
-                "known here: pass model='vit-b/16', for example, and the fields that no tensor "
-                "shows, like heads=12"
+                f"known here{advice(': pass ', ', for example,', model='vit-b/16')} and the fields "
+                "that no tensor shows, like heads=12"
             )
         if row.arguments[theirs] not in RATIOS:
             changes[row.arguments[theirs]] = _our_value(row, theirs, value)
     if row is not None:
-        changes |= _widths(row, _fields(usual, row), arguments)
+        changes |= _widths(row, _fields(usual, flat(usual), row), arguments)
     if "pre_norm" in arguments:
-        changes["patch_bias"] = not arguments["pre_norm"]
+        changes["embedding.bias"] = not arguments["pre_norm"]
     inner = _pretrained(config)
     if inner.get("fixed_input_size") and "img_size" not in arguments:  # then timm takes this one
         changes |= {k: v for k, v in read_timm_preprocessing(config).items() if k == "image_size"}
@@ -105,8 +103,8 @@ def _widths(
             parts = row.gated if _is_gated(usual) and ours == "mlp_dim" else 1
             ratio = arguments.get(theirs, usual[ours] * parts / usual["dim"])
             found[ours] = int(ratio * dim + 1e-9) // parts
-    if found.get("pool_mlp_dim") == found.get("mlp_dim"):
-        found.pop("pool_mlp_dim", None)  # as it is unless given
+    if found.get("pool.mlp_dim") == found.get("mlp_dim"):
+        found.pop("pool.mlp_dim", None)  # as it is unless given
     return found
 
 
@@ -185,7 +183,7 @@ def make_timm_config(
             f"families {', '.join(argument_maps())}: write a file, like DST.safetensors"
         )
     architecture, arguments = _architecture(row, model)
-    headless = config.head == "none"
+    headless = config.head.kind == "none"
     dynamic = getattr(config, "dynamic_size", None) and "image_size" in preprocessing
     size = preprocessing["image_size"] if dynamic else config.image_size
     inner: dict[str, Any] = {
@@ -250,10 +248,13 @@ def _other_epsilon(row: ArgumentMap, model: Model) -> str:
 
 def _arguments(row: ArgumentMap, architecture: str, model: Model) -> dict[str, Any]:
     """What makes the architecture this model; a field that timm cannot be told is an error."""
-    config, usual = (_fields(each, row) for each in (model.config, configure(architecture)[1]))
+    config = _fields(model.config, flat(model.config), row)
+    base = configure(architecture)[1]
+    usual = _fields(base, flat_like(model.config, base), row)
     told = {ours: theirs for theirs, ours in row.arguments.items()}
     different = [name for name, value in config.items() if usual.get(name, value) != value]
-    implied = {*ELSEWHERE, *(["patch_bias"] if "embed_norm" in told else [])}
+    implied = {*ELSEWHERE, *marked(type(model.config), TRAINING)} - {"layer_scale"}
+    implied |= {"embedding.bias"} if "embed_norm" in told else set()
     unknown = [name for name in different if name not in told and name not in implied]
     if unknown:
         raise ConfigError(f"timm has no argument for {unknown[0]} = {config[unknown[0]]!r}")
@@ -261,8 +262,7 @@ def _arguments(row: ArgumentMap, architecture: str, model: Model) -> dict[str, A
         raise ConfigError(f"timm loads no such folder with head = {config['head']!r}")
     if broken := broken_limits(row.limits, model.config):
         raise ConfigError(f"timm loads no folder with {broken[0]}")
-    learned = str(config.get("position")).startswith("learned")
-    if learned and config.get("registers") and config.get("prefix_positions"):
+    if config.get("registers") and config.get("position.prefix"):
         raise ConfigError("in timm a model with registers has no position for its class token")
     if "pool" in different and "final_norm" not in different:
         different.append("final_norm")  # its place depends on timm's pooling unless it is said
@@ -271,16 +271,15 @@ def _arguments(row: ArgumentMap, architecture: str, model: Model) -> dict[str, A
     return {told[name]: _their_value(row, told[name], config) for name in different if name in told}
 
 
-def _fields(config: Any, row: ArgumentMap) -> dict[str, Any]:
+def _fields(config: Any, fields: dict[str, Any], row: ArgumentMap) -> dict[str, Any]:
     """With sizes as one number where both sides are the same, and what depends on others filled
     in."""
-    fields = to_dict(config)
     if "dynamic_size" in fields:
         fields["dynamic_size"] = bool(fields["dynamic_size"])
     if "mlp_dim" in fields:
         fields["mlp_dim"] = config.mlp_width
-    if "pool_mlp_dim" in row.arguments.values():
-        fields["pool_mlp_dim"] = fields["pool_mlp_dim"] or config.mlp_width
+    if "pool.mlp_dim" in row.arguments.values():
+        fields["pool.mlp_dim"] = fields.get("pool.mlp_dim") or config.mlp_width
     for name in ("image_size", "patch", "window"):
         if name in fields and len(set(fields[name])) == 1:
             fields[name] = fields[name][0]

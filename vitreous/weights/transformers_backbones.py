@@ -76,9 +76,9 @@ def _read_dinov2(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
     fields = _vit_fields(table)
     used = _used(table, fields["depth"])
     windows = int(table.get("num_windows", 4))
-    fields |= {"layer_scale": 1.0, "windows": windows}
+    fields |= {"layer_scale": 1.0, "windows.side": windows}
     if windows > 1:
-        fields["global_blocks"] = tuple(block for block in used if block < fields["depth"])
+        fields["windows.global_blocks"] = tuple(block for block in used if block < fields["depth"])
     if table.get("use_swiglu_ffn"):
         raise CheckpointError(f"{path}: use_swiglu_ffn is not supported in a backbone")
     return _around("dinov2-s/14", fields, used, int(table.get("image_size", 224)))
@@ -86,18 +86,20 @@ def _read_dinov2(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _make_dinov2(config: Any) -> dict[str, Any]:
     core = _core(config)
-    grid = pair("grid", core.stored_grid)
-    global_blocks = tuple(core.global_blocks)
+    grid = _stored_grid(core)
+    global_blocks = tuple(core.windows.global_blocks)
     used = [block + 1 for block in config.blocks or ()]
-    if core.windows > 1 and global_blocks != tuple(block for block in used if block < core.depth):
+    if core.windows.side > 1 and global_blocks != tuple(
+        block for block in used if block < core.depth
+    ):
         raise CheckpointError(
-            f"global_blocks = {list(global_blocks)}: transformers' RF-DETR has them behind the "
-            f"blocks whose maps are used, {used}"
+            f"windows.global_blocks = {list(global_blocks)}: transformers' RF-DETR has them "
+            f"behind the blocks whose maps are used, {used}"
         )
     table = {
         "model_type": "rf_detr_dinov2",
         **_vit_table(core, grid[0] * _patch(core)),
-        "num_windows": core.windows,
+        "num_windows": core.windows.side,
         "out_features": [f"stage{stage}" for stage in used],
     }
     return {"backbone_config": table, "num_feature_levels": len(config.scales)}
@@ -110,9 +112,9 @@ def _read_lw_vit(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
     within = {int(block) for block in table.get("window_block_indices", ())}
     side = round(int(table.get("num_windows", 16)) ** 0.5)
     fields |= {
-        **{"tokens": "none", "pool": "mean", "final_norm": "none", "key_bias": False},
-        **{"layer_scale": 0.1, "windows": side, "position_antialias": False},
-        "global_blocks": tuple(b for b in range(fields["depth"]) if b not in within),
+        **{"tokens": "none", "pool": "mean", "final_norm": "none", "attention.key_bias": False},
+        **{"layer_scale": 0.1, "windows.side": side, "position.antialias": False},
+        "windows.global_blocks": tuple(b for b in range(fields["depth"]) if b not in within),
     }
     used = _used(table, fields["depth"])
     found = _around("vit-ti/16", fields, used, int(table.get("pretrain_image_size", 224)))
@@ -126,12 +128,20 @@ def _make_lw_vit(config: Any) -> dict[str, Any]:
     table = {
         "model_type": "lw_detr_vit",
         **_vit_table(core, pair("image_size", config.image_size)[0]),
-        "pretrain_image_size": pair("grid", core.stored_grid)[0] * _patch(core),
-        "num_windows": core.windows**2,
-        "window_block_indices": [b for b in range(core.depth) if b not in core.global_blocks],
+        "pretrain_image_size": _stored_grid(core)[0] * _patch(core),
+        "num_windows": core.windows.side**2,
+        "window_block_indices": [
+            b for b in range(core.depth) if b not in core.windows.global_blocks
+        ],
         "out_indices": [block + 1 for block in config.blocks or ()],
     }
     return {"backbone_config": table, "projector_scale_factors": list(config.scales)}
+
+
+def _stored_grid(core: Any) -> tuple[int, int]:
+    """That of its table of positions."""
+    grid = core.position.grid
+    return core.grid if grid is None else pair("grid", grid)
 
 
 def _table(data: Mapping[str, Any], path: Path, kind: str) -> dict[str, Any]:
@@ -181,7 +191,7 @@ def _used(table: Mapping[str, Any], depth: int) -> list[int]:
 
 def _around(backbone: str, fields: dict[str, Any], used: list[int], stored: int) -> dict[str, Any]:
     """Our fields; `stored`: the size in pixels that the table of positions is for."""
-    fields["position_grid"] = stored // fields["patch"]
+    fields["position.grid"] = stored // fields["patch"]
     return {
         "backbone": backbone,
         "backbone_fields": fields,

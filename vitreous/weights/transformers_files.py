@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitreous.config import from_dict, pair, read_toml
+from vitreous.config import flat, from_dict, pair, read_toml
 from vitreous.errors import CheckpointError
-from vitreous.models import FAMILIES
+from vitreous.models import FAMILIES, family_of
 from vitreous.models.model import Model
-from vitreous.weights.rules.keys import family_of
 from vitreous.weights.transformers_backbones import BACKBONES
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
@@ -56,7 +55,8 @@ class ConfigMap:
     def architecture_of(self, config: Any) -> str | None:
         """The class in transformers that a model with this config is; None: it has none."""
         for name, fields in self.architectures.items():
-            if all(getattr(config, ours) == value for ours, value in fields.items()):
+            have = flat(config)
+            if all(have.get(ours) == value for ours, value in fields.items()):
                 return name
         return None
 
@@ -213,14 +213,14 @@ def _class_of(model: Model) -> tuple[str, str]:
 
 def _their_value(config: Any, ours: str) -> Any:
     """The value of one of our fields as transformers writes it."""
-    value = getattr(config, ours)
+    value = flat(config)[ours]
     match ours:
         case "mlp_dim":
             return getattr(config, "mlp_width", value)
         case "mask_mlp_dim":
             return value or 4 * config.dim
-        case "key_bias":
-            return config.qkv_bias and value
+        case "attention.key_bias":
+            return config.attention.qkv_bias and value
         case "activation" if value == "silu-gated":
             return "silu"
         case "activation":

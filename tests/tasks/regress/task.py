@@ -32,8 +32,8 @@ class NumberTruth(Truth):
 
 
 class NumberCheck(TruthCheck):
-    def inspect(self, source, sample):
-        if not math.isfinite(number := source.truth(sample)):
+    def inspect(self, source, sample, size):
+        if not math.isfinite(number := source.truth(sample, size)):
             raise DataError(f"{number} is not a finite number")
         return InspectedTruth(digest=number)
 

@@ -13,10 +13,10 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.data.check.truth_check import TruthCheck
-from vitreous.data.decode.images import shown, unread_pages
+from vitreous.data.decode.images import shown
 from vitreous.data.formats.files import FileSource
 from vitreous.data.preprocess import FULL_SCALE
-from vitreous.data.source import Problem, Sample, Source
+from vitreous.data.source import Problem, Sample, Source, unread_pages_problem
 from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
 
@@ -59,8 +59,8 @@ def inspect_all(
 def _inspect(source: Source, check: TruthCheck, split: str, sample: Sample) -> Inspected:
     size = sum(map(_size, _files(source, sample).values()))
     try:
-        image = source.image(sample)
-        truth = check.inspect(source, sample)
+        image, full, pages = source.decode(sample, count_pages=True)
+        truth = check.inspect(source, sample, full)
     except DataError as error:
         return Inspected(split, sample, _problem(source, sample, str(error)), bytes=size)
     channels, height, width = image.shape
@@ -71,7 +71,7 @@ def _inspect(source: Source, check: TruthCheck, split: str, sample: Sample) -> I
         dtype=str(image.dtype).removeprefix("torch."),
         digest=digest_of(image),
         bytes=size,
-        remarks=_remarks(source, sample) + truth.remarks,
+        remarks=unread_pages_problem(sample.id, pages) + truth.remarks,
         truth=truth,
         thumbnail=_thumbnail(image) if check.thumbnails else None,
     )
@@ -90,15 +90,6 @@ def _problem(source: Source, sample: Sample, text: str) -> Problem:
             name, text = short, text.removeprefix(f"{shown(file)}: ")
         text = text.replace(shown(file), short)
     return Problem(name, text)
-
-
-def _remarks(source: Source, sample: Sample) -> tuple[Problem, ...]:
-    counts = {name: unread_pages(file) for name, file in _files(source, sample).items()}
-    return tuple(
-        Problem(name, f"has {count} pages or frames; only the first is read", fatal=False)
-        for name, count in counts.items()
-        if count
-    )
 
 
 def digest_of(values: Tensor) -> bytes:

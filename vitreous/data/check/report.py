@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
 from vitreous.data.check.inspect import Inspected, inspect_all
-from vitreous.data.check.truth_check import TruthCheck, TruthReport
+from vitreous.data.check.truth_check import TaskChecks, TruthCheck, TruthReport
 from vitreous.data.decode.channels import can_be, other_channels
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.formats.files import FileSource
@@ -68,19 +68,14 @@ class CheckReport:
 
 def check(
     source: Source,
-    truth: TruthCheck,
+    task: TaskChecks,
     *,
-    check_trainable: Callable[[Source], None],
-    choose_preprocess: Callable[[Source], Preprocess],
     workers: int | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> CheckReport:
-    """Reads every image and its ground truth.
-
-    check_trainable: raises what training would refuse. choose_preprocess: what a model that is
-    trained from scratch would see of the images, to measure their mean and std.
-    """
-    source = dataclasses.replace(source, max_pixels=max_pixels)
+    """Reads every image and its ground truth once; some training images again, to measure the mean
+    and std that a model which is trained from scratch would see."""
+    source, truth = dataclasses.replace(source, max_pixels=max_pixels), task.truth
     seen = inspect_all(source, truth, workers)
     good = [one for one in seen if one.problem is None]
     found = truth.report(source, good)
@@ -105,12 +100,12 @@ def check(
         usable = {one.sample.id for one in good} - other_channels.keys()
         left = _only(source, usable)
         try:
-            check_trainable(left)
+            task.check_trainable(left)
         except DataError as error:
             what = str(error).removeprefix(f"{source.name}: ").removeprefix(f"{source.name} ")
             report.problems.append(Problem(source.name, what))
         if left.splits.get("train"):
-            preprocess = choose_preprocess(left)
+            preprocess = task.choose_preprocess(left)
             enlarged = _enlarged(good, preprocess, max_pixels)
             report.problems += enlarged.values()
             left = _only(left, usable - enlarged.keys())
@@ -124,26 +119,24 @@ def check(
 
 def bad_samples(
     source: Source,
-    truth: TruthCheck,
+    task: TaskChecks,
     *,
     workers: int | None = None,
     max_pixels: int = MAX_PIXELS,
     channels: int | None = None,
-    choose_preprocess: Callable[[Source], Preprocess],
 ) -> dict[str, Problem]:
     """By id, the samples whose image or ground truth cannot be used.
 
     channels: what the model takes; what most images can be turned into unless given.
-    choose_preprocess: what the model would see of the images that can be used so far.
     """
     source = dataclasses.replace(source, max_pixels=max_pixels)
-    seen = inspect_all(source, truth, workers)
+    seen = inspect_all(source, task.truth, workers)
     bad = {one.sample.id: one.problem for one in seen if one.problem is not None}
     bad |= _other_channels(seen, channels)
     good = [one for one in seen if one.sample.id not in bad]
     left = _only(source, {one.sample.id for one in good})
     if left.splits.get("train"):
-        bad |= _enlarged(good, choose_preprocess(left), max_pixels)
+        bad |= _enlarged(good, task.choose_preprocess(left), max_pixels)
     return bad
 
 

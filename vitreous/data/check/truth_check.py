@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.data.decode.pixels import ImageSize
+from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem, Sample, Source
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ class TruthCheck:
     thumbnails = False
     """Whether images that look nearly alike are searched for."""
 
-    def inspect(self, source: Source, sample: Sample) -> InspectedTruth:
+    def inspect(self, source: Source, sample: Sample, size: ImageSize) -> InspectedTruth:
         """What one image's ground truth shows."""
         raise NotImplementedError
 
@@ -95,6 +97,17 @@ class TruthCheck:
     def differs(self, one: Inspected, other: Inspected, names: Sequence[str]) -> str:
         """What is said of two equal pictures with different ground truth."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class TaskChecks:
+    """What a task gives to the data check."""
+
+    truth: TruthCheck
+    check_trainable: Callable[[Source], None]
+    """Raises what training would refuse."""
+    choose_preprocess: Callable[[Source], Preprocess]
+    """What the model would see of the images that can be used."""
 
 
 # ---- what checks share

@@ -33,6 +33,7 @@ from vitreous.data.decode import png16, tiff
 from vitreous.data.decode.pixels import (
     MAX_PIXELS,
     Enough,
+    ImageSize,
     check_pixels,
     over_white,
     too_many_pixels,
@@ -45,6 +46,18 @@ EXTENSIONS = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".gif"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm", ".avif", ".heic", ".heif"),
 )
+
+
+class DecodedImage(NamedTuple):
+    """An image, and what else its file shows."""
+
+    pixels: Tensor
+    """(c, h, w), uint8, uint16 or float32; of a JPEG, perhaps at a part of its size."""
+    size: ImageSize
+    """Of the whole image."""
+    unread_pages: int = 0
+    """Pages or frames of the file, where only the first is read; 0 where all is, or where they were
+    not counted."""
 
 
 class ImageBytes(NamedTuple):
@@ -110,8 +123,20 @@ def read_image(
     path: str | Path, *, max_pixels: int = MAX_PIXELS, enough: Enough | None = None
 ) -> Tensor:
     """(c, h, w), uint8, uint16 or float32. An error begins with the path."""
+    return read_decoded(path, max_pixels=max_pixels, enough=enough).pixels
+
+
+def read_decoded(
+    path: str | Path,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    enough: Enough | None = None,
+    count_pages: bool = False,
+) -> DecodedImage:
+    """The same with its size and, if `count_pages`, how many pages are not read."""
     with opened(path) as file:
-        return decode(file, shown(path), max_pixels=max_pixels, enough=enough)
+        found = decode(file, shown(path), max_pixels=max_pixels, enough=enough)
+        return found._replace(unread_pages=pages_behind(file)) if count_pages else found
 
 
 @contextmanager
@@ -141,22 +166,27 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
 
 def decode(
     file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS, enough: Enough | None = None
-) -> Tensor:
+) -> DecodedImage:
     """The image in an open file; `name` is what errors begin with.
 
     enough: a JPEG is decoded at a half, a quarter or an eighth of its size, which takes less time,
     where that is enough. Nothing that a model answers for may ask for it: the pixels are others.
     """
     with decoding(file, name, max_pixels) as head:
+        orientation, sides = tiff.orientation(file) if tiff.is_tiff(head) else 1, None
         if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
             pixels = tiff.read(file, name, max_pixels)
         else:
             with open_image(file, head, name) as image:
                 deep = image.format == "PNG" and png16.is_deep(head)
                 if enough is not None and image.format == "JPEG":
-                    _shrink(image, enough)
+                    sides = _shrink(image, enough)
                 pixels = _pixels(image, name, max_pixels, deep_png=file if deep else None)
-    return _with_usable_values(_tensor(pixels), name)
+                if not tiff.is_tiff(head):
+                    orientation = orientation_of(image) or 1
+    height, width = sides or pixels.shape[:2]
+    size = ImageSize(height, width, orientation)
+    return DecodedImage(_with_usable_values(_tensor(pixels), name), size)
 
 
 @contextmanager
@@ -210,7 +240,8 @@ def from_any(thing: AnyImage, *, max_pixels: int = MAX_PIXELS) -> tuple[Tensor, 
     if isinstance(thing, str | Path):
         return read_image(thing, max_pixels=max_pixels), shown(thing)
     if isinstance(thing, ImageBytes):
-        return decode(io.BytesIO(thing.data), thing.name, max_pixels=max_pixels), thing.name
+        found = decode(io.BytesIO(thing.data), thing.name, max_pixels=max_pixels)
+        return found.pixels, thing.name
     if isinstance(thing, Image.Image):
         name = shown(getattr(thing, "filename", "") or "image")
         return from_pil(thing, name, max_pixels=max_pixels), name
@@ -235,17 +266,12 @@ def several(images: Any) -> Sequence[Any] | None:
     return images if isinstance(images, list | tuple) else None
 
 
-def displayed_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, int]:
-    """Height and width that `read_image` gives, and the EXIF orientation that it applies.
-
-    Only headers are read where they are enough.
-    """
+def displayed_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> ImageSize:
+    """Of the image that `read_image` gives, for who does not need that. Only headers are read where
+    they are enough."""
     with opened(path) as file, decoding(file, shown(path), max_pixels) as head:
         if tiff.is_tiff(head):
-            orientation = tiff.orientation(file)
-            file.seek(0)
-            height, width = decode(file, shown(path), max_pixels=max_pixels).shape[1:]
-            return height, width, orientation
+            return decode(file, shown(path), max_pixels=max_pixels).size
         # Pillow decodes a whole PNG to find EXIF, which may come last.
         data = file.read() if head.startswith(b"\x89PNG") else b""
         plain = bool(data) and not any(mark in data for mark in _PNG_EXIF)
@@ -255,23 +281,22 @@ def displayed_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> tuple[i
             width, height = image.size
             if orientation in _SWAPPED:
                 height, width = width, height
-            return height, width, orientation
+            return ImageSize(height, width, orientation)
 
 
 def size_mismatch(
     labelled: tuple[int, int] | None,
-    displayed: tuple[int, int],
-    orientation: int,
+    displayed: ImageSize,
     what: str,
     image: str = "the image",
 ) -> str:
     """The error where a mask or boxes may be for another image than the one that is read, or "".
 
-    labelled: the height and width that they are for, where known. displayed, orientation: as
-    `displayed_size` gives them. what: `the mask is`, `the boxes are for`.
+    labelled: the height and width that they are for, where known. what: `the mask is`, `the boxes
+    are for`.
     """
-    height, width = displayed
-    if labelled is not None and labelled != displayed:
+    height, width, orientation = displayed
+    if labelled is not None and labelled != (height, width):
         rotated = f" after EXIF's rotation (orientation {orientation})" if orientation != 1 else ""
         return (
             f"{what} {labelled[0]}x{labelled[1]} (height x width), but {image} is "
@@ -286,20 +311,27 @@ def size_mismatch(
 
 
 def unread_pages(path: str) -> int:
-    """How many pages or frames a file has of which only the first is read; 0 where all is read.
-
-    JPEGs are left out: what cameras store behind the first picture is a preview of it.
-    """
+    """How many pages or frames a file has of which only the first is read; 0 where all is read."""
     try:
         with open(path, "rb") as file:
-            head = file.read(64)
-            if tiff.is_tiff(head):
-                return tiff.unread_pages(file)
-            if not head.startswith((b"GIF8", b"RIFF", b"\x89PNG")) and not _brand(head):
-                return 0
-            with open_image(file, head, shown(path)) as image:
-                frames: int = getattr(image, "n_frames", 1)
-                return frames if frames > 1 else 0
+            return pages_behind(file)
+    except OSError:
+        return 0
+
+
+def pages_behind(file: BinaryIO) -> int:
+    """The same for an open file. JPEGs are left out: what cameras store behind the first picture is
+    a preview of it."""
+    try:
+        file.seek(0)
+        head = file.read(64)
+        if tiff.is_tiff(head):
+            return tiff.unread_pages(file)
+        if not head.startswith((b"GIF8", b"RIFF", b"\x89PNG")) and not _brand(head):
+            return 0
+        with open_image(file, head, "") as image:
+            frames: int = getattr(image, "n_frames", 1)
+            return frames if frames > 1 else 0
     except Exception:  # later pages may be damaged, but they are not read
         return 0
 
@@ -373,13 +405,14 @@ def _pixels(
     return upright(pixels, orientation)
 
 
-def _shrink(image: ImageFile, enough: Enough) -> None:
-    """Let the JPEG decoder leave out what is more than enough."""
+def _shrink(image: ImageFile, enough: Enough) -> tuple[int, int]:
+    """Let the JPEG decoder leave out what is more than enough; height and width without that."""
     swapped = (orientation_of(image) or 1) in _SWAPPED
     width, height = image.size[::-1] if swapped else image.size
     least = enough(height, width)
     if 2 * least[0] <= height and 2 * least[1] <= width:
         image.draft(image.mode, least if swapped else (least[1], least[0]))
+    return height, width
 
 
 def _tensor(pixels: NDArray[Any]) -> Tensor:

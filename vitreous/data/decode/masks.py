@@ -8,7 +8,7 @@ is blended. Formats with lossy compression, such as JPEG, are refused.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -19,14 +19,14 @@ from torch import Tensor
 from vitreous.data.decode import png16, tiff
 from vitreous.data.decode.images import (
     decoding,
-    displayed_size,
     open_image,
     opened,
     orientation_of,
+    pages_behind,
     shown,
     size_mismatch,
 )
-from vitreous.data.decode.pixels import MAX_PIXELS, check_pixels, upright
+from vitreous.data.decode.pixels import MAX_PIXELS, ImageSize, check_pixels, upright
 from vitreous.data.source import IGNORED
 from vitreous.errors import DataError
 from vitreous.labels import External, LabelMap
@@ -48,35 +48,26 @@ class Mask(NamedTuple):
     """(h, w) of uint8 or uint16, or (h, w, 3) of uint8: colours."""
     orientation: int | None
     """That EXIF gives, and that has been applied; None where there is none."""
+    unread_pages: int = 0
+    """Of the file, if they were counted."""
+
+    def check_size(self, path: str, image: str, size: ImageSize) -> None:
+        """The mask of the file `path` must be as large as the image of the file `image`."""
+        shape = (self.values.shape[0], self.values.shape[1])
+        size = size if self.orientation is None else size._replace(orientation=1)
+        if mismatch := size_mismatch(shape, size, "is", f"its image {shown(image)}"):
+            raise DataError(f"{shown(path)}: {mismatch}")
 
 
-def read_classes(
-    path: str, image: str, labels: LabelMap, *, max_pixels: int = MAX_PIXELS
-) -> Tensor:
-    """(h, w) of int16: the class of every pixel of the file `image`, or IGNORED."""
-    return to_classes(read_values(path, image, max_pixels=max_pixels), labels, shown(path))
-
-
-def read_values(path: str, image: str, *, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
-    """The values of a mask, which must be as large as the file `image`."""
-    mask = read_mask(path, max_pixels=max_pixels)
-    height, width, orientation = displayed_size(image, max_pixels=max_pixels)
-    mismatch = size_mismatch(
-        (mask.values.shape[0], mask.values.shape[1]),
-        (height, width),
-        orientation if mask.orientation is None else 1,
-        "is",
-        f"its image {shown(image)}",
-    )
-    if mismatch:
-        raise DataError(f"{shown(path)}: {mismatch}")
-    return mask.values
-
-
-def read_mask(path: str, *, max_pixels: int = MAX_PIXELS) -> Mask:
+def read_mask(path: str, *, max_pixels: int = MAX_PIXELS, count_pages: bool = False) -> Mask:
     """The values as stored. An error begins with the path."""
-    name = shown(path)
-    with opened(path) as file, decoding(file, name, max_pixels) as head:
+    with opened(path) as file:
+        mask = _decoded(file, shown(path), max_pixels)
+        return mask._replace(unread_pages=pages_behind(file)) if count_pages else mask
+
+
+def _decoded(file: BinaryIO, name: str, max_pixels: int) -> Mask:
+    with decoding(file, name, max_pixels) as head:
         of_tiff = tiff.orientation(file) if tiff.is_tiff(head) else None
         if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
             values = tiff.read(file, name, max_pixels)

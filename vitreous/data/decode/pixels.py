@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,17 @@ from vitreous.errors import DataError
 MAX_PIXELS = 50_000_000
 Enough = Callable[[int, int], tuple[int, int]]
 """Of an image that is displayed as h x w: the height and width that it is to have at least."""
+
+
+class ImageSize(NamedTuple):
+    """Of an image as it is displayed."""
+
+    height: int
+    width: int
+    orientation: int = 1
+    """EXIF's, which has been applied."""
+
+
 SEEN = 8
 """What a pixel that only enlarging has made counts where the model sees it: that takes many times
 as long as decoding, and there is nothing to see."""

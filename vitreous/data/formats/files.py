@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vitreous.data.decode.images import EXTENSIONS, read_image, shown
+from vitreous.data.decode.images import EXTENSIONS, DecodedImage, read_decoded, shown
 from vitreous.data.decode.pixels import Enough
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.errors import DataError
@@ -56,10 +57,13 @@ class FileSource(Source):
         return shown(self.file(sample))
 
     def image(self, sample: Sample) -> Tensor:
-        return read_image(self.file(sample), max_pixels=self.max_pixels)
+        return self.decode(sample).pixels
 
-    def image_for(self, sample: Sample, enough: Enough) -> Tensor:
-        return read_image(self.file(sample), max_pixels=self.max_pixels, enough=enough)
+    def decode(
+        self, sample: Sample, enough: Enough | None = None, *, count_pages: bool = False
+    ) -> DecodedImage:
+        limit, path = self.max_pixels, self.file(sample)
+        return read_decoded(path, max_pixels=limit, enough=enough, count_pages=count_pages)
 
 
 @dataclass
@@ -135,6 +139,15 @@ def read_text(path: str | Path, max_bytes: int | None = None) -> str:
         return read_bytes(path, max_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{shown(path)}: is not text in UTF-8 ({error.reason})") from None
+
+
+def finite(text: str) -> float | None:
+    """A number that is written as text; None where it is not one."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def read_json(path: str | Path) -> Any:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.names import with_names
 from vitreous.data.instance_masks import InstanceMasks
@@ -79,7 +80,7 @@ class GeneratedSource(Source):
     def image(self, sample: Sample) -> Tensor:
         return torch.from_numpy(self.scene(sample).image).permute(2, 0, 1).contiguous()
 
-    def truth(self, sample: Sample) -> Any:
+    def truth(self, sample: Sample, size: ImageSize | None = None) -> Any:
         if self.truth_kind == "class":
             return sample.target
         drawn = self.scene(sample)

@@ -12,20 +12,22 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.data.decode.images import shown
-from vitreous.data.decode.masks import in_colour, read_classes, read_mask
+from vitreous.data.decode.images import displayed_size, shown
+from vitreous.data.decode.masks import Mask, in_colour, read_mask, to_classes
+from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import FileSource
 from vitreous.data.formats.names import mask_labels
 from vitreous.data.formats.pairing import MASKS, Pairing, find_pairs
-from vitreous.data.source import Sample
+from vitreous.data.source import CheckedTruth, Sample, unread_pages_problem
 from vitreous.data.threads import in_threads
-from vitreous.errors import DataError
+from vitreous.errors import DataError, Word, advice
 from vitreous.labels import LabelMap
 from vitreous.wording import counted
 
@@ -48,21 +50,43 @@ _LAYOUTS = (
 
 
 @dataclass
-class MaskSource(FileSource):
-    """A sample's target is the path of its mask below `root`."""
+class LabelPictureSource(FileSource):
+    """A sample's target is the path below `root` of a picture with the labels of its pixels."""
 
     unpaired: dict[str, str] = field(default_factory=dict, kw_only=True)
-    """By id, what is wrong with images that have no mask or more than one."""
+    """By id, what is wrong with images that have no such picture or more than one."""
 
-    def truth(self, sample: Sample) -> Tensor:
+    def truth(self, sample: Sample, size: ImageSize | None = None) -> Any:
+        return self.from_values(*self._read(sample, size))
+
+    def checked_truth(self, sample: Sample, size: ImageSize | None = None) -> CheckedTruth:
+        mask, path = self._read(sample, size, count_pages=True)
+        pages = unread_pages_problem(sample.target, mask.unread_pages)
+        return CheckedTruth(self.from_values(mask, path), pages)
+
+    def _read(
+        self, sample: Sample, size: ImageSize | None, *, count_pages: bool = False
+    ) -> tuple[Mask, str]:
         if sample.id in self.unpaired:
             raise DataError(f"{self.where(sample)}: {self.unpaired[sample.id]}")
-        mask, image = self.path(sample.target), self.file(sample)
-        return read_classes(mask, image, self.labels, max_pixels=self.max_pixels)
+        path, image = self.path(sample.target), self.file(sample)
+        mask = read_mask(path, max_pixels=self.max_pixels, count_pages=count_pages)
+        size = size or displayed_size(image, max_pixels=self.max_pixels)
+        mask.check_size(path, image, size)
+        return mask, path
+
+    def from_values(self, mask: Mask, path: str) -> Any:
+        """The ground truth that a picture means."""
+        raise NotImplementedError
 
     def files(self, sample: Sample) -> dict[str, str]:
         files = super().files(sample)
         return files | {sample.target: self.path(sample.target)} if sample.target else files
+
+
+class MaskSource(LabelPictureSource):
+    def from_values(self, mask: Mask, path: str) -> Tensor:
+        return to_classes(mask.values, self.labels, shown(path))
 
 
 def recognise(folder: str) -> bool:
@@ -134,8 +158,8 @@ def _values(files: Sequence[str], notes: list[str]) -> LabelMap:
             raise DataError(
                 f"{shown(where[value])}: has the value {value}, which is a class in some data sets "
                 "and unlabelled in others: define it in a names file "
-                f'({{"0": "…", "{value}": "…"}}, with null instead of a name to ignore it); '
-                "pass names=FILE"
+                f'({{"0": "…", "{value}": "…"}}, with null instead of a name to ignore it)'
+                f"{advice('; pass ', names=Word('FILE'))}"
             )
     labels = LabelMap.of_ids(where)
     notes.append(

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from vitreous.data.decode.images import EXTENSIONS, shown
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import SPLIT_FOLDERS, Scan, below, read_text, split_of
-from vitreous.data.formats.instances import Annotation
+from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
 from vitreous.data.source import SPLITS, Problem, Sample
 from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
@@ -330,25 +330,32 @@ class Pairing:
         self.builder.splits = splits
 
     def read_label_files(
-        self, read: Callable[[str], Annotation], what: str
+        self,
+        table: ObjectTable,
+        read: Callable[[str, Annotation], Iterable[AnnotatedObject]],
+        what: str,
     ) -> dict[str, Annotation]:
-        """What `read` makes of the label file of each sample, by the sample's id; its error makes
-        the image unusable. `what` is shown beside the progress bar."""
+        """Fills the table with what `read` makes of the label file of each sample, and closes it;
+        an error makes the image unusable. `what` is shown beside the progress bar."""
+        samples = {sample.id: sample for sample in self.builder.samples()}
+        found = {id: table.add_image(Annotation()) for id in samples}
 
-        def attempt(sample: Sample) -> Annotation:
+        def attempt(sample: Sample) -> None:
+            annotation = found[sample.id]
             if sample.id in self.unpaired:
-                return Annotation(errors=[self.unpaired[sample.id]])
-            path = self.builder.file(sample.target)
-            try:
-                return read(path) if sample.target else Annotation()
-            except DataError as error:
-                return Annotation(errors=[str(error).removeprefix(f"{shown(path)}: ")])
+                annotation.errors.append(self.unpaired[sample.id])
+            elif sample.target:
+                path = self.builder.file(sample.target)
+                try:
+                    table.add(annotation, read(path, annotation))
+                except DataError as error:
+                    annotation.errors.append(str(error).removeprefix(f"{shown(path)}: "))
 
         for extension in self.kind.extensions:  # beside the images
             self.builder.scan.skipped.pop(extension, None)
-        samples = self.builder.samples()
-        found = in_threads(attempt, samples, what)
-        return {sample.id: each for sample, each in zip(samples, found, strict=True)}
+        in_threads(attempt, list(samples.values()), what)
+        table.close()
+        return found
 
 
 def _by_stem(folder: str, scan: Scan) -> dict[str, list[str]]:

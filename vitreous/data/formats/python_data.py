@@ -25,9 +25,11 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.data.decode.images import displayed_size, from_any
-from vitreous.data.formats.instances import Instance, check_corners, joined, place
+from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.formats.names import Names, with_names
 from vitreous.data.instance_masks import InstanceMasks
+from vitreous.data.objects.boxes import check_corners, errors_in_line, place
+from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
 from vitreous.data.source import IGNORED, SPLITS, Sample, Source
 from vitreous.data.split import HoldOut, complete
 from vitreous.errors import DataError, naming
@@ -44,6 +46,8 @@ class PythonSource(Source):
 
     items: dict[str, Any] = field(default_factory=dict, kw_only=True, repr=False)
     """By split: what `data[number]` gives the pairs of."""
+    _last: tuple[str, tuple[Any, Any]] = field(default=("", (None, None)), kw_only=True, repr=False)
+    """The id and the pair of the image that was read last: a Dataset may open files for each."""
 
     def pair(self, sample: Sample) -> tuple[Any, Any]:
         split, _, number = sample.id.partition("/")
@@ -51,19 +55,22 @@ class PythonSource(Source):
 
     def image(self, sample: Sample) -> Tensor:
         with naming(self.where(sample)):
-            return from_any(self.pair(sample)[0], max_pixels=self.max_pixels)[0]
+            pair = self.pair(sample)
+            self._last = (sample.id, pair)
+            return from_any(pair[0], max_pixels=self.max_pixels)[0]
 
-    def truth(self, sample: Sample) -> Any:
+    def truth(self, sample: Sample, size: ImageSize | None = None) -> Any:
         if self.truth_kind not in ("mask", "boxes", "instances"):
             return super().truth(sample)
-        image, target = self.pair(sample)
+        id, last = self._last
+        image, target = last if size is not None and id == sample.id else self.pair(sample)
         with naming(self.where(sample)):
-            size = self._size(image)
+            sides = self._size(image) if size is None else (size.height, size.width)
             if self.truth_kind == "boxes":
-                return _boxes(target, size, self.labels)
+                return _boxes(target, sides, self.labels)
             if self.truth_kind == "instances":
-                return _instances(target, size, self.labels)
-            return _mask(target, size, self.labels)
+                return _instances(target, sides, self.labels)
+            return _mask(target, sides, self.labels)
 
     def _size(self, image: Any) -> tuple[int, int]:
         if isinstance(image, str | os.PathLike):
@@ -260,14 +267,19 @@ def _boxes(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Te
     classes = labels.by_external()
     rows = enumerate(zip(ids, boxes, crowd, strict=True))
     things = [
-        Instance(f"box {i}", id, (box[0], box[1], box[2], box[3]), each)
+        AnnotatedObject(i, id, (box[0], box[1], box[2], box[3]), each, name=f"box {i}")
         for i, (id, box, each) in rows
         if classes[id] != IGNORED
     ]
-    checked = check_corners(things)
-    if checked.errors:
-        raise DataError(joined(checked.errors))
-    return place(checked.kept, classes, *size).truth
+    verdicts = list(check_corners(things))
+    if errors := [verdict.error for verdict in verdicts if verdict.error]:
+        raise DataError(errors_in_line(errors))
+    table = ObjectTable("box {number}")
+    kept = (thing for thing, verdict in zip(things, verdicts, strict=True) if verdict.kept)
+    annotation = table.add_image(Annotation())
+    table.add(annotation, kept)
+    table.close().label(classes)
+    return place(table, annotation, size).truth
 
 
 def _instances(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Any]:

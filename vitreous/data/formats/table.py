@@ -1,4 +1,4 @@
-"""The table of formats. Adding a format is a row here and a module beside this one.
+"""The table of formats. Adding a format is a row here and a module under `data/`.
 
 A format's module has two functions; it is imported when it is needed.
 
@@ -25,6 +25,7 @@ OUR_COLUMNS = Columns()
 
 class DataFormat(NamedTuple):
     module: str
+    """Below `vitreous.data`."""
     truths: tuple[str, ...]
     """The kinds of ground truth that it can have, the usual one first."""
     on_disk: bool = True
@@ -37,29 +38,31 @@ class DataFormat(NamedTuple):
 
 
 FORMATS = {
-    "idx": DataFormat("idx", ("class",)),
-    "coco": DataFormat("coco", ("boxes", "mask", "instances"), extensions=(".json",)),
-    "yolo": DataFormat("yolo", ("boxes", "mask", "instances"), extensions=(".yaml", ".yml")),
-    "voc": DataFormat("voc", ("boxes",)),
-    "masks": DataFormat("mask_folders", ("mask",)),
-    "instances": DataFormat("instance_folders", ("instances",)),
-    "folder": DataFormat("class_folders", ("class",)),
+    "idx": DataFormat("formats.idx", ("class",)),
+    "coco": DataFormat("objects.coco", ("boxes", "mask", "instances"), extensions=(".json",)),
+    "yolo": DataFormat(
+        "objects.yolo", ("boxes", "mask", "instances"), extensions=(".yaml", ".yml")
+    ),
+    "voc": DataFormat("objects.voc", ("boxes",)),
+    "masks": DataFormat("formats.mask_folders", ("mask",)),
+    "instances": DataFormat("objects.instance_pictures", ("instances",)),
+    "folder": DataFormat("formats.class_folders", ("class",)),
     "csv": DataFormat(
-        "csv_table",
+        "formats.csv_table",
         ("class", "labels"),
         folder=False,
         extensions=(".csv", ".tsv"),
         has_columns=True,
     ),
-    "images": DataFormat("image_folder", ("none",)),
-    "digits": DataFormat("digits", ("class",), on_disk=False),
+    "images": DataFormat("formats.image_folder", ("none",)),
+    "digits": DataFormat("formats.digits", ("class",), on_disk=False),
     "shapes": DataFormat(
-        "shapes", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
+        "formats.shapes", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
     ),
     "handwriting": DataFormat(
-        "handwriting", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
+        "formats.handwriting", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
     ),
-    "torchvision": DataFormat("torchvision", ("class",), on_disk=False),
+    "torchvision": DataFormat("formats.torchvision", ("class",), on_disk=False),
 }
 """By the name that may stand before a path, as in `folder:PATH`. A folder that looks like several
 formats is read as the first of them; class folders are only what looks like nothing else, and a
@@ -81,4 +84,4 @@ ON_DISK = tuple(name for name, format in FORMATS.items() if format.on_disk)
 
 
 def module_of(name: str) -> Any:
-    return import_module(f"vitreous.data.formats.{FORMATS[name].module}")
+    return import_module(f"vitreous.data.{FORMATS[name].module}")

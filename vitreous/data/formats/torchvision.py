@@ -15,7 +15,7 @@ from vitreous.data.decode.images import from_any
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.names import with_names
 from vitreous.data.source import Sample, Source
-from vitreous.errors import DataError, did_you_mean, naming
+from vitreous.errors import DataError, advice, did_you_mean, naming
 from vitreous.labels import LabelMap
 
 _TRAIN_FLAG = {"train": {"train": True}, "test": {"train": False}}
@@ -103,7 +103,8 @@ def _loaded(name: str, arguments: dict[str, Any], download: bool) -> Any:
     except (RuntimeError, OSError):  # how torchvision reports that it is not there
         if not download:
             raise DataError(
-                f"torchvision:{name} is not in {root}: pass download=True to download it"
+                f"torchvision:{name} is not in {root}"
+                f"{advice(': pass ', ' to download it', download=True)}"
             ) from None
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 from vitreous.data.check.inspect import Inspected
 from vitreous.data.check.truth_check import InspectedTruth, TruthCheck, TruthReport
+from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.source import Problem, Sample, Source
 
 
 class ClassCheck(TruthCheck):
     """Classes that have too few images."""
 
-    def inspect(self, source: Source, sample: Sample) -> InspectedTruth:
-        return InspectedTruth(digest=source.truth(sample))
+    def inspect(self, source: Source, sample: Sample, size: ImageSize) -> InspectedTruth:
+        return InspectedTruth(digest=source.truth(sample, size))
 
     def report(self, source: Source, good: Sequence[Inspected]) -> TruthReport:
         counts = {

@@ -28,7 +28,6 @@ LINE = 3
 class InstanceShow(ObjectShow):
     endings = draw.ENDINGS
     has_picture = True
-    label_formats = ("yolo", "coco")  # Pascal VOC has boxes alone
 
     def write(
         self,

@@ -12,7 +12,6 @@ from vitreous.data.source import Source
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
 from vitreous.results import InstanceSegmentation
-from vitreous.tasks.instance.check import InstanceCheck
 from vitreous.tasks.instance.losses import instance_loss
 from vitreous.tasks.instance.merge import merge_masks
 from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
@@ -20,6 +19,7 @@ from vitreous.tasks.instance.results_file import measure_results
 from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.instance.verdict import ConstantEllipses
 from vitreous.tasks.metric import Metric
+from vitreous.tasks.objects.check import BoxCheck
 from vitreous.tasks.objects.defaults import ObjectDefaults
 from vitreous.tasks.objects.object_task import ObjectTask, learnt
 from vitreous.tasks.task import Log
@@ -51,7 +51,7 @@ class SegmentInstances(ObjectTask):
     truth = InstancesTruth()
     families = ("rf-detr", "lw-detr")
     required: ClassVar = {"masks": True}
-    checker = InstanceCheck
+    checker = BoxCheck
     defaults = InstanceDefaults()
 
     @classmethod

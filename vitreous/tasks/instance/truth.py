@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -50,14 +49,6 @@ class InstancesTruth(BoxesTruth):
         columns = torch.arange(size[1]).flip(0)
         masks = masks_of(truth).taken(torch.arange(size[0]), columns)
         return super().hflip({**truth, "masks": masks}, size)
-
-    def mosaic(self, parts: Sequence[tuple[Instances, int, int]], size: Size) -> Instances:
-        masks = [masks_of(truth).placed(top, left, size) for truth, top, left in parts]
-        others = [
-            ({name: values for name, values in truth.items() if name != "masks"}, top, left)
-            for truth, top, left in parts
-        ]
-        return {**super().mosaic(others, size), "masks": InstanceMasks.together(masks)}
 
     def target(self, truth: Instances, size: Size) -> dict[str, Tensor]:
         """Objects of which no pixel is left are left out."""

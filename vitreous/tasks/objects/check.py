@@ -23,7 +23,7 @@ from vitreous.data.check.truth_check import (
     per_class,
     rare_problems,
 )
-from vitreous.data.formats.box_source import BoxSource
+from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.tasks.objects.boxes import near_pairs
 from vitreous.wording import counted, none_or
@@ -130,27 +130,21 @@ class BoxCheck(TruthCheck):
     def __init__(self, queries: int = QUERIES) -> None:
         self.queries = queries
 
-    def inspect(self, source: Source, sample: Sample) -> InspectedBoxes:
-        remarks: tuple[Problem, ...] = ()
-        if isinstance(source, BoxSource):
-            placed = source.placed(sample)
-            truth, cut = placed.truth, sum(far > 0 for far in placed.over)
-            names = [box.name for box in source.annotations[sample.id].instances]
-            records = [source.record(sample, name) for name in names]
-            remarks = tuple(source.cut_off(sample, placed))
-        else:
-            truth, cut = source.truth(sample), 0
-            names = [f"object {number + 1}" for number in range(len(truth["labels"]))]
-            records = [f"{sample.id}, {name}" for name in names]
+    def inspect(self, source: Source, sample: Sample, size: ImageSize) -> InspectedBoxes:
+        found = source.checked_truth(sample, size)
+        truth, names, records = found.truth, found.names, found.records
+        if names is None:
+            names = tuple(f"object {number + 1}" for number in range(len(truth["labels"])))
+            records = tuple(f"{sample.id}, {name}" for name in names)
         return InspectedBoxes(
             digest=b"".join(digest_of(truth[name]) for name in ("boxes", "labels", "crowd")),
             boxes=truth["boxes"].numpy(),
             labels=truth["labels"].numpy(),
             crowd=truth["crowd"].numpy(),
-            names=tuple(names),
-            records=tuple(records),
-            cut=cut,
-            remarks=remarks,
+            names=names,
+            records=records,
+            cut=found.cut,
+            remarks=found.remarks,
         )
 
     def report(self, source: Source, good: Sequence[Inspected]) -> BoxReport:
@@ -201,10 +195,10 @@ def _per_image(many: Sequence[InspectedBoxes]) -> dict[str, float]:
 
 # ---- what is odd: the image's or the record's name, and why
 
-Found = Iterable[tuple[str, str]]
+Oddities = Iterable[tuple[str, str]]
 
 
-def _too_many(good: Sequence[Inspected], queries: int) -> Found:
+def _too_many(good: Sequence[Inspected], queries: int) -> Oddities:
     for one in good:
         if (count := int((~one.truth.crowd).sum())) > queries:
             what = (
@@ -214,7 +208,7 @@ def _too_many(good: Sequence[Inspected], queries: int) -> Found:
             yield one.sample.id, what
 
 
-def _slivers(good: Sequence[Inspected]) -> Found:
+def _slivers(good: Sequence[Inspected]) -> Oddities:
     for boxes in (one.truth for one in good):
         sides = (boxes.boxes[:, 2:] - boxes.boxes[:, :2]).min(axis=1, initial=np.inf)
         for record, side in zip(boxes.records, sides, strict=True):
@@ -222,7 +216,7 @@ def _slivers(good: Sequence[Inspected]) -> Found:
                 yield record, f"its box is only {side:.2g} pixels thin"
 
 
-def _nearly_twice(good: Sequence[Inspected], names: Sequence[str]) -> Found:
+def _nearly_twice(good: Sequence[Inspected], names: Sequence[str]) -> Oddities:
     """Two boxes of one class on the same object: a model would be taught to find it twice."""
     for one in good:
         boxes = one.truth
@@ -251,7 +245,7 @@ def _twins(boxes: InspectedBoxes) -> tuple[Tensor, Tensor, int]:
     return single[kept], overlap, count
 
 
-def _other_sizes(good: Sequence[Inspected], names: Sequence[str]) -> Found:
+def _other_sizes(good: Sequence[Inspected], names: Sequence[str]) -> Oddities:
     """Objects far larger or smaller than others of their class, where those are much of one size:
     probably of another class."""
     sizes: dict[int, list[tuple[float, str]]] = defaultdict(list)
@@ -275,7 +269,7 @@ def _other_sizes(good: Sequence[Inspected], names: Sequence[str]) -> Found:
                 )
 
 
-def _not_everywhere(good: Sequence[Inspected], names: Sequence[str]) -> Found:
+def _not_everywhere(good: Sequence[Inspected], names: Sequence[str]) -> Oddities:
     """Classes that nearly all images have: those without are perhaps not labelled completely.
 
     Images without any objects are left out: they are empty on purpose.

@@ -20,10 +20,11 @@ import torch
 
 from vitreous.atomic_write import making_folder, naming_file, renaming
 from vitreous.data.decode.images import shown
-from vitreous.data.formats.coco_json import read_coco, runs_of, size_of_runs
 from vitreous.data.formats.files import read_json
-from vitreous.data.formats.instances import Instance
 from vitreous.data.instance_masks import box as box_around
+from vitreous.data.objects.coco_json import NAMES, read_coco
+from vitreous.data.objects.outlines import runs_of, size_of_runs
+from vitreous.data.objects.table import ObjectTable
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError, DataError, naming
 from vitreous.labels import LabelMap
@@ -76,7 +77,7 @@ def coco_ids(
     if data is None:
         paths = list(dict.fromkeys(paths))
         return CocoIds({path: i for i, path in enumerate(paths, 1)}, labels.numbers)
-    known = read_coco(os.fspath(data))
+    known = read_coco(os.fspath(data), ObjectTable(NAMES))
     files: dict[str, list[tuple[tuple[str, ...], int]]] = defaultdict(list)
     for number, image in known.images.items():
         parts = Path(image.file).parts
@@ -233,8 +234,7 @@ def checked_runs(row: Any, where: str) -> Runs:
         raise DataError(f"{where}: is {_quoted(row)}, where an object with {KEYS[0]} … is expected")
     given = row.get("segmentation")
     with naming(where):
-        size = size_of_runs(given)
-        return runs_of(Instance("segmentation", 0, None, outline=given), *size)
+        return runs_of(given, size_of_runs(given), "segmentation")
 
 
 def _load(path: str | Path) -> list[Any]:

@@ -4,20 +4,17 @@ The folder has the images too, as they are. Only one whose EXIF rotates it is sa
 readers of labels disagree about such images.
 
     yolo   images/  labels/  data.yaml  train.txt  val.txt
-    voc    JPEGImages/  Annotations/
     coco   images/  annotations/instances_train.json
 """
 
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from vitreous.atomic_write import making_folder, replacing, write_bytes, write_text
 from vitreous.data.decode.images import displayed_size
@@ -33,16 +30,16 @@ Add = Callable[[Detection, str], None]
 """Is given a result and the path of its image."""
 
 
-class Place(NamedTuple):
+class LabelFolder(NamedTuple):
     """Where a data set is written, and what each image is called there, without its ending."""
 
     out: Path
     names: Mapping[str, str]
 
-    def image(self, path: str, folder: str) -> Path:
+    def image(self, path: str, inside: str) -> Path:
         """The image, in a folder of the data set."""
         upright = displayed_size(path)[2] == 1
-        to = self.out / folder / f"{self.names[path]}{Path(path).suffix if upright else '.png'}"
+        to = self.out / inside / f"{self.names[path]}{Path(path).suffix if upright else '.png'}"
         with self.writing(to) as temporary:
             if upright:
                 shutil.copyfile(path, temporary)
@@ -53,8 +50,8 @@ class Place(NamedTuple):
                     ImageOps.exif_transpose(image).save(temporary, "PNG")
         return to
 
-    def file(self, path: str, folder: str, ending: str) -> Path:
-        return self.out / folder / f"{self.names[path]}{ending}"
+    def file(self, path: str, inside: str, ending: str) -> Path:
+        return self.out / inside / f"{self.names[path]}{ending}"
 
     @staticmethod
     @contextmanager
@@ -65,14 +62,14 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iterator[Add]:
+def yolo(folder: LabelFolder, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iterator[Add]:
     """A line for each object: the class from 0, then normalised cxcywh, or of a mask x and y of the
     points of its outline."""
     empty, images = 0, list[str]()
 
     def add(result: Detection, path: str) -> None:
         nonlocal empty
-        images.append(place.image(path, "images").name)
+        images.append(folder.image(path, "images").name)
         height, width = result.size
         lines = []
         for found in result.objects:
@@ -87,13 +84,13 @@ def yolo(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iter
             if values:
                 numbers = " ".join(f"{value:.8f}" for value in values)
                 lines.append(f"{classes.index(found.label)} {numbers}\n")
-        with place.writing(place.file(path, "labels", ".txt")) as file:
+        with folder.writing(folder.file(path, "labels", ".txt")) as file:
             file.write_text("".join(lines), encoding="utf-8")
 
     yield add
     if empty:
         log(f"left out, as their masks have no pixel: {counted(empty, 'object')}")
-    _write_data_yaml(place.out, images, classes)
+    _write_data_yaml(folder.out, images, classes)
 
 
 def _write_data_yaml(out: Path, images: Sequence[str], classes: Sequence[str]) -> None:
@@ -116,41 +113,14 @@ def _quoted(text: str) -> str:
 
 
 @contextmanager
-def voc(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iterator[Add]:
-    """A box is the pixels that it touches: VOC gives the first and the last, counted from 1."""
-
-    def add(result: Detection, path: str) -> None:
-        root = Element("annotation")
-        SubElement(root, "filename").text = place.image(path, "JPEGImages").name
-        size = SubElement(root, "size")
-        for name, value in zip(("height", "width"), result.size, strict=True):
-            SubElement(size, name).text = str(value)
-        for found in result.objects:
-            element = SubElement(root, "object")
-            SubElement(element, "name").text = found.label
-            SubElement(element, "difficult").text = "0"
-            left, top, right, bottom = found.box
-            box = SubElement(element, "bndbox")
-            sides = {"xmin": math.floor(left) + 1, "ymin": math.floor(top) + 1}
-            sides |= {"xmax": math.ceil(right), "ymax": math.ceil(bottom)}
-            for name, side in sides.items():
-                SubElement(box, name).text = str(side)
-        indent(root)
-        with place.writing(place.file(path, "Annotations", ".xml")) as file:
-            ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
-
-    yield add
-
-
-@contextmanager
-def coco(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iterator[Add]:
+def coco(folder: LabelFolder, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iterator[Add]:
     """One file for all images; objects also have their `score`, and their mask if it is known."""
     images: list[dict[str, Any]] = []
     objects: list[dict[str, Any]] = []
 
     def add(result: Detection, path: str) -> None:
         height, width = result.size
-        file = place.image(path, "images").name
+        file = folder.image(path, "images").name
         images.append({"id": ids.images[path], "file_name": file, "height": height, "width": width})
         for found in result.objects:
             category = ids.categories[classes.index(found.label)]
@@ -167,9 +137,9 @@ def coco(place: Place, classes: tuple[str, ...], ids: CocoIds, log: Log) -> Iter
     pairs = zip(classes, ids.categories, strict=True)
     categories = [{"id": id, "name": name} for name, id in pairs if id is not None]
     values = {"images": images, "categories": categories, "annotations": objects}
-    path = place.out / "annotations" / "instances_train.json"
+    path = folder.out / "annotations" / "instances_train.json"
     with making_folder(path.parent):
         write_text(path, json.dumps(values))
 
 
-FORMATS = {"yolo": yolo, "voc": voc, "coco": coco}
+FORMATS = {"yolo": yolo, "coco": coco}

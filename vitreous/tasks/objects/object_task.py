@@ -39,7 +39,7 @@ class ObjectTask(Task):
     True for a region of objects that were not told apart: nothing is learned from it, and no metric
     counts it; and "area" (n,) in pixels, where an object's area is not its box's."""
 
-    options = frozenset(("longest", "zoom", "multi_scale", "mosaic"))
+    options = frozenset(("longest", "zoom", "multi_scale"))
     crops = ("resized", "window", "none")
 
     def __init__(

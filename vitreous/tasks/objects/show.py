@@ -111,7 +111,9 @@ class ObjectShow(Show):
         if data is not None and format != "coco":
             raise ConfigError(f"--data {data}: {format} files have no ids: leave it out")
         ids = coco_ids(list(names), labels, data, log)
-        return label_files.FORMATS[format](label_files.Place(out, names), labels.names, ids, log)
+        return label_files.FORMATS[format](
+            label_files.LabelFolder(out, names), labels.names, ids, log
+        )
 
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
         """Normalised cxcywh boxes with their names."""

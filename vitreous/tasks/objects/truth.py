@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,13 +35,6 @@ class BoxesTruth(Truth):
     def hflip(self, truth: Objects, size: Size) -> Objects:
         left, top, right, bottom = truth["boxes"].unbind(1)
         return {**truth, "boxes": torch.stack((size[1] - right, top, size[1] - left, bottom), 1)}
-
-    def mosaic(self, parts: Sequence[tuple[Objects, int, int]], size: Size) -> Objects:
-        moved = [
-            {**truth, "boxes": truth["boxes"] + torch.tensor([left, top, left, top])}
-            for truth, top, left in parts
-        ]
-        return {name: torch.cat([truth[name] for truth in moved]) for name in moved[0]}
 
     def classes(self, truth: Objects) -> list[int]:
         return truth["labels"].tolist()

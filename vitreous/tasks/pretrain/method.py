@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from vitreous.data.check.truth_check import InspectedTruth, TruthCheck, TruthReport
+from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import NoTruth
 from vitreous.labels import LabelMap, NoLabels
@@ -30,7 +31,7 @@ COLLAPSED = 1.5
 class ImageCheck(TruthCheck):
     """Nothing is known of the images."""
 
-    def inspect(self, source: Source, sample: Sample) -> InspectedTruth:
+    def inspect(self, source: Source, sample: Sample, size: ImageSize) -> InspectedTruth:
         return InspectedTruth(digest=None)
 
     def report(self, source: Source, good: Any) -> TruthReport:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vitreous.data.loader import Batch
+from vitreous.inference import InferenceOptions
 from vitreous.labels import NoLabels
 from vitreous.neighbours import nearest, standardised
 from vitreous.pages.content import CaptionedImage, Number, Picture, Section, percent, picture
@@ -109,8 +110,8 @@ class PretrainShow(Show):
 
     def subject(self, predictor: Predictor) -> Predictor:
         features = task_class(HEADLESS)(NoLabels())
-        core, limit = predictor.model.core, predictor.max_pixels
-        return Predictor(core, predictor.preprocess, features, predictor.device, limit)
+        options = InferenceOptions(device=predictor.device, max_pixels=predictor.max_pixels)
+        return Predictor(predictor.model.core, predictor.preprocess, features, options)
 
 
 class VectorShow(PretrainShow):

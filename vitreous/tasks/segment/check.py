@@ -18,6 +18,7 @@ from vitreous.data.check.truth_check import (
     per_class,
     rare_problems,
 )
+from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.source import Problem, Sample, Source
 
 MUCH_IGNORED = 0.2  # of a mask
@@ -81,12 +82,17 @@ class MaskCheck(TruthCheck):
 
     thumbnails = True
 
-    def inspect(self, source: Source, sample: Sample) -> InspectedMask:
-        mask = source.truth(sample)
+    def inspect(self, source: Source, sample: Sample, size: ImageSize) -> InspectedMask:
+        found = source.checked_truth(sample, size)
+        mask = found.truth
         values = mask.numpy()
         counts = np.bincount(values.ravel() + 1, minlength=len(source.labels) + 1)
         return InspectedMask(
-            digest=digest_of(mask), pixels=counts[1:], ignored=int(counts[0]), lone=_lone(values)
+            digest=digest_of(mask),
+            remarks=found.remarks,
+            pixels=counts[1:],
+            ignored=int(counts[0]),
+            lone=_lone(values),
         )
 
     def report(self, source: Source, good: Sequence[Inspected]) -> MaskReport:

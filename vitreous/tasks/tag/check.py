@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vitreous.data.check.inspect import Inspected
 from vitreous.data.check.truth_check import InspectedTruth, TruthCheck, TruthReport
+from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.source import Problem, Sample, Source
 from vitreous.wording import counted
 
@@ -26,9 +27,10 @@ class LabelsReport(TruthReport):
 class LabelsCheck(TruthCheck):
     """Labels that nothing can be learned about."""
 
-    def inspect(self, source: Source, sample: Sample) -> InspectedTruth:
+    def inspect(self, source: Source, sample: Sample, size: ImageSize) -> InspectedTruth:
         """Its digest is the classes of the image."""
-        return InspectedTruth(digest=tuple(source.truth(sample).nonzero().flatten().tolist()))
+        labels = source.truth(sample, size).nonzero().flatten()
+        return InspectedTruth(digest=tuple(labels.tolist()))
 
     def report(self, source: Source, good: Sequence[Inspected]) -> TruthReport:
         names = source.labels.names

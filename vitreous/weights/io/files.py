@@ -18,7 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from vitreous.atomic_write import replacing
 from vitreous.errors import CheckpointError, WriteError
 from vitreous.weights.io import readers
 from vitreous.weights.io.limits import WeightFileError, quoted
-from vitreous.weights.io.state_dicts import entries_of, settings_of, strip_wrapper_prefixes
+from vitreous.weights.io.state_dicts import entries_of, strip_wrapper_prefixes
 from vitreous.weights.io.writers import WRITERS, separate
 from vitreous.wording import counted
 
@@ -64,6 +64,14 @@ class Checkpoint:
     metadata: dict[str, str]
     """Of a safetensors file; empty for other types."""
     path: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What a training checkpoint says about its numbers; see `settings_of`."""
+    source: str = ""
+    """As the user called it, where that is not its path."""
+
+    @property
+    def called(self) -> str:
+        return self.source or str(self.path)
 
 
 def read_tensors(path: str | Path, inside: str | None = None) -> Checkpoint:
@@ -74,14 +82,14 @@ def read_tensors(path: str | Path, inside: str | None = None) -> Checkpoint:
     """
     file = _weights_in(Path(path))
     read = _read_shards if file.name == SHARD_INDEX else _read_file
-    tensors, metadata = read(file, inside)
+    tensors, metadata, settings = read(file, inside)
     for name, tensor in tensors.items():
         # A tensor without elements may claim any shape; torch cannot compute with all of them.
         if math.prod(max(length, 1) for length in tensor.shape) >= 2**48:
             raise CheckpointError(
                 f"{file}: tensor {quoted(name)} has the impossible shape {tuple(tensor.shape)}"
             )
-    return Checkpoint(strip_wrapper_prefixes(tensors), metadata, file)
+    return Checkpoint(strip_wrapper_prefixes(tensors), metadata, file, settings)
 
 
 def read_entries(path: str | Path) -> dict[str, str]:
@@ -92,15 +100,6 @@ def read_entries(path: str | Path) -> dict[str, str]:
         return {}
     with _errors_begin_with(file):
         return entries_of(readers.read_content(file, _recognise(file)))
-
-
-def read_settings(path: str | Path) -> dict[str, Any]:
-    """What a training checkpoint or a pickled model says about its numbers; see `settings_of`."""
-    file = _weights_in(Path(path))
-    if file.name == SHARD_INDEX:
-        return {}
-    with _errors_begin_with(file):
-        return settings_of(readers.read_content(file, _recognise(file)))
 
 
 def write_tensors(
@@ -171,7 +170,7 @@ def _read_shards(index: Path, inside: str | None) -> readers.Content:
     tensors: dict[str, Tensor] = {}
     metadata: dict[str, str] = {}
     for shard in sorted(set(weight_map.values())):
-        shard_tensors, shard_metadata = _read_file(index.parent / shard, inside)
+        shard_tensors, shard_metadata, _ = _read_file(index.parent / shard, inside)
         twice = tensors.keys() & shard_tensors.keys()
         if twice:
             raise CheckpointError(f"{index}: tensor {quoted(min(twice))} is in two of its files")
@@ -183,7 +182,7 @@ def _read_shards(index: Path, inside: str | None) -> readers.Content:
             f"{index}: its files lack {counted(len(missing), 'tensor')}, such as "
             f"{quoted(min(missing))}"
         )
-    return tensors, metadata
+    return readers.Content(tensors, metadata)
 
 
 def _read_file(path: Path, inside: str | None) -> readers.Content:

@@ -12,16 +12,17 @@ import zipfile
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import safetensors
 import torch
 from torch import Tensor
 
+from vitreous.errors import advice
 from vitreous.weights.io.limits import DTYPES, WeightFileError, memory_limit, quoted
 from vitreous.weights.io.safe_globals import tensor_from_bytes
-from vitreous.weights.io.state_dicts import find_state
+from vitreous.weights.io.state_dicts import find_state, settings_of
 from vitreous.weights.io.unpickle import no_storages, unpickle
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -35,7 +36,17 @@ HEADER_READERS = {  # version 3 is for structured arrays, which are not weights
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 
-Content = tuple[dict[str, Tensor], dict[str, str]]  # tensors, metadata
+
+class Content(NamedTuple):
+    """What a reader finds in a file."""
+
+    tensors: dict[str, Tensor]
+    metadata: dict[str, str] = {}  # noqa: RUF012 -- nobody changes it
+    """Of a safetensors file."""
+    settings: dict[str, Any] = {}  # noqa: RUF012
+    """What a training checkpoint or a pickled model says about its numbers: see `settings_of`."""
+
+
 Entries = dict[str, zipfile.ZipInfo]
 
 
@@ -49,7 +60,7 @@ def read_safetensors(path: Path, inside: str | None) -> Content:
     for name, tensor in tensors.items():
         if tensor.dtype not in DTYPES:
             raise WeightFileError(f"tensor {quoted(name)} has the unsupported type {tensor.dtype}")
-    return tensors, metadata
+    return Content(tensors, metadata)
 
 
 def read_zip(path: Path, inside: str | None) -> Content:
@@ -67,7 +78,7 @@ def read_zip(path: Path, inside: str | None) -> Content:
             return _read_torch(archive, entries, pickles[0].removesuffix("data.pkl"), inside)
         if any(name.endswith(".npy") for name in entries):
             _check_no_inside("an .npz file", inside)
-            return _read_arrays(archive, entries), {}
+            return Content(_read_arrays(archive, entries))
     listed = ", ".join(quoted(name) for name in sorted(entries)[:5])
     raise WeightFileError(
         f"a zip archive with neither numpy nor torch weights: {listed or 'empty'}"
@@ -128,7 +139,7 @@ def _read_torch(
         return partial(read_storage, name)
 
     content = unpickle(io.BytesIO(archive.read(f"{root}data.pkl")), open_storage)
-    return _build(content, inside), {}
+    return _build(content, inside)
 
 
 def read_torch_legacy(path: Path, inside: str | None) -> Content:
@@ -169,7 +180,7 @@ def read_torch_legacy(path: Path, inside: str | None) -> Content:
             if starts[key] + size_bytes > _file_size(file):
                 raise WeightFileError(INCOMPLETE)
             file.seek(size_bytes, os.SEEK_CUR)
-        return _build(content, inside), {}
+        return _build(content, inside)
 
 
 def read_content(path: Path, reader: Callable[..., Any]) -> Any:
@@ -196,7 +207,7 @@ def read_pickle(path: Path, inside: str | None) -> Content:
     """Paddle's `.pdparams`: one pickle of numpy arrays by name."""
     with path.open("rb") as file:
         content = unpickle(file, no_storages)
-    return _build(content, inside), {}
+    return _build(content, inside)
 
 
 def read_bytes(stream: IO[bytes], count: int) -> Tensor:
@@ -212,15 +223,17 @@ def read_bytes(stream: IO[bytes], count: int) -> Tensor:
     return content
 
 
-def _build(content: Any, inside: str | None) -> dict[str, Tensor]:
+def _build(content: Any, inside: str | None) -> Content:
     stored = find_state(content, inside)
     _check_count(len(stored))
-    return {name: tensor.build() for name, tensor in stored.items()}
+    tensors = {name: tensor.build() for name, tensor in stored.items()}
+    return Content(tensors, settings=settings_of(content))
 
 
 def _check_no_inside(kind: str, inside: str | None) -> None:
     if inside is not None:
-        raise WeightFileError(f"{kind} has only one set of tensors: leave out inside={inside!r}")
+        without = advice(": leave out ", inside=inside)
+        raise WeightFileError(f"{kind} has only one set of tensors{without}")
 
 
 def _check_count(count: int) -> None:

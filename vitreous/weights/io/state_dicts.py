@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from vitreous.errors import Word, advice
 from vitreous.weights.io.limits import WeightFileError, quoted
 from vitreous.weights.io.safe_globals import (
     MAX_ATTRIBUTES,
@@ -57,9 +58,8 @@ def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
     if not found and not _tensors(content):  # by any other name
         found = [key for key, value in content.items() if isinstance(key, str) and _tensors(value)]
     if len(found) > 1:
-        raise WeightFileError(
-            f"it has several models ({', '.join(found)}): pass inside={found[0]!r}, for example"
-        )
+        chosen = advice(": pass ", ", for example", inside=found[0])
+        raise WeightFileError(f"it has several models ({', '.join(found)}){chosen}")
     if found:
         return _only_tensors(content[found[0]])
     if not _tensors(content):
@@ -69,8 +69,8 @@ def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
         if not content:
             raise WeightFileError("it has no tensors: what was saved is empty")
         raise WeightFileError(
-            f"it has no tensors by name, only {_listed(content)}: if one of these holds them, "
-            "pass inside=KEY"
+            f"it has no tensors by name, only {_listed(content)}"
+            f"{advice(': if one of these holds them, pass ', inside=Word('KEY'))}"
         )
     return _only_tensors(content)
 

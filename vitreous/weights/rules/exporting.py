@@ -11,9 +11,11 @@ from torch import Tensor
 
 from vitreous.errors import CheckpointError
 from vitreous.layers.resample import State
+from vitreous.models import family_of
 from vitreous.models.model import Model
+from vitreous.weights.families import state_dict_of
 from vitreous.weights.rules.formats import check_names, find_format
-from vitreous.weights.rules.keys import axes_of, conditions, family_of, title
+from vitreous.weights.rules.keys import axes_of, conditions, title
 from vitreous.weights.rules.language import Format
 from vitreous.weights.rules.patterns import to_theirs
 
@@ -25,7 +27,7 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     """The model's weights under another library's names and in its layouts, for strict loading."""
     rules = find_format(format, family_of(model))
     check_names(rules, family_of(model), model.state_dict())
-    axes = axes_of(model)
+    axes, about = axes_of(model), state_dict_of(model)
     ours = {name: value.detach() for name, value in model.state_dict().items()}
     came = _as_it_came(model, rules, ours)
     known = conditions(model)
@@ -49,7 +51,7 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
     written_by: dict[str, str] = {}
     for found in covered.values():
         if found is not None and found[0].rows in ("all", "patches") and not came:
-            ours = model.with_rows(ours, found[0].rows)
+            ours = about.with_rows(model, ours, found[0].rows)
     ours |= came
     patterns, unused = model.extras.patterns, model.extras.unused
     for name, found in covered.items():
@@ -77,7 +79,7 @@ def export_weights(model: Model, format: str | Path) -> dict[str, Tensor]:
                 )
             result[key] = tensor.contiguous()
             written_by[key] = name
-    for name, value in model.derived().items():
+    for name, value in about.derived(model).items():
         derived = rules.rule_for(name, derived=True)
         if derived is not None:
             (key,) = rules.written(*derived, axes, known)
@@ -94,7 +96,7 @@ def _as_it_came(model: Model, rules: Format, ours: State) -> State:
     if model.extras.format != rules.name or not before.keys() <= ours.keys():
         return {}
     again = dict(before)
-    model.resample(again, None, None)
+    state_dict_of(model).resample(model, again, None, None)
     if not all(torch.equal(again[name].to(ours[name]), ours[name]) for name in before):
         return {}
     return {name: value.to(ours[name]) for name, value in before.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import itertools
 from collections import Counter
@@ -13,26 +12,16 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from vitreous.config import pair
-from vitreous.errors import CheckpointError, ConfigError
-from vitreous.models import FAMILIES
+from vitreous.config import flat, pair
+from vitreous.errors import CheckpointError
+from vitreous.models import family_of
 from vitreous.models.model import Model
+from vitreous.weights.families import state_dict_of
 from vitreous.weights.rules.formats import OWN, find_format, formats
 from vitreous.weights.rules.language import Format, Rule
 from vitreous.weights.rules.patterns import to_ours
 
 Value = TypeVar("Value")
-
-
-def family_of(model: Model) -> str:
-    """The family whose rules apply, by class: DeiT and CPVT are ViTs."""
-    for cls in type(model).__mro__:  # FSDP derives a class of its own
-        for family, made in FAMILIES.items():
-            if cls is made.model:
-                return family
-    raise ConfigError(
-        f"{type(model).__name__} is not a model of Vitreous: create it with vitreous.create(...)"
-    )
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -69,8 +58,8 @@ def axes_of(model: Model) -> dict[str, int]:
 
 def conditions(model: Model) -> list[str]:
     """What `when` and `unless` may ask for: our parameters, and settings as `activation=gelu`."""
-    names = (field.name for field in dataclasses.fields(model.config))
-    return [*model.state_dict(), *(f"{name}={getattr(model.config, name)}" for name in names)]
+    settings = flat(model.config).items()
+    return [*model.state_dict(), *(f"{name}={value}" for name, value in settings)]
 
 
 def find_keys(
@@ -162,7 +151,7 @@ def detect_format(
     known = [one for sets in formats().values() for one in sets if family in one.families]
     originals_first = sorted(known, key=lambda rules: bool(rules.same_as))
     candidates = [find_format(OWN, family), *originals_first]
-    ours, anew = model.state_dict(), [*model.classwise, *reinit]
+    ours, anew = model.state_dict(), [*state_dict_of(model).classwise(model), *reinit]
     wanted = {k: v.shape for k, v in ours.items() if not matches(k, anew)}
     fitting: dict[tuple[int, int, int, bool], Format] = {}
     for rules in candidates:

@@ -25,25 +25,12 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.config import changed
+from vitreous.config import Uncommon, changed, flat, own_marks
 from vitreous.errors import ConfigError
+from vitreous.models.old_fields import upgraded_fields
 from vitreous.weights.rules.library_limits import broken_limits
 
 Shape = tuple[int, ...]
-PRIVATE: dict[str, tuple[Any, ...]] = {
-    "norm": ("stream", "pre+stream"),
-    "pool": ("mean-all", "flatten", "sequence", "max", "first"),
-    "final_norm": ("both",),
-    "patch_norm": ("in", "out"),
-    "patch_embedding": (False,),
-    "head_norm": (False,),
-    "head_activation": ("gelu-tanh", "quick-gelu", "relu", "leaky-relu", "silu", "tanh"),
-    "activation": ("leaky-relu", "silu", "tanh"),
-    "mlp_out_activation": (True,),
-    "sines_layout": ("pairs",),
-    "sines_prefix": (True,),
-}
-"""Config values of models that people have written themselves: no built-in format writes them."""
 
 
 @dataclass(frozen=True)
@@ -292,12 +279,13 @@ class Format:
 
     def needed(self, config: Any) -> dict[str, Any]:
         """The values that a model of this config would have to have, by `needs`."""
+        have = flat(config)
         return {
             name: value
             for setting, values in self.needs.items()
-            if str(getattr(config, setting.partition("=")[0])) == setting.partition("=")[2]
-            for name, value in values.items()
-            if getattr(config, name) != value
+            if str(have.get(setting.partition("=")[0])) == setting.partition("=")[2]
+            for name, value in upgraded_fields(type(config), values).items()
+            if have.get(name) != value
         }
 
     def advice_for(self, config: Any) -> list[str]:
@@ -305,31 +293,35 @@ class Format:
         found = []
         for setting, text in self.advice.items():
             name, value = re.split("!?=", setting)
-            same = str(getattr(config, name)) == value
+            same = str(flat(config).get(name)) == value
             if same != ("!=" in setting):
                 found.append(text)
         return found
 
     def unsupported(self, config: Any) -> list[str]:
         """Config values that this library's models do not support, although the weights fit."""
+        have = flat(config)
+        known = upgraded_fields(type(config), {**self.choices, **self.writes})
         others = [
             f"{name} = {value!r} (only {', '.join(map(repr, values)) or 'the default'})"
-            for name, values in {**self.choices, **self.writes}.items()
-            if (value := getattr(config, name, None)) is not None and value not in values
+            for name, values in known.items()
+            if (value := have.get(name)) is not None and value not in values
         ]
         others += [
-            f"{name} = {getattr(config, name)!r} in such a model (only {value!r})"
+            f"{name} = {have.get(name)!r} in such a model (only {value!r})"
             for name, value in self.needed(config).items()
         ]
         others += broken_limits(self.limits, config)
         if self.families:
             others += [
-                f"{name} = {value!r} (no published library has it)"
-                for name, values in PRIVATE.items()
-                if (value := getattr(config, name, None)) in values and value is not None
+                f"{name} = {have[name]!r} (no published library has it)"
+                for name, about in own_marks(config).items()
+                if any(
+                    isinstance(each, Uncommon) and have.get(name) in each.values for each in about
+                )
             ]
         return others + [
-            f"{name} = {getattr(config, name)!r} (only {value!r})"
+            f"{name} = {have.get(name)!r} (only {value!r})"
             for name, value in self.unlike(config).items()
         ]
 
@@ -337,8 +329,8 @@ class Format:
         """The numbers of this library that a config has otherwise, but for the norms' epsilon,
         which an import sets."""
         wrong = {}
-        for name, value in self.numbers.items():
-            if name == "norm_eps" or not hasattr(config, name):
+        for name, value in upgraded_fields(type(config), self.numbers).items():
+            if name == "norm_eps" or name not in flat(config):
                 continue
             try:
                 same = changed(config, {name: value}) == config

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vitreous.config import pair
+from vitreous.config import flat, pair
 from vitreous.layers.resample import Grid
 
 
@@ -53,23 +53,23 @@ def _shifts_both_ways(config: Any) -> bool:
 
 
 def _bias_or_norm(config: Any) -> bool:
-    return bool(config.patch_bias != config.embed_norm)
+    return flat(config).get("embedding.bias") != config.embed_norm
 
 
 def _pools_patches(config: Any) -> bool:
-    return config.pool != "attention" or config.prefix == 0
+    return config.pool.kind != "attention" or config.prefix == 0
 
 
 def _distils_both(config: Any) -> bool:
-    return config.tokens != "class+distillation" or config.pool == "both"
+    return config.tokens != "class+distillation" or config.pool.kind == "both"
 
 
 def _mean_of_patches(config: Any) -> bool:
-    return config.pool != "mean" or config.tokens == "none"
+    return config.pool.kind != "mean" or config.tokens == "none"
 
 
 def _bias_unless_sines(config: Any) -> bool:
-    return bool((config.position == "sines-2d") != config.projection_bias)
+    return (config.position.kind == "sines-2d") != config.attention.projection_bias
 
 
 LIMITS: dict[str, tuple[Callable[[Any], bool], tuple[str, ...], str]] = {
@@ -89,7 +89,7 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], tuple[str, ...], str]] = {
         "maps that are larger than a window both ways or neither",
     ),
     "bias-or-norm": (
-        *(_bias_or_norm, ("patch_bias", "embed_norm")),
+        *(_bias_or_norm, ("embedding.bias", "embed_norm")),
         "one of them",
     ),
     "pools-patches": (
@@ -99,7 +99,7 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], tuple[str, ...], str]] = {
     "distils-both": (_distils_both, ("tokens", "pool"), "pool = 'both' for such tokens"),
     "mean-of-patches": (_mean_of_patches, ("pool", "tokens"), "tokens = 'none' for such a pool"),
     "bias-unless-sines": (
-        *(_bias_unless_sines, ("position", "projection_bias")),
+        *(_bias_unless_sines, ("position", "attention.projection_bias")),
         "sines-2d without that bias, or others with it",
     ),
 }
@@ -112,6 +112,7 @@ def broken_limits(names: Iterable[str], config: Any) -> list[str]:
     for name in names:
         keeps, fields, only = LIMITS[name]
         if not keeps(config):
-            values = " with ".join(f"{field} = {getattr(config, field)!r}" for field in fields)
+            have = flat(config)
+            values = " with ".join(f"{field} = {have.get(field)!r}" for field in fields)
             found.append(f"{values} (only {only})")
     return found

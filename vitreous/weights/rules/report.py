@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vitreous.config import option_text
+from vitreous.errors import advice
 
 MAX_LISTED = 10
 """Of what is left when fields explain the rest."""
@@ -125,10 +126,10 @@ class Misfit:
             if len(listed) > most:
                 lines.append(f"  … and {len(listed) - most} more")
         if self.missing:
-            lines.append("pass reinit=['head.*'] to re-initialise some parameters")
+            lines.append(advice("pass ", " to re-initialise some parameters", reinit=["head.*"]))
         if self.unexpected:
-            lines.append("pass drop=['key.*'] to ignore keys of the checkpoint")
-        return "\n".join(lines + ([hint] if hint else []))
+            lines.append(advice("pass ", " to ignore keys of the checkpoint", drop=["key.*"]))
+        return "\n".join(filter(None, [*lines, hint]))
 
     def _counts(self) -> str:
         return (

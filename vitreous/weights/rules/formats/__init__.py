@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-import typing
 from collections.abc import Container, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,12 @@ from typing import Any
 from einops import EinopsError
 from einops.parsing import ParsedExpression
 
-from vitreous.config import checked, choice, from_dict, read_toml, type_hints
+from vitreous.config import Record, choice, flat_fields, from_dict, marks, read_toml
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.models import FAMILIES
 from vitreous.models.extras import KEY as EXTRAS
-from vitreous.models.infer import parameter_names
-from vitreous.models.model import CHECKS
+from vitreous.models.old_fields import today, upgraded_fields
+from vitreous.weights.infer import parameter_names
 from vitreous.weights.rules.language import Alternative, Format, Rule, placeholders
 from vitreous.weights.rules.library_limits import LIMITS
 from vitreous.weights.rules.patterns import apart, diagonal
@@ -86,6 +85,8 @@ def read_format(path: Path, name: str) -> Format:
     for field in ("numbers", "choices", "writes"):
         if not isinstance(data.get(field, {}), dict):
             raise ConfigError(f"{path}: {field} = {data[field]!r}: expected a table of fields")
+        if field in data:
+            data[field] = flat_fields(data[field])
     words = _read_words(path, data.pop("words", {}), rules)
     if not rules and base is None:
         raise ConfigError(f"{path}: expected a table [rules] with our names and theirs")
@@ -249,7 +250,7 @@ def _read_alternatives(path: Path, key: str, rows: Any) -> tuple[Alternative, ..
 
 def _check_numbers(path: Path, read: Format) -> None:
     """`numbers` and `choices` are about fields that models have, and values that they may have."""
-    configs = [FAMILIES[family].config for family in read.families or FAMILIES]
+    configs: list[type[Record]] = [FAMILIES[family].config for family in read.families or FAMILIES]
     for what, choices in (("choices", read.choices), ("writes", read.writes)):
         for name, values in choices.items():
             if not isinstance(values, list | tuple):
@@ -261,26 +262,17 @@ def _check_numbers(path: Path, read: Format) -> None:
         tables.append(("needs", {name: [value] for name, value in needed.items()}))
     for what, table in tables:
         for name, values in table.items():
-            owners = [each for each in configs if name in type_hints(each)]
+            owners = [each for each in configs if today(name, each) in marks(each)]
             if not owners:
-                known = sorted({name for each in configs for name in type_hints(each)})
+                known = sorted({name for each in configs for name in marks(each)})
                 hint = did_you_mean(name, known) or f": the fields are {', '.join(known)}"
                 raise ConfigError(f"{path}: {what}: unknown field {name!r}{hint}")
             for value in values:
-                _check_value(f"{path}: {what}", owners[0], name, value)
-
-
-def _check_value(where: str, config: type, name: str, value: Any) -> None:
-    """A value that a field of this name may have, whatever the other fields are."""
-    checked(config, {name: value}, where=where)
-    try:
-        hint = type_hints(config)[name]
-        if typing.get_origin(hint) is typing.Literal:
-            choice(name, value, typing.get_args(hint))
-        if name in CHECKS and value is not None and not CHECKS[name][0](value):
-            raise ConfigError(f"{name} = {value!r}: expected {CHECKS[name][1]}")
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
+                try:
+                    for field, own in upgraded_fields(owners[0], {name: value}).items():
+                        owners[0].check_value(field, own)
+                except ConfigError as error:
+                    raise ConfigError(f"{path}: {what}: {error}") from None
 
 
 def check_names(rules: Format, family: str, names: Iterable[str]) -> None:

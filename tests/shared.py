@@ -1,0 +1,39 @@
+"""Folders that are made once for the whole suite, by the first worker that asks for them.
+
+Nobody changes them: a test that must takes a copy.
+"""
+
+import functools
+import os
+import tempfile
+from pathlib import Path
+
+from filelock import FileLock
+
+PLACE = "VITREOUS_TESTS_SHARED"
+"""The environment variable that `conftest.py` sets for all workers."""
+
+
+@functools.cache
+def place():
+    if PLACE not in os.environ:  # not by pytest
+        place.folder = tempfile.TemporaryDirectory()
+        os.environ[PLACE] = place.folder.name
+    return Path(os.environ[PLACE])
+
+
+def once(name, make):
+    """The folder `name`, which make(folder) fills."""
+    path = place() / name
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            part = place() / "part" / name
+            part.parent.mkdir(exist_ok=True)
+            make(part)
+            part.rename(path)
+    return path
+
+
+def made_once(name):
+    """Of a function that fills a folder: one that returns the folder."""
+    return lambda make: functools.cache(lambda: once(name, make))

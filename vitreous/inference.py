@@ -1,0 +1,66 @@
+"""How a model is run: what a user may say about it, as one record.
+
+It goes whole from the command line, from Python or from a server to whoever needs a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from numbers import Integral
+from typing import Any
+
+from vitreous.errors import ConfigError, did_you_mean
+
+
+@dataclass(frozen=True)
+class InferenceOptions:
+    """None means: as usual for the run, the file or the machine."""
+
+    engine: str | None = None
+    """torch, onnxruntime, openvino, or auto, the fastest of them here (`engines/table.py`)."""
+    precision: str | None = None
+    """float32, bfloat16, int8 or auto."""
+    threads: int | None = None
+    """Threads that compute."""
+    merge: int | None = None
+    """Patches that every block of a ViT merges with others that are like them."""
+    tile: int | None = None
+    """Pixels of the tiles into which images are cut,"""
+    overlap: float | None = None
+    """and the part of a tile that it shares with the next one."""
+    nms: float | None = None
+    """Largest IoU of two boxes of a class."""
+    max_pixels: int | None = None
+    """An image with more pixels is refused, as is one that would be enlarged to more."""
+    device: Any = None
+    """Name of the device; without one a GPU if there is one."""
+    verify: bool = True
+    """Whether weights and files must be as Vitreous wrote them."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_pixels", "threads"):
+            if getattr(self, name) is not None:
+                at_least(name, getattr(self, name), 1)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> InferenceOptions:
+        """From keyword arguments."""
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                hint = did_you_mean(name, known) or f": the options are {', '.join(known)}"
+                raise ConfigError(f"unknown option {name!r}{hint}")
+        return cls(**given)
+
+    def given(self, *names: str) -> list[str]:
+        """Those of the named options that are set."""
+        return [name for name in names if getattr(self, name) is not None]
+
+
+USUAL = InferenceOptions()
+
+
+def at_least(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ConfigError(f"{name} = {value!r}: expected a whole number of at least {least}")

@@ -1,0 +1,77 @@
+"""A run that was opened becomes a predictor: its model with its weights, or its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from vitreous.data.preprocess import Preprocess
+from vitreous.engines.device import find_device
+from vitreous.engines.fewer_tokens import merge_tokens
+from vitreous.engines.graph import GraphEngine, open_graph
+from vitreous.engines.torch import TorchEngine
+from vitreous.errors import ConfigError
+from vitreous.import_run import ExportedRun, open_run
+from vitreous.inference import USUAL, InferenceOptions
+from vitreous.models import FAMILIES
+from vitreous.predict import Predictor
+from vitreous.run_folder import OpenedRun
+from vitreous.tasks import task_class
+from vitreous.weights.importing import import_weights
+
+
+def predictor_of(run: OpenedRun, options: InferenceOptions = USUAL) -> Predictor:
+    """A run folder is computed by torch, in float32 or bfloat16; a file by what its suffix says, or
+    another engine that can run it. `vitreous.deploy.engine.load_with` has all others."""
+    config, is_file = run.config, isinstance(run, ExportedRun)
+    device = find_device("cpu" if is_file and options.device is None else options.device)
+    options = replace(options, device=device)
+    engine: GraphEngine | TorchEngine
+    if isinstance(run, ExportedRun):
+        engine = graph_engine(run, options)
+    else:
+        model = run.create_model()
+        if options.merge is not None:
+            merge_tokens(model, options.merge)
+        import_weights(model, run.stored_weights(), "vitreous")
+        precision = options.precision or "float32"
+        engine = TorchEngine(model.to(device).eval(), precision, options.threads)
+    task = task_class(config.task).restored(config.labels, config.decoding)
+    if task.teacher:  # loaded when it is asked
+        named = InferenceOptions(device=device)
+        teacher = cache(
+            lambda: vectors_for(predictor_of(open_run(task.teacher), named), config.preprocess)
+        )
+        task.ask = lambda images: teacher()(images)
+    return Predictor(engine, config.preprocess, task, options)
+
+
+def graph_engine(run: ExportedRun, options: InferenceOptions = USUAL) -> GraphEngine:
+    """Of an exported file; what it says about itself is compared with its graph."""
+    config = run.config
+    if options.merge not in (None, config.merge):
+        raise ConfigError(
+            f"merge = {options.merge}: {run.reference} was exported with merge = {config.merge}, "
+            f"which cannot be changed any more: export its run folder with --merge {options.merge}"
+        )
+    if options.device is not None and find_device(options.device).type != "cpu":
+        raise ConfigError(f"device = {str(options.device)!r}: exported files run on the CPU")
+    graph = open_graph(run.file, options.engine, options.threads, verify=run.verify)
+    family, classes = FAMILIES[config.family].model, len(config.labels)
+    return GraphEngine(graph, family, config.preprocess, run.path, classes)
+
+
+def vectors_for(teacher: Predictor, preprocess: Preprocess) -> Callable[[Tensor], Tensor]:
+    """What a model gives for images that another one's preprocessing has prepared: it sees the same
+    pixels, at its own size and with its own mean and std."""
+    translate = preprocess.translator(teacher.preprocess, teacher.device)
+
+    @torch.no_grad()
+    def vectors(images: Tensor) -> Tensor:
+        return teacher.model.core.vectors(translate(images.to(teacher.device)))
+
+    return vectors
