@@ -124,7 +124,10 @@ class Predictor(Generic[R]):
         self.exact: Callable[[], Predictor] = lambda: self
         """Gives the same predictor in torch and float32, which explanations look into."""
         self.preprocess = preprocess
-        self.task = task if options.nms is None else task.with_nms(options.nms)
+        self.task = task
+        if options.nms is not None:
+            refused = f"a model for the task {task.name} predicts no boxes: leave nms out"
+            self.task = task.objects(f"nms = {options.nms!r}: {refused}").with_nms(options.nms)
         self.max_pixels = options.max_pixels or MAX_PIXELS
         """An image with more pixels is an error and is not decoded; nor is one enlarged beyond."""
         self.tiled = None
