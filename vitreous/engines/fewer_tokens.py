@@ -19,7 +19,6 @@ from vitreous.layers.attention import Attention, Rotate
 from vitreous.layers.block import Block
 from vitreous.layers.cross_attention import RowsLinear
 from vitreous.layers.resample import Grid
-from vitreous.layers.tap import is_tapped
 from vitreous.layers.token_merging import TokenMerging
 from vitreous.layers.uncommon import BLOCKS, PostNormBlock, StreamNormBlock
 from vitreous.models.composite import Composite
@@ -189,7 +188,6 @@ class FewerTokensViT(ViT):
         if (
             isinstance(block, FewerTokensBlock)
             and isinstance(attention, FewerTokensAttention)
-            and not is_tapped(attention)
             and not has_hooks(attention, attention.qkv)
         ):
             return block(x, bias, rotate, reads)
