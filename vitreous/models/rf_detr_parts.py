@@ -152,9 +152,10 @@ class Proposals(nn.Module):
         x = self.norm(self.linear(memory.masked_fill(~valid[..., None], 0.0)))
         logits = self.class_head(x).masked_fill(~valid[..., None], -torch.inf)
         best = logits.amax(dim=-1).topk(count, dim=1).indices if places is None else places
-        tokens = x.take_along_dim(best[..., None], dim=1)
+        # by gather: take_along_dim fixes the length of the batch in a traced graph
+        tokens = x.gather(1, best[..., None].expand(-1, -1, x.shape[-1]))
         start = anchors.masked_fill(~valid[..., None], 0.0).expand(x.shape[0], -1, -1)
-        start = start.take_along_dim(best[..., None], dim=1)
+        start = start.gather(1, best[..., None].expand(-1, -1, 4))
         boxes = moved(start, self.box_head(tokens))
         return Proposed(tokens, self.class_head(tokens), boxes, best)
 
