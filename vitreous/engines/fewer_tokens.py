@@ -19,6 +19,7 @@ from vitreous.layers.attention import Attention, Rotate
 from vitreous.layers.block import Block
 from vitreous.layers.cross_attention import RowsLinear
 from vitreous.layers.resample import Grid
+from vitreous.layers.tap import is_tapped
 from vitreous.layers.token_merging import TokenMerging
 from vitreous.layers.uncommon import BLOCKS, PostNormBlock, StreamNormBlock
 from vitreous.models.composite import Composite
