@@ -191,7 +191,6 @@ class FewerTokensViT(ViT):
         if (
             isinstance(block, FewerTokensBlock)
             and isinstance(attention, FewerTokensAttention)
-            and not is_tapped(attention)
             and not has_hooks(attention, attention.qkv)
         ):
             return block(x, bias, rotate, reads)
