@@ -95,7 +95,7 @@ def test_what_depends_on_all_of_a_batch_is_not_computed_in_parts(
     def full(*given):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(trainer, "compute", full)
+    monkeypatch.setattr(trainer.learner, "compute", full)
     trainer.order.stop = 1
     batch = next(train_batches(trainer.train_set, trainer.order, 0))
     with pytest.raises(TrainingError, match=why) as caught:
