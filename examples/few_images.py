@@ -96,7 +96,7 @@ def by_plain_loop(ours: Path, seconds: float) -> tuple[str, dict[str, Any], int]
     recipe = Recipe(**read_recipe(ours / "recipe.toml"))
     with tempfile.TemporaryDirectory() as empty, joined("cpu") as world:
         made, _ = prepare(recipe, Run(empty), world, lambda text: None, lambda event: None)
-    classes, whole = len(made.task.labels), not made.task.dense
+    classes, whole = len(made.task.labels), made.task.truth.stays
     torch.manual_seed(recipe.seed)
     seen = {"in_chans": made.val_set.preprocess.channels}
     if whole:
@@ -128,7 +128,7 @@ def by_plain_loop(ours: Path, seconds: float) -> tuple[str, dict[str, Any], int]
         for batch in eval_batches(kept, 16, 0):
             metrics.update(made.task.infer(engine, batch.images, batch.sizes), batch.targets)
     epochs = steps * made.order.batch // made.order.count
-    return made.task.primary, metrics.compute(metrics.counts()), epochs
+    return made.task.metric.key, metrics.compute(metrics.counts()), epochs
 
 
 def main(

@@ -128,7 +128,7 @@ Classes = Annotated[
     int,
     Check(
         lambda value: 1 <= value <= LARGEST_SIZE,
-        "at least 1; for a model without, pass head='none'",
+        "at least 1; head='none' makes a model without classes",
     ),
 ]
 

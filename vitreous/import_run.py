@@ -148,8 +148,8 @@ def _task(model: Model, headless: bool, asked: str | None, found: Found) -> type
     if headless or not wanted.takes(family):
         why = "it has no head" if headless else f"a {family} is for the task {usual}"
         raise ConfigError(f"task = {asked!r}: {found.source} cannot {asked}: {why}")
-    if wanted.needs and not getattr(model.config, wanted.needs):
-        why = f"it is a {family} without {wanted.needs}"
+    if not wanted.has_required(model.config):
+        why = f"it is a {family} without {' and '.join(wanted.required)}"
         raise ConfigError(f"task = {asked!r}: {found.source} cannot {asked}: {why}")
     return wanted
 
@@ -204,7 +204,7 @@ def _preprocessing(
                 f"{name} = {stated}: expected numbers from 0 to 1, like the pixels' values: for "
                 f"pixels from 0 to 255, divide by 255{advice(' and pass ', **{name: fitting})}"
             )
-    whole = kind.dense or values.get("resize") == "square"
+    whole = not kind.truth.stays or values.get("resize") == "square"
     needed = ("mean", "std", "interpolation") if whole else ("mean", "std", "crop", "interpolation")
     missing |= {name: EXAMPLES.get(name, "bicubic") for name in needed if name not in values}
     return {"crop": 1.0, **values} if whole else values
@@ -217,7 +217,7 @@ def _fitted(kind: type[Task], model: Model, values: Mapping[str, Any]) -> Prepro
     size = values["image_size"] if any_size else config.image_size
     known = known_preprocess({**values, "image_size": size}, config.channels)
     assert known is not None
-    fitted = kind.choose_preprocess(size, config.channels, known)
+    fitted = kind.defaults.choose_preprocess(size, config.channels, known)
     return replace(fitted, mean=known.mean, std=known.std)
 
 

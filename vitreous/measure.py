@@ -15,7 +15,7 @@ from vitreous.data.source import Source
 from vitreous.engines.torch import TorchEngine
 from vitreous.errors import DataError, InputError
 from vitreous.models.model import Model
-from vitreous.tasks.task import Engine, Metrics, Task
+from vitreous.tasks.task import Engine, Task, TaskMetrics
 
 Infer = Callable[[Engine, Any, Sequence[tuple[int, int]]], Any]
 """See `Task.infer`."""
@@ -47,7 +47,7 @@ def answered(
 
 
 @torch.inference_mode()
-def measure(engine: Engine, task: Task, batches: Iterable[Batch]) -> Metrics:
+def measure(engine: Engine, task: Task, batches: Iterable[Batch]) -> TaskMetrics:
     """The metrics of an engine over batches."""
     metrics = task.metrics()
     for _, output, targets in answered(engine, task, batches):

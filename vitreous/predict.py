@@ -24,7 +24,7 @@ from vitreous.config import choice, pair
 from vitreous.data.decode.channels import without_alpha
 from vitreous.data.decode.images import AnyImage, ImageBytes, from_any, several
 from vitreous.data.decode.pixels import MAX_PIXELS
-from vitreous.data.loader import EvalSet, eval_batches, joined
+from vitreous.data.loader import EvalSet, eval_batches, stacked
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
 from vitreous.data.threads import in_threads
@@ -124,7 +124,10 @@ class Predictor(Generic[R]):
         self.exact: Callable[[], Predictor] = lambda: self
         """Gives the same predictor in torch and float32, which explanations look into."""
         self.preprocess = preprocess
-        self.task = task if options.nms is None else task.with_nms(options.nms)
+        self.task = task
+        if options.nms is not None:
+            refused = f"a model for the task {task.name} predicts no boxes: leave nms out"
+            self.task = task.objects(f"nms = {options.nms!r}: {refused}").with_nms(options.nms)
         self.max_pixels = options.max_pixels or MAX_PIXELS
         """An image with more pixels is an error and is not decoded; nor is one enlarged beyond."""
         self.tiled = None
@@ -305,7 +308,7 @@ class Predictor(Generic[R]):
         values = [each.values for each in prepared]
         if self.task.windows:
             values = [F.interpolate(each[None], size, mode="bilinear")[0] for each in values]
-        together = joined(values)
+        together = stacked(values)
         parts = [together] if isinstance(together, Tensor) else [each[None] for each in values]
         if pool == PIXELS:
             vectors = torch.cat(
@@ -368,7 +371,7 @@ class Predictor(Generic[R]):
     def answer(self, prepared: Sequence[Prepared], infer: Infer | None = None) -> list[R]:
         """The results for a batch of prepared images; `infer` is the task's unless given."""
         values, names, sizes = zip(*prepared, strict=True)
-        output = (infer or self.task.infer)(self.engine, joined(values), sizes)
+        output = (infer or self.task.infer)(self.engine, stacked(values), sizes)
         check_finite(output, names)
         return self.task.decode(output, list(names))
 

@@ -110,7 +110,7 @@ class RunConfig:
         with torch.device("meta"):
             blank = self.create()
         classes = blank.config.classes if names_classes(blank) else 0
-        if classes != len(self.labels):
+        if classes != len(task_class(self.task).outputs(self.labels)):
             raise ConfigError(
                 f"{where}: {counted(len(self.labels), 'label')} for a model with "
                 f"{counted(classes, 'class')}"

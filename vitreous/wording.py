@@ -33,3 +33,8 @@ def listed(words: Sequence[str], most: int = 3) -> str:
     shown = words if len(words) <= most + 1 else words[:most]
     more = len(words) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def and_between(parts: Sequence[str]) -> str:
+    """`a, b and c`"""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))

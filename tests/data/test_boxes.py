@@ -17,7 +17,7 @@ from vitreous.data.formats import open_source
 from vitreous.data.formats.generated import ROOM
 from vitreous.data.formats.scenes import SHAPES
 from vitreous.data.formats.shapes import scene
-from vitreous.data.objects.boxes import check_corners, place
+from vitreous.data.objects.boxes import check_corners, cut_to_image
 from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
@@ -41,7 +41,7 @@ def placed(boxes, size, **options):
     annotation = table.add_image(Annotation())
     table.add(annotation, boxes)
     table.close().label(CLASSES)
-    return place(table, annotation, size, **options)
+    return cut_to_image(table, annotation, size, **options)
 
 
 @given(records, st.integers(1, 60), st.integers(1, 60), st.booleans())

@@ -9,7 +9,7 @@ from torchvision.transforms.v2 import functional
 
 from vitreous.data.augment import Augment, random_by, random_part
 from vitreous.data.formats import open_source
-from vitreous.data.loader import Order, TrainSet, joined, train_batches
+from vitreous.data.loader import Order, TrainSet, stacked, train_batches
 from vitreous.data.photographs import photographs
 from vitreous.data.preprocess import Preprocess, is_interleaved
 from vitreous.tasks.classify.task import ClassTruth
@@ -144,7 +144,7 @@ def test_photographs_are_resized_as_they_lie_in_memory(interpolation):
         found = Preprocess(interpolation=interpolation).resized(image, (96, 64))
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-3)
         assert is_interleaved(found) == is_interleaved(image)
-    together = joined([part, part.flip(-1)])
+    together = stacked([part, part.flip(-1)])
     assert torch.equal(together, torch.stack([part, part.flip(-1)]))
 
 

@@ -11,9 +11,10 @@ from PIL import Image
 from runs import OLD_RUNS, of_digits
 from train.undrawn import undrawn
 
+from vitreous.api.report import write_report
 from vitreous.data.formats import open_source
 from vitreous.loading import predictor_of
-from vitreous.pages.report import loss_terms, scheduled, write_report
+from vitreous.pages.report import loss_terms, scheduled
 from vitreous.run_folder import Run
 from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.recipe import Recipe, write_recipe
@@ -111,7 +112,7 @@ def test_the_report_is_computed_where_the_run_was_trained(run, tmp_path, monkeyp
         asked.append(options.device)
         return predictor_of(opened, options)
 
-    monkeypatch.setattr("vitreous.pages.report.predictor_of", noted)
+    monkeypatch.setattr("vitreous.api.report.predictor_of", noted)
     undrawn_report(own, open_source("digits"))
     assert asked == [device]
 

@@ -12,11 +12,11 @@ from tasks.detect_runs import (
 )
 
 import vitreous
+from vitreous.api.report import write_report
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.pages import charts
 from vitreous.pages.figure import save
-from vitreous.pages.report import write_report
 from vitreous.tasks.detect.show import SHOW
 from vitreous.tasks.objects.metrics import NUMBERS
 from vitreous.tasks.objects.report import judge

@@ -12,6 +12,7 @@ from PIL import Image
 from tasks.segment_runs import LABELS, NAMES, WINDOW, make_model, make_run, scenes
 
 import vitreous
+from vitreous.api.report import write_report
 from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
@@ -21,7 +22,6 @@ from vitreous.explain.rollout import Rollout
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
 from vitreous.pages.content import class_table
-from vitreous.pages.report import write_report
 from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.results import Segmentation

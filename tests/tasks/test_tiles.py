@@ -16,6 +16,7 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.data.source import Sample, Source
 from vitreous.errors import ConfigError, DataError
+from vitreous.predict import Predictor
 from vitreous.tasks.objects.boxes import iou, nms
 from vitreous.tasks.objects.merge import merge
 from vitreous.tasks.objects.metrics import BoxPrediction
@@ -321,16 +322,13 @@ def test_tiled_inference_is_for_tasks_that_merge():
 
     for name in TASKS:
         task = task_class(name)(LabelMap.of_names("ab"))
-        if not task.tiles:
-            with pytest.raises(
-                ConfigError, match=f"tile = 9: a model for the task {name} .* leave"
-            ):
-                TiledInference(task, predictor().preprocess, 9)
-            if isinstance(task, ObjectTask):
-                assert task.with_nms(0.5).nms == 0.5
-                continue
-            with pytest.raises(ConfigError, match=f"nms = 0.5: a model for the task {name} pred"):
-                task.with_nms(0.5)
+        if isinstance(task, ObjectTask):
+            assert task.with_nms(0.5).nms == 0.5
+            continue
+        with pytest.raises(ConfigError, match=f"tile = 9: a model for the task {name} .* leave"):
+            TiledInference(task, predictor().preprocess, 9)
+        with pytest.raises(ConfigError, match=f"nms = 0.5: a model for the task {name} pred"):
+            Predictor(predictor().model, predictor().preprocess, task, nms=0.5)
 
 
 # ---- the commands

@@ -98,6 +98,8 @@ def test_of_a_detector():
 @pytest.mark.parametrize("name", TASKS)
 def test_other_tasks_say_that_they_have_no_objects(name):
     task = task_class(name)(LabelMap.of_names("ab"))
-    if not isinstance(task, ObjectTask):
-        with pytest.raises(ConfigError, match=f"task {name} finds no objects to follow"):
-            task.tracker()
+    if isinstance(task, ObjectTask):
+        assert task.objects("refused") is task
+    else:
+        with pytest.raises(ConfigError, match="refused"):
+            task.objects("refused")

@@ -15,6 +15,7 @@ from vitreous.deploy.loss import _differences
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.tasks import bootstrap, task_class
 from vitreous.tasks.classify.verdict import MostFrequentClass, NearestImages, variation
+from vitreous.tasks.metric import percent
 from vitreous.tasks.objects import metrics as detect_metrics
 from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, iou, to_pixels
 from vitreous.tasks.objects.judge import judge
@@ -24,7 +25,8 @@ from vitreous.tasks.segment.verdict import GRID, ClassPerPosition
 from vitreous.tasks.tag.task import weighted_ap
 from vitreous.tasks.tag.verdict import LabelFrequencies
 from vitreous.tasks.threshold import best_threshold
-from vitreous.tasks.verdict import joined, never_predicted, percent
+from vitreous.tasks.verdict import never_predicted
+from vitreous.wording import and_between
 
 NAMES = LabelMap.of_names(["a", "b", "c"])
 
@@ -122,7 +124,7 @@ def test_a_draw_of_images_is_measured_as_if_they_were_the_data(monkeypatch):
     pairs = scenes()
     draws = [np.arange(12), np.array([3, 3, 4, 9, 9, 9, 1, 2, 11, 8, 8, 7])]
     monkeypatch.setattr(detect_metrics, "draws", lambda images, count: iter(draws))
-    rows = detect_metrics.Rows.of(detected(pairs).counts())
+    rows = detect_metrics.BoxRows.of(detected(pairs).counts())
     found = list(detect_metrics.drawn_precisions(len(LABELS), rows, 2))
     for drawn, precision in zip(draws, found, strict=True):
         whole = detected([pairs[i] for i in drawn]).compute()
@@ -163,7 +165,7 @@ def _seen(task, wrong):
 def test_two_models_are_compared_on_the_same_draws(task):
     """Equal models never differ; one that is wrong about a few images is nowhere better, and the
     interval of the difference is narrower than that of the metric."""
-    metric = task_class(task).primary
+    metric = task_class(task).metric.key
     exact, same, worse = _seen(task, 0), _seen(task, 0), _seen(task, 3)
     assert _differences(exact, same, metric).abs().max() == 0
     found = _differences(exact, worse, metric)
@@ -331,5 +333,5 @@ def test_sentences():
     (found,) = never_predicted(dict.fromkeys("abcdefg", 9), "objects")
     assert found.seen.startswith("7 classes never predicted: a (9 objects), b")
     assert found.seen.endswith("e (9 objects) and 2 more")
-    assert [joined("abc"[:n]) for n in range(1, 4)] == ["a", "a and b", "a, b and c"]
+    assert [and_between("abc"[:n]) for n in range(1, 4)] == ["a", "a and b", "a, b and c"]
     assert [percent(each) for each in (0.9833, 0.0004, 0)] == ["98.3 %", "0.04 %", "0.0 %"]

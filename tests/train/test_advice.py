@@ -14,7 +14,8 @@ from vitreous.cli.parse import parse
 from vitreous.cli.train import TrainArguments
 from vitreous.data.formats import open_source
 from vitreous.tasks import TASKS, task_class
-from vitreous.tasks.task import Glance, is_classifier
+from vitreous.tasks.defaults import Glance
+from vitreous.tasks.task import is_classifier
 from vitreous.train import advice
 from vitreous.train.advice import PERMISSIVE, fine_tuning_advice, fitting_weights
 from vitreous.train.plan import check_options

@@ -12,7 +12,7 @@ from train.undrawn import undrawn
 from vitreous.cli.main import main
 from vitreous.errors import ConfigError
 from vitreous.run_folder import Run, newest_checkpoint
-from vitreous.train import open_data, run
+from vitreous.train import open_data, run, validation
 from vitreous.train.recipe import seconds
 
 
@@ -91,7 +91,7 @@ def test_models_and_weights_that_do_not_exist_are_refused_before_data_is_read(
 )
 def test_small_images_are_not_enlarged_to_the_models_size(model, size, tmp_path, monkeypatch):
     """14.22: digits have 8 pixels, the models 224."""
-    from vitreous.tasks.task import Glance
+    from vitreous.tasks.defaults import Glance
     from vitreous.train.plan import fitting_size
 
     assert fitting_size(model, (), Glance(32, 30, 3, True, True)) == (size, size)
@@ -114,16 +114,12 @@ def test_bad_images_are_looked_for_once(tmp_path, monkeypatch):
 
 
 def test_validation_is_read_by_workers_too(tmp_path, monkeypatch):
-    """14.25"""
-    used = []
-    from vitreous.train import trainer
-
-    whole = trainer.eval_batches
+    used, whole = [], validation.eval_batches
 
     def seen(dataset, batch, workers, *rest, **options):
         used.append(workers)
         return whole(dataset, batch, workers, *rest, **options)
 
-    monkeypatch.setattr(trainer, "eval_batches", seen)
+    monkeypatch.setattr(validation, "eval_batches", seen)
     train(tmp_path / "run", "--epochs=1", "--workers=2")
     assert used == [2]

@@ -95,7 +95,7 @@ def test_what_depends_on_all_of_a_batch_is_not_computed_in_parts(
     def full(*given):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(trainer, "compute", full)
+    monkeypatch.setattr(trainer.learner, "compute", full)
     trainer.order.stop = 1
     batch = next(train_batches(trainer.train_set, trainer.order, 0))
     with pytest.raises(TrainingError, match=why) as caught:
@@ -139,7 +139,7 @@ def test_patience_looks_at_the_smoothed_metric(tmp_path):
     trainer, _ = prepare(SMALL, Run(tmp_path), ALONE, lambda _: None, lambda _: None)
     waited = []
     for value in (0.5, 0.7, 0.6, 0.64, 0.66, 0.66, 0.5, 0.5):
-        trainer._wait(value)
+        trainer.validation._wait(trainer.progress, value)
         waited.append(trainer.progress.waited)
     assert waited == [0, 0, 1, 0, 0, 0, 1, 2]
 
@@ -157,12 +157,14 @@ def test_multi_scale_gives_each_step_a_size_of_its_own(tmp_path):
     )
     trainer, _ = prepare(recipe, Run(tmp_path), ALONE, lambda _: None, lambda _: None)
     batch = Batch(torch.rand(2, 3, 64, 64), [], [], [])
-    sizes = [tuple(trainer._rescaled(step, batch).images.shape[2:]) for step in range(20)]
-    assert sizes == [tuple(trainer._rescaled(step, batch).images.shape[2:]) for step in range(20)]
+    sizes = [tuple(trainer.learner.rescaled(step, batch).images.shape[2:]) for step in range(20)]
+    assert sizes == [
+        tuple(trainer.learner.rescaled(step, batch).images.shape[2:]) for step in range(20)
+    ]
     pixels = trainer.model.levels((64, 64))[-1].pixels[0]
     assert len(set(sizes)) > 2
     assert all(32 <= h == w <= 96 and h % pixels == 0 for h, w in sizes)
-    listed = trainer._rescaled(0, batch._replace(images=list(batch.images)))
+    listed = trainer.learner.rescaled(0, batch._replace(images=list(batch.images)))
     assert {tuple(each.shape[1:]) for each in listed.images} == {sizes[0]}
 
 

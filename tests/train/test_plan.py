@@ -9,7 +9,7 @@ import vitreous
 from vitreous.data.formats.python_data import from_python
 from vitreous.models import create
 from vitreous.tasks import TASKS, task_class
-from vitreous.tasks.task import Glance, classifier_for
+from vitreous.tasks.defaults import Glance, classifier_for
 from vitreous.train.build_model import Start
 from vitreous.train.plan import fine_tuning_size
 
@@ -62,8 +62,8 @@ def test_small_images_are_fine_tuned_at_four_times_their_size(side, fields, expe
 @pytest.mark.parametrize("side", [28, 300])
 def test_fine_tuning_takes_less_than_learning_from_scratch(name, on_cpu, side):
     task = task_class(name)
-    scratch = task.effort(glance(side, on_cpu=on_cpu), fine_tunes=False)
-    tuned = task.effort(glance(side, on_cpu=on_cpu), fine_tunes=True)
+    scratch = task.defaults.effort(glance(side, on_cpu=on_cpu), fine_tunes=False)
+    tuned = task.defaults.effort(glance(side, on_cpu=on_cpu), fine_tunes=True)
     assert tuned[2] < scratch[2]
     assert all(0 < least <= most for least, most, _ in (scratch, tuned))
 
@@ -80,7 +80,7 @@ def test_fine_tuning_takes_less_than_learning_from_scratch(name, on_cpu, side):
 )
 def test_the_length_of_fine_tuning_for_masks_follows_the_data(classes, count, epochs):
     look = glance(360, 480)._replace(classes=classes)
-    least, most, images = task_class("segment").effort(look, fine_tunes=True)
+    least, most, images = task_class("segment").defaults.effort(look, fine_tunes=True)
     assert max(least, min(most, round(images / count))) == epochs
 
 
@@ -95,16 +95,20 @@ def test_the_length_of_fine_tuning_for_masks_follows_the_data(classes, count, ep
 )
 def test_the_length_of_other_fine_tuning(name, side, expected):
     look = glance(side)._replace(classes=10)
-    assert task_class(name).effort(look, fine_tunes=True) == expected
-    assert task_class(name).choose_class_weights(fine_tunes=True) == "none"
+    assert task_class(name).defaults.effort(look, fine_tunes=True) == expected
+    assert task_class(name).defaults.choose_class_weights(fine_tunes=True) == "none"
 
 
 def test_few_boxes_and_masks_are_fine_tuned_in_small_batches():
     segment, detect, classify = map(task_class, ("segment", "detect", "classify"))
-    assert [segment.choose_batch(n, fine_tunes=True) for n in (80, 367, 5000)] == [4, 4, 16]
-    assert segment.choose_batch(367, fine_tunes=False) == 16
-    assert [detect.choose_batch(n, fine_tunes=True) for n in (205, 5000)] == [4, 16]
-    assert classify.choose_batch(4500, fine_tunes=True) == 32
+    assert [segment.defaults.choose_batch(n, fine_tunes=True) for n in (80, 367, 5000)] == [
+        4,
+        4,
+        16,
+    ]
+    assert segment.defaults.choose_batch(367, fine_tunes=False) == 16
+    assert [detect.defaults.choose_batch(n, fine_tunes=True) for n in (205, 5000)] == [4, 16]
+    assert classify.defaults.choose_batch(4500, fine_tunes=True) == 32
 
 
 @pytest.mark.parametrize(
@@ -113,9 +117,9 @@ def test_few_boxes_and_masks_are_fine_tuned_in_small_batches():
 def test_masks_are_fine_tuned_in_windows_that_a_cpu_can_compute(height, width, side):
     task = task_class("segment")
     source = None  # is not looked at
-    chosen = task.choose_around(source, glance(height, width), None)
+    chosen = task.defaults.choose_around(source, glance(height, width), None)
     assert chosen == {"image_size": (side, side)}
-    assert task.choose_around(source, glance(height, width, on_cpu=False), None) == {}
+    assert task.defaults.choose_around(source, glance(height, width, on_cpu=False), None) == {}
 
 
 def test_fine_tuning_masks_from_a_classifier(tmp_path):
@@ -160,5 +164,5 @@ def test_small_objects_get_larger_images(objects, side):
     box = {"boxes": [[10, 10, 10 + objects, 10 + objects]], "labels": ["a"]}
     large = {"boxes": [[0, 0, 300, 300]], "labels": ["a"]}
     source = from_python([(image, box), *[(image, large)] * 9], truth="boxes", val_fraction=0)
-    chosen = task_class("detect").choose_around(source, glance(400), None)
+    chosen = task_class("detect").defaults.choose_around(source, glance(400), None)
     assert chosen["image_size"] == (side, side)

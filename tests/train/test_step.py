@@ -55,8 +55,9 @@ def test_the_backward_is_outside_of_autocast(trainer):
             found["backward"] = torch.is_autocast_enabled("cpu")
             return gradient
 
-    compute = trainer.compute
-    trainer.compute = lambda images: Look.apply(compute(images))
+    learner = trainer.learner
+    compute = learner.compute
+    learner.compute = lambda images: Look.apply(compute(images))
     trainer.step(0, first_batch(trainer))
     assert found == {"forward": True, "backward": False}
 

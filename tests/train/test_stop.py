@@ -12,7 +12,7 @@ from vitreous.run_folder import Run, newest_checkpoint
 from vitreous.train import checkpoint
 from vitreous.train.claim import claimed
 from vitreous.train.recipe import Recipe
-from vitreous.train.trainer import StoppedError
+from vitreous.train.stop import StoppedError
 
 RECIPE = Recipe(
     data=str(class_folder()),

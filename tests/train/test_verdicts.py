@@ -27,9 +27,10 @@ from vitreous.tasks.objects.boxes import clipped
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.segment.metrics import MaskPrediction
 from vitreous.train import baselines
-from vitreous.train.curve import still_rising
+from vitreous.train.curve import Curve
 from vitreous.train.recipe import Recipe, write_recipe
-from vitreous.train.verdicts import Remedies, evaluate
+from vitreous.train.remedies import Remedies
+from vitreous.train.verdicts import evaluate
 
 COUNTS = {"train": 60, "val": 120, "test": 120}
 SIZE = 40
@@ -634,7 +635,7 @@ def test_a_loss_that_still_falls(tmp_path):
     run = Run(tmp_path)
     for number, value in enumerate((0.9, 0.8, 0.7), start=1):
         run.log(step=number, kind="evaluation", epoch=float(number), loss=value)
-    (found,) = still_rising(run, task_class("mae"))
+    (found,) = Curve(run, task_class("mae").metric).still_rising
     assert "was still falling when training ended: 0.8 by epoch 2, 0.7 by epoch 3" in found.seen
 
 

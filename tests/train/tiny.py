@@ -182,6 +182,8 @@ def arguments(task="classify"):
     """Of `vitreous train`."""
     if task == "classify":
         return [str(class_folder()), *CLASSIFY, *COMMON]
+    if task == "tag":
+        return ["shapes:40", "--task=tag", *CLASSIFY, "--set-recipe=mixup=0", *COMMON]
     if task == "segment":
         return [str(mask_folder()), *SEGMENT, *COMMON]
     if task in PRETRAINING:

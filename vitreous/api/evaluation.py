@@ -82,9 +82,12 @@ def evaluate(
     source, own = labelled_source(opened, data, log, columns, inference.max_pixels, names)
     split = split or next(name for name in ("test", "val", "train") if name in source.splits)
     check_split(source, split)
-    task = task_class(opened.config.task)
+    config = opened.config
+    task = task_class(config.task).restored(config.labels, config.decoding)
+    file = from_results or results
+    refused = f"{file}: COCO files of results hold boxes, and this model is to {task.name}"
     if from_results is not None:
-        metrics = task.measure_results(Path(from_results), source, split)
+        metrics = task.objects(refused).measure_results(Path(from_results), source, split)
     else:
         with world.first_leads():
             predictor = load_run(opened, inference, log)
@@ -93,7 +96,8 @@ def evaluate(
             merging = MergingComparison(opened, predictor, inference, log)
         writing: Any = nullcontext()
         if results is not None:
-            writing = predictor.task.writing_results(Path(results), source, split, log)
+            objects = predictor.task.objects(refused)
+            writing = objects.writing_results(Path(results), source, split, log)
         with world.only_first(lambda: writing) as write:
             watching = [write, None if merging is None else merging.see]
             metrics = evaluate_run(
@@ -153,7 +157,7 @@ class MergingComparison:
 
         from vitreous.deploy.merging import merging_cost
 
-        scores = (self.beside.score, metrics[self.merged.task.primary])
+        scores = (self.beside.score, metrics[self.merged.task.metric.key])
         timed, agreement = torch.stack(list(self.images)), self.beside.agreement
         both = merging_cost(self.plain, self.merged, self.merge, timed, agreement, scores)
         return [asdict(each) for each in both]

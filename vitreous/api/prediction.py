@@ -99,7 +99,10 @@ def predict_video(
     from vitreous.pages.prediction_files import video_file_names, writing_video
 
     _check_threshold(predictor, threshold)
-    tracked = predictor.task.tracker() if track else None
+    task, tracked = predictor.task, None
+    if track:
+        refused = f"a model for the task {task.name} finds no objects to follow: leave track out"
+        tracked = task.objects(f"track: {refused}").tracker()
     files: Any = nullcontext()
     if out is not None:
         name = name or video_file_names([os.fspath(video.source)], Path(out))[video.name]

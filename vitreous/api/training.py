@@ -121,7 +121,7 @@ def _train(
     options: dict[str, Any],
 ) -> TrainedRun:
     began = time.perf_counter()  # importing torch takes seconds
-    from vitreous.pages.report import write_report
+    from vitreous.api.report import write_report
     from vitreous.tasks import task_class
     from vitreous.train.progress import TrainingProgress
     from vitreous.train.run import train as fit
@@ -144,7 +144,7 @@ def _train(
     if not reports:
         return TrainedRun(run.path)  # of several processes the first one writes
     split, metrics = reports[-1]
-    metric = task_class(run.read_config().task).primary
+    metric = task_class(run.read_config().task).metric.key
     return TrainedRun(run.path, metric, split, metrics)
 
 

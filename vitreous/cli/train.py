@@ -32,9 +32,6 @@ from vitreous.train.recipe import (
 )
 from vitreous.wording import counted
 
-FITTED = 0.9
-"""What a model that has fitted its images reaches: in accuracy, mean IoU or AP."""
-
 
 @dataclass(frozen=True)
 class TrainArguments(CommonOptions):
@@ -110,8 +107,6 @@ def run(arguments: TrainArguments) -> None:
     if not done.metrics:
         return  # of several processes the first one prints
     print_done(done, json=arguments.json)
-    if recipe.overfit and not arguments.json:
-        print(_verdict(done.metric, done.metrics))
 
 
 def print_done(done: api.TrainedRun, *, json: bool) -> None:
@@ -126,18 +121,6 @@ def print_done(done: api.TrainedRun, *, json: bool) -> None:
         print(f"score    {threshold:g} or more is shown by predict: the best F1 on val")
     print(f"run      {done.path}")
     print(f"report   {done.report.resolve().as_uri()}")
-
-
-def _verdict(primary: str, result: dict[str, Any]) -> str:
-    """What a run on a few images has shown."""
-    images, value = counted(result["samples"], "image"), result[primary]
-    if value >= FITTED:
-        return f"overfit  the model has fitted its {images}: it can learn from this data"
-    return (
-        f"overfit  the model has not fitted its {images} ({primary} {value:.2f}, expected "
-        f"{FITTED}): before a long run, look at report.html, try more --epochs or --lr-find, or "
-        "check the labels with 'vitreous data check'"
-    )
 
 
 def _shape(images: Any) -> str:

@@ -240,7 +240,7 @@ def _normalised(images: Any, preprocess: Preprocess) -> Any:
     """Images, some of which have come as bytes."""
     if isinstance(images, Tensor):
         return preprocess.normalise(images) if images.dtype == torch.uint8 else images
-    return joined([_normalised(each, preprocess) for each in images])
+    return stacked([_normalised(each, preprocess) for each in images])
 
 
 def eval_batches(
@@ -274,14 +274,14 @@ def collate(items: list[Item]) -> Batch | DataError:
             return item
         good.append(item)
     images, targets, ids, sizes = zip(*good, strict=True)
-    return Batch(joined(images), joined(targets), list(ids), list(sizes))
+    return Batch(stacked(images), stacked(targets), list(ids), list(sizes))
 
 
-def joined(things: Sequence[Any]) -> Any:
+def stacked(things: Sequence[Any]) -> Any:
     """Numbers and tensors of one shape as one tensor, named tuples field by field, others listed"""
     first = things[0]
     if isinstance(first, tuple):
-        return type(first)(*map(joined, zip(*things, strict=True)))
+        return type(first)(*map(stacked, zip(*things, strict=True)))
     if isinstance(first, int | float):
         return torch.tensor(things)
     kind = (first.shape, first.dtype) if isinstance(first, Tensor) else None

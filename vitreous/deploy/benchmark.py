@@ -143,7 +143,7 @@ def benchmark(
         prepared = [config.preprocess(image) for image in stored]
         preprocessing = 1000 * (time.perf_counter() - began) / len(prepared)
         model = _model_of(run)
-        if not task_class(config.task).learns_classes and model.core is not model:
+        if task_class(config.task).pretrains and model.core is not model:
             raise ConfigError(
                 f"{what} was pre-trained without labels: export its encoder, and give that file"
             )
@@ -375,7 +375,7 @@ def _as_run(what: str, kept: Path, changes: Mapping[str, Any]) -> str:
     kind, channels = task_class(task), model.config.channels
     # Models that take any size get one here, so that there are batches, and graphs of one size.
     resize = "square" if kind.truth.any_size else None
-    preprocess = kind.choose_preprocess(model.own_size(), channels, resize=resize)
+    preprocess = kind.defaults.choose_preprocess(model.own_size(), channels, resize=resize)
     run = Run(kept / "run")
     run.path.mkdir()
     about = (model.name or what, family, to_dict(model.config), task, labels)

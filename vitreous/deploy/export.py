@@ -268,7 +268,7 @@ def is_square(config: RunConfig) -> bool:
 
 def exported_part(model: Model, config: RunConfig) -> tuple[Model, RunConfig]:
     """The model, or of one that was pre-trained without labels its encoder, which gives vectors."""
-    if task_class(config.task).learns_classes or model.core is model:
+    if not task_class(config.task).pretrains or model.core is model:
         return model, config
     core = model.core
     core.config = changed(core.config, {"head": "none"})

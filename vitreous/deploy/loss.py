@@ -20,7 +20,7 @@ from vitreous.errors import VitreousError
 from vitreous.predict import Predictor
 from vitreous.progress import Log
 from vitreous.tasks.bootstrap import Interval, interval, resampled
-from vitreous.tasks.task import Engine, Metrics, Task
+from vitreous.tasks.task import Engine, Task, TaskMetrics
 from vitreous.wording import counted
 
 CALIBRATED = 256
@@ -102,8 +102,8 @@ class Loss:
 
 def measured_loss(reference: Predictor, engine: Engine, trial: Trial, log: Log) -> Loss:
     """Of the engine against the predictor, on the images of a trial."""
-    task = reference.task
-    if not (trial.labelled and task.primary):
+    task, metric = reference.task, reference.task.metric
+    if not (trial.labelled and metric.key):
         return _compared(reference, engine, trial)
     beside = Beside(task, engine)
     source = copy(trial.source)
@@ -115,13 +115,13 @@ def measured_loss(reference: Predictor, engine: Engine, trial: Trial, log: Log) 
             raise
         log(f"{source.name} has no labels for this model, so predictions are compared: {error}")
         return _compared(reference, engine, trial)
-    before, after = wanted[task.primary], beside.score
+    before, after = wanted[metric.key], beside.score
     if before is None or after is None:
         return _compared(reference, engine, trial)
-    sign = -1 if task.lower_is_better else 1
-    limits = interval(100 * sign * _differences(beside.exact, beside.metrics, task.primary))
-    numbers = (before, after, 100 * sign * (before - after), beside.agreement)
-    return Loss(task.primary_name, *numbers, len(beside.agreements), limits)
+    differences = _differences(beside.exact, beside.metrics, metric.key)
+    limits = interval(metric.points(differences, before))
+    numbers = (before, after, metric.points(before - after, before), beside.agreement)
+    return Loss(metric.name, *numbers, len(beside.agreements), limits)
 
 
 class Beside:
@@ -147,7 +147,7 @@ class Beside:
     @property
     def score(self) -> float | None:
         """The metric that decides."""
-        return self.metrics.compute(self.metrics.counts())[self.task.primary]
+        return self.metrics.compute(self.metrics.counts())[self.task.metric.key]
 
 
 def same_answers(task: Task, output: Any, other: Any, names: Sequence[str]) -> list[float]:
@@ -156,7 +156,7 @@ def same_answers(task: Task, output: Any, other: Any, names: Sequence[str]) -> l
     return [one.agreement(theirs) for one, theirs in zip(*both, strict=True)]
 
 
-def _differences(exact: Metrics, lower: Metrics, metric: str) -> Tensor:
+def _differences(exact: TaskMetrics, lower: TaskMetrics, metric: str) -> Tensor:
     """(draws,): before minus after, on the same images in each draw."""
     draws = []
     for each in (exact, lower):

@@ -52,7 +52,7 @@ def merging_cost(
     before, after = (min(each[1:]) for each in taken.values())  # the first warms up
     lost = None
     if scores[0] is not None and scores[1] is not None:
-        lost = 100 * (scores[0] - scores[1]) * (-1 if plain.task.lower_is_better else 1)
+        lost = plain.task.metric.points(scores[0] - scores[1], scores[0])
     count, none = len(images), None if lost is None else 0.0
     return (
         Merged(0, count / before, 1.0, 1.0, scores[0], none),

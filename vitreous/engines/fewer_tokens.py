@@ -152,7 +152,9 @@ class FewerTokensViT(ViT):
 
     def pooled(self, images: Tensor) -> Tensor:
         x, grid = self.embed(images)
-        reads = self.config.reads if self.skips_unread else None
+        # Who looks at the norm behind the blocks sees all tokens, too.
+        skips = self.skips_unread and not is_tapped(self.norm)
+        reads = self.config.reads if skips else None
         return self.pool(self._encode(x, grid, 0, None, reads))
 
     def encode(self, x: Tensor, grid: Grid, first: int = 0, last: int | None = None) -> Tensor:
@@ -189,7 +191,6 @@ class FewerTokensViT(ViT):
         if (
             isinstance(block, FewerTokensBlock)
             and isinstance(attention, FewerTokensAttention)
-            and not is_tapped(attention)
             and not has_hooks(attention, attention.qkv)
         ):
             return block(x, bias, rotate, reads)

@@ -15,6 +15,8 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from vitreous.layers.tap import is_of_tap, is_tapped
+
 
 @functools.cache
 def _derived(base: Any, added: tuple[Any, ...]) -> Any:
@@ -72,4 +74,10 @@ def is_watched(*modules: nn.Module) -> bool:
 
 
 def has_hooks(*modules: nn.Module) -> bool:
-    return any(each._forward_hooks or each._forward_pre_hooks for each in modules)
+    """A tap counts in its own thread alone: in others, outputs stay the same to the bit."""
+    return any(
+        each._forward_pre_hooks
+        or is_tapped(each)
+        or not all(map(is_of_tap, tuple(each._forward_hooks.values())))
+        for each in modules
+    )

@@ -19,6 +19,16 @@ from vitreous.models.model import Places
 from vitreous.predict import Predictor, View
 
 
+class _Looked:
+    """In place of an engine: the model has been asked already."""
+
+    def __init__(self, output: Tensor) -> None:
+        self.output = output
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return self.output
+
+
 class Query:
     """Why is this image of this class? About the tokens that the head reads."""
 
@@ -44,8 +54,11 @@ class Query:
         return Wanted(lambda logits: logits[0, number], self.read)
 
     def result(self, output: Tensor) -> Any:
-        """The task's result for the whole image."""
-        return self.predictor.task.decode(output.cpu(), [self.name])[0]
+        """The task's result for the whole image, from what the model has given for it."""
+        task, size = self.predictor.task, (self.image.shape[1], self.image.shape[2])
+        looked: Any = _Looked(output)
+        found = task.infer(looked, self.view.values[None], [size])
+        return task.decode(found, [self.name])[0]
 
     def fields(self, output: Tensor) -> dict[str, Any]:
         """What else this kind of explanation has."""
@@ -56,7 +69,7 @@ def explain(query: Query, classes: Sequence[str] | int, *, layers: bool) -> MapE
     """Attention, rollout and class maps; `layers` keeps all attention, which for long sequences is
     much."""
     predictor, view = query.predictor, query.view
-    model, labels = predictor.model, predictor.labels
+    model, names = predictor.model, _outputs(predictor)
     batch = view.values[None].to(predictor.device)
     rollout, rows, kept = Rollout(), [], []
     first: list[Places] = []
@@ -75,7 +88,7 @@ def explain(query: Query, classes: Sequence[str] | int, *, layers: bool) -> MapE
     if isinstance(classes, int):
         numbers = query.most_likely(output, classes)
     else:
-        numbers = [labels.index(label) for label in classes]
+        numbers = [names.index(name) for name in classes]
     wanted = [query.wanted(output, number) for number in numbers]
     maps = class_maps(model, batch, wanted).cpu() if wanted else torch.zeros(0)
     check_finite(maps[None], [query.name])  # gradients may overflow where the output does not
@@ -88,7 +101,7 @@ def explain(query: Query, classes: Sequence[str] | int, *, layers: bool) -> MapE
         region=view.region,
         attention=rows,
         rollout=flow,
-        class_maps={labels[number]: each for number, each in zip(numbers, maps, strict=True)},
+        class_maps={names[number]: each for number, each in zip(numbers, maps, strict=True)},
         layers=kept,
         prefix=_prefix_names(model.core.config),
         **query.fields(output),
@@ -113,11 +126,16 @@ def check(predictor: Predictor, classes: Sequence[str] | int) -> None:
         raise ConfigError(
             f"classes = {classes!r}: expected a list of names, or how many of the most likely"
         )
+    names = _outputs(predictor)
     for name in classes:
-        if name not in predictor.labels:
-            known = ", ".join(predictor.labels[:20])
-            hint = did_you_mean(name, predictor.labels) or f": it knows {known}"
+        if name not in names:
+            hint = did_you_mean(name, names) or f": it knows {', '.join(names[:20])}"
             raise ConfigError(f"the model has no class {name!r}{hint}")
+
+
+def _outputs(predictor: Predictor) -> tuple[str, ...]:
+    """The names of what maps are made for: the classes, or what else the task learns."""
+    return predictor.task.outputs(predictor.task.labels)
 
 
 def check_pixel(pixel: Any) -> None:

@@ -64,6 +64,10 @@ def is_tapped(module: nn.Module) -> bool:
     return bool(taps) and any(module in each.names for each in taps)
 
 
+def is_of_tap(hook: object) -> bool:
+    return isinstance(getattr(hook, "__self__", None), _Tap)
+
+
 def show(module: nn.Module, name: str, tensor: Tensor) -> Tensor:
     """Report a tensor that is no module's output, if anybody looks at `module`; return it."""
     if is_tapped(module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,19 +53,26 @@ class Number(NamedTuple):
     """What it is to be read with."""
 
 
-def measured(result: Mapping[str, Any], key: str, digits: int = 1) -> Number:
-    """A metric with its confidence interval and the baselines beside it."""
+def measured(
+    result: Mapping[str, Any],
+    key: str,
+    digits: int = 1,
+    text: Callable[[float], str] | None = None,
+) -> Number:
+    """A metric with its confidence interval and the baselines beside it; in percent, if there is no
+    other `text` for its values."""
+    write = text or (lambda value: percent(value, digits))
     notes = []
     if limits := result.get("intervals", {}).get(key):
-        low, high = (f"{100 * limit:.{digits}f}" for limit in limits)
+        low, high = (write(limit).removesuffix(" %") for limit in limits)
         notes.append(f"95 % interval: {low} to {high}")
     for name, other in result.get("baselines", {}).items():
         if other.get(key) is not None:
-            notes.append(f"{name}: {percent(other[key], digits)}")
-    return Number(percent(result[key], digits), "\n".join(notes))
+            notes.append(f"{name}: {write(other[key])}")
+    return Number(write(result[key]), "\n".join(notes))
 
 
-class Example(NamedTuple):
+class CaptionedImage(NamedTuple):
     """One image of the data: pictures side by side, and a caption below them."""
 
     pictures: Sequence[Picture]
@@ -85,7 +92,7 @@ class Section:
     table: Table | None = None
     legend: Mapping[str, Colour | None] | None = None
     """What the colours of `examples` stand for; None is hatched."""
-    examples: Sequence[Example] | None = None
+    examples: Sequence[CaptionedImage] | None = None
     half: bool = False
     """Whether it may stand beside another one."""
     least: float = 19

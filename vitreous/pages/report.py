@@ -1,34 +1,26 @@
-"""`report.html`: one self-contained page that shows how good a run is, and where it is wrong."""
+"""`report.html`: one self-contained page that shows how good a run is, and where it is wrong.
+
+It draws what it is given: `api/report.py` evaluates."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.config import to_dict
-from vitreous.data.loader import Batch
 from vitreous.data.source import Source
-from vitreous.inference import InferenceOptions
-from vitreous.loading import predictor_of
 from vitreous.pages import charts
 from vitreous.pages.content import Section
 from vitreous.pages.inside import inside_sections
 from vitreous.pages.template import render
 from vitreous.predict import Predictor
-from vitreous.progress import CountProgress
 from vitreous.run_folder import OpenedRun, Run, RunConfig
-from vitreous.tasks import show_of
-from vitreous.tasks.task import Log
-from vitreous.train.advice import Advice, fine_tuning_advice
-from vitreous.train.open_data import stored_recipe
+from vitreous.train.advice import Advice
 from vitreous.train.optimizer import lr_factor
 from vitreous.train.recipe import Recipe
-from vitreous.train.verdicts import evaluate
 from vitreous.wording import counted
 
 if TYPE_CHECKING:
@@ -37,45 +29,22 @@ if TYPE_CHECKING:
 Evaluations = list[dict[str, Any]]
 
 
-def write_report(
-    written: Run,
+def report_page(
+    run: OpenedRun,
+    predictor: Predictor,
     source: Source,
-    split: str | None = None,
-    *,
-    log: Log = lambda text: None,
-    progress: bool = False,
-) -> tuple[Path, str, dict[str, Any]]:
-    """Evaluate the run on a split (test, or else val, or else train) of the data that it was
-    trained on, and write the page. `progress` is shown on stderr.
-
-    Returns its path, the split and the metrics, with verdicts.
-    """
-    run = OpenedRun(written)
-    recipe = stored_recipe(run)
-    device = None if recipe is None else recipe.device
-    predictor = predictor_of(run, InferenceOptions(device=device))
-    split = split or next(s for s in ("test", "val", "train") if s in source.splits)
-    part = show_of(predictor.task.name).report(predictor)
-    count = len(source.splits[split])
-    log(f"report: evaluating the best weights on {split}, {counted(count, 'image')}")
-    with CountProgress(count, log, visible=progress) as shown:
-
-        def see(batch: Batch, output: Any, targets: Any) -> None:
-            part.see(batch, output, targets)
-            shown.add(len(batch.ids))
-
-        result = evaluate(run, predictor, source, split, own=True, see=see, log=log)
-    log(f"report: drawing {run.path / 'report.html'}")
+    split: str,
+    result: Mapping[str, Any],
+    part: TaskReport,
+    recipe: Recipe | None,
+    advice: Advice | None,
+) -> str:
+    """The page about a run whose evaluation on a split gave `result`, which `part` has seen."""
     config = run.config
     evaluations = [m for m in run.metrics() if m.get("kind") == "evaluation"]
-    task = predictor.task
-    best = evaluations[0] if evaluations else None
-    for each in evaluations:
-        if best is not None and task.better(each[task.primary], best[task.primary]):
-            best = each
+    best = predictor.task.metric.best_of(evaluations)
     part.evaluations = evaluations
     parameters = sum(p.numel() for p in predictor.model.parameters())
-    advice = _advice(run, source, predictor)
     here = f"{split}, {counted(result['samples'], 'image')}"
     learning = [_learning(run, evaluations, part, best["epoch"], recipe)] if best else []
     lede = [
@@ -83,7 +52,7 @@ def write_report(
         *([f"best at epoch {best['epoch']:g} of {evaluations[-1]['epoch']:g}"] if best else ()),
         f"measured on {here}",
     ]
-    text = render(
+    return render(
         "report.html",
         title=f"{config.model} on {_name_of(config.data)}",
         lede=" · ".join(lede),
@@ -99,27 +68,16 @@ def write_report(
                 for each in inside_sections(predictor, source, source.splits[split])
             ),
         ],
-        facts=_facts(run, config, source, parameters, evaluations),
+        facts=_facts(recipe, config, source, parameters, evaluations),
         advice=advice,
         next={**({"Fine-tune": advice.command} if advice else {}), **part.commands(run.path)},
     )
-    run.write_text("report.html", text)
-    run.write_text("verdict.json", _kept(split, result))
-    return run.path / "report.html", split, result
 
 
 def _measured_while_training(source: Source) -> str:
     """Of the learning curves: the split that chose the weights."""
     split = next((name for name in ("val", "train") if name in source.splits), None)
     return f"{split}, {counted(len(source.splits[split]), 'image')}" if split else ""
-
-
-def _kept(split: str, result: Mapping[str, Any]) -> str:
-    """What the report says, as verdict.json has it."""
-    numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
-    names = ("intervals", "baselines", "train", "selection", "verdicts")
-    parts = {name: result[name] for name in names if name in result}
-    return json.dumps({"split": split, **numbers, **parts}, indent=2) + "\n"
 
 
 def _name_of(data: str) -> str:
@@ -205,10 +163,13 @@ def loss_terms(evaluations: Evaluations, most: int = 3) -> dict[str, dict[str, s
 
 
 def _facts(
-    run: Run, config: RunConfig, source: Source, parameters: int, evaluations: Evaluations
+    recipe: Recipe | None,
+    config: RunConfig,
+    source: Source,
+    parameters: int,
+    evaluations: Evaluations,
 ) -> dict[str, dict[str, str]]:
     """What was trained on what, and all settings: by group, then by name."""
-    recipe = stored_recipe(run)
     data = {
         "data": config.data,
         "images": ", ".join(
@@ -266,11 +227,3 @@ def _left_out(recipe: Recipe | None, source: Source, most: int = 20) -> str:
         return "nothing"
     more = f" and {len(files) - most:,} more" if len(files) > most else ""
     return f"{len(files):,} that cannot be used: {', '.join(files[:most])}{more}"
-
-
-def _advice(run: Run, source: Source, predictor: Predictor) -> Advice | None:
-    """To fine-tune, for a run that began with random weights."""
-    recipe, task = stored_recipe(run), type(predictor.task)
-    if recipe is None or "train" not in source.splits:
-        return None
-    return fine_tuning_advice(recipe, task, source, predictor.device.type == "cpu")

@@ -1,6 +1,6 @@
 """The table of tasks. Only the packages below know a task's name.
 
-A task is a vertical slice, one package: `task.py` (ground truth, loss, decoding, metrics, defaults)
+A task is a vertical slice, one package: `task.py` (ground truth, loss, decoding, metrics)
 stands low in the import order, `show.py` (printing, drawing, report, explanation) stands high; both
 are imported when they are asked for.
 """
@@ -24,6 +24,8 @@ TASKS = {
     "instance": "instances",
 }
 """The kind of ground truth that each task learns from."""
+PACKAGES: dict[str, str] = {}
+"""Where the package of a task is that is not one of ours: see `add_task`."""
 HEADLESS = "features"
 """The task of models without a head, which learns from nothing."""
 RECIPES = {"mae": "mae", "lejepa": "lejepa", "distil": "distil-features"}
@@ -32,17 +34,28 @@ PRETRAINING = tuple(RECIPES)
 """The methods, the usual one first: tasks that learn from images alone."""
 UNLABELLED = "none"
 """The kind of ground truth that they need."""
-_ALL = (*TASKS, HEADLESS, *PRETRAINING)
+
+
+def add_task(name: str, truth: str, package: str) -> None:
+    """A row for a task of your own: the kind of ground truth that it learns from, and the package
+    with its `task.py` and `show.py`. A program that uses its runs adds it first."""
+    TASKS[name], PACKAGES[name] = truth, package
+
+
+def _module(task: str, side: str) -> Any:
+    name = choice("task", task, (*TASKS, HEADLESS, *PRETRAINING))
+    return import_module(f"{PACKAGES.get(name, f'vitreous.tasks.{name}')}.{side}")
 
 
 def task_class(name: str) -> type[Task]:
     """The task of this name."""
-    return import_module(f"vitreous.tasks.{choice('task', name, _ALL)}.task").TASK
+    found: type[Task] = _module(name, "task").TASK
+    return found
 
 
 def show_of(name: str) -> Any:
     """The show side of a task: printing, drawing, report and explanation."""
-    return import_module(f"vitreous.tasks.{choice('task', name, _ALL)}.show").SHOW
+    return _module(name, "show").SHOW
 
 
 def truth_kind_of(task: str) -> str:
@@ -75,6 +88,6 @@ def task_of_model(
         return HEADLESS
     able = [name for name in TASKS if task_class(name).takes(family)]
     for name in able:
-        if (needed := task_class(name).needs) and getattr(config, needed, False):
+        if task_class(name).required and task_class(name).has_required(config):
             return name
     return next((name for name in able if TASKS[name] == truth_kind), able[0])

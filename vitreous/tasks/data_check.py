@@ -15,7 +15,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem, Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.tasks import task_for
-from vitreous.tasks.task import glance_at
+from vitreous.tasks.defaults import glance_at
 
 
 def check(
@@ -48,8 +48,8 @@ def usual_preprocess(source: Source) -> Preprocess:
     """As for a model that `train` chooses, if it is told nothing."""
     task = task_for(source.truth_kind)
     glance = glance_at(source, on_cpu=not torch.cuda.is_available())
-    chosen = task.choose_model(source, glance)
-    return task.choose_preprocess(chosen.image_size, glance.channels, resize=chosen.resize)
+    chosen = task.defaults.choose_model(source, glance)
+    return task.defaults.choose_preprocess(chosen.image_size, glance.channels, resize=chosen.resize)
 
 
 def check_trainable(source: Source) -> None:

@@ -23,7 +23,7 @@ from vitreous.explain.query import Query
 from vitreous.labels import LabelMap
 from vitreous.pages import maps, viewer, walk
 from vitreous.pages.colours import class_colours
-from vitreous.pages.content import Example, Number, Section, Table, picture
+from vitreous.pages.content import CaptionedImage, Number, Section, Table, picture
 from vitreous.pages.maps import Mark, Panel
 from vitreous.pages.pictures import as_picture, thumbnail
 from vitreous.pages.walk import Stop
@@ -104,10 +104,10 @@ class TaskReport:
         image.thumbnail((most, most))
         return image
 
-    def example(self, batch: Batch, i: int, caption: str, note: str) -> Example:
+    def example(self, batch: Batch, i: int, caption: str, note: str) -> CaptionedImage:
         """One image of a batch with words."""
         image = picture(self.picture(batch, i, 224), "input")
-        return Example([image], batch.ids[i], caption, note)
+        return CaptionedImage([image], batch.ids[i], caption, note)
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         """The few numbers that stand first, by name; the first is the largest."""

@@ -76,11 +76,10 @@ class TiledInference:
         max_pixels: int = MAX_PIXELS,
     ) -> None:
         overlap = OVERLAP if overlap is None else overlap
-        if not task.tiles:
-            how = "goes over large images in windows" if task.windows else "sees all of an image"
-            raise ConfigError(
-                f"tile = {side!r}: a model for the task {task.name} {how}: leave tile out"
-            )
+        how = "goes over large images in windows" if task.windows else "sees all of an image"
+        self.objects = task.objects(
+            f"tile = {side!r}: a model for the task {task.name} {how}: leave tile out"
+        )
         if isinstance(side, bool) or not isinstance(side, int) or side < 1:
             raise ConfigError(f"tile = {side!r}: expected a whole number of pixels")
         least, most = OVERLAPS
@@ -117,7 +116,7 @@ class TiledInference:
             return self._predict(engine, image, [whole])[0]
         batches = [[whole], *(tiles[i : i + batch] for i in range(0, len(tiles), batch))]
         found = (each for some in batches for each in self._predict(engine, image, some))
-        return self.task.merge(found, [whole, *tiles])
+        return self.objects.merge(found, [whole, *tiles])
 
     def _predict(self, engine: Engine, image: Tensor, tiles: Sequence[Tile]) -> list[Any]:
         values = [self.preprocess(tile.of(image), self.max_pixels) for tile in tiles]

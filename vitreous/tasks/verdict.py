@@ -6,16 +6,18 @@ depends on the run, and is decided where that is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from vitreous.data.loader import Batch
+from vitreous.wording import counted
 
 Severity = Literal["good", "warn", "bad"]
-Remedy = Literal["learn", "longer", "balance", "data", "hold out", "test", ""]
+Remedy = Literal["learn", "longer", "balance", "data", "hold out", "test", "fit", ""]
 """What helps: better weights to start from, or longer training; longer training; balanced classes;
-a look at the data; more validation images; images to test on; or nothing that is known."""
+a look at the data; more validation images; images to test on; other settings, for a few images that
+were not learnt by heart; or nothing that is known."""
 FEW = 5
 """A class with fewer images or objects than this may be missed by chance."""
 LISTED = 5
@@ -84,25 +86,5 @@ def never_predicted(
         return []
     listed = [f"{name} ({count:,} {what})" for name, count in list(many.items())[:LISTED]]
     more = f" and {len(many) - LISTED:,} more" if len(many) > LISTED else ""
-    classes = "class" if len(many) == 1 else "classes"
-    seen = f"{len(many)} {classes} {how}: {', '.join(listed)}{more}"
+    seen = f"{counted(len(many), 'class')} {how}: {', '.join(listed)}{more}"
     return [Finding("warn", seen, "balance")]
-
-
-def joined(parts: Sequence[str]) -> str:
-    """a, b and c"""
-    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
-
-
-def percent(value: float, sign: bool = True) -> str:
-    """With another digit where there is little: 12.3 %, 0.04 %."""
-    digits = 1 if value >= 0.01 or not value else 2
-    return f"{100 * value:.{digits}f}{' %' if sign else ''}"
-
-
-def with_interval(value: float, limits: Iterable[float] | None) -> str:
-    """98.3 % (95 % interval 96.9 to 99.4)"""
-    if limits is None:
-        return percent(value)
-    low, high = (percent(each, sign=False) for each in limits)
-    return f"{percent(value)} (95 % interval {low} to {high})"

@@ -14,7 +14,8 @@ from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.source import Source
 from vitreous.engines.counts import PATH as COUNTS
 from vitreous.models import configure, create
-from vitreous.tasks.task import Glance, Task, glance_at, is_classifier
+from vitreous.tasks.defaults import Glance, glance_at
+from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
 from vitreous.weights.catalog import CatalogEntry, catalog
 
@@ -59,7 +60,7 @@ def fine_tuning_advice(
     megabytes = 4e-6 * read_toml(COUNTS, "counts")[entry.model][0]
     return Advice(
         f"{count:,} images are few to learn from random weights; pre-trained ones bring more: "
-        f"{task.fine_tuning_gain}",
+        f"{task.defaults.fine_tuning_gain}",
         shlex.join(words),
         f"{entry.licence}, {megabytes:,.0f} MB",
     )
@@ -71,7 +72,7 @@ def fitting_weights(task: type[Task], glance: Glance) -> CatalogEntry | None:
     most accurate one; if all are too large, the smallest."""
     flops = {name: row[1] for name, row in read_toml(COUNTS, "counts").items()}
     known = [e for e in catalog().values() if e.licence in PERMISSIVE and e.model in flops]
-    usable = [e for e in known if task.takes(e.model) and _has_what(e.model, task.needs)]
+    usable = [e for e in known if task.takes(e.model) and task.has_required(configure(e.model)[1])]
     usable = usable or [e for e in known if task.families and is_classifier(e.model)]
     limit = FLOPS_ON_CPU if glance.on_cpu else FLOPS_ON_GPU
     within = [e for e in usable if flops[e.model] <= limit and e.accuracy is not None]
@@ -79,11 +80,6 @@ def fitting_weights(task: type[Task], glance: Glance) -> CatalogEntry | None:
     best = sorted(within, key=lambda e: -(e.accuracy or 0))
     smallest = min(usable, key=lambda e: (not e.default, flops[e.model]), default=None)
     return next((e for e in best if _patch(e.model) <= LARGEST_PATCH), smallest)
-
-
-def _has_what(model: str, field: str) -> bool:
-    """Whether a model has the field that a task needs (masks), if it needs one."""
-    return not field or bool(getattr(configure(model)[1], field, False))
 
 
 @functools.cache

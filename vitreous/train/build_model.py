@@ -83,7 +83,7 @@ def find_start(recipe: Recipe) -> Start:
         own = (None, config.model, config.family)
         other = recipe.model not in own and task_class(config.task).takes(recipe.model or "")
         fields = {} if other else dict(config.config)
-        if not task_class(config.task).learns_classes and recipe.method != config.task:
+        if task_class(config.task).pretrains and recipe.method != config.task:
             return _encoder_of(config.create, run.read_weights(), config.preprocess, recipe)
         name = config.model if config.model in model_names() else config.family
         return Start(name, fields, config.labels, config.preprocess, run.stored_weights())
@@ -189,7 +189,7 @@ def _named_fields(
     if not task.takes(name):
         raise ConfigError(
             f"the model {name!r} cannot {task.name}, which {source.name} is for: choose "
-            f"{task.example}"
+            f"{task.defaults.example}"
         )
     given = config_fields(recipe.fields)
     for field, instead in DECIDED.items():
@@ -200,8 +200,8 @@ def _named_fields(
     if start and start.preprocess and (fits_any or changes.get("dynamic_size")):
         changes["image_size"] = start.preprocess.image_size
     changes = merged(changes, given)
-    if task.learns_classes:
-        changes["classes"] = len(source.labels)
+    if outputs := task.outputs(source.labels):
+        changes["classes"] = len(outputs)
     changes["channels"] = recipe.channels
     if recipe.image_size:
         changes["image_size"] = size_of("image_size", recipe.image_size)
@@ -302,7 +302,7 @@ def preprocess_of_plan(
 
 
 def _fitted(recipe: Recipe, task: type[Task], config: Any, start: Start | None) -> Preprocess:
-    return task.choose_preprocess(
+    return task.defaults.choose_preprocess(
         config.image_size,
         config.channels,
         None if start is None else start.preprocess,

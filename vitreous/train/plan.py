@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -16,7 +17,8 @@ from vitreous.models import create
 from vitreous.models.model import Model
 from vitreous.progress import Log
 from vitreous.tasks import TASKS, task_class
-from vitreous.tasks.task import Glance, Task, glance_at
+from vitreous.tasks.defaults import Glance, glance_at
+from vitreous.tasks.task import Task
 from vitreous.train.build_model import Start
 from vitreous.train.recipe import Recipe
 from vitreous.train.threads import available_cores
@@ -37,106 +39,223 @@ def fill_in(
 ) -> Recipe:
     """The recipe with everything decided, for an epoch of `count` images; `start`: the weights to
     start from."""
-    device = world.device
-    glance = glance_at(source, device.type == "cpu")
-    changes: dict[str, Any] = {}
-    if recipe.channels is None:
-        changes["channels"] = glance.channels
-        log(f"channels: {glance.channels}, as most images have")
-    channels = recipe.channels or glance.channels
-    if start is not None and not task.takes(start.model):
-        chosen_around = task.choose_around(source, glance, recipe.model)
-        if recipe.overfit:  # what is learnt by heart is not changed
-            chosen_around.pop("crop", None)
-        for name, value in chosen_around.items():
-            if name == "fields":
-                changes[name] = (*value, *recipe.fields)
-            elif name == "optimizer" and recipe.shard:
-                continue  # Muon needs whole matrices
-            elif getattr(recipe, name) in (None, ()):
-                changes[name] = value
-        if "optimizer" in changes:
-            log(f"optimizer: {changes['optimizer']}, for what is new around the weights")
-        if "image_size" in changes:
-            height, width = pair("image_size", size_of("image_size", changes["image_size"]))
-            log(f"image size: {height}x{width}, for images of {glance.height}x{glance.width}")
-    if recipe.model is None and recipe.weights is None:
-        chosen = task.choose_model(source, glance)
-        size = recipe.image_size or chosen.image_size
-        changes |= {"model": chosen.name, "image_size": size}
-        changes["fields"] = (*chosen.fields, *recipe.fields)
-        if chosen.resize is not None and recipe.resize is None and recipe.longest is None:
-            changes["resize"] = chosen.resize
-        height, width = pair("image_size", size_of("image_size", size))
-        log(f"model: {chosen.reason}, images {height}x{width}")
-    elif recipe.weights is None and not recipe.image_size and not task.dense:
-        fitting = fitting_size(str(recipe.model), recipe.fields, glance)
-        if fitting is not None:
-            changes["image_size"] = fitting
-            log(f"image size: {fitting[0]}, for images of {glance.height}x{glance.width}")
-    elif start is not None and not recipe.image_size and not task.dense:
-        enlarged = fine_tuning_size(start, glance)
-        if enlarged is not None:
-            changes["image_size"] = enlarged
-            log(
-                f"image size: {enlarged[0]}, which on a CPU is enough for images of "
-                f"{glance.height}x{glance.width} (--image-size for another)"
-            )
-    if recipe.batch is None:
-        batch = task.choose_batch(count, fine_tunes=recipe.weights is not None)
-        if recipe.overfit:
-            batch = min(batch, task.overfit_batch(recipe.overfit))
-        parts = world.size * recipe.accumulate
-        changes["batch"] = -(-batch // parts) * parts
-        log(f"batch: {changes['batch']}")
-    if recipe.epochs is None and recipe.time is None:
-        least, most, budget = task.effort(glance, fine_tunes=recipe.weights is not None)
-        usual = max(least, min(most, round(budget / count)))
-        changes["epochs"] = task.overfit_epochs if recipe.overfit else usual
-        log(f"epochs: {changes['epochs']}, for {count:,} training images on {device.type}")
-    if recipe.optimizer is None and "optimizer" not in changes:
-        # Weights that AdamW has trained are best fine-tuned by it, too.
-        scratch = recipe.weights is None and not recipe.shard
-        model = changes.get("model", recipe.model) or ""
-        by_muon = scratch and task.scratch_optimizer(glance, model) == "muon"
-        changes["optimizer"] = "muon" if by_muon else "adamw"
-        why = "which learns faster from scratch" if by_muon else "as usual"
-        log(f"optimizer: {changes['optimizer']}, {why}")
-    if recipe.lr is None and recipe.weights is None:
-        muon = changes.get("optimizer", recipe.optimizer) == "muon"
-        changes["lr"] = task.scratch_lr(glance.small) * (task.muon_lr if muon else 1)
-        log(f"lr: {changes['lr']:g}, from scratch")
-    if recipe.crop is None and "crop" not in changes:
-        size = changes.get("image_size", recipe.image_size)
-        fits = (
-            glance.same_size
-            and bool(size)
-            and pair("image_size", size_of("image_size", size)) == (glance.height, glance.width)
-        )
-        any_size = fits or not task.windows
-        whole = bool(recipe.overfit) and any_size
+    glance = glance_at(source, world.device.type == "cpu")
+    plan = Plan(recipe, task, source, count, world, glance, start)
+    for decide in DECISIONS:
+        changes, reasons = decide(plan)
+        plan.recipe = replace(plan.recipe, **changes)
+        for reason in reasons:
+            log(reason)
+    return plan.recipe
+
+
+@dataclass
+class Plan:
+    """A recipe that is being filled in, and what it depends on."""
+
+    recipe: Recipe
+    """With what was decided so far."""
+    task: type[Task]
+    source: Source
+    count: int
+    """Images of an epoch."""
+    world: World
+    glance: Glance
+    start: Start | None
+
+    def __post_init__(self) -> None:
+        self.given = self.recipe
+        """The recipe as it was asked for,"""
+        self.fine_tunes = self.recipe.weights is not None
+        """and whether that has weights to start from."""
+
+    @property
+    def seen(self) -> str:
+        return f"images of {self.glance.height}x{self.glance.width}"
+
+
+class Decision(NamedTuple):
+    """Fields of the recipe, and lines of the log that say why they have these values."""
+
+    changes: dict[str, Any] = {}  # noqa: RUF012
+    reasons: tuple[str, ...] = ()
+
+
+NOTHING = Decision()
+
+
+def decided(name: str, value: Any, reason: str = "", called: str = "") -> Decision:
+    """One field: `batch: 16`, `channels: 3, as most images have`"""
+    why = f", {reason}" if reason else ""
+    return Decision({name: value}, (f"{called or name}: {value}{why}",))
+
+
+def channels(plan: Plan) -> Decision:
+    if plan.recipe.channels is not None:
+        return NOTHING
+    return decided("channels", plan.glance.channels, "as most images have")
+
+
+def model_around(plan: Plan) -> Decision:
+    """What the task advises for a model around weights that are not made for it."""
+    recipe, start = plan.recipe, plan.start
+    if start is None or plan.task.takes(start.model):
+        return NOTHING
+    advised = plan.task.defaults.choose_around(plan.source, plan.glance, recipe.model)
+    if recipe.overfit:  # what is learnt by heart is not changed
+        advised.pop("crop", None)
+    if recipe.shard:  # Muon needs whole matrices
+        advised.pop("optimizer", None)
+    changes = {k: v for k, v in advised.items() if getattr(recipe, k) in (None, ())}
+    if "fields" in advised:
+        changes["fields"] = (*advised["fields"], *recipe.fields)
+    reasons = []
+    if "optimizer" in changes:
+        reasons.append(f"optimizer: {changes['optimizer']}, for what is new around the weights")
+    if "image_size" in changes:
+        reasons.append(f"image size: {size_text(changes['image_size'])}, for {plan.seen}")
+    return Decision(changes, tuple(reasons))
+
+
+def model(plan: Plan) -> Decision:
+    """A model to learn from scratch, where neither it nor weights are named."""
+    recipe = plan.recipe
+    if recipe.model is not None or plan.fine_tunes:
+        return NOTHING
+    chosen = plan.task.defaults.choose_model(plan.source, plan.glance)
+    size = recipe.image_size or chosen.image_size
+    changes = {"model": chosen.name, "image_size": size, "fields": (*chosen.fields, *recipe.fields)}
+    if chosen.resize is not None and recipe.resize is None and recipe.longest is None:
+        changes["resize"] = chosen.resize
+    return Decision(changes, (f"model: {chosen.reason}, images {size_text(size)}",))
+
+
+def image_size(plan: Plan) -> Decision:
+    """Of small images, where the whole of each is judged: a size below the model's own."""
+    recipe, glance = plan.recipe, plan.glance
+    side = None
+    if recipe.image_size or not plan.task.truth.stays:
+        return NOTHING
+    if not plan.fine_tunes:
+        side = fitting_size(str(recipe.model), recipe.fields, glance)
+        reason = f"for {plan.seen}"
+    elif plan.start is not None:
+        side = fine_tuning_size(plan.start, glance)
+        reason = f"which on a CPU is enough for {plan.seen} (--image-size for another)"
+    if side is None:
+        return NOTHING
+    return Decision({"image_size": side}, (f"image size: {side[0]}, {reason}",))
+
+
+def batch(plan: Plan) -> Decision:
+    recipe, defaults = plan.recipe, plan.task.defaults
+    if recipe.batch is not None:
+        return NOTHING
+    usual = defaults.choose_batch(plan.count, fine_tunes=plan.fine_tunes)
+    if recipe.overfit:
+        usual = min(usual, defaults.overfit_batch(recipe.overfit))
+    parts = plan.world.size * recipe.accumulate
+    return decided("batch", -(-usual // parts) * parts)
+
+
+def epochs(plan: Plan) -> Decision:
+    recipe, defaults = plan.recipe, plan.task.defaults
+    if recipe.epochs is not None or recipe.time is not None:
+        return NOTHING
+    least, most, images = defaults.effort(plan.glance, fine_tunes=plan.fine_tunes)
+    usual = max(least, min(most, round(images / plan.count)))
+    number = defaults.overfit_epochs if recipe.overfit else usual
+    where = plan.world.device.type
+    return decided("epochs", number, f"for {plan.count:,} training images on {where}")
+
+
+def optimizer(plan: Plan) -> Decision:
+    """Weights that AdamW has trained are best fine-tuned by it, too."""
+    recipe, defaults = plan.recipe, plan.task.defaults
+    if recipe.optimizer is not None:
+        return NOTHING
+    scratch = not plan.fine_tunes and not recipe.shard
+    if scratch and defaults.scratch_optimizer(plan.glance, recipe.model or "") == "muon":
+        return decided("optimizer", "muon", "which learns faster from scratch")
+    return decided("optimizer", "adamw", "as usual")
+
+
+def scratch_lr(plan: Plan) -> Decision:
+    """For fine-tuning it is decided when the model is there: `fine_tuning_lr`."""
+    if plan.recipe.lr is not None or plan.fine_tunes:
+        return NOTHING
+    defaults = plan.task.defaults
+    times = defaults.muon_lr if plan.recipe.optimizer == "muon" else 1
+    lr = defaults.scratch_lr(plan.glance.small) * times
+    return Decision({"lr": lr}, (f"lr: {lr:g}, from scratch",))
+
+
+def crop(plan: Plan) -> Decision:
+    """With a check: an option that the crop does not use is refused, or logged if the crop was not
+    asked for."""
+    recipe, glance, task = plan.recipe, plan.glance, plan.task
+    found = NOTHING
+    if recipe.crop is None:
+        size = recipe.image_size and pair("image_size", size_of("image_size", recipe.image_size))
+        fits = glance.same_size and size == (glance.height, glance.width)
         # Small images are enlarged for pre-trained weights: then their parts can be seen, too.
-        small = glance.small and (recipe.weights is None or task.dense)
-        changes["crop"] = "none" if whole else task.crop_for(small, fits)
-        log(f"crop: {changes['crop']}")
-    _check_crop(recipe, changes.get("crop", recipe.crop), log)
-    if recipe.flip is None:
-        # Digits, letters and scans are gray, and flipped they are something else.
-        changes["flip"] = channels != 1 and source.may_flip and not recipe.overfit
-        gray = ", for gray images" if channels == 1 else ""
-        log(f"flip: {changes['flip']}{gray}")
-    if recipe.class_weights is None:
-        changes["class_weights"] = task.choose_class_weights(fine_tunes=recipe.weights is not None)
-        if changes["class_weights"] != "none":
-            log(f"class weights: {changes['class_weights']}, so that rare classes are learned too")
-    if recipe.smoothing is None and task.default_smoothing is not None:
-        changes["smoothing"] = task.default_smoothing
-    if recipe.workers is None:
-        cores = available_cores()
-        some = min(cores - 1 if glance.on_cpu else cores, 8)
-        changes["workers"] = 0 if glance.small or cores < 2 else some
-        log(f"workers: {changes['workers']}")
-    return replace(recipe, **changes)
+        small = glance.small and (not plan.fine_tunes or not task.truth.stays)
+        whole = recipe.overfit and (fits or not task.windows)
+        found = decided("crop", "none" if whole else task.defaults.crop_for(small, fits))
+    used, reasons = found.changes.get("crop", recipe.crop), list(found.reasons)
+    for name, only in (("scale", "resized"), ("zoom", "window")):
+        value = getattr(recipe, name)
+        if value != getattr(Recipe, name) and used != only:
+            what = f"{name} = {value} has no effect with crop = {used!r}, only with {only!r}"
+            if plan.given.crop is not None:
+                raise ConfigError(what)
+            reasons.append(f"{what}: not used")
+    return Decision(found.changes, tuple(reasons))
+
+
+def flip(plan: Plan) -> Decision:
+    """Digits, letters and scans are gray, and flipped they are something else."""
+    recipe = plan.recipe
+    if recipe.flip is not None:
+        return NOTHING
+    gray = recipe.channels == 1
+    value = not gray and plan.source.may_flip and not recipe.overfit
+    return decided("flip", value, "for gray images" if gray else "")
+
+
+def class_weights(plan: Plan) -> Decision:
+    if plan.recipe.class_weights is not None:
+        return NOTHING
+    value = plan.task.defaults.choose_class_weights(fine_tunes=plan.fine_tunes)
+    if value == "none":
+        return Decision({"class_weights": value})
+    reason = "so that rare classes are learned too"
+    return decided("class_weights", value, reason, "class weights")
+
+
+def smoothing(plan: Plan) -> Decision:
+    usual = plan.task.defaults.smoothing
+    return NOTHING if plan.recipe.smoothing is not None else Decision({"smoothing": usual})
+
+
+def workers(plan: Plan) -> Decision:
+    if plan.recipe.workers is not None:
+        return NOTHING
+    cores = available_cores()
+    some = min(cores - 1 if plan.glance.on_cpu else cores, 8)
+    return decided("workers", 0 if plan.glance.small or cores < 2 else some)
+
+
+DECISIONS: tuple[Callable[[Plan], Decision], ...] = (
+    *(channels, model_around, model, image_size, batch, epochs, optimizer, scratch_lr),
+    *(crop, flip, class_weights, smoothing, workers),
+)
+"""In the order in which they are logged; a later one sees what was decided before."""
+
+
+def size_text(size: Any) -> str:
+    height, width = pair("image_size", size_of("image_size", size))
+    return f"{height}x{width}"
 
 
 def fitting_size(model: str, fields: tuple[str, ...], glance: Glance) -> tuple[int, int] | None:
@@ -163,17 +282,6 @@ def fine_tuning_size(start: Start, glance: Glance) -> tuple[int, int] | None:
     patch = max(made.levels(made.own_size())[-1].pixels)
     side = -(-4 * max(glance.height, glance.width) // patch) * patch
     return (side, side) if side < min(made.own_size()) else None
-
-
-def _check_crop(recipe: Recipe, crop: str | None, log: Log) -> None:
-    """An option that the crop does not use is refused, or logged if the crop was not asked for."""
-    for name, only in (("scale", "resized"), ("zoom", "window")):
-        value = getattr(recipe, name)
-        if value != getattr(Recipe, name) and crop != only:
-            what = f"{name} = {value} has no effect with crop = {crop!r}, only with {only!r}"
-            if recipe.crop is not None:
-                raise ConfigError(what)
-            log(f"{what}: not used")
 
 
 def check_options(recipe: Recipe, task: type[Task]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from vitreous.progress import CountProgress, time_left
 from vitreous.terminal import print, printable
-from vitreous.train.trainer import Event
+from vitreous.train.events import Event
 
 
 class TrainingProgress(CountProgress):

@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import textwrap
 import typing
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -364,10 +364,9 @@ def _choices(hint: Any) -> tuple[str, ...]:
 HINTS = typing.get_type_hints(Recipe, include_extras=True)
 KEYS = {name for name, hint in HINTS.items() if Key in getattr(hint, "__metadata__", ())}
 """The fields that are no options of `vitreous train`."""
-CHOICES = {name: _choices(hint) for name, hint in typing.get_type_hints(Recipe).items()}
-CHOICES = {"task": tuple(TASKS), "method": PRETRAINING} | {
-    name: known for name, known in CHOICES.items() if known
-}
+CHOICES: dict[str, Collection[str]] = {
+    name: known for name, hint in typing.get_type_hints(Recipe).items() if (known := _choices(hint))
+} | {"task": TASKS, "method": PRETRAINING}
 """The values of the fields that have only a few."""
 
 

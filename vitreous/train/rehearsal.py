@@ -87,12 +87,12 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
         def see_input(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             keep(inputs[0])
 
-        trainer.see_kept = keep
-        for module in trainer.checkpointed:
+        trainer.learner.see_kept = keep
+        for module in trainer.learner.checkpointed:
             module.register_forward_pre_hook(see_input)
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             trainer.fitting_step(last, batch)
-        trainer.see_kept = None
+        trainer.learner.see_kept = None
         began = time.perf_counter()
         trainer.fitting_step(last, batch)
         step = time.perf_counter() - began
@@ -100,8 +100,8 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
         steps = in_time or trainer.steps
         computed = trainer.order.steps_per_epoch if trainer.stores_features else steps
         total = sum(p.numel() for p in trainer.model.parameters())
-        learning = sum(p.numel() for p in trainer.trained)
-        state = 4 * (total * (2 if trainer.average else 1) + 3 * learning)
+        learning = sum(p.numel() for p in trainer.learner.trained)
+        state = 4 * (total * (2 if trainer.learner.average else 1) + 3 * learning)
         return Rehearsal(
             *(total, learning, steps, batch, trainer.task.name, trainer.task.labels),
             *(trainer.train_set.preprocess, state + kept, step * computed, images, bad),
@@ -150,7 +150,7 @@ def _short_run(
 ) -> float:
     """The mean loss of the last quarter of its steps: single batches differ."""
     recipe, losses = trainer.recipe, list[float]()
-    trainer.restart(begin)
+    trainer.learner.restart(begin)
     schedule = {"warmup": recipe.warmup, "final": recipe.final_lr}
     head_steps = trainer.head_steps if trainer.head_steps < steps else 0
     for step in range(steps):

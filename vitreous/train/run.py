@@ -34,6 +34,7 @@ from vitreous.train.build_model import (
 )
 from vitreous.train.claim import claimed
 from vitreous.train.distributed import joined, restarts
+from vitreous.train.events import SILENT, Display, Event
 from vitreous.train.open_data import (
     NOTHING,
     FromPython,
@@ -46,18 +47,12 @@ from vitreous.train.open_data import (
 from vitreous.train.plan import check_options, choose_precision, fill_in, fine_tuning_lr
 from vitreous.train.probe import probe_for
 from vitreous.train.recipe import Recipe, continued, is_longer, seconds, write_recipe
+from vitreous.train.stop import StoppedError, is_main_thread
 from vitreous.train.teacher import answers_of, find_teacher, sample_weights, some_vectors
 from vitreous.train.tensorboard import board
 from vitreous.train.threads import computing_threads
 from vitreous.train.time_budget import TimeBudget
-from vitreous.train.trainer import (
-    SILENT,
-    Event,
-    Show,
-    StoppedError,
-    Trainer,
-    is_main_thread,
-)
+from vitreous.train.trainer import Trainer
 from vitreous.train.verdicts import images_measured
 
 Watch = Callable[[Event], None]
@@ -72,7 +67,7 @@ def train(
     watch: Watch = lambda event: None,
     report: Callable[[Run, Source], object] = lambda run, source: None,
     own: FromPython = NOTHING,
-    show: Show = SILENT,
+    show: Display = SILENT,
     began: float | None = None,
 ) -> Run:
     """Train by a recipe into the folder `out`, or a new one; with `resume`, continue where the run
@@ -99,7 +94,7 @@ def _report(
     report: Callable[[Run, Source], object],
     reported: list[tuple[Run, Source]],
     recipe: Recipe,
-    show: Show,
+    show: Display,
 ) -> None:
     """Write the report of a run that nobody claims any more: it may be resumed meanwhile. The other
     processes need not wait for it."""
@@ -112,7 +107,7 @@ def _report(
 
 
 @contextlib.contextmanager
-def _telling(text: str, show: Show) -> Iterator[None]:
+def _telling(text: str, show: Display) -> Iterator[None]:
     """Inside, Ctrl-C says this at once, before anything that waits for others comes to its end."""
     own = signal.getsignal(signal.SIGINT)
     if own is not signal.default_int_handler or not is_main_thread():
@@ -138,7 +133,7 @@ def _fit(
     log: Log,
     watch: Watch,
     own: FromPython,
-    show: Show,
+    show: Display,
     reported: list[tuple[Run, Source]],
     began: float,
 ) -> Run:
@@ -167,7 +162,7 @@ def _fit(
             reported.append((run, trainer.train_set.source))
         if trainer.recipe.time is not None:
             trainer.budget = TimeBudget(seconds(trainer.recipe.time), began)
-            trainer.budget.checked_images = len(trainer.val_set)
+            trainer.budget.checked_images = len(trainer.validation.val_set)
             trainer.budget.report_images = images_measured(trainer.train_set.source)
         if again:
             if world.is_first:
@@ -221,7 +216,7 @@ def prepare(
     log: Log,
     watch: Watch,
     own: FromPython = NOTHING,
-    show: Show = SILENT,
+    show: Display = SILENT,
 ) -> tuple[Trainer, RunConfig]:
     """Everything before the first step; nothing is written.
 
@@ -249,8 +244,7 @@ def prepare(
     teacher = find_teacher(recipe, world)
     learned, measured = parts(recipe, source)
     if begun is not None and newest is not None:
-        if kind.learns_classes:
-            _check_same_classes(begun.labels, source)
+        _check_same_classes(begun.labels, source)
         model, preprocess = Run(newest).create_model(), begun.preprocess
         if recipe.precision == "auto":  # a run from before there was a choice
             recipe = replace(recipe, precision="float32")
@@ -270,7 +264,7 @@ def prepare(
         if recipe.lr is None:
             recipe = replace(recipe, lr=fine_tuning_lr(model, recipe.optimizer))
             log(f"lr: {recipe.lr:g}, to fine-tune a model of this width")
-        if teacher is not None and not kind.learns_classes:
+        if teacher is not None and kind.pretrains:
             kind.prepare(model, some_vectors(teacher, source, learned, preprocess))
         decided = ("mean", "std", "resize", "longest", "interpolation")
         recipe = replace(recipe, **{name: getattr(preprocess, name) for name in decided})

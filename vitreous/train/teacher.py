@@ -59,7 +59,7 @@ def answers_of(
     """
     if teacher is None:
         return None
-    if not task.learns_classes:
+    if task.pretrains:
         task.ask = vectors_for(teacher, preprocess)
         return task.ask
     order = torch.tensor(teacher.task.labels.indices_of(source.labels, what=source.name))

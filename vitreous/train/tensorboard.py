@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vitreous.errors import ConfigError
-from vitreous.train.trainer import Event
+from vitreous.train.events import Event
 
 
 @contextmanager

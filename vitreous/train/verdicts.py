@@ -1,49 +1,32 @@
 """What a result means: compared with what knows nothing, with its interval, and with what to do
-next.
+next. How its metric is read (range, direction) is said by the task.
 
 `evaluate` is the one way to a result that is shown to people, after training and later.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.loader import Batch
 from vitreous.data.source import Sample, Source
-from vitreous.data.split import HELD_OUT
 from vitreous.engines.world import ALONE, World
 from vitreous.errors import DataError
 from vitreous.predict import Predictor
 from vitreous.run_folder import Run
+from vitreous.tasks.metric import Metric
 from vitreous.tasks.task import Log, See, Task
-from vitreous.tasks.verdict import (
-    Finding,
-    Remedy,
-    Severity,
-    Verdict,
-    joined,
-    percent,
-    with_interval,
-)
-from vitreous.train.advice import Advice, fine_tuning_advice
+from vitreous.tasks.verdict import Finding, Severity, Verdict
 from vitreous.train.baselines import Compared, compare, drawn
-from vitreous.train.curve import flat_since, still_rising
-from vitreous.train.open_data import stored_recipe
-from vitreous.train.recipe import Recipe, doubled
-from vitreous.wording import counted
+from vitreous.train.remedies import Remedies
+from vitreous.wording import and_between, counted
 
 FEW_TO_CHOOSE = 100
 """Validation images below which the best evaluation is likely to be one by chance."""
-TEST_PART = 0.1
-"""The part of train that is advised to be held out as test."""
 MOST_REPEATED = 500
 """Images of the training set that the model is measured on."""
-ALL = 1 - 1e-9
-"""Of a metric: one answer is right for every image."""
 ORDER = {"bad": 0, "warn": 1, "good": 2}
 
 
@@ -68,17 +51,7 @@ def evaluate(
     """
     task = predictor.task
     lines = [line for line in run.metrics() if line.get("kind") == "evaluation"]
-    judged = task.judge(lines[-1] if lines else {})
-    remedies = Remedies(run, task, source, own=own, on_cpu=predictor.device.type == "cpu")
-    if judged is not None:
-        result = predictor.evaluate(source, split, batch, workers, see, log, world)
-        if not world.is_first:
-            return {}
-        found = [*remedies.still_rising, *(each._replace(remedy="") for each in judged)]
-        said = [Verdict(each.severity, each.seen, remedies.next(each.remedy)) for each in found]
-        kept = {"verdicts": [verdict.to_dict() for verdict in said]}
-        return result | {"intervals": {}, "baselines": {}} | kept
-    signs = task.signs()
+    judged, signs = task.judge(lines[-1] if lines else {}), task.signs()
 
     def watch(batch: Batch, output: Any, targets: Any) -> None:
         signs.see(output, targets)
@@ -88,6 +61,10 @@ def evaluate(
     result = predictor.evaluate(source, split, batch, workers, watch, log, world)
     if not world.is_first:
         return {}
+    remedies = Remedies(run, task, source, own=own, on_cpu=predictor.device.type == "cpu")
+    if judged is not None:
+        result |= {"intervals": {}, "baselines": {}}
+        return result | {"verdicts": _verdicts([*remedies.still_rising, *judged], remedies)}
     trained = own and source.labels == task.labels
     here = task.labels.indices_of(source.labels, unused=range(len(source.labels)))
     log("measuring simple methods, to compare with")
@@ -95,6 +72,8 @@ def evaluate(
     result["baselines"] = {each.name: each.numbers for each in compared}
     findings = signs.findings(result)
     findings.append(_comparison(task, result, compared, trained=trained, faults=bool(findings)))
+    if remedies.recipe is not None and remedies.recipe.overfit:
+        findings += _fitted(task.metric, result)
     if trained and split != "train" and "train" in source.splits:
         few = drawn(source.splits["train"], min(result["samples"], MOST_REPEATED))
         log(f"evaluating {counted(len(few), 'training image')}, to compare with {split}")
@@ -103,16 +82,21 @@ def evaluate(
         except DataError:  # which the comparison has logged
             again = None
         if again is not None:
-            result["train"] = _numbers(again, result["intervals"])
-            findings += _worse_in_training(task, again, result, split)
-            findings += _selection(run, predictor, source, split, result, batch, workers)
-    findings = [*remedies.still_rising, *findings]  # longer training comes before other advice
-    findings.sort(key=lambda finding: ORDER[finding.severity])
-    verdicts = []
-    for number, (severity, seen, remedy) in enumerate(findings):
-        told = any(remedy == each.remedy for each in findings[:number])
-        verdicts.append(Verdict(severity, seen, "" if told else remedies.next(remedy)))
-    return result | {"verdicts": [verdict.to_dict() for verdict in verdicts]}
+            result["train"] = {name: again[name] for name in (*result["intervals"], "samples")}
+            findings += _worse_in_training(task.metric, again, result, split)
+            findings += _selection(remedies, predictor, split, result, batch, workers)
+    # longer training comes before other advice
+    return result | {"verdicts": _verdicts([*remedies.still_rising, *findings], remedies)}
+
+
+def _verdicts(findings: Sequence[Finding], remedies: Remedies) -> list[dict[str, str]]:
+    """The worst first; what helps against several is told once."""
+    verdicts, told = [], {""}
+    for severity, seen, remedy in sorted(findings, key=lambda each: ORDER[each.severity]):
+        helps = "" if remedy in told else remedies.next(remedy)
+        verdicts.append(Verdict(severity, seen, helps).to_dict())
+        told.add(remedy)
+    return verdicts
 
 
 def images_measured(source: Source) -> int:
@@ -136,11 +120,6 @@ def _on(
     return predictor.evaluate(part, "some", batch, workers)
 
 
-def _numbers(result: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
-    """The main numbers, which have intervals, and of how many images."""
-    return {name: result[name] for name in (*names, "samples")}
-
-
 def _comparison(
     task: Task,
     result: Mapping[str, Any],
@@ -151,75 +130,94 @@ def _comparison(
 ) -> Finding:
     """The model beside every baseline. It must be better than an answer that is the same for every
     image by more than chance; that pixels alone do as well is worth knowing, and no fault."""
-    name, intervals = task.primary, result["intervals"]
-    value = result[name]
-    low, high = intervals.get(name, (value, value))
-    ours = f"{task.primary_name} {with_interval(value, intervals.get(name))}"
+    metric, value = task.metric, result[task.metric.key]
+    limits = result["intervals"].get(metric.key)
+    interval = limits or (value, value)
+    ours = f"{metric.name} {metric.with_interval(value, limits)}"
     if not compared:
         return Finding("warn", ours, "")
-    constant = max((each for each in compared if not each.looks), key=lambda c: c.numbers[name])
-    others = joined([_told(each, name) for each in compared])
-    if constant.numbers[name] > ALL:
+
+    def number(each: Compared) -> float:
+        return float(each.numbers[metric.key])
+
+    def told(some: Sequence[Compared]) -> str:
+        """10.2 % for the most frequent class"""
+        notes = (f" ({each.note})" if each.note else "" for each in some)
+        pairs = zip(some, notes, strict=True)
+        return and_between([f"{metric.text(number(c))} for {c.name}{note}" for c, note in pairs])
+
+    def clearly_above(each: Compared) -> bool:
+        return metric.clearly_better(interval, (number(each), number(each)))
+
+    constant = max((c for c in compared if not c.looks), key=lambda c: metric.rank(number(c)))
+    others = told(compared)
+    if metric.is_perfect(number(constant)):
         same = "one answer is right for all of these images, so they do not show more"
         return Finding("warn", f"{ours}: {same}", "")
-    if low <= constant.numbers[name]:
-        if clear := _clearly_better(result, constant):
+    if not clearly_above(constant):
+        if clear := _clearly_better(task, result, constant):
             return Finding("warn", f"{ours}, against {others}, but {clear}", "")
-        if value > constant.numbers[name]:
+        if metric.better(value, number(constant)):
             return Finding("warn", f"{ours}: not clearly better than {others}", "learn")
         if not trained:  # which was given the best answer, and no model can know it
             return Finding("warn", f"{ours}: no better than {others}", "learn")
         what = f"the model has not learned more than {constant.name}"
         return Finding("bad", f"{ours}, against {others}: {what}", "learn")
-    seeing = [each for each in compared if each.looks]
-    if better := [each for each in seeing if each.numbers[name] > high]:
-        return Finding("warn", f"{ours}, against {others}: {better[0].name} is better", "learn")
+    alike = [each for each in compared if each.looks and not clearly_above(each)]
+    for each in alike:
+        if metric.clearly_better((number(each), number(each)), interval):
+            return Finding("warn", f"{ours}, against {others}: {each.name} is better", "learn")
     severity: Severity = "warn" if faults else "good"
-    if alike := [each for each in seeing if each.numbers[name] >= low]:
-        rest = joined([_told(each, name) for each in compared if each not in alike])
-        equal = joined([_told(each, name) for each in alike])
-        easy = f"{equal}, too: these images can be told apart by their pixels"
+    if alike:
+        rest = told([each for each in compared if each not in alike])
+        easy = f"{told(alike)}, too: these images can be told apart by their pixels"
         return Finding(severity, f"{ours}, against {rest}; {easy}", "")
     return Finding(severity, f"{ours}, against {others}", "")
 
 
-def _told(each: Compared, metric: str) -> str:
-    """10.2 % for the most frequent class"""
-    note = f" ({each.note})" if each.note else ""
-    return f"{percent(each.numbers[metric])} for {each.name}{note}"
-
-
-def _clearly_better(result: Mapping[str, Any], baseline: Compared) -> str:
+def _clearly_better(task: Task, result: Mapping[str, Any], baseline: Compared) -> str:
     """A metric by which the model is better than a baseline by more than chance: of rare classes
     the main one may show nothing."""
-    for name, limits in result["intervals"].items():
-        if limits[0] > baseline.numbers.get(name, 1):
-            ours = with_interval(result[name], limits)
-            other = percent(baseline.numbers[name])
-            return f"{name.replace('_', ' ')} {ours}, against {other}"
+    for metric in task.other_metrics:
+        limits, other = result["intervals"].get(metric.key), baseline.numbers.get(metric.key)
+        if limits and other is not None and metric.clearly_better(limits, (other, other)):
+            ours = metric.with_interval(result[metric.key], limits)
+            return f"{metric.name} {ours}, against {metric.text(other)}"
     return ""
 
 
+def _fitted(metric: Metric, result: Mapping[str, Any]) -> list[Finding]:
+    """What a run on a few images (`--overfit`) has shown."""
+    images, value = counted(result["samples"], "image"), result[metric.key]
+    fitted = metric.is_learnt(value)
+    if fitted is None:
+        return []
+    if fitted:
+        seen = f"the model has fitted its {images}: it can learn from this data"
+        return [Finding("good", seen, "")]
+    numbers = f"{metric.key} {value:.2f}, expected {metric.learnt:g}"
+    return [Finding("warn", f"the model has not fitted its {images} ({numbers})", "fit")]
+
+
 def _worse_in_training(
-    task: Task, trained: Mapping[str, Any], result: Mapping[str, Any], split: str
+    metric: Metric, trained: Mapping[str, Any], result: Mapping[str, Any], split: str
 ) -> list[Finding]:
     """What a model has learned from it knows best, unless something is wrong."""
-    name = task.primary
-    ours, theirs = (each["intervals"].get(name) for each in (trained, result))
-    if ours is None or theirs is None or ours[1] >= theirs[0]:
+    ours, theirs = (each["intervals"].get(metric.key) for each in (trained, result))
+    if ours is None or theirs is None or not metric.clearly_better(theirs, ours):
         return []
-    learned = f"{with_interval(trained[name], ours)} on {trained['samples']:,} training images"
+    learned = metric.with_interval(trained[metric.key], ours)
     seen = (
-        f"{task.primary_name} {learned} is worse than {percent(result[name])} on {split}: labels "
-        f"of train may be wrong, or images of {split} in train too"
+        f"{metric.name} {learned} on {trained['samples']:,} training images is worse than "
+        f"{metric.text(result[metric.key])} on {split}: labels of train may be wrong, or images of "
+        f"{split} in train too"
     )
     return [Finding("warn", seen, "data")]
 
 
 def _selection(
-    run: Run,
+    remedies: Remedies,
     predictor: Predictor,
-    source: Source,
     split: str,
     result: dict[str, Any],
     batch: int | None,
@@ -227,17 +225,17 @@ def _selection(
 ) -> list[Finding]:
     """The weights that are kept are the best on val: its score is too good to be expected of other
     images, and a few images choose by chance. What chose is kept in the result as `selection`."""
-    count, task = len(source.splits.get("val", ())), predictor.task
-    name = task.primary
-    steps = [line for line in run.metrics() if line.get("kind") == "evaluation" and name in line]
+    val = remedies.source.splits.get("val", ())
+    count, metric = len(val), predictor.task.metric
+    steps, best = remedies.curve.points, remedies.curve.best
     if not count:
         return []
-    best = max(steps, key=lambda line: line[name], default=None)
     result["selection"] = {"split": "val", "samples": count, "evaluations": len(steps)}
     few, images = count < FEW_TO_CHOOSE, "image" if count == 1 else "images"
     last = ""
     if few and best is not None and best["step"] < steps[-1]["step"]:
-        last = f"; {run.path}@last has the last weights, of step {steps[-1]['step']}"
+        end = f"{remedies.run.path}@last has the last weights, of step {steps[-1]['step']}"
+        last = f"; {end}"
     if split == "val" and len(steps) > 1:
         chance = ", and so few choose by chance" if few else ""
         seen = (
@@ -247,89 +245,11 @@ def _selection(
         return [Finding("warn", seen, "test")]
     if not few:
         return []
-    chosen = (
-        result if split == "val" else _on(predictor, source, source.splits["val"], batch, workers)
-    )
-    value = with_interval(chosen[name], chosen["intervals"].get(name))
+    chosen = result if split == "val" else _on(predictor, remedies.source, val, batch, workers)
+    value = metric.with_interval(chosen[metric.key], chosen["intervals"].get(metric.key))
     which = "the weights" if best is None else f"the weights of step {best['step']}"
     seen = (
         f"only {count} validation {images} chose {which}, which may be chance: "
-        f"{task.primary_name} {value} on {'it' if count == 1 else 'them'}{last}"
+        f"{metric.name} {value} on {'it' if count == 1 else 'them'}{last}"
     )
     return [Finding("warn", seen, "hold out")]
-
-
-class Remedies:
-    """What to do next, as commands for this run."""
-
-    def __init__(
-        self, run: Run, task: Task, source: Source, *, own: bool = True, on_cpu: bool = True
-    ) -> None:
-        self.run, self.task, self.source, self.on_cpu = run, task, source, on_cpu
-        self.recipe: Recipe | None = stored_recipe(run) if own else None
-        learned = self.recipe is not None and not self.recipe.overfit
-        self.still_rising = still_rising(run, task) if learned else []
-
-    def next(self, remedy: Remedy) -> str:
-        recipe = self.recipe
-        if not remedy:
-            return ""
-        if recipe is None:  # it has not seen such images
-            weights = shlex.quote(str(self.run.path))
-            return f"fine-tune it on such images: vitreous train DATA --weights {weights}"
-        if remedy == "data":
-            python = recipe.data == FROM_PYTHON
-            check = f"vitreous data check {shlex.quote(recipe.data)}"
-            return f"look for both: {'vitreous.check_data(data)' if python else check}"
-        if remedy == "hold out":
-            if any(note.startswith("val:") and HELD_OUT in note for note in self.source.notes):
-                more = round(min(3 * recipe.val_fraction, 0.5), 2)
-                return f"hold out more: {self._train(val_fraction=more)}"
-            return f"move images from train to val, then {self._train()}"
-        if remedy == "test":
-            return f"hold out images that decide nothing: {self._train(test_fraction=TEST_PART)}"
-        flat = flat_since(self.run, self.task)
-        longer = "" if flat else f"train longer: {self._longer()}"
-        if remedy == "longer":
-            return longer
-        if remedy == "balance":
-            able = recipe.class_weights != "auto" and "class_weights" in self.task.options
-            weigh = f"let rare classes count more: {self._train(class_weights='auto')}"
-            helps = weigh if able else "label more of them"
-            if self.still_rising:
-                return f"if longer training does not help, {helps}"
-            return f"{helps}, or {longer}" if longer and not able else helps
-        if (advice := self._advice()) is not None:
-            return f"start from weights: {advice.command}"
-        better = f"look for a better learning rate: {self._train(lr_find=True)}"
-        if self.still_rising:
-            return better
-        return f"{flat}: add images, or {better}" if flat else f"{longer}, or {better}"
-
-    def _advice(self) -> Advice | None:
-        if self.recipe is None or "train" not in self.source.splits:
-            return None
-        return fine_tuning_advice(self.recipe, type(self.task), self.source, self.on_cpu)
-
-    def _train(self, **options: Any) -> str:
-        """The run once more, as a new one."""
-        file = self.run.path / "recipe.toml"
-        if self.recipe is not None and self.recipe.data == FROM_PYTHON:
-            name = "find_lr" if options.pop("lr_find", False) else "train"
-            values = {"recipe": str(file), **options}
-            return f"vitreous.{name}(data, {', '.join(f'{k}={v!r}' for k, v in values.items())})"
-        words = ["vitreous", "train", "--recipe", str(file)]
-        for name, value in options.items():
-            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-        return shlex.join(words)
-
-    def _longer(self) -> str:
-        assert self.recipe is not None
-        name, value = "epochs", str(2 * (self.recipe.epochs or 1))
-        if self.recipe.time is not None:
-            name, value = "time", doubled(self.recipe.time)
-        if self.recipe.data == FROM_PYTHON:
-            value = repr(value) if name == "time" else value
-            return f"vitreous.train(data, out={str(self.run.path)!r}, resume=True, {name}={value})"
-        path = shlex.quote(str(self.run.path))
-        return f"vitreous {self.recipe.command} --resume --out {path} --{name} {value}"

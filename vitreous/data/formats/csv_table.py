@@ -33,7 +33,7 @@ _SHOWN = 8  # labels in a note
 
 
 @dataclass(slots=True)
-class Row:
+class TableRow:
     where: str
     """What errors begin with: the table and the line."""
     line: int
@@ -71,7 +71,7 @@ def _label_map(names: set[str]) -> LabelMap:
 # ---- rows
 
 
-def _read_rows(builder: SourceBuilder) -> tuple[list[str], list[Row]]:
+def _read_rows(builder: SourceBuilder) -> tuple[list[str], list[TableRow]]:
     """The columns and the rows below them."""
     name, text = builder.name, read_text(builder.root)
     separator = max(",;\t", key=text.partition("\n")[0].count)
@@ -125,7 +125,7 @@ def _missing(column: str, columns: list[str], name: str) -> DataError:
     )
 
 
-def _row(columns: list[str], cells: list[str], name: str, line: int) -> Row:
+def _row(columns: list[str], cells: list[str], name: str, line: int) -> TableRow:
     where = f"{name}, line {line}"
     with naming(where):
         if len(cells) > len(columns):
@@ -143,7 +143,7 @@ def _row(columns: list[str], cells: list[str], name: str, line: int) -> Row:
         if split not in SPLIT_FOLDERS:
             raise DataError(f"split {split!r} is not known: use train, val or test")
     path = os.path.normpath(values["path"]).replace(os.sep, "/")
-    return Row(where, line, path, SPLIT_FOLDERS[split], values)
+    return TableRow(where, line, path, SPLIT_FOLDERS[split], values)
 
 
 # ---- labels
@@ -155,7 +155,7 @@ class _Table:
 
     builder: SourceBuilder
     columns: list[str]
-    rows: list[Row]
+    rows: list[TableRow]
 
     def __post_init__(self) -> None:
         self.flags = [column for column in self.columns if self._is_flags(column)]
@@ -233,7 +233,7 @@ class _Table:
 
     def _separator(self, column: str) -> str:
         """What separates labels: ; or |, or else a comma; "" where there is none of them."""
-        found: dict[str, Row] = {}
+        found: dict[str, TableRow] = {}
         for row in self.rows:
             for separator in "" if _is_list(row.cells[column]) else ";|,":
                 if separator in row.cells[column]:
@@ -245,7 +245,7 @@ class _Table:
             raise DataError(f"{found[second].where}: {what}")
         return next((separator for separator in ";|," if separator in found), "")
 
-    def _split(self, row: Row, cell: str, separator: str) -> tuple[str, ...]:
+    def _split(self, row: TableRow, cell: str, separator: str) -> tuple[str, ...]:
         if _is_list(cell):
             quote = '"' if '"' in cell else "'"
             parts = next(csv.reader([cell[1:-1]], quotechar=quote, skipinitialspace=True), [])
@@ -266,9 +266,9 @@ class _Table:
             if len(words := label.split()) > 1 and (not separator or names.issuperset(words))
         ]
 
-    def each_image_once(self) -> Iterator[Row]:
+    def each_image_once(self) -> Iterator[TableRow]:
         """The same row twice does not matter; other labels for an image do."""
-        seen: dict[str, Row] = {}
+        seen: dict[str, TableRow] = {}
         for row in self.rows:
             first = seen.setdefault(row.path, row)
             if first is row:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
 from torch import Tensor
 
 from vitreous.data.decode.images import EXTENSIONS, DecodedImage, read_decoded, shown
@@ -32,6 +33,9 @@ def split_of(folder: str) -> str:
     """The split that a folder is named after, as train, Test_set or val2017; "" if none."""
     match = _SPLIT.fullmatch(os.path.basename(folder))
     return SPLIT_FOLDERS[match[1].lower()] if match else ""
+
+
+_DEEPEST = 10  # lists and mappings of a YAML file in each other
 
 
 @dataclass
@@ -156,6 +160,41 @@ def read_json(path: str | Path) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{shown(path)}: is not JSON: {error}") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """Mappings, lists and text: every value is read as text, so that a class may be called `no` or
+    `1e3`. Aliases and deep nesting are refused: they can make a small file enormous."""
+    depth = 0
+    try:
+        for event in yaml.parse(text, yaml.BaseLoader):
+            line = event.start_mark.line + 1
+            if isinstance(event, yaml.AliasEvent):
+                raise DataError(f"line {line}: has an alias (*{event.anchor}): write the value out")
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                raise DataError(f"line {line}: has values nested more than {_DEEPEST} deep")
+        return _plain(yaml.compose(text, yaml.BaseLoader))
+    except yaml.YAMLError as error:
+        raise DataError(f"is not YAML: {' '.join(str(error).split())}") from None
+
+
+def _plain(node: Any) -> Any:
+    """The value of a node. A key is text, and occurs once."""
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(each) for each in node.value]
+    if not isinstance(node, yaml.MappingNode):
+        return None if node is None else node.value
+    found: dict[str, Any] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise DataError(f"line {line}: expected a name before the colon")
+        if key.value in found:
+            raise DataError(f"line {line}: {key.value!r} occurs twice")
+        found[key.value] = _plain(value)
+    return found
 
 
 def claim(found: dict[str, str], split: str, path: str, root: str) -> None:

@@ -23,7 +23,7 @@ from vitreous.data.decode.masks import Mask, in_colour, read_mask, to_classes
 from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.formats.builder import SourceBuilder
 from vitreous.data.formats.files import FileSource
-from vitreous.data.formats.names import mask_labels
+from vitreous.data.formats.names import Names, mask_labels
 from vitreous.data.formats.pairing import MASKS, Pairing, find_pairs
 from vitreous.data.source import CheckedTruth, Sample, unread_pages_problem
 from vitreous.data.threads import in_threads
@@ -96,16 +96,8 @@ def recognise(folder: str) -> bool:
 def read(builder: SourceBuilder) -> MaskSource:
     pairing = Pairing(builder, MASKS)
     pairing.read_folders(_LISTS, _LAYOUTS)
-    samples = builder.samples()
-    files = [builder.file(sample.target) for sample in samples if sample.target]
-    unpaired = {s.id: pairing.unpaired[s.id] for s in samples if s.id in pairing.unpaired}
-    if not files:
-        first = min(unpaired)
-        what = f"no image has a mask of its own: {first} {unpaired[first]}"
-        raise DataError(f"{builder.name}: {what}")
-    if unpaired:
-        count = counted(len(unpaired), "image")
-        builder.notes.append(f"without a mask, or with several: {count}, like {min(unpaired)}")
+    unpaired = note_unpaired(builder, pairing, "a mask")
+    files = [builder.file(sample.target) for sample in builder.samples() if sample.target]
     if others := sorted(map(builder.id, pairing.others)):
         builder.notes.append(
             f"beside the masks, and not used: {counted(len(others), 'file')} with something else: "
@@ -114,14 +106,23 @@ def read(builder: SourceBuilder) -> MaskSource:
     return builder.build(MaskSource, _labels(builder, files), unpaired=unpaired)
 
 
+def note_unpaired(builder: SourceBuilder, pairing: Pairing, what: str) -> dict[str, str]:
+    """By id, what is wrong with images that have no picture of labels, `what`, or several. That all
+    are such is an error."""
+    samples = builder.samples()
+    unpaired = {s.id: pairing.unpaired[s.id] for s in samples if s.id in pairing.unpaired}
+    if unpaired:
+        first = min(unpaired)
+        if len(unpaired) == len(samples):
+            own = f"no image has {what} of its own: {first} {unpaired[first]}"
+            raise DataError(f"{builder.name}: {own}")
+        count = counted(len(unpaired), "image")
+        builder.notes.append(f"without {what}, or with several: {count}, like {first}")
+    return unpaired
+
+
 def _labels(builder: SourceBuilder, files: Sequence[str]) -> LabelMap:
-    names = builder.names
-    if names is None:
-        found = [name for name in NAMES_FILES if os.path.isfile(os.path.join(builder.root, name))]
-        if found:
-            names = Path(builder.root, found[0])
-            besides = f"; {', '.join(found[1:])} not used" if found[1:] else ""
-            builder.notes.append(f"names of the classes: {found[0]}{besides}")
+    names = find_names(builder)
     labels = mask_labels(names) if names is not None else _values(files, builder.notes)
     if len(labels) > MOST_CLASSES:
         raise DataError(
@@ -129,6 +130,16 @@ def _labels(builder: SourceBuilder, files: Sequence[str]) -> LabelMap:
             f"{MOST_CLASSES}"
         )
     return labels
+
+
+def find_names(builder: SourceBuilder) -> Names | None:
+    """The names that are given, or a file of the folder."""
+    found = [name for name in NAMES_FILES if os.path.isfile(os.path.join(builder.root, name))]
+    if builder.names is not None or not found:
+        return builder.names
+    besides = f"; {', '.join(found[1:])} not used" if found[1:] else ""
+    builder.notes.append(f"names of the classes: {found[0]}{besides}")
+    return Path(builder.root, found[0])
 
 
 def _values(files: Sequence[str], notes: list[str]) -> LabelMap:

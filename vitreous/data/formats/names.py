@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitreous.data.decode.masks import LARGEST_ID
-from vitreous.data.formats.files import read_text
-from vitreous.data.formats.plain_yaml import plain_yaml
+from vitreous.data.formats.files import parse_yaml, read_text
 from vitreous.data.source import Problem
 from vitreous.errors import DataError, naming
 from vitreous.labels import External, LabelMap
@@ -162,7 +161,7 @@ def _understood(text: str, path: Path, tables: bool) -> _Given:
             raise DataError("expected an object from ids to names, or a list of names")
         return _Given(where, values) if isinstance(values, dict) else _numbered(where, names)
     if path.suffix.lower() in (".yaml", ".yml"):
-        return _from_yaml(plain_yaml(text), where)
+        return _from_yaml(parse_yaml(text), where)
     if path.suffix.lower() not in _TEXT:
         raise DataError(
             f"{path.suffix} is not the extension of a names file: give .json, .yaml, or .txt with "

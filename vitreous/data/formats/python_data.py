@@ -28,7 +28,7 @@ from vitreous.data.decode.images import displayed_size, from_any
 from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.formats.names import Names, with_names
 from vitreous.data.instance_masks import InstanceMasks
-from vitreous.data.objects.boxes import check_corners, errors_in_line, place
+from vitreous.data.objects.boxes import check_corners, cut_to_image, errors_in_line
 from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
 from vitreous.data.source import IGNORED, SPLITS, Sample, Source
 from vitreous.data.split import HoldOut, complete
@@ -279,7 +279,7 @@ def _boxes(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Te
     annotation = table.add_image(Annotation())
     table.add(annotation, kept)
     table.close().label(classes)
-    return place(table, annotation, size).truth
+    return cut_to_image(table, annotation, size).truth
 
 
 def _instances(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def check_corners(
             yield BoxVerdict(True, other)
 
 
-class PlacedBoxes(NamedTuple):
+class CutBoxes(NamedTuple):
     """Boxes in pixels of their image."""
 
     truth: dict[str, Tensor]
@@ -81,9 +81,9 @@ class PlacedBoxes(NamedTuple):
     """How many pixels each box reached over the edge, before it was cut off there."""
 
 
-def place(
+def cut_to_image(
     table: ObjectTable, annotation: Annotation, size: Size, *, normalised: bool = False
-) -> PlacedBoxes:
+) -> CutBoxes:
     """The checked boxes of an image in pixels, cut off at its edges; their order stays.
 
     A box outside the image is an error.
@@ -113,7 +113,7 @@ def place(
     if not np.isnan(areas).all():
         whole = (cut[:, 2:] - cut[:, :2]).prod(axis=1)
         truth["area"] = torch.from_numpy(np.where(np.isnan(areas), whole, areas))
-    return PlacedBoxes(truth, np.where(over > ROUNDING, over, 0).tolist())
+    return CutBoxes(truth, np.where(over > ROUNDING, over, 0).tolist())
 
 
 def spelled(corners: Sequence[float]) -> str:

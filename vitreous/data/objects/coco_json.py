@@ -50,7 +50,7 @@ def read_coco(path: str, table: ObjectTable) -> Coco:
     """Adds the objects of a file to the table. A file that is not COCO's at all is a DataError."""
     values = _load(path)
     coco = Coco(path, table)
-    reader = _Reader(coco)
+    reader = _CocoReader(coco)
     parts = {
         "categories": reader.category,
         "images": reader.image,
@@ -84,7 +84,7 @@ def _load(path: str) -> JsonLists:
 
 
 @dataclass
-class _Reader:
+class _CocoReader:
     """Adds one record after the other to `coco`."""
 
     coco: Coco
@@ -158,7 +158,9 @@ class _Reader:
             return None
         self.ids.append(id)
         left, top, width, height = map(float, box)
-        outline = self._outline(f"annotation {id}", values)
+        outline = None
+        if coco.table.outlines is not None:
+            outline = self._outline(f"annotation {id}", values)
         corners = (left, top, left + width, top + height)
         return coco.images[image_id], AnnotatedObject(
             id, coco.categories[category_id], corners, crowd == 1, area, outline

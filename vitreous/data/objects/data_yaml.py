@@ -10,9 +10,8 @@ from typing import Any
 
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import SPLIT_FOLDERS, below, read_text
+from vitreous.data.formats.files import SPLIT_FOLDERS, below, parse_yaml, read_text
 from vitreous.data.formats.pairing import Pairing
-from vitreous.data.formats.plain_yaml import plain_yaml
 from vitreous.data.source import Sample
 from vitreous.errors import DataError, naming
 from vitreous.labels import LabelMap
@@ -42,7 +41,7 @@ def read_data_yaml(path: str) -> YoloData:
     """
     text = read_text(path, MAX_BYTES)
     with naming(shown(path)):
-        values = plain_yaml(text)
+        values = parse_yaml(text)
         if not isinstance(values, dict):
             what = "expected train, val and names, each with a colon"
             raise DataError(f"is not YOLO's data.yaml: {what}")

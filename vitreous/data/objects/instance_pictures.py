@@ -10,8 +10,6 @@ belongs to objects of it that were not told apart, a crowd. Otherwise all object
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,14 +19,13 @@ from numpy.typing import NDArray
 from vitreous.data.decode.images import shown
 from vitreous.data.decode.masks import Mask
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.mask_folders import NAMES_FILES, LabelPictureSource
+from vitreous.data.formats.mask_folders import LabelPictureSource, find_names, note_unpaired
 from vitreous.data.formats.names import numbered_labels
 from vitreous.data.formats.pairing import INSTANCES, Pairing, find_pairs
 from vitreous.data.instance_masks import InstanceMasks
 from vitreous.data.source import IGNORED
 from vitreous.errors import DataError
 from vitreous.labels import LabelMap
-from vitreous.wording import counted
 
 PER_CLASS = 1000
 """Numbers of objects of each class."""
@@ -86,26 +83,12 @@ def recognise(folder: str) -> bool:
 def read(builder: SourceBuilder) -> InstancePictureSource:
     pairing = Pairing(builder, INSTANCES)
     pairing.read_folders("", _LAYOUTS)
-    samples = builder.samples()
-    unpaired = {s.id: pairing.unpaired[s.id] for s in samples if s.id in pairing.unpaired}
-    if len(unpaired) == len(samples):
-        first = min(unpaired)
-        what = f"no image has instance numbers of its own: {first} {unpaired[first]}"
-        raise DataError(f"{builder.name}: {what}")
-    if unpaired:
-        count = counted(len(unpaired), "image")
-        what = f"without instance numbers, or with several: {count}, like {min(unpaired)}"
-        builder.notes.append(what)
+    unpaired = note_unpaired(builder, pairing, "instance numbers")
     return builder.build(InstancePictureSource, _labels(builder), unpaired=unpaired)
 
 
 def _labels(builder: SourceBuilder) -> LabelMap:
-    names = builder.names
-    if names is None:
-        found = [name for name in NAMES_FILES if os.path.isfile(os.path.join(builder.root, name))]
-        if found:
-            names = Path(builder.root, found[0])
-            builder.notes.append(f"names of the classes: {found[0]}")
+    names = find_names(builder)
     if names is None:
         builder.notes.append(
             "every number but 0 is an object, all of one class; if numbers are class * "

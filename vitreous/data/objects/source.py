@@ -28,10 +28,10 @@ from vitreous.data.objects.boxes import (
     ROUNDING_NORMALISED,
     THIN,
     THIN_NORMALISED,
-    PlacedBoxes,
+    CutBoxes,
     check_corners,
+    cut_to_image,
     errors_in_line,
-    place,
 )
 from vitreous.data.objects.outlines import outline_corners, runs_of
 from vitreous.data.objects.table import UNKNOWN, Annotation, ObjectTable
@@ -68,7 +68,7 @@ class ObjectSource(FileSource):
         if self.truth_kind == "mask":
             return self._mask(sample, self._size(sample, size))
         if self.truth_kind == "boxes":
-            return self._placed(sample, self._size(sample, size)).truth
+            return self._boxes(sample, self._size(sample, size)).truth
         return self._instances(sample, self._size(sample, size))[0]
 
     def checked_truth(self, sample: Sample, size: ImageSize | None = None) -> CheckedTruth:
@@ -77,10 +77,10 @@ class ObjectSource(FileSource):
             return super().checked_truth(sample, size)
         sides, odd = self._size(sample, size), list[Problem]()
         if self.truth_kind == "boxes":
-            placed = self._placed(sample, sides)
+            boxes = self._boxes(sample, sides)
         else:
-            _, placed, masks = self._instances(sample, sides)
-            odd = list(self._odd_masks(sample, placed, masks))
+            _, boxes, masks = self._instances(sample, sides)
+            odd = list(self._odd_masks(sample, boxes, masks))
         annotation = self.annotations[sample.id]
         names = tuple(map(self.table.name, range(annotation.start, annotation.stop)))
         records = tuple(self._record(sample, name) for name in names)
@@ -90,11 +90,11 @@ class ObjectSource(FileSource):
                 f"its box reaches {far:.4g} pixels over the edge of the image: cut off there",
                 fatal=False,
             )
-            for record, far in zip(records, placed.over, strict=True)
+            for record, far in zip(records, boxes.over, strict=True)
             if far > EDGE
         ]
-        cut = sum(far > 0 for far in placed.over)
-        return CheckedTruth(placed.truth, (*cut_off, *odd), names, records, cut)
+        cut = sum(far > 0 for far in boxes.over)
+        return CheckedTruth(boxes.truth, (*cut_off, *odd), names, records, cut)
 
     def _size(self, sample: Sample, size: ImageSize | None) -> Size:
         """Height and width of an image whose annotation can be used."""
@@ -107,10 +107,10 @@ class ObjectSource(FileSource):
             raise DataError(f"{self._where_wrong(sample)}: {mismatch}")
         return size.height, size.width
 
-    def _placed(self, sample: Sample, size: Size) -> PlacedBoxes:
+    def _boxes(self, sample: Sample, size: Size) -> CutBoxes:
         with naming(self._where_wrong(sample)):
             annotation = self.annotations[sample.id]
-            return place(self.table, annotation, size, normalised=self.normalised)
+            return cut_to_image(self.table, annotation, size, normalised=self.normalised)
 
     def _runs(self, sample: Sample, size: Size) -> list[Runs]:
         """The pixels of each object."""
@@ -134,24 +134,24 @@ class ObjectSource(FileSource):
 
     def _instances(
         self, sample: Sample, size: Size
-    ) -> tuple[dict[str, Any], PlacedBoxes, InstanceMasks]:
+    ) -> tuple[dict[str, Any], CutBoxes, InstanceMasks]:
         """The ground truth, without objects whose mask has no pixel; and all boxes and masks."""
-        placed = self._placed(sample, size)
+        boxes = self._boxes(sample, size)
         with naming(self._where_wrong(sample)):
             drawn = self._runs(sample, size)
         masks = InstanceMasks(tuple(each["counts"] for each in drawn), size)
         own, known = masks.areas(), self.table.areas[self.annotations[sample.id].rows]
-        truth: dict[str, Any] = {**placed.truth, "masks": masks}
+        truth: dict[str, Any] = {**boxes.truth, "masks": masks}
         truth["area"] = torch.from_numpy(np.where(np.isnan(known), own.numpy(), known))
-        return {name: values[own > 0] for name, values in truth.items()}, placed, masks
+        return {name: values[own > 0] for name, values in truth.items()}, boxes, masks
 
     def _odd_masks(
-        self, sample: Sample, placed: PlacedBoxes, masks: InstanceMasks
+        self, sample: Sample, boxes: CutBoxes, masks: InstanceMasks
     ) -> Iterator[Problem]:
         """Objects without pixels, and those whose box is not around their mask."""
-        boxes = zip(placed.truth["boxes"].tolist(), masks.boxes().tolist(), strict=True)
+        pairs = zip(boxes.truth["boxes"].tolist(), masks.boxes().tolist(), strict=True)
         first, areas = self.annotations[sample.id].start, masks.areas().tolist()
-        for row, (box, around) in enumerate(boxes, first):
+        for row, (box, around) in enumerate(pairs, first):
             record = self._record(sample, self.table.name(row))
             if not areas[row - first]:
                 yield Problem(record, "its mask has no pixel in the image: left out", fatal=False)

@@ -12,8 +12,8 @@ from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import LabelMap
 from vitreous.pages import charts
 from vitreous.pages.content import (
+    CaptionedImage,
     Cell,
-    Example,
     Number,
     Section,
     Table,
@@ -39,7 +39,7 @@ class ClassifyReport(TaskReport):
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor)
-        self.errors = Worst[Example](ERRORS)
+        self.errors = Worst[CaptionedImage](ERRORS)
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output (b, classes), targets (b,)"""
@@ -51,7 +51,7 @@ class ClassifyReport(TaskReport):
 
     def _error(
         self, batch: Batch, i: int, predicted: Tensor, target: Tensor, confidence: float
-    ) -> Example:
+    ) -> CaptionedImage:
         names = self.predictor.labels
         caption = f"{names[predicted]}, {percent(confidence, 0)}"
         return self.example(batch, i, caption, f"ground truth: {names[target]}")

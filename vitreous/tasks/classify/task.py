@@ -26,7 +26,9 @@ from vitreous.tasks.bootstrap import (
 )
 from vitreous.tasks.classify.check import ClassCheck
 from vitreous.tasks.classify.verdict import ClassSigns, MostFrequentClass, NearestImages
-from vitreous.tasks.task import Engine, Metrics, Task, ratio
+from vitreous.tasks.defaults import Defaults
+from vitreous.tasks.metric import Metric
+from vitreous.tasks.task import Engine, Task, TaskMetrics, check_two_classes, ratio
 from vitreous.tasks.verdict import Baseline
 
 BINS = 15
@@ -48,12 +50,17 @@ class ClassTruth(Truth):
         return Mixed(first, second, share)
 
 
+class ClassifyDefaults(Defaults):
+    smoothing = 0.1
+
+
 class Classify(Task):
     """Cross-entropy, with smoothed, mixed and weighted labels; distillation from a teacher."""
 
     name = "classify"
     purpose = "one class per image"
-    primary = primary_name = "accuracy"
+    metric = Metric("accuracy")
+    other_metrics = (Metric("balanced_accuracy"), Metric("f1"))
     truth = ClassTruth()
     options = frozenset(
         (
@@ -61,8 +68,8 @@ class Classify(Task):
             *("teacher", "distill", "smoothing", "class_weights"),
         )
     )
-    default_smoothing = 0.1
     checker = ClassCheck
+    defaults = ClassifyDefaults()
 
     def __init__(
         self,
@@ -94,7 +101,7 @@ class Classify(Task):
 
     @classmethod
     def check_trainable(cls, source: Source) -> None:
-        super().check_trainable(source)
+        check_two_classes(source)
         counts = class_counts(source, source.splits["train"]).tolist()
         missing = [name for name, n in zip(source.labels.names, counts, strict=True) if not n]
         if missing:
@@ -177,7 +184,7 @@ def class_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
     return torch.bincount(targets, minlength=len(source.labels)).double()
 
 
-class ClassifyMetrics(Metrics):
+class ClassifyMetrics(TaskMetrics):
     """All metrics come from a confusion matrix, a calibration histogram and a few sums."""
 
     def __init__(self, labels: LabelMap) -> None:

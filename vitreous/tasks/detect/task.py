@@ -11,8 +11,10 @@ from torch import Tensor
 from vitreous.data.source import Source
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import Detection
+from vitreous.tasks.metric import Metric
 from vitreous.tasks.objects.check import BoxCheck
 from vitreous.tasks.objects.coco_results import measure_results
+from vitreous.tasks.objects.defaults import ObjectDefaults
 from vitreous.tasks.objects.losses import quality_loss, set_loss
 from vitreous.tasks.objects.merge import merge
 from vitreous.tasks.objects.metrics import BoxPrediction, DetectMetrics
@@ -23,22 +25,26 @@ from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline
 
 
+class DetectDefaults(ObjectDefaults):
+    example = "one like 'rf-detr-n', or 'rf-detr' with --set backbone=…"
+    scratch_model = "rf-detr-mini"
+    fine_tuning_gain = (
+        "from a classifier's, 205 images of blood cells were enough for an AP50 of 0.8 "
+        "(docs/detection.md)"
+    )
+
+
 class Detect(ObjectTask):
     """Matching, then a loss for the classes, L1 and GIoU for the boxes of what matches."""
 
     name = "detect"
     purpose = "a box and a class for each object"
-    primary, primary_name = "ap", "AP"
+    metric = Metric("ap", "AP")
+    other_metrics = (Metric("ap50"), Metric("ap75"))
     truth = BoxesTruth()
     families = ("rf-detr", "lw-detr", "detr")
-    example = "one like 'rf-detr-n', or 'rf-detr' with --set backbone=…"
-    scratch_model = "rf-detr-mini"
-    tiles = True
-    fine_tuning_gain = (
-        "from a classifier's, 205 images of blood cells were enough for an AP50 of 0.8 "
-        "(docs/detection.md)"
-    )
     checker = BoxCheck
+    defaults = DetectDefaults()
 
     def loss(
         self,
@@ -60,8 +66,7 @@ class Detect(ObjectTask):
     def merge(self, outputs: Iterable[BoxPrediction], tiles: Sequence[Tile]) -> BoxPrediction:
         return merge(list(outputs), tiles, self.same_object)[0]
 
-    @classmethod
-    def measure_results(cls, path: Path, source: Source, split: str) -> dict[str, Any]:
+    def measure_results(self, path: Path, source: Source, split: str) -> dict[str, Any]:
         return measure_results(path, source, split)
 
     def metrics(self) -> DetectMetrics:

@@ -14,6 +14,7 @@ from vitreous.labels import LabelMap
 from vitreous.models.distil import Predicted, Student
 from vitreous.models.model import Model
 from vitreous.results import FeatureVector
+from vitreous.tasks.pretrain.defaults import PretrainDefaults
 from vitreous.tasks.pretrain.method import Pretraining
 from vitreous.tasks.task import Engine
 
@@ -40,6 +41,7 @@ class Distil(Pretraining):
     name = "distil"
     purpose = "an encoder, that gives what a teacher's encoder gives"
     families = ("distil",)
+    defaults = PretrainDefaults("distil")
     options = frozenset(("teacher",))
     teacher = ""
     """Its name, as `vitreous.load` takes it."""

@@ -8,15 +8,16 @@ from typing import Any
 from torch import Tensor
 
 from vitreous.results import FeatureVector
+from vitreous.tasks.metric import Metric
 from vitreous.tasks.task import Engine, Task
 
 
-class Features(Task):
+class GiveFeatures(Task):
     """What the head would see of an image. Nothing is learned or measured: there are no classes."""
 
     name = "features"
     purpose = "a vector per image"
-    primary = ""
+    metric = Metric("")
 
     def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:
         vectors: Tensor = engine(images)
@@ -30,4 +31,4 @@ class Features(Task):
         ]
 
 
-TASK = Features
+TASK = GiveFeatures

@@ -16,8 +16,8 @@ from vitreous.tasks.objects.metrics import (
     NUMBERS,
     OVERLAPPING,
     BoxPrediction,
+    BoxRows,
     DetectMetrics,
-    Rows,
     measured,
     resampled_precisions,
 )
@@ -92,7 +92,7 @@ class InstanceMetrics(DetectMetrics):
     def compute(self, counts: Tensor | None = None) -> dict[str, Any]:
         counts = self.counts() if counts is None else counts
         masks, boxes = (
-            measured(self.names, self.threshold, Rows.of(counts, by_boxes=by_boxes))
+            measured(self.names, self.threshold, BoxRows.of(counts, by_boxes=by_boxes))
             for by_boxes in (False, True)
         )
         for name, row in masks["classes"].items():
@@ -103,7 +103,7 @@ class InstanceMetrics(DetectMetrics):
         counts = self.counts()
         for masks, boxes in zip(
             *(
-                resampled_precisions(len(self.names), Rows.of(counts, by_boxes=by_boxes))
+                resampled_precisions(len(self.names), BoxRows.of(counts, by_boxes=by_boxes))
                 for by_boxes in (False, True)
             ),
             strict=True,

@@ -18,11 +18,23 @@ from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
 from vitreous.tasks.instance.results_file import measure_results
 from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.instance.verdict import ConstantEllipses
+from vitreous.tasks.metric import Metric
 from vitreous.tasks.objects.check import BoxCheck
+from vitreous.tasks.objects.defaults import ObjectDefaults
 from vitreous.tasks.objects.object_task import ObjectTask, learnt
 from vitreous.tasks.task import Log
 from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline
+
+
+class InstanceDefaults(ObjectDefaults):
+    example = "one like 'rf-detr-seg-n', or 'rf-detr' with --set masks=true --set backbone=…"
+    scratch_model = "rf-detr-seg-mini"
+    scratch_fields = ("mask_pixels=2",)
+    fine_tuning_gain = (
+        "they know photographs, and from random weights only generated shapes were tried "
+        "(docs/instances.md)"
+    )
 
 
 class SegmentInstances(ObjectTask):
@@ -33,21 +45,14 @@ class SegmentInstances(ObjectTask):
 
     name = "instance"
     purpose = "a box, a class and a mask for each object"
-    primary, primary_name = "ap", "mask AP"
+    metric = Metric("ap", "mask AP")
+    other_metrics = tuple(map(Metric, ("ap50", "ap75", "box_ap", "box_ap50", "box_ap75")))
     watched = ("box_ap",)
     truth = InstancesTruth()
     families = ("rf-detr", "lw-detr")
-    needs = "masks"
     required: ClassVar = {"masks": True}
-    example = "one like 'rf-detr-seg-n', or 'rf-detr' with --set masks=true --set backbone=…"
-    scratch_model = "rf-detr-seg-mini"
-    scratch_fields = ("mask_pixels=2",)
-    tiles = True
-    fine_tuning_gain = (
-        "they know photographs, and from random weights only generated shapes were tried "
-        "(docs/instances.md)"
-    )
     checker = BoxCheck
+    defaults = InstanceDefaults()
 
     @classmethod
     def check_model(cls, source: Source, model: Model, log: Log) -> None:
@@ -82,8 +87,7 @@ class SegmentInstances(ObjectTask):
     ) -> InstancePrediction:
         return merge_masks(outputs, tiles, self.same_object)
 
-    @classmethod
-    def measure_results(cls, path: Path, source: Source, split: str) -> dict[str, Any]:
+    def measure_results(self, path: Path, source: Source, split: str) -> dict[str, Any]:
         return measure_results(path, source, split)
 
     def metrics(self) -> InstanceMetrics:

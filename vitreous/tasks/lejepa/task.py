@@ -13,8 +13,9 @@ from vitreous.models.lejepa import Projected
 from vitreous.models.model import Model
 from vitreous.results import FeatureVector
 from vitreous.tasks.lejepa.sigreg import random_directions, seed_of_step, sigreg
+from vitreous.tasks.pretrain.defaults import PretrainDefaults
 from vitreous.tasks.pretrain.method import Pretraining
-from vitreous.tasks.task import Engine, Metrics
+from vitreous.tasks.task import Engine, TaskMetrics
 
 CUT = 0.75
 """The side of the four corners of an image, which are its views in evaluation beside itself."""
@@ -45,7 +46,7 @@ def fixed_views(images: Tensor) -> Tensor:
     return torch.stack([images, *larger], dim=1)
 
 
-class LeJEPAMetrics(Metrics):
+class LeJEPAMetrics(TaskMetrics):
     """The loss over all images at once: SIGReg is about all of them together."""
 
     def __init__(self) -> None:
@@ -73,12 +74,13 @@ class LeJEPAMetrics(Metrics):
         return {"samples": len(views), "loss": loss, "invariance": alike, "sigreg": apart}
 
 
-class LeJEPA(Pretraining):
+class LeJEPAPretraining(Pretraining):
     """(1 - λ) · the squared distance of views to their mean + λ · SIGReg (section 5)."""
 
     name = "lejepa"
     purpose = "an encoder, for which views of an image are alike"
     families = ("lejepa",)
+    defaults = PretrainDefaults("lejepa")
     refused = Pretraining.refused | {"accumulate"}  # SIGReg is about all of a batch
 
     @classmethod
@@ -110,8 +112,8 @@ class LeJEPA(Pretraining):
             for each, image in zip(output, images, strict=True)
         ]
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> TaskMetrics:
         return LeJEPAMetrics()
 
 
-TASK = LeJEPA
+TASK = LeJEPAPretraining

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from vitreous.data.loader import Batch
-from vitreous.pages.content import Example, Section, picture
+from vitreous.pages.content import CaptionedImage, Section, picture
 from vitreous.predict import Predictor
 from vitreous.results import Reconstruction
 from vitreous.tasks.mae import draw
@@ -29,7 +29,7 @@ class MAEReport(PretrainReport):
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor)
-        self.examples: list[Example] = []
+        self.examples: list[CaptionedImage] = []
 
     def see(self, batch: Batch, output: Sequence[MaskedImage], targets: Any) -> None:
         step = max(len(output) // PER_BATCH, 1)
@@ -42,7 +42,7 @@ class MAEReport(PretrainReport):
                     for each, name in zip(three, draw.NAMES, strict=True)
                 ]
                 caption = f"loss {found.loss.item():.3f}"
-                self.examples.append(Example(pictures, batch.ids[i], caption))
+                self.examples.append(CaptionedImage(pictures, batch.ids[i], caption))
 
     def sections(self, result: Mapping[str, Any]) -> list[Section]:
         normalised = self.predictor.model.config.normalised_pixels

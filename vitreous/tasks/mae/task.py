@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vitreous.models.mae import Masked, unpatchify
 from vitreous.results import Reconstruction
+from vitreous.tasks.pretrain.defaults import PretrainDefaults
 from vitreous.tasks.pretrain.method import Pretraining
 from vitreous.tasks.task import Engine
 
@@ -32,13 +33,13 @@ def masked_loss(output: Masked) -> Tensor:
     return (errors * mask).sum(dim=1) / mask.sum(dim=1)
 
 
-class MAE(Pretraining):
+class MAEPretraining(Pretraining):
     """The mean squared error over hidden patches, each normalised by itself (section 3)."""
 
     name = "mae"
     purpose = "an encoder, by reconstructing what is hidden"
     families = ("mae-pretrain",)
-    example = "a ViT, like 'vit-s/16'"
+    defaults = PretrainDefaults("mae-pretrain", "a ViT, like 'vit-s/16'")
 
     def loss(self, output: Masked, targets: Any, teacher: Any = None) -> dict[str, Tensor]:
         return {"loss": masked_loss(output).mean()}
@@ -65,4 +66,4 @@ class MAE(Pretraining):
         ]
 
 
-TASK = MAE
+TASK = MAEPretraining

@@ -14,7 +14,7 @@ from vitreous.labels import LabelMap
 from vitreous.tasks.bootstrap import draws
 from vitreous.tasks.objects.boxes import nms, to_pixels
 from vitreous.tasks.objects.judge import judge, judge_overlaps
-from vitreous.tasks.task import Metrics
+from vitreous.tasks.task import TaskMetrics
 from vitreous.tasks.threshold import USUAL, best_threshold
 
 NUMBERS = (
@@ -64,7 +64,7 @@ IMAGE, OBJECT, FOUND, OVERLAPPING = range(4)
 COLUMNS = ("kind", "image", "class", "score", "left", "top", "width", "height", "area")
 
 
-class DetectMetrics(Metrics):
+class DetectMetrics(TaskMetrics):
     """COCO's average precision and recall, of every query, whatever its score.
 
     They need all objects and answers at once. Both are kept as rows of one table: what an image
@@ -117,13 +117,13 @@ class DetectMetrics(Metrics):
 
     def compute(self, counts: Tensor | None = None) -> dict[str, Any]:
         counts = self.counts() if counts is None else counts
-        return measured(self.names, self.threshold, Rows.of(counts))
+        return measured(self.names, self.threshold, BoxRows.of(counts))
 
     def resampled(self) -> Iterator[dict[str, Tensor]]:
-        return resampled_precisions(len(self.names), Rows.of(self.counts()))
+        return resampled_precisions(len(self.names), BoxRows.of(self.counts()))
 
 
-class Rows(NamedTuple):
+class BoxRows(NamedTuple):
     """The rows of a table, by their kind. The images of all of them follow each other."""
 
     images: Tensor
@@ -134,7 +134,7 @@ class Rows(NamedTuple):
     that is not by their boxes: for crowds the part of the answer that is inside."""
 
     @classmethod
-    def of(cls, counts: Tensor, *, by_boxes: bool = True) -> Rows:
+    def of(cls, counts: Tensor, *, by_boxes: bool = True) -> BoxRows:
         images, objects, found = (counts[counts[:, 0] == kind] for kind in range(OVERLAPPING))
         pairs = counts[counts[:, 0] == OVERLAPPING, 1:5]
         return cls(images, objects, found, None if by_boxes else pairs)
@@ -153,7 +153,7 @@ class Rows(NamedTuple):
             yield objects, found, matrix
 
 
-def measured(names: Sequence[str], threshold: float, rows: Rows) -> dict[str, Any]:
+def measured(names: Sequence[str], threshold: float, rows: BoxRows) -> dict[str, Any]:
     """Every number, by name."""
     stats, precision, recall, steps = coco_numbers(len(names), rows)
     numbers = {name: _known(value) for name, value in zip(NUMBERS, stats, strict=True)}
@@ -189,7 +189,7 @@ def measured(names: Sequence[str], threshold: float, rows: Rows) -> dict[str, An
     }
 
 
-def resampled_precisions(classes: int, rows: Rows) -> Iterator[dict[str, Tensor]]:
+def resampled_precisions(classes: int, rows: BoxRows) -> Iterator[dict[str, Tensor]]:
     """By the evaluator's own accumulation over the images of each draw; there are fewer draws where
     there are many boxes, since it takes 10 ms for 16,000."""
     if not len(rows.objects) or not len(rows.found):
@@ -207,7 +207,7 @@ class JudgedBoxes(NamedTuple):
     right: Tensor
 
 
-def judged_boxes(rows: Rows) -> JudgedBoxes:
+def judged_boxes(rows: BoxRows) -> JudgedBoxes:
     scores, right = [rows.found.new_zeros(0)], [torch.zeros(0, dtype=torch.bool)]
     for real, given, overlap in rows.by_image():
         if overlap is not None:
@@ -250,7 +250,7 @@ def _known(value: float) -> float | None:
     return None if value < 0 else float(value)
 
 
-def coco_numbers(classes: int, rows: Rows) -> tuple[Any, Any, Any, Any]:
+def coco_numbers(classes: int, rows: BoxRows) -> tuple[Any, Any, Any, Any]:
     """The twelve numbers; precision (thresholds of IoU, steps of recall, classes) and recall
     (thresholds, classes) for all sizes and up to a hundred answers; and the steps of recall."""
     evaluated = _evaluator(classes, rows)
@@ -264,7 +264,7 @@ def coco_numbers(classes: int, rows: Rows) -> tuple[Any, Any, Any, Any]:
     )
 
 
-def drawn_precisions(classes: int, rows: Rows, count: int) -> Iterator[Any]:
+def drawn_precisions(classes: int, rows: BoxRows, count: int) -> Iterator[Any]:
     """`precision` of `coco_numbers` for each of `count` draws of the images."""
     from faster_coco_eval.faster_eval_api_cpp import (  # type: ignore[import-untyped,unused-ignore]
         COCOevalAccumulate,
@@ -283,7 +283,7 @@ def drawn_precisions(classes: int, rows: Rows, count: int) -> Iterator[Any]:
         yield precision[..., 0, -1]
 
 
-def _evaluator(classes: int, rows: Rows, **options: Any) -> Any:
+def _evaluator(classes: int, rows: BoxRows, **options: Any) -> Any:
     """COCO's, for boxes; or for what overlaps as the rows say."""
     from faster_coco_eval import COCO, COCOeval_faster  # type: ignore[import-untyped,unused-ignore]
 
@@ -334,7 +334,7 @@ def _evaluator(classes: int, rows: Rows, **options: Any) -> Any:
     return ByOverlaps(everything, found, "bbox", **options)
 
 
-def _by_ids(rows: Rows) -> dict[tuple[int, int], float]:
+def _by_ids(rows: BoxRows) -> dict[tuple[int, int], float]:
     """How answers and objects overlap, by their numbers in all images, counted from 1."""
     assert rows.overlaps is not None
     firsts = [

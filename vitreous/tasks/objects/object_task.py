@@ -3,11 +3,11 @@ object with its box and class."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -16,24 +16,22 @@ from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
-from vitreous.models import configure
 from vitreous.models.detr import DETROutput
 from vitreous.models.model import Model
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import check_threshold
 from vitreous.tasks.objects.boxes import clipped
 from vitreous.tasks.objects.coco_results import image_ids, log_missing, writing
+from vitreous.tasks.objects.defaults import most_objects
 from vitreous.tasks.objects.matching import Target
 from vitreous.tasks.objects.merge import SAME
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.objects.track import Tracker
 from vitreous.tasks.objects.verdict import DetectSigns
-from vitreous.tasks.task import Engine, Glance, Log, ModelChoice, See, Task
+from vitreous.tasks.task import Engine, Log, See, Task
 from vitreous.tasks.threshold import USUAL
+from vitreous.tasks.tiles import Tile
 from vitreous.wording import counted
-
-EASILY_SEEN = 24
-"""Pixels of an object's side, one and a half patches of a usual ViT."""
 
 
 class ObjectTask(Task):
@@ -43,13 +41,6 @@ class ObjectTask(Task):
 
     options = frozenset(("longest", "zoom", "multi_scale"))
     crops = ("resized", "window", "none")
-    dense = True
-    least_classes = 1
-    overfit_epochs = 12
-    scratch_model: ClassVar[str]
-    """Which learns without weights,"""
-    scratch_fields: ClassVar[tuple[str, ...]] = ()
-    """and what else it has for small images."""
 
     def __init__(
         self,
@@ -69,6 +60,15 @@ class ObjectTask(Task):
         check_threshold(threshold)
         return cls(labels, threshold=threshold)
 
+    def objects(self, refused: str) -> Self:
+        return self
+
+    def merge(self, outputs: Iterable[Any], tiles: Sequence[Tile]) -> Any:
+        raise NotImplementedError
+
+    def measure_results(self, path: Path, source: Source, split: str) -> dict[str, Any]:
+        raise NotImplementedError
+
     @classmethod
     def check_model(cls, source: Source, model: Model, log: Log) -> None:
         most, queries = most_objects(source), model.config.queries
@@ -79,70 +79,6 @@ class ObjectTask(Task):
                 f"there are images with {most} objects, and the model has {queries} queries: it "
                 f"cannot find them all; give --set queries={2 * most}"
             )
-
-    @classmethod
-    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
-        """A small hybrid of convolutions and attention, which learns from few images; a large model
-        would take days. Small images keep their size, and finer maps of it."""
-        side = 192 if glance.on_cpu else 384
-        size = glance.whole_patches(8) if glance.small else (side, side)
-        most = most_objects(source)
-        queries = max(2 * most, 10)
-        small = ("backbone.stages=[1,1]", *cls.scratch_fields) if glance.small else ()
-        reason = f"{cls.scratch_model}, {queries} queries for up to {counted(most, 'object')}"
-        fields = (f"queries={queries}", *small)
-        return ModelChoice(cls.scratch_model, size, fields, reason, resize="square")
-
-    @classmethod
-    def choose_around(cls, source: Source, glance: Glance, family: str | None) -> dict[str, Any]:
-        """Around weights: on a CPU a narrow decoder and images of 224 pixels, or 320 where some
-        objects would be hard to see. Both sides are resized to one length, as RF-DETR does, so that
-        every batch is one tensor."""
-        if family == "detr":
-            return {}
-        most = most_objects(source)
-        fields = [f"queries={min(max(2 * most, 40), 300)}"]
-        seen = 224 * small_side(source, glance) >= EASILY_SEEN
-        side = (224 if seen else 320) if glance.on_cpu else 560
-        if glance.on_cpu:
-            fields += ["dim=128", "cross_heads=8", "points=4", "decoder_depth=2", "mlp_dim=512"]
-            fields += ["groups=6", "projector_depth=2"]
-        size = max(glance.height, glance.width)
-        side = min(side, -(-size // 32) * 32)
-        return {
-            "fields": tuple(fields),
-            "image_size": (side, side),
-            "resize": "square",
-            "crop": "resized",
-            "optimizer": "muon",  # BCCD, val: AP 0.41 after eight epochs, by AdamW 0.35
-        }
-
-    @classmethod
-    def overfit_batch(cls, images: int) -> int:
-        """A detector learns images by heart in many steps, not in large ones: after 50 passes over
-        eight, AP is 0.040 in batches of two, 0.0015 in batches of eight."""
-        return max(1, images // 4)
-
-    @classmethod
-    def effort(cls, glance: Glance, *, fine_tunes: bool) -> tuple[int, int, int]:
-        """Around weights, what is behind the backbone begins anew: on a CPU, ten minutes of it."""
-        least, most, images = super().effort(glance, fine_tunes=False)
-        return least, most, images * 3 // 4 if fine_tunes else images
-
-    @classmethod
-    def scratch_optimizer(cls, glance: Glance, model: str) -> str:
-        """On shapes, rf-detr-mini has an AP of 0.81 on val after two epochs by Muon, and of 0.63 by
-        AdamW; a DETR was not measured."""
-        return "adamw" if configure(model)[0] == "detr" else "muon"
-
-    @classmethod
-    def scratch_lr(cls, small: bool) -> float:
-        """Beyond that, a DETR never learns to look at one object with each query."""
-        return 5e-4
-
-    @classmethod
-    def crop_for(cls, small: bool, fits: bool) -> str:
-        return "none" if small else "window"
 
     def count_of(self, targets: Any) -> int:
         return sum(len(target["labels"]) for target in map(learnt, targets))
@@ -252,22 +188,3 @@ def learnt(target: Target, parts: Sequence[str] = ("labels", "boxes")) -> Target
         return target
     single = ~target["crowd"].bool()
     return {name: target[name][single] for name in parts}
-
-
-def small_side(source: Source, glance: Glance, count: int = 500) -> float:
-    """Of small objects (a twentieth of all are smaller), the square root of the area as a part of a
-    usual image's; 1 if there are no objects."""
-    samples = source.splits["train"]
-    boxes = [source.truth(sample)["boxes"] for sample in samples[:: -(-len(samples) // count)]]
-    every = torch.cat(boxes).float()
-    if not len(every):
-        return 1.0
-    areas = (every[:, 2:] - every[:, :2]).prod(dim=1) / (glance.height * glance.width)
-    return float(areas.quantile(0.05, interpolation="lower")) ** 0.5
-
-
-def most_objects(source: Source, count: int = 2000) -> int:
-    """In one training image, of some that are evenly picked."""
-    samples = source.splits["train"]
-    step = -(-len(samples) // count)
-    return max(int((~source.truth(sample)["crowd"]).sum()) for sample in samples[::step])

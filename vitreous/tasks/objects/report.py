@@ -11,7 +11,15 @@ from torch import Tensor
 
 from vitreous.data.loader import Batch
 from vitreous.pages import charts
-from vitreous.pages.content import Example, Number, Section, class_table, measured, percent, picture
+from vitreous.pages.content import (
+    CaptionedImage,
+    Number,
+    Section,
+    class_table,
+    measured,
+    percent,
+    picture,
+)
 from vitreous.pages.maps import Mark
 from vitreous.predict import Predictor
 from vitreous.tasks.objects.boxes import to_pixels
@@ -49,7 +57,7 @@ class ObjectReport(TaskReport):
         super().__init__(predictor)
         assert isinstance(predictor.task, ObjectTask)
         self.threshold = predictor.task.threshold
-        self.worst = Worst[Example](WORST)
+        self.worst = Worst[CaptionedImage](WORST)
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output `BoxPrediction`s in pixels, targets with normalised cxcywh boxes."""
@@ -82,7 +90,9 @@ class ObjectReport(TaskReport):
             note = f"{int(judged.found.sum())} of {judged.objects} found"
             note += f", {judged.false} false" if judged.false else ""
             note += "" if len(shown.scores) else f"; {self._next(answer)}"
-            self.worst.add(badness, Example(pictures, batch.ids[i], f"F1 {judged.f1:.2f}", note))
+            self.worst.add(
+                badness, CaptionedImage(pictures, batch.ids[i], f"F1 {judged.f1:.2f}", note)
+            )
 
     def judged(self, shown: Any, target: Any, true: Tensor, crowd: Tensor) -> Judged:
         """Predictions above the threshold; `true` (n, 4) are the boxes of objects in pixels."""

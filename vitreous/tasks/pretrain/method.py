@@ -7,8 +7,9 @@ and what it is trained with by default in `recipes/NAME.toml`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -18,9 +19,10 @@ from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import NoTruth
 from vitreous.labels import LabelMap, NoLabels
-from vitreous.models import FAMILIES
-from vitreous.tasks.task import Glance, Metrics, ModelChoice, Task
-from vitreous.tasks.verdict import Finding, percent
+from vitreous.tasks.metric import Metric, percent
+from vitreous.tasks.pretrain.defaults import PretrainDefaults
+from vitreous.tasks.task import Task, TaskMetrics
+from vitreous.tasks.verdict import Finding
 
 COLLAPSED = 1.5
 """An effective rank below which features hardly differ from image to image."""
@@ -43,7 +45,7 @@ class HasLoss(Protocol):
     def loss(self) -> Tensor: ...
 
 
-class MeanLoss(Metrics):
+class MeanLoss(TaskMetrics):
     """The mean of the images' losses."""
 
     def __init__(self) -> None:
@@ -66,16 +68,13 @@ class Pretraining(Task):
 
     name = "pretrain"
     purpose = "an encoder, from images alone"
-    primary = primary_name = "loss"
-    lower_is_better = True
-    learns_classes = False
-    muon_lr = 1  # as it was measured with MAE
+    metric = Metric("loss", range=(0, math.inf), lower_is_better=True)
+    pretrains = True
     truth = NoTruth()
     watched = ("knn_accuracy", "effective_rank")
     refused = frozenset(("overfit", "keep_head", "unfreeze_after", "lora", "task"))
     checker = ImageCheck
-    encoder_fields: ClassVar[tuple[str, ...]] = ()
-    """What the encoder needs, where one is chosen."""
+    defaults = PretrainDefaults()
 
     def __init__(self, labels: LabelMap | None = None) -> None:
         super().__init__(NoLabels())
@@ -85,13 +84,10 @@ class Pretraining(Task):
         return cls()
 
     @classmethod
-    def check_trainable(cls, source: Source) -> None:
-        """Whatever has images."""
+    def outputs(cls, labels: LabelMap) -> tuple[str, ...]:
+        return ()
 
-    def renamed(self, targets: Any, here: Sequence[int]) -> Any:
-        return targets
-
-    def metrics(self) -> Metrics:
+    def metrics(self) -> TaskMetrics:
         return MeanLoss()
 
     def judge(self, last: Mapping[str, Any]) -> list[Finding]:
@@ -108,43 +104,3 @@ class Pretraining(Task):
             worse = ": the features know no more than the images themselves"
             found.append(Finding("good" if better else "warn", seen + worse * (not better), ""))
         return found
-
-    @classmethod
-    def choose_model(cls, source: Source, glance: Glance) -> ModelChoice:
-        """A plain ViT with fixed positions, whose patches are averaged."""
-        name, size, fields, what = encoder_for(glance)
-        family = cls.families[0] if cls.families else name
-        part = FAMILIES[family].part if family in FAMILIES else None
-        if part is not None:
-            inside = (f"{part}.{each}" for each in (*fields, *cls.encoder_fields))
-            fields = (f"{part}={name}", *inside)
-        return ModelChoice(family, size, fields, what)
-
-    @classmethod
-    def effort(cls, glance: Glance, *, fine_tunes: bool) -> tuple[int, int, int]:
-        """There is more to learn from images than their labels: more passes pay."""
-        return 5, 100, 160_000 if glance.on_cpu else 6_000_000
-
-    @classmethod
-    def crop_for(cls, small: bool, fits: bool) -> str:
-        return "resized"
-
-
-def encoder_for(glance: Glance) -> tuple[str, tuple[int, int], tuple[str, ...], str]:
-    """Its name, the image size, changes to its config, and what it is in words."""
-    plain = ("position=sines-2d", "tokens=none", "pool=mean")
-    if not glance.small:
-        side, size = (128, "ti") if glance.on_cpu else (224, "s")
-        return f"vit-{size}/16", (side, side), plain, f"a ViT-{size.capitalize()}/16"
-    side = max(glance.height, glance.width)
-    patch = 2 if side <= 16 else 4 if side <= 40 else 8
-    dim, depth, heads = (64, 6, 4) if side <= 16 else (128, 6, 4)
-    sizes = (
-        f"patch={patch}",
-        f"dim={dim}",
-        f"depth={depth}",
-        f"heads={heads}",
-        f"mlp_dim={2 * dim}",
-    )
-    reason = f"a ViT of {depth} blocks, {dim} wide, with patches of {patch}"
-    return "vit", glance.whole_patches(patch), (*sizes, *plain), reason

@@ -14,7 +14,7 @@ from vitreous.data.loader import Batch
 from vitreous.inference import InferenceOptions
 from vitreous.labels import NoLabels
 from vitreous.neighbours import nearest, standardised
-from vitreous.pages.content import Example, Number, Picture, Section, percent, picture
+from vitreous.pages.content import CaptionedImage, Number, Picture, Section, percent, picture
 from vitreous.predict import Predictor
 from vitreous.results import FeatureVector
 from vitreous.tasks import HEADLESS, task_class
@@ -100,7 +100,7 @@ class NeighbourReport(PretrainReport):
         for i in range(0, len(vectors), -(-len(vectors) // QUERIES)):
             row = [drawn(i, "image"), *(drawn(j, "neighbour") for j in found.indices[i])]
             similar = " ".join(f"{value:.2f}" for value in found.similarities[i])
-            examples.append(Example(row, ids[i], f"cosine {similar}"))
+            examples.append(CaptionedImage(row, ids[i], f"cosine {similar}"))
         note = NEIGHBOURS.format(count=len(vectors), nearest=NEAREST)
         return [Section("Nearest neighbours", note, examples=examples)]
 

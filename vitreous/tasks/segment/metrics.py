@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.tasks.bootstrap import resampled
-from vitreous.tasks.task import Metrics, ratio
+from vitreous.tasks.task import TaskMetrics, ratio
 
 
 class MaskPrediction(NamedTuple):
@@ -22,7 +22,7 @@ class MaskPrediction(NamedTuple):
     """(h, w) of float16: the probability of that class"""
 
 
-class SegmentMetrics(Metrics):
+class SegmentMetrics(TaskMetrics):
     """All metrics come from a confusion matrix of pixels, without ignored pixels."""
 
     def __init__(self, labels: LabelMap) -> None:

@@ -15,8 +15,8 @@ from vitreous.mask_parts import encode, in_text
 from vitreous.pages import charts, maps, walk
 from vitreous.pages.colours import Colour, class_colours, colours_of
 from vitreous.pages.content import (
+    CaptionedImage,
     Cell,
-    Example,
     Number,
     Section,
     Table,
@@ -58,7 +58,7 @@ class SegmentReport(TaskReport):
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor)
-        self.worst = Worst[tuple[Example, set[int]]](WORST)
+        self.worst = Worst[tuple[CaptionedImage, set[int]]](WORST)
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output `MaskPrediction`s, targets masks (h, w), both at the images' own sizes."""
@@ -69,7 +69,7 @@ class SegmentReport(TaskReport):
 
     def _example(
         self, batch: Batch, i: int, classes: Tensor, mask: Tensor, miou: float
-    ) -> tuple[Example, set[int]]:
+    ) -> tuple[CaptionedImage, set[int]]:
         """An image on the page, and the classes that its pictures show."""
         from PIL import Image
 
@@ -82,7 +82,7 @@ class SegmentReport(TaskReport):
             shown |= set(small.unique().tolist())
             drawn = Image.fromarray(coloured(small.numpy(), list(self.colours.values())))
             pictures.append(picture(drawn, name, exact=True))
-        return Example(pictures, batch.ids[i], f"mean IoU {miou:.3f}"), shown
+        return CaptionedImage(pictures, batch.ids[i], f"mean IoU {miou:.3f}"), shown
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         return {

@@ -12,8 +12,8 @@ from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.pages import charts
 from vitreous.pages.content import (
+    CaptionedImage,
     Cell,
-    Example,
     Number,
     Section,
     Table,
@@ -44,7 +44,7 @@ class TagReport(TaskReport):
         super().__init__(predictor)
         assert isinstance(predictor.task, Tag)
         self.thresholds = predictor.task.thresholds
-        self.errors = Worst[Example](ERRORS)
+        self.errors = Worst[CaptionedImage](ERRORS)
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output and targets (b, classes)"""
@@ -60,7 +60,7 @@ class TagReport(TaskReport):
 
     def _error(
         self, batch: Batch, i: int, label: Tensor, scores: Tensor, target: Tensor
-    ) -> Example:
+    ) -> CaptionedImage:
         names = self.predictor.labels
         what = "missed" if target[label] else "wrong"
         true = ", ".join(names[j] for j in (target == 1).nonzero().flatten().tolist())

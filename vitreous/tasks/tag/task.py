@@ -18,9 +18,10 @@ from vitreous.labels import IGNORED, LabelMap
 from vitreous.layers.head import DistilledOutput
 from vitreous.results import check_threshold
 from vitreous.tasks.bootstrap import RESAMPLES, resampled
+from vitreous.tasks.metric import Metric
 from vitreous.tasks.tag.check import LabelsCheck
 from vitreous.tasks.tag.verdict import LabelFrequencies, TagSigns
-from vitreous.tasks.task import Engine, Metrics, Task, ratio
+from vitreous.tasks.task import Engine, Task, TaskMetrics, ratio
 from vitreous.tasks.threshold import USUAL, best_threshold
 from vitreous.tasks.verdict import Baseline
 
@@ -86,12 +87,12 @@ class Tag(Task):
 
     name = "tag"
     purpose = "any number of labels per image"
-    primary, primary_name = "map", "mAP"
+    metric = Metric("map", "mAP")
+    other_metrics = (Metric("f1"),)
     truth = LabelsTruth()
     options = frozenset(
         ("randaugment", "erase", "mixup", "cutmix", "smoothing", "class_weights"),
     )
-    least_classes = 1
     checker = LabelsCheck
 
     def __init__(
@@ -200,7 +201,7 @@ def label_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
     return counts
 
 
-class TagMetrics(Metrics):
+class TagMetrics(TaskMetrics):
     """Average precision needs the order of all scores: every image's are kept."""
 
     def __init__(self, labels: LabelMap, thresholds: Tensor) -> None:

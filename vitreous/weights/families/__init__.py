@@ -4,8 +4,9 @@ model's structure."""
 
 from __future__ import annotations
 
-from vitreous.models import family_of
+from vitreous.models import FAMILIES, family_of
 from vitreous.models.model import Model
+from vitreous.models.vit import ViTConfig
 from vitreous.weights.families.composite import (
     DETRStateDict,
     MaskedAutoencoderStateDict,
@@ -24,25 +25,24 @@ def state_dict_of(model: Model) -> StateDict:
     return STATE_DICTS[family_of(model)]
 
 
-STATE_DICTS: dict[str, StateDict] = {
-    "vit": ViTStateDict(),
-    "deit": ViTStateDict(),
-    "cpvt": ViTStateDict(),
-    "vitc": ViTStateDict(),
+def _usual(family: str) -> StateDict:
+    """Of a family that has nothing of its own: a ViT's, or those of what is pre-trained."""
+    made = FAMILIES[family]
+    if made.part is not None:
+        return PretrainedStateDict(state_dict_of)
+    return ViTStateDict() if issubclass(made.config, ViTConfig) else StateDict()
+
+
+OWN: dict[str, StateDict] = {
     "hybrid": HybridStateDict(),
     "clip": ViTStateDict(
         image_text=True, activation="OpenAI's; the models of open_clip have 'gelu'"
     ),
     "siglip": ViTStateDict(activation="the authors'; timm computes most sizes with 'gelu'"),
-    "mae": ViTStateDict(),
     "mae-pretrain": MaskedAutoencoderStateDict(state_dict_of),
-    "lejepa": PretrainedStateDict(state_dict_of),
-    "distil": PretrainedStateDict(state_dict_of),
     "pe": ViTStateDict(image_text=True),
-    "dinov2": ViTStateDict(),
     "dinov3": ViTStateDict(pool="the authors'; timm's models read the 'mean' of the patches"),
     "eva": EVAStateDict(),
-    "beit": ViTStateDict(),
     "swin": SwinStateDict(),
     "resnet": ResNetStateDict(),
     "segmenter": SegmenterStateDict(state_dict_of),
@@ -50,4 +50,5 @@ STATE_DICTS: dict[str, StateDict] = {
     "lw-detr": RFDETRStateDict(state_dict_of),
     "rf-detr": RFDETRStateDict(state_dict_of),
 }
+STATE_DICTS = {family: OWN.get(family) or _usual(family) for family in FAMILIES}
 """By the family's name."""

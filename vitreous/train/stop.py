@@ -1,0 +1,56 @@
+"""Ctrl-C and SIGTERM: the loop saves what was learned, and stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from vitreous.errors import VitreousError
+
+
+class StoppedError(VitreousError):
+    """A run that was asked to stop, and has saved itself."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class StopSignals:
+    """The first one asks the loop to stop, a second one stops at once."""
+
+    def __init__(self, answer: Callable[[], None]) -> None:
+        self.answer = answer
+        """Tells people what will happen."""
+        self.asked = 0
+        """The signal that asked, or 0."""
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Inside, signals are asked by; they are the main thread's."""
+        if not is_main_thread():
+            yield
+            return
+        process = os.getpid()
+
+        def ask(number: int, frame: object) -> None:
+            if self.asked:
+                raise KeyboardInterrupt
+            self.asked = number
+            if os.getpid() == process:  # those that load data are forks
+                self.answer()
+
+        before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def is_main_thread() -> bool:
+    """The one that handles signals."""
+    return threading.current_thread() is threading.main_thread()
