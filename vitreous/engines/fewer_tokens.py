@@ -19,7 +19,6 @@ from vitreous.layers.attention import Attention, Rotate
 from vitreous.layers.block import Block
 from vitreous.layers.cross_attention import RowsLinear
 from vitreous.layers.resample import Grid
-from vitreous.layers.tap import is_tapped
 from vitreous.layers.token_merging import TokenMerging
 from vitreous.layers.uncommon import BLOCKS, PostNormBlock, StreamNormBlock
 from vitreous.models.composite import Composite
@@ -152,9 +151,7 @@ class FewerTokensViT(ViT):
 
     def pooled(self, images: Tensor) -> Tensor:
         x, grid = self.embed(images)
-        # Who looks at the norm behind the blocks sees all tokens, too.
-        skips = self.skips_unread and not is_tapped(self.norm)
-        reads = self.config.reads if skips else None
+        reads = self.config.reads if self.skips_unread else None
         return self.pool(self._encode(x, grid, 0, None, reads))
 
     def encode(self, x: Tensor, grid: Grid, first: int = 0, last: int | None = None) -> Tensor:
