@@ -98,7 +98,7 @@ def by_plain_loop(ours: Path, seconds: float) -> tuple[str, dict[str, Any], int]
         made, _ = prepare(recipe, Run(empty), world, lambda text: None, lambda event: None)
     classes, whole = len(made.task.labels), made.task.truth.stays
     torch.manual_seed(recipe.seed)
-    seen = {"in_chans": made.val_set.preprocess.channels}
+    seen = {"in_chans": made.validation.val_set.preprocess.channels}
     if whole:
         model = timm.create_model("resnet18", num_classes=classes, **seen)
     else:
@@ -122,7 +122,9 @@ def by_plain_loop(ours: Path, seconds: float) -> tuple[str, dict[str, Any], int]
         optimizer.step()
         steps += 1
     source = made.train_set.source
-    kept = EvalSet(source, source.splits["test"], made.val_set.preprocess, made.task.truth)
+    kept = EvalSet(
+        source, source.splits["test"], made.validation.val_set.preprocess, made.task.truth
+    )
     engine, metrics = Engine(model.eval(), made.model.own_size()), made.task.metrics()
     with torch.inference_mode():
         for batch in eval_batches(kept, 16, 0):

@@ -36,7 +36,7 @@ def test_the_loss_falls(run):
 def test_evaluation_is_the_same_again_and_has_the_metric_that_decides(run):
     first, again = (vitreous.evaluate(run.path) for _ in range(2))
     assert first == again
-    assert vitreous.load(run.path).task.primary in first
+    assert vitreous.load(run.path).task.metric.key in first
     assert first["samples"] > 0
     json.dumps(first, allow_nan=False)
 

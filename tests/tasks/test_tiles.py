@@ -16,6 +16,7 @@ import vitreous
 from vitreous.cli.main import main
 from vitreous.data.source import Sample, Source
 from vitreous.errors import ConfigError, DataError
+from vitreous.inference import InferenceOptions
 from vitreous.predict import Predictor
 from vitreous.tasks.objects.boxes import iou, nms
 from vitreous.tasks.objects.merge import merge
@@ -328,7 +329,9 @@ def test_tiled_inference_is_for_tasks_that_merge():
         with pytest.raises(ConfigError, match=f"tile = 9: a model for the task {name} .* leave"):
             TiledInference(task, predictor().preprocess, 9)
         with pytest.raises(ConfigError, match=f"nms = 0.5: a model for the task {name} pred"):
-            Predictor(predictor().model, predictor().preprocess, task, nms=0.5)
+            Predictor(
+                predictor().model, predictor().preprocess, task, options=InferenceOptions(nms=0.5)
+            )
 
 
 # ---- the commands

@@ -100,8 +100,13 @@ def test_each_image_is_read_once(tmp_path, monkeypatch, options):
         recipe = recipe_for("probe", **options)
         ready, _ = prepare(recipe, Run(tmp_path), world, print, lambda event: None)
         kind = type(ready.train_set.source)
-        image = kind.image
-        monkeypatch.setattr(kind, "image", lambda s, one: reads.append(one.id) or image(s, one))
+        decode = kind.decode
+
+        def noted(source, sample, *given, **named):
+            reads.append(sample.id)
+            return decode(source, sample, *given, **named)
+
+        monkeypatch.setattr(kind, "decode", noted)
         ready.fit()
     assert len(reads) == len(set(reads)) == (options.get("overfit") or 160 + 20)
 
