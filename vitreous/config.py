@@ -95,16 +95,16 @@ class Uncommon(NamedTuple):
     values: tuple[Any, ...]
 
 
-class Mark(NamedTuple):
+class FieldMark(NamedTuple):
     """What is known about a field besides its values."""
 
     name: str
 
 
-HIDDEN = Mark("it changes the outputs, but neither names nor shapes of parameters")
-PARTLY_HIDDEN = Mark("the same for some of its values; others show")
-TRAINING = Mark("its value does not matter to a trained model")
-SETTING = Mark("how a model is made or run, not what it computes")
+HIDDEN = FieldMark("it changes the outputs, but neither names nor shapes of parameters")
+PARTLY_HIDDEN = FieldMark("the same for some of its values; others show")
+TRAINING = FieldMark("its value does not matter to a trained model")
+SETTING = FieldMark("how a model is made or run, not what it computes")
 
 Hidden = Annotated[T, HIDDEN]
 LARGEST_SIZE = 2**24
@@ -220,7 +220,7 @@ def own_marks(config: Any) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def marked(cls: type, *wanted: Mark) -> tuple[str, ...]:
+def marked(cls: type, *wanted: FieldMark) -> tuple[str, ...]:
     """The fields of a config, and of its parts, with one of these marks."""
     return tuple(name for name, about in marks(cls).items() if {*wanted} & {*about})
 

@@ -17,7 +17,7 @@ from vitreous.errors import ConfigError
 from vitreous.layers.conv_stem import ConvLayer
 from vitreous.models.vit import ViTConfig
 from vitreous.train.optimizer import freeze, frozen_batch_norms
-from vitreous.weights.infer import Wanted, infer
+from vitreous.weights.infer import GivenFields, infer
 
 SMALL = {"dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "classes": 5}
 SIZE = (32, 48)
@@ -321,7 +321,7 @@ def test_a_stem_shows_in_the_tensors(fields):
     """But for strides, padding, activations and residual branches, which are guessed."""
     model = vitreous.create("vit", **SMALL, **fields)
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = infer(shapes, {}, Wanted(model="vit", fields={"image_size": SIZE}))[0]
+    found = infer(shapes, {}, GivenFields(model="vit", fields={"image_size": SIZE}))[0]
     name = "layers" if "stem.layers" in fields else "grid_layers"
     assert f"stem.{name}" in found.guessed
     ours, theirs = getattr(model.config.stem, name), getattr(found.config.stem, name)
@@ -338,7 +338,7 @@ def test_the_papers_models_are_known_by_their_tensors(name):
     with torch.device("meta"):
         model = vitreous.create(name, classes=7)
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = infer(shapes, {}, Wanted(search=False))
+    found = infer(shapes, {}, GivenFields(search=False))
     assert (found[0].model, found[0].changes, found[0].misfits) == (name, {"classes": 7}, ())
 
 

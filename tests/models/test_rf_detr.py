@@ -11,7 +11,7 @@ from vitreous.models import configure
 from vitreous.models.rf_detr import used_blocks
 from vitreous.models.rf_detr_parts import moved
 from vitreous.tasks.objects.losses import quality_loss
-from vitreous.weights.infer import Wanted, infer
+from vitreous.weights.infer import GivenFields, infer
 
 SMALL = {
     "classes": 3,
@@ -212,7 +212,7 @@ def test_the_tensors_of_a_named_model_keep_what_they_do_not_show(name):
     with torch.device("meta"):
         model = vitreous.create(name, classes=5)
     shapes = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-    (found,) = infer(shapes, {}, Wanted(model=name))
+    (found,) = infer(shapes, {}, GivenFields(model=name))
     usual = configure(name)[1]
     assert not found.misfits
     assert not found.unused

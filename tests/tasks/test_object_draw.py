@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitreous.pages.maps import Mark
+from vitreous.pages.maps import BoxMark
 from vitreous.tasks.objects import draw as boxes
 from vitreous.tasks.objects.draw import boxed, enlargement, told_apart
 
@@ -15,7 +15,7 @@ RED = (230, 25, 75)
 def test_a_box_is_drawn_where_it_is(size):
     height, width = size
     box = (0.25 * width, 0.4 * height, 0.75 * width, 0.9 * height)
-    picture = boxed(torch.full((3, *size), 90, dtype=torch.uint8), [Mark(box, "", RED)])
+    picture = boxed(torch.full((3, *size), 90, dtype=torch.uint8), [BoxMark(box, "", RED)])
     times = enlargement(*size)
     array = np.asarray(picture)
     assert array.shape == (height * times, width * times, 3)
@@ -47,7 +47,7 @@ def test_words_stay_inside(size, monkeypatch):
     height, width = size
     places = [(0, 0, 1, 1), (0.9, 0.9, 1, 1), (-1, -1, 2, 2), (0.5, 0, 0.6, 1), (0.2, 0.95, 3, 4)]
     marks = [
-        Mark((left * width, top * height, right * width, bottom * height), words, RED)
+        BoxMark((left * width, top * height, right * width, bottom * height), words, RED)
         for left, top, right, bottom in places
         for words in ("cat 0.99", "a class of a very long name, which nobody reads 0.99")
     ]
@@ -60,7 +60,7 @@ def test_words_stay_inside(size, monkeypatch):
 
 
 def test_words_do_not_cover_each_other(monkeypatch):
-    marks = [Mark((40, 60 + i, 200, 200 + i), f"cat 0.{i}", RED) for i in range(6)]
+    marks = [BoxMark((40, 60 + i, 200, 200 + i), f"cat 0.{i}", RED) for i in range(6)]
     found, _ = labels_of(monkeypatch, (480, 640), marks)
     assert not any(boxes._meet(a, b) for i, a in enumerate(found) for b in found[:i])
 
@@ -77,7 +77,7 @@ def test_letters_and_lines_grow_with_the_picture():
 
 def test_boxes_are_drawn_into_all_kinds_of_images():
     bright = torch.arange(600, dtype=torch.int32).reshape(1, 20, 30) % 256
-    marks = [Mark((3, 3, 20, 15), "cat", RED, dashed=True)]
+    marks = [BoxMark((3, 3, 20, 15), "cat", RED, dashed=True)]
     gray = np.asarray(boxed(bright.to(torch.uint8), marks))
     for image in (
         bright.to(torch.uint8).expand(3, -1, -1),
@@ -87,14 +87,14 @@ def test_boxes_are_drawn_into_all_kinds_of_images():
     ):
         assert abs(np.asarray(boxed(image, marks)).astype(int) - gray).max() <= 1
     for strange in ((50.0, 50.0, 60.0, 60.0), (5.0, 5.0, 5.0, 5.0), (9.0, 9.0, 2.0, 2.0)):
-        boxed(bright.to(torch.uint8), [Mark(strange, "outside, or nothing", RED)])
+        boxed(bright.to(torch.uint8), [BoxMark(strange, "outside, or nothing", RED)])
 
 
 def test_boxes_of_one_class_that_overlap_can_be_told_apart():
     """By tints of the class's colour; a box that is alone has the colour itself."""
     red, blue = RED, (67, 99, 216)
     boxes = [(0, 0, 10, 10), (5, 5, 15, 15), (8, 8, 20, 20), (30, 30, 40, 40)]
-    marks = [Mark(box, "", red) for box in boxes] + [Mark(boxes[0], "", blue)]
+    marks = [BoxMark(box, "", red) for box in boxes] + [BoxMark(boxes[0], "", blue)]
     drawn = told_apart(marks)
     assert [mark.box for mark in drawn] == [mark.box for mark in marks]
     colours = [mark.colour for mark in drawn]

@@ -47,7 +47,7 @@ def test_bad_file_is_left_out_and_listed(photos, tmp_path, capsys):
 
 @pytest.mark.parametrize("measured", [False, True], ids=["in the loop", "before it"])
 def test_a_bad_file_says_what_to_do(photos, tmp_path, capsys, measured):
-    """14.17: the error names the file, how to see all bad ones, and how to go on without them."""
+    """The error names the file, how to see all bad ones, and how to go on without them."""
     for number in range(8):
         (photos / "dog" / f"{number}.png").write_bytes(b"no image")
     command = ["train", str(photos), *SMALL, f"--out={tmp_path / 'run'}", "--set-recipe=channels=3"]

@@ -1,4 +1,4 @@
-"""14.3: a run folder belongs to one job. 14.8, 14.13: what is in it can be reached and is clean."""
+"""A run folder belongs to one job. What is in it can be reached and is clean."""
 
 import json
 import shutil
@@ -134,7 +134,6 @@ def test_a_finished_run_gets_lost_weights_back(run, capsys):
     "progress", ["[]", "null", '{"step": "x"}', '{"unknown": 1}', "{", "[" * 100_000]
 )
 def test_forged_progress_is_refused(run, progress):
-    """14.10"""
     from vitreous.run_folder import MANIFEST, describe_file
 
     last = newest_checkpoint(run / "checkpoints")
@@ -145,7 +144,7 @@ def test_forged_progress_is_refused(run, progress):
 
 
 def test_a_forged_config_takes_no_memory(run, capsys):
-    """14.10: the checkpoint bounds the size of the model when a run is resumed, too."""
+    """The checkpoint bounds the size of the model when a run is resumed, too."""
     file = run / "config.json"
     values = json.loads(file.read_text())
     values["config"]["dim"] = 2**24
@@ -156,7 +155,6 @@ def test_a_forged_config_takes_no_memory(run, capsys):
 
 
 def test_metrics_that_cannot_be_read_are_left_out(run):
-    """14.10"""
     (run / "metrics.jsonl").write_bytes(b"\xff\xfe{}\n[1]\n" + b"[" * 99_999)
     assert main(["train", "--resume", "--out", str(run), "--epochs=3"]) == 0
     assert [line["epoch"] for line in Run(run).metrics() if line["kind"] == "evaluation"] == [3]

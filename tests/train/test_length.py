@@ -26,7 +26,6 @@ def stopped(tmp_path):
 
 
 def test_a_run_is_ended_early_on_purpose(stopped, capsys):
-    """14.21"""
     step = json.loads((newest_checkpoint(stopped / "checkpoints") / "progress.json").read_text())[
         "step"
     ]
@@ -44,7 +43,7 @@ def test_a_run_is_ended_early_on_purpose(stopped, capsys):
 
 
 def test_few_validation_images_are_told(stopped, capsys):
-    """14.8: twenty images choose among epochs by chance."""
+    """Twenty images choose among epochs by chance."""
     main(["train", "--resume", "--out", str(stopped)])
     told = capsys.readouterr().out
     best = json.loads((newest_checkpoint(stopped / "checkpoints") / "progress.json").read_text())
@@ -78,7 +77,6 @@ def test_times(text, expected):
 def test_models_and_weights_that_do_not_exist_are_refused_before_data_is_read(
     words, monkeypatch, tmp_path, capsys
 ):
-    """14.22"""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "open_usable", lambda *_: pytest.fail("data was opened"))
     assert main(["train", "digits", *words]) == 2
@@ -90,7 +88,7 @@ def test_models_and_weights_that_do_not_exist_are_refused_before_data_is_read(
     [("resnet-18", 64), ("swin-t", 64), ("vit-ti/16", 64), ("vit-ti/8", 32), ("vit-ti/14", 56)],
 )
 def test_small_images_are_not_enlarged_to_the_models_size(model, size, tmp_path, monkeypatch):
-    """14.22: digits have 8 pixels, the models 224."""
+    """Digits have 8 pixels, the models 224."""
     from vitreous.tasks.defaults import Glance
     from vitreous.train.plan import fitting_size
 
@@ -100,7 +98,7 @@ def test_small_images_are_not_enlarged_to_the_models_size(model, size, tmp_path,
 
 
 def test_bad_images_are_looked_for_once(tmp_path, monkeypatch):
-    """14.25: not by every process, and not again for the report."""
+    """Not by every process, and not again for the report."""
     calls = []
     whole = open_data.bad_samples
 

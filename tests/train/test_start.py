@@ -110,7 +110,7 @@ def test_a_classifier_inside_a_segmenter_is_found_from_its_tensors(file):
 
 
 def test_a_run_folder_inside_a_detector_takes_images_of_any_size(file, tmp_path):
-    """15: pad = False of the classifier stopped the training of a detector at 128x170 pixels."""
+    """Pad = False of the classifier stopped the training of a detector at 128x170 pixels."""
     weights = str(imported(file, tmp_path, DIGITS).path)
     recipe = Recipe(data="shapes:20", weights=weights, task="detect", channels=1)
     source = open_usable(recipe, lambda text: None)

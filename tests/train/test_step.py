@@ -64,7 +64,7 @@ def test_the_backward_is_outside_of_autocast(trainer):
 
 @pytest.mark.parametrize("allowed", [0, 1])
 def test_detection_skips_steps_that_are_not_finite(tmp_path, allowed):
-    """14.5: the option holds for every task, and the image is named."""
+    """The option holds for every task, and the image is named."""
     fields = ("queries=4", "dim=16", "heads=2", "mlp_dim=16", "encoder_depth=1", "decoder_depth=2")
     parts = ("backbone=resnet", "backbone.block=basic", "backbone.stages=[1]", "backbone.width=8")
     recipe = Recipe(

@@ -389,7 +389,7 @@ def contents(folder):
 def test_a_run_is_never_replaced_by_its_own_conversion(
     run, tmp_path, monkeypatch, capsys, source, target, format, force
 ):
-    """14.1: whatever is insisted on."""
+    """Whatever is insisted on."""
     if force and source == "run@last" and target != "run":
         return  # whose best weights may be replaced on demand
     monkeypatch.chdir(tmp_path)
@@ -401,7 +401,7 @@ def test_a_run_is_never_replaced_by_its_own_conversion(
 
 
 def test_what_others_wrote_is_replaced_on_demand_only(own, run, tmp_path, capsys):
-    """14.1: a config.json, a weight file, another run; what convert wrote is replaced."""
+    """A config.json, a weight file, another run; what convert wrote is replaced."""
     model, path = own
     foreign, theirs = tmp_path / "foreign", tmp_path / "theirs.pth"
     foreign.mkdir()
@@ -450,7 +450,7 @@ def test_files_without_metadata_are_replaced_only_if_asked(own, tmp_path, name):
 
 
 def test_a_folder_that_fails_its_verification_is_left_as_it_was(own, tmp_path, monkeypatch):
-    """14.1: config.json was replaced before the weights were verified."""
+    """Config.json was replaced before the weights were verified."""
     from vitreous.weights import convert as module
 
     convert(own[1], tmp_path / "folder", to_format="huggingface")
@@ -471,7 +471,7 @@ def test_a_folder_that_fails_its_verification_is_left_as_it_was(own, tmp_path, m
 
 
 def test_last_weights_of_a_run_are_converted(run, own, tmp_path):
-    """14.1, 14.8: RUN@last and RUN/checkpoints/step-N."""
+    """RUN@last and RUN/checkpoints/step-N."""
     model, _ = own
     for source in (f"{run.path}@last", str(run.checkpoints / "step-00000003")):
         assert main(["convert", source, str(tmp_path / "last"), "--to", "huggingface"]) == 0

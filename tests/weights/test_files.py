@@ -915,7 +915,7 @@ def test_the_same_tensors_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_changed_byte_in_lzma(tmp_path: Path) -> None:
-    """14.10: zip archives may be compressed with LZMA, which has an error of its own."""
+    """Zip archives may be compressed with LZMA, which has an error of its own."""
     path = tmp_path / "a.npz"
     buffer = io.BytesIO()
     np.save(buffer, np.arange(10_000, dtype=np.float32))
@@ -930,7 +930,7 @@ def test_a_changed_byte_in_lzma(tmp_path: Path) -> None:
 
 
 def test_keys_with_the_same_hash(tmp_path: Path) -> None:
-    """14.11: a dict of 100,000 integers that all have the hash 0 took minutes."""
+    """A dict of 100,000 integers that all have the hash 0 took minutes."""
     keys = (number * (2**61 - 1) for number in range(1, 100_000))
     items = b"".join(b"\x8a\x0a" + key.to_bytes(10, "little") + b"N" for key in keys)
     for program in (b"}(" + items + b"u.", b"\x8f(" + items.replace(b"N", b"") + b"\x90."):
@@ -942,7 +942,7 @@ def test_keys_with_the_same_hash(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(0, 2**62, 2**62), (2**62, 2**62, 0), (2**62, 0)])
 def test_a_tensor_of_nothing_with_an_impossible_shape(tmp_path: Path, shape: Any) -> None:
-    """14.10: it was a RuntimeError of torch in the one or the other place."""
+    """It was a RuntimeError of torch in the one or the other place."""
     lengths = b"".join(b"\x8a\x09" + length.to_bytes(9, "little") for length in shape)
     ones = b"K\1" * len(shape)
     storage = STORAGE + b"X\1\0\0\x000NK\4tQ"

@@ -13,14 +13,14 @@ from vitreous.explain.attention import Layer, Reader, divided, look
 from vitreous.models.model import Model
 
 
-class Wanted(NamedTuple):
+class ExplainedScore(NamedTuple):
     """What a map is made for: a number of the model's output, and the tokens it is read from."""
 
     score: Callable[[Tensor], Tensor]
     read: Reader
 
 
-def class_maps(model: Model, image: Tensor, wanted: Iterable[Wanted]) -> Tensor:
+def class_maps(model: Model, image: Tensor, wanted: Iterable[ExplainedScore]) -> Tensor:
     """(wanted, gh, gw): the evidence for each of the numbers. image (1, c, h, w).
 
     Per layer the attention times its gradient for the number, negative parts left out, mean of

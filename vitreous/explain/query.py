@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitreous.errors import ConfigError, did_you_mean
 from vitreous.explain.attention import Layer, Reader, has_attention, head_reader, look, no_attention
-from vitreous.explain.class_maps import Wanted, class_maps
+from vitreous.explain.class_maps import ExplainedScore, class_maps
 from vitreous.explain.explanation import MapExplanation, Pixel
 from vitreous.explain.rollout import Rollout
 from vitreous.measure import check_finite
@@ -49,9 +49,9 @@ class Query:
         """At most so many classes to make maps for; output: the model's, of one image."""
         return output[0].argsort(descending=True, stable=True)[:count].tolist()
 
-    def wanted(self, output: Tensor, number: int) -> Wanted:
+    def wanted(self, output: Tensor, number: int) -> ExplainedScore:
         """The score that the map of a class is made for."""
-        return Wanted(lambda logits: logits[0, number], self.read)
+        return ExplainedScore(lambda logits: logits[0, number], self.read)
 
     def result(self, output: Tensor) -> Any:
         """The task's result for the whole image, from what the model has given for it."""

@@ -33,7 +33,7 @@ FAINTEST, STRONGEST = 0.25, 0.85
 """How much of a pixel is the map's colour where its value is least, and where it is largest."""
 
 
-class Mark(NamedTuple):
+class BoxMark(NamedTuple):
     """One box to draw."""
 
     box: Corners
@@ -56,7 +56,7 @@ class Panel(NamedTuple):
     """Words below a bar of the map's colours, at whose ends its values stand in percent."""
     patch: tuple[int, int] = (1, 1)
     """Height and width of a patch of the map; the last ones may reach over the image's edge."""
-    marks: Sequence[Mark] = ()
+    marks: Sequence[BoxMark] = ()
     ring: tuple[int, int] | None = None
     """A pixel that is marked, y and x."""
     dots: Tensor | None = None
@@ -152,7 +152,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
-def _show_box(axes: Axes, mark: Mark) -> None:
+def _show_box(axes: Axes, mark: BoxMark) -> None:
     """In its colour on white, which is seen on dark and on light; the words on its colour."""
     from matplotlib.patches import Rectangle
 

@@ -24,7 +24,7 @@ from vitreous.labels import LabelMap
 from vitreous.pages import maps, viewer, walk
 from vitreous.pages.colours import class_colours
 from vitreous.pages.content import CaptionedImage, Number, Section, Table, picture
-from vitreous.pages.maps import Mark, Panel
+from vitreous.pages.maps import BoxMark, Panel
 from vitreous.pages.pictures import as_picture, thumbnail
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
@@ -55,7 +55,7 @@ def inputs(found: Explanation) -> list[Panel]:
         return [seen]
     small = thumbnail(found.photo)
     y, x = small.shape[1] / height, small.shape[2] / width
-    frame = Mark((left * x, top * y, (left + wide) * x, (top + tall) * y), "", FRAME)
+    frame = BoxMark((left * x, top * y, (left + wide) * x, (top + tall) * y), "", FRAME)
     return [Panel(small, "image; frame: input", marks=[frame]), seen]
 
 

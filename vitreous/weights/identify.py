@@ -21,8 +21,8 @@ from vitreous.weights.families import STATE_DICTS
 from vitreous.weights.infer import (
     FREE,
     HEAD_WIDTH,
+    GivenFields,
     Inferred,
-    Wanted,
     best,
     infer,
     of_likeliest_families,
@@ -319,7 +319,7 @@ def _infer(
     search: bool,
 ) -> list[Inferred]:
     """What fits, of the families that the rules are for."""
-    wanted = Wanted(
+    wanted = GivenFields(
         model,
         stated,
         {"position": "learned-1d", **rules.numbers} if rules.cuts_positions else rules.numbers,
@@ -428,7 +428,7 @@ def differing_fields(
     """The config fields in which a checkpoint differs from a model that it does not fit; which of
     them it shows; and the names and keys that they do not explain."""
     gathered = gather(rules, shapes)
-    wanted = Wanted(family, optional=(*rules.optional, *rules.unseen), config=config)
+    wanted = GivenFields(family, optional=(*rules.optional, *rules.unseen), config=config)
     for way in infer(gathered.shapes, gathered.axes, wanted)[:1]:
         found = _with_keys(way, gathered)
         return found.changes, found.shown, {*found.misfits, *found.unused}

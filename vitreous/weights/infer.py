@@ -53,7 +53,7 @@ MAX_CHANGES = 4
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GivenFields:
     """What is known about a model besides its tensors."""
 
     model: str | None = None
@@ -99,9 +99,11 @@ class Inferred:
     """Tensors that the model has no place for."""
 
 
-def infer(shapes: Shapes, axes: Mapping[str, int], wanted: Wanted | None = None) -> list[Inferred]:
+def infer(
+    shapes: Shapes, axes: Mapping[str, int], wanted: GivenFields | None = None
+) -> list[Inferred]:
     """The models that fit a state dict best, the likeliest first; none where no paper fits."""
-    wanted = wanted or Wanted()
+    wanted = wanted or GivenFields()
     found: list[Inferred] = []
     for family in _families(wanted.model):
         kind = FAMILIES[family].model
@@ -115,7 +117,7 @@ def infer(shapes: Shapes, axes: Mapping[str, int], wanted: Wanted | None = None)
     return best(found)
 
 
-def _heads(wanted: Wanted) -> dict[str, int]:
+def _heads(wanted: GivenFields) -> dict[str, int]:
     """Their number, if it is known: it divides widths that the tensors show."""
     heads = wanted.fields.get("heads", wanted.numbers.get("heads"))
     return {"heads": heads} if isinstance(heads, int) else {}
@@ -185,7 +187,9 @@ def _families(model: str | None) -> list[str]:
 class _Search:
     """The configs of one family for one reading of a state dict."""
 
-    def __init__(self, family: str, shapes: Shapes, shown: dict[str, Any], wanted: Wanted) -> None:
+    def __init__(
+        self, family: str, shapes: Shapes, shown: dict[str, Any], wanted: GivenFields
+    ) -> None:
         self.family, self.shapes = family, shapes
         self.wanted = wanted = dataclasses.replace(
             wanted,

@@ -28,7 +28,7 @@ from vitreous.weights.catalog import (
     find_entry,
 )
 from vitreous.weights.destination import config_of
-from vitreous.weights.infer import FREE, Wanted, infer
+from vitreous.weights.infer import FREE, GivenFields, infer
 from vitreous.weights.io.files import FOLDER_FILES, Checkpoint
 from vitreous.weights.rules.keys import axes_of, our_shapes, strip_prefix
 from vitreous.weights.rules.language import Format
@@ -248,6 +248,6 @@ def infer_changes(
     shapes."""
     found = our_shapes(rules, model.state_dict(), strip_prefix(tensors, rules), axes_of(model))
     shapes = {name: tuple(shape) for name, shape in found.items() if shape}
-    ways = infer(shapes, axes_of(model), Wanted(name, changes, search=False))
+    ways = infer(shapes, axes_of(model), GivenFields(name, changes, search=False))
     shown = [{k: v for k, v in way.changes.items() if k in FREE} for way in ways]
     return {**(shown[0] if shown and shown.count(shown[0]) == len(shown) else {}), **changes}

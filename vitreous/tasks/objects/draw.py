@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.pages.colours import Colour, class_colours, colours_of, ink_on
-from vitreous.pages.maps import Corners, Mark
+from vitreous.pages.maps import BoxMark, Corners
 from vitreous.pages.pictures import (
     DATA,
     JPEG_SIDE,
@@ -53,13 +53,13 @@ SMALLEST = 11
 """Height of letters that can still be read."""
 
 
-def marks_of(result: Detection) -> list[Mark]:
+def marks_of(result: Detection) -> list[BoxMark]:
     """The detected objects, the most confident first."""
     colours = class_colours(result.names, result.ids)
     return told_apart([mark_of(found, colours) for found in result.objects])
 
 
-def frame_marks(result: Detection) -> list[Mark]:
+def frame_marks(result: Detection) -> list[BoxMark]:
     """The same for a frame of a video, in which nothing must flicker: the smallest on top, whatever
     the scores are, in the colour of its class. A tracked object has its number and a colour of its
     own, and no score."""
@@ -68,7 +68,9 @@ def frame_marks(result: Detection) -> list[Mark]:
     return [
         mark_of(found, colours)
         if found.track is None
-        else Mark(found.box, f"{found.label} #{found.track}", palette[found.track % TRACK_COLOURS])
+        else BoxMark(
+            found.box, f"{found.label} #{found.track}", palette[found.track % TRACK_COLOURS]
+        )
         for found in smallest_first(result)
     ]
 
@@ -83,13 +85,13 @@ def smallest_first(result: Detection) -> list[Any]:
     return sorted(result.objects, key=extent)
 
 
-def mark_of(found: DetectedObject, colours: Mapping[str, Colour]) -> Mark:
-    return Mark(found.box, f"{found.label} {found.score:.2f}", colours[found.label])
+def mark_of(found: DetectedObject, colours: Mapping[str, Colour]) -> BoxMark:
+    return BoxMark(found.box, f"{found.label} {found.score:.2f}", colours[found.label])
 
 
-def told_apart(marks: Sequence[Mark]) -> list[Mark]:
+def told_apart(marks: Sequence[BoxMark]) -> list[BoxMark]:
     """Boxes of one class that overlap in different tints of its colour, as far as there are."""
-    chosen: list[tuple[Mark, int]] = []
+    chosen: list[tuple[BoxMark, int]] = []
     for mark in marks:
         near = {
             number
@@ -108,7 +110,7 @@ def _tinted(colour: Colour, share: float) -> Colour:
     return red, green, blue
 
 
-def moved(marks: Iterable[Mark], size: Sequence[int], new: Sequence[int]) -> list[Mark]:
+def moved(marks: Iterable[BoxMark], size: Sequence[int], new: Sequence[int]) -> list[BoxMark]:
     """For the same image at another size; sizes are height and width."""
     tall, wide = new[0] / size[0], new[1] / size[1]
     return [
@@ -118,7 +120,9 @@ def moved(marks: Iterable[Mark], size: Sequence[int], new: Sequence[int]) -> lis
     ]
 
 
-def boxed(image: Tensor, marks: Sequence[Mark], letters: float = 1.0, masks: Masks = None) -> Image:
+def boxed(
+    image: Tensor, marks: Sequence[BoxMark], letters: float = 1.0, masks: Masks = None
+) -> Image:
     """An image (c, h, w) as it is stored with boxes, the first on top; enlarged if it is small.
 
     `letters`: how many times as large as usual, for pictures that are shown small. `masks`: of each
@@ -190,7 +194,7 @@ def _edges(box: Corners, times: int, picture: Image) -> Place:
     return low[0], low[1], max(high[0], low[0]), max(high[1], low[1])
 
 
-def _outline(drawing: ImageDraw, place: Place, mark: Mark, line: int) -> None:
+def _outline(drawing: ImageDraw, place: Place, mark: BoxMark, line: int) -> None:
     """Inside of the box's edge, between two thin dark lines: it is seen on every ground."""
     parts = list(_dashes(place, line + 2)) if mark.dashed else list(_sides(place, line + 2))
     for part in parts:
@@ -224,7 +228,7 @@ def _dashes(place: Place, line: int) -> Iterator[Place]:
 def _label(
     drawing: ImageDraw,
     place: Place,
-    mark: Mark,
+    mark: BoxMark,
     letters: FreeTypeFont,
     line: int,
     taken: Sequence[Corners],

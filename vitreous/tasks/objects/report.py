@@ -20,7 +20,7 @@ from vitreous.pages.content import (
     percent,
     picture,
 )
-from vitreous.pages.maps import Mark
+from vitreous.pages.maps import BoxMark
 from vitreous.predict import Predictor
 from vitreous.tasks.objects.boxes import to_pixels
 from vitreous.tasks.objects.draw import Masks, boxed, moved
@@ -104,12 +104,12 @@ class ObjectReport(TaskReport):
 
     def _marks(
         self, boxes: Tensor, labels: Tensor, right: Tensor, scores: Tensor | None = None
-    ) -> list[Mark]:
+    ) -> list[BoxMark]:
         """What was missed, or is not there, is dashed."""
         names = [self.predictor.labels[label] for label in labels.tolist()]
         words = [f" {score:.2f}" for score in scores] if scores is not None else [""] * len(names)
         return [
-            Mark(tuple(box), name + more, self.colours[name], not is_right)
+            BoxMark(tuple(box), name + more, self.colours[name], not is_right)
             for box, name, more, is_right in zip(
                 boxes.tolist(), names, words, right.tolist(), strict=True
             )

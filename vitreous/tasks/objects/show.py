@@ -20,7 +20,7 @@ from vitreous.models.model import Places
 from vitreous.pages import charts, maps, viewer
 from vitreous.pages.colours import class_colours, colours_of
 from vitreous.pages.content import Table
-from vitreous.pages.maps import Mark, Panel
+from vitreous.pages.maps import BoxMark, Panel
 from vitreous.pages.walk import Stop
 from vitreous.predict import Predictor, View
 from vitreous.results import Detection
@@ -120,7 +120,7 @@ class ObjectShow(Show):
         colours = colours_of(labels.external)
         boxes = to_pixels(target["boxes"], (image.shape[1], image.shape[2]))
         marks = [
-            Mark(tuple(box), labels.names[label], colours[label])
+            BoxMark(tuple(box), labels.names[label], colours[label])
             for box, label in zip(boxes.tolist(), target["labels"].tolist(), strict=True)
         ]
         return Panel(image, marks=marks)
@@ -207,7 +207,7 @@ class ObjectShow(Show):
         return stops, walk.objects_table(result)
 
 
-def marks_in(found: DetectionExplanation) -> list[Mark]:
+def marks_in(found: DetectionExplanation) -> list[BoxMark]:
     """Boxes and words of the explained objects, in what the model sees."""
     result = found.result
     colours = class_colours(result.names, result.ids)
@@ -215,7 +215,7 @@ def marks_in(found: DetectionExplanation) -> list[Mark]:
     return moved(marks, result.size, found.image.shape[1:])
 
 
-def looking(found: DetectionExplanation, mark: Mark, values: Tensor, title: str) -> Panel:
+def looking(found: DetectionExplanation, mark: BoxMark, values: Tensor, title: str) -> Panel:
     """An object's map over the image, and its box."""
     return Panel(found.image, title, values, patch=found.pixels, marks=[mark._replace(words="")])
 

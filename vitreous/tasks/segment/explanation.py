@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitreous.explain.attention import pixel_reader
-from vitreous.explain.class_maps import Wanted
+from vitreous.explain.class_maps import ExplainedScore
 from vitreous.explain.explanation import MapExplanation, Pixel
 from vitreous.explain.query import Query, check_inside, mark_pixel
 from vitreous.predict import Predictor, Prepared
@@ -57,10 +57,12 @@ class PixelQuery(Query):
         largest = areas.argsort(descending=True, stable=True)[:count]
         return largest[areas[largest] > 0].tolist()
 
-    def wanted(self, output: Tensor, number: int) -> Wanted:
+    def wanted(self, output: Tensor, number: int) -> ExplainedScore:
         pixels = self.pixels if self.chosen else self._showing(output, number)
         share = (pixels / pixels.sum()).to(output.device)
-        return Wanted(lambda logits: (logits[0, number] * share).sum(), pixel_reader(pixels))
+        return ExplainedScore(
+            lambda logits: (logits[0, number] * share).sum(), pixel_reader(pixels)
+        )
 
     def result(self, output: Tensor) -> Any:
         """Of the whole image, of which the model may see only a window."""
