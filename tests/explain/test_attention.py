@@ -12,7 +12,7 @@ from compare import perturb
 import vitreous
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import Layer, head_reader, look
-from vitreous.explain.class_maps import GivenFields, class_maps
+from vitreous.explain.class_maps import ExplainedScore, class_maps
 from vitreous.explain.distances import Distances, coordinates, mean_distances
 from vitreous.explain.parameters import filters, position_similarity
 from vitreous.explain.rollout import Rollout
@@ -24,7 +24,7 @@ from vitreous.models.model import Places
 def for_classes(model, image, numbers):
     """What class maps of a classifier are made for."""
     read = head_reader(model, image)
-    return [GivenFields(lambda logits, n=n: logits[0, n], read) for n in numbers]
+    return [ExplainedScore(lambda logits, n=n: logits[0, n], read) for n in numbers]
 
 
 SMALL = {"image_size": (12, 20), "patch": 4, "dim": 16, "depth": 3, "heads": 2, "classes": 4}
