@@ -141,9 +141,7 @@ def _pictures(tensor: Tensor, kind: str, places: Sequence[Places]) -> list[Tenso
     if tensor.ndim == 1 or kind in ("pool", "pooled_norm", "head"):
         return [stretched(tensor.reshape(1, 1, -1))]
     grids = (places[0].grid, places[-1].grid)  # patches may have been merged
-    grid = next((each for each in grids if each[0] * each[1] <= len(tensor)), None)
-    if grid is None:  # a last block that computes only what the head reads
-        return [stretched(tensor.reshape(1, 1, -1))]
+    grid = next(each for each in grids if each[0] * each[1] <= len(tensor))
     return [principal_colours(tensor[-grid[0] * grid[1] :], grid)]
 
 
