@@ -41,7 +41,7 @@ class Learned2d(Position):
         gh, gw = grid
         y, at_x = self.on("y", grid, self.y), self.on("x", grid, self.x)
         table = torch.cat((at_x[None].expand(gh, -1, -1), y[:, None].expand(-1, gw, -1)), dim=-1)
-        return add_to_patches(x, prefix, table.flatten(0, 1))
+        return add_to_patches(x, prefix, show(self, "table", table.flatten(0, 1)))
 
     def resample(
         self, name: str, value: Tensor, source: Grid, mode: str, grid: Grid | None = None

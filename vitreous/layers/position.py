@@ -21,6 +21,7 @@ from vitreous.config import Record, Size, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Rotate
 from vitreous.layers.resample import PLAIN, Grid, ResampledCache, resample_grid
+from vitreous.layers.tap import show
 
 
 class TokenSizes(NamedTuple):
@@ -162,7 +163,7 @@ class Learned1d(Position):
         nn.init.trunc_normal_(self.table, std=0.02)
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        table = self.on("table", grid, self.table).to(x.dtype)
+        table = show(self, "table", self.on("table", grid, self.table)).to(x.dtype)
         if prefix == self.rows:
             return x + table
         if self.rows == 0:

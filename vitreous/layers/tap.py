@@ -4,7 +4,8 @@
         model(images)
 
 calls `see(name, tensor)` for the output of each of these modules, and for what a module shows
-besides its output (`show`; attention shows its weights). Who looks is a context variable: other
+besides its output (`show`; attention shows its weights). A tensor that `see` returns takes the
+place of what it was shown: that is how a head or a position is switched off. Who looks is a context variable: other
 threads may compute with the same modules meanwhile, and they are not tapped.
 """
 
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-See = Callable[[str, Tensor], None]
+See = Callable[[str, Tensor], Tensor | None]
 
 
 class _Tap:
@@ -28,10 +29,13 @@ class _Tap:
         self.names = {module: name for name, module in modules.items()}
         self.see = see
 
-    def hook(self, module: nn.Module, _: Any, output: Any) -> None:
+    def hook(self, module: nn.Module, _: Any, output: Any) -> Tensor | None:
         name = self.names[module]
-        if name and isinstance(output, Tensor) and self in _TAPS.get():
-            self.see(name, _as_map(module, output))
+        if not name or not isinstance(output, Tensor) or self not in _TAPS.get():
+            return None
+        last = _has_channels_last(module) and output.ndim == 4
+        changed = self.see(name, output.movedim(-1, 1) if last else output)
+        return changed.movedim(1, -1) if last and changed is not None else changed
 
 
 _TAPS: ContextVar[tuple[_Tap, ...]] = ContextVar("taps", default=())
@@ -57,8 +61,9 @@ def tap(modules: Mapping[str, nn.Module], see: See) -> Iterator[None]:
 
 
 def is_tapped(module: nn.Module) -> bool:
-    """Whether anybody in this thread looks at `module`; never in a compiled program."""
-    if torch.compiler.is_compiling():
+    """Whether anybody in this thread looks at `module`; never in a compiled program. (An exported
+    one may be: a page shows what is inside.)"""
+    if torch.compiler.is_dynamo_compiling():
         return False
     taps = _TAPS.get()
     return bool(taps) and any(module in each.names for each in taps)
@@ -69,16 +74,17 @@ def is_of_tap(hook: object) -> bool:
 
 
 def show(module: nn.Module, name: str, tensor: Tensor) -> Tensor:
-    """Report a tensor that is no module's output, if anybody looks at `module`; return it."""
+    """Report a tensor that is no module's output, if anybody looks at `module`; return it, or what
+    takes its place."""
     if is_tapped(module):
         for each in _TAPS.get():
             if module in each.names:
                 owner = each.names[module]
-                each.see(f"{owner}.{name}" if owner else name, tensor)
+                changed = each.see(f"{owner}.{name}" if owner else name, tensor)
+                tensor = tensor if changed is None else changed
     return tensor
 
 
-def _as_map(module: nn.Module, output: Tensor) -> Tensor:
-    """Channels first: norms have them last, and so do modules with `channels_last`."""
-    last = getattr(module, "channels_last", isinstance(module, nn.LayerNorm))
-    return output.movedim(-1, 1) if last and output.ndim == 4 else output
+def _has_channels_last(module: nn.Module) -> bool:
+    """Norms do, and modules with `channels_last`: their maps are shown with channels first."""
+    return getattr(module, "channels_last", isinstance(module, nn.LayerNorm))
