@@ -11,6 +11,7 @@ In the graph of a living page these tensors are inputs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -19,6 +20,9 @@ from torch import Tensor, nn
 
 from vitreous.layers.tap import See, tap
 from vitreous.models.model import AttentionLayer, Model
+
+MOST = 1600
+"""Patches among which one is chosen."""
 
 
 class Interventions(dict[str, Tensor]):
@@ -38,7 +42,8 @@ class Interventions(dict[str, Tensor]):
         """Neutral ones."""
         found, core = cls(), model.core
         layers = encoder_layers(model)
-        level = core.levels(core.own_size())[0]
+        levels = core.levels(core.own_size())  # Swin's first patches are too small to be pointed at
+        level = next((each for each in levels if math.prod(each.grid) <= MOST), levels[-1])
         found.grid, found.pixels = level.grid, level.pixels
         covered = tuple(g * p for g, p in zip(level.grid, level.pixels, strict=True))
         n = level.grid[0] * level.grid[1]

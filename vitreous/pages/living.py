@@ -1,0 +1,306 @@
+"""The living page: one HTML file in which the model itself runs, with every number visible.
+
+`deploy/living.py` makes the graph; here it is put into a page, with the words, the equations and
+the lines of source for each step. The page's programs are in living/.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from vitreous.config import pair, read_toml
+from vitreous.deploy.living import LivingGraph, stored
+from vitreous.deploy.web_runtime import WebRuntime
+from vitreous.engines.interventions import encoder_layers
+from vitreous.models.vit import ViT
+from vitreous.pages.mathml import mathml
+from vitreous.pages.pictures import as_picture, data_url
+from vitreous.pages.template import render
+from vitreous.predict import Predictor
+
+HERE = Path(__file__).parent
+STEPS = read_toml(HERE / "steps.toml", "the steps of a ViT")
+PACKAGE = HERE.parent
+SAFE = str.maketrans("<&", ",.")
+"""Characters of base85 that HTML would take for its own, and others in their place."""
+PROGRAMS = ("engine.js", "input.js", "steps.js", "app.js")
+WORDS = read_toml(HERE / "words.toml", "the words of all pages")
+LANGUAGES = ("en", "zh")
+
+
+def as_text(content: bytes, *, compress: bool = True) -> str:
+    """Bytes for a page: a quarter longer, where base64 is a third."""
+    packed = zlib.compress(content, 9) if compress else content
+    return base64.b85encode(packed).decode().translate(SAFE)
+
+
+@cache
+def runtime_texts(runtime: WebRuntime) -> dict[str, str]:
+    return {"loader": as_text(runtime.loader), "program": as_text(runtime.program)}
+
+
+def about(
+    predictor: Predictor, graph: LivingGraph, weights: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What the page must know of the model, its data and its task."""
+    model, preprocess, task = predictor.model, predictor.preprocess, predictor.task
+    size = pair("image_size", preprocess.image_size)
+    core = model.core
+    prefix = int(core.prefix_length)
+    layers = encoder_layers(model)
+    return {
+        "model": model.name,
+        "task": task.name,
+        "labels": list(task.labels.names),
+        "thresholds": getattr(task, "thresholds", None),
+        "input": [preprocess.channels, *size],
+        "mean": list(preprocess.mean),
+        "std": list(preprocess.std),
+        "preprocess": {
+            "channels": preprocess.channels,
+            "size": list(size),
+            "resize": preprocess.resize,
+            "whole": preprocess.whole,
+            "crop": preprocess.crop,
+            "interpolation": preprocess.interpolation,
+            "antialias": preprocess.antialias,
+        },
+        "grid": list(graph.interventions.grid),
+        "pixels": list(graph.interventions.pixels),
+        "prefix": prefix,
+        "tokens": token_names(core),
+        "changes": {
+            name: {"dims": list(value.shape), "whole": not value.is_floating_point()}
+            for name, value in graph.interventions.items()
+        },
+        "heads": [core.get_submodule(layer.name).heads for layer in layers],
+        "blocks": _blocks(core, graph),
+        "draw": preprocess.channels == 1 and max(size) <= 32,
+        "layers": [f"{layer.name}.weights" for layer in layers if layer.columns.windows is None],
+        "outputs": {name: list(shape) for name, shape in graph.outputs.items()},
+        "same": graph.same,
+        "answers": list(graph.answers),
+        "weights": weights,
+        "steps": steps_of(predictor, graph),
+        "parameters": sum(each.numel() for each in model.parameters()),
+    }
+
+
+def _blocks(core: Any, graph: LivingGraph) -> list[str]:
+    """The outputs of the blocks whose tokens lie on the grid that patches are chosen on."""
+    count = int(core.prefix_length) + graph.interventions.grid[0] * graph.interventions.grid[1]
+    names = [f"blocks.{number}" for number in range(getattr(core, "depth", 0))]
+    return [name for name in names if graph.outputs.get(name, ())[1:2] == (count,)]
+
+
+def token_names(core: Any) -> list[list[str]]:
+    """Of the tokens before the patches, in English and Chinese."""
+    kinds = {"class": ["class token", "类别标记"], "distillation": ["distillation token", "蒸馏标记"]}
+    tokens = getattr(core.config, "tokens", "none")
+    named = [kinds[each] for each in tokens.split("+") if each in kinds]
+    registers = range(1, getattr(core.config, "registers", 0) + 1)
+    return [*named, *([f"register {i}", f"寄存器标记 {i}"] for i in registers)]
+
+
+def steps_of(predictor: Predictor, graph: LivingGraph) -> list[dict[str, Any]]:
+    """Every step in its order: which output it is, and what makes one cell of it."""
+    model = predictor.model
+    core = model.core
+    inner = next(f"{name}." for name, part in model.named_modules() if part is core).lstrip(".")
+    found = [_step("image", "", None)]
+    if isinstance(core, ViT) and core.windows is None:
+        found += _vit_steps(core, inner, graph)
+    else:
+        names = [name for name in graph.outputs if name not in graph.answers.values()]
+        found += [_step("other", name, None) for name in names if len(graph.outputs[name]) in (3, 4)]
+    if predictor.task.name == "classify":
+        found.append(_step("answer", "", None, how={"kind": "softmax", "of": "logits"}))
+    return found
+
+
+def _vit_steps(core: ViT, inner: str, graph: LivingGraph) -> list[dict[str, Any]]:
+    def has(name: str) -> bool:
+        return name in graph.outputs
+
+    def linear(of: str, module: str, first: int = 0) -> dict[str, Any]:
+        weight, bias = f"{inner}{module}.weight", f"{inner}{module}.bias"
+        bias = bias if bias in graph.weights else ""
+        return {"kind": "linear", "of": of, "weight": weight, "bias": bias, "first": first}
+
+    def norm(of: str, module: str, eps: float) -> dict[str, Any]:
+        return {"kind": "norm", "of": of, "weight": f"{inner}{module}.weight",
+                "bias": f"{inner}{module}.bias", "eps": eps}
+
+    known = {"kind": "patch", "weight": f"{inner}patch.weight", "bias": f"{inner}patch.bias"}
+    plain_patch = core.config.stem.kind == "none" and not core.config.embedding.norm  # type: ignore[union-attr]
+    steps = []
+    if has("stem"):
+        steps.append(_step("other", "stem", None))
+    if has("tokens"):
+        steps.append(_step("patch", "tokens", None, how=known if plain_patch else None))
+    if has("prefix"):
+        steps.append(_step("prefix", "prefix", None, how={"kind": "stack", "of": "tokens"}))
+    before = "prefix" if has("prefix") else "tokens"
+    if has("position.table"):
+        steps.append(_step("table", "position.table", None))
+    if has("position"):
+        sum_of = {"kind": "sum", "of": [before, "position.table"]} if has("position.table") else None
+        steps.append(_step("position", "position", None, how=sum_of))
+    if has("embed_norm"):
+        eps = core.config.norm_eps
+        steps.append(_step("embed_norm", "embed_norm", None, how=norm("position", "embed_norm", eps)))
+    before = next((each for each in ("embed_norm", "position", before) if has(each)), before)
+    for number, block in enumerate(core.blocks):
+        steps += _block_steps(core, number, block, before, graph, linear, norm)
+        before = f"blocks.{number}"
+        after = f"position.after.{number}"
+        before = after if has(after) else before
+    eps = core.config.norm_eps
+    if has("norm"):
+        steps.append(_step("norm", "norm", None, how=norm(before, "norm", eps)))
+        before = "norm"
+    if has("pool"):
+        kind = core.config.pool.kind
+        read = {"class": "first", "first": "first", "mean": "mean"}.get(kind)
+        how = {"kind": read, "of": before, "prefix": core.prefix_length} if read else None
+        steps.append(_step("pool", "pool", None, how=how))
+        before = "pool"
+    if has("pooled_norm"):
+        steps.append(_step("norm", "pooled_norm", None, how=norm(before, "pooled_norm", eps)))
+        before = "pooled_norm"
+    if has("head"):
+        simple = f"{inner}head.out.weight" in graph.weights and core.config.head.kind == "linear"
+        simple = simple and f"{inner}head.distillation.weight" not in graph.weights
+        steps.append(_step("head", "head", None, how=linear(before, "head.out") if simple else None))
+    return steps
+
+
+def _block_steps(
+    core: ViT, number: int, block: Any, before: str, graph: LivingGraph, linear: Any, norm: Any
+) -> list[dict[str, Any]]:
+    name, attention = f"blocks.{number}", f"blocks.{number}.attention"
+    width = block.attention.heads * block.attention.head_dim
+    eps, scale = core.config.norm_eps, block.attention.scale
+    pre = core.config.norm == "pre"
+    # what else happens between the linear layer and the scores has no short form
+    simple = not core.config.attention.qk_norm and block.attention.qv_bias is None
+    simple = simple and "rotary" not in core.config.position.kind
+    scaled = core.config.layer_scale is not None
+    made = [linear(f"{name}.norm1", "blocks.%d.attention.qkv" % number, i * width) for i in range(3)]
+    act = core.config.activation
+    mlp = f"blocks.{number}.mlp"
+    gelu = {"kind": "activation", "of": f"{name}.mlp.fc1", "name": act} if "gated" not in act else None
+    join = {**linear("", f"{attention}.projection"), "kind": "join", "of": f"{attention}.heads"}
+    biased = core.config.position.kind == "relative"
+    every: list[tuple[str, str, dict[str, Any] | None]] = [
+        ("norm1", f"{name}.norm1", norm(before, f"{name}.norm1", eps) if pre else None),
+        *(
+            (part, f"{attention}.{part}", made[i] if simple or part == "v" else None)
+            for i, part in enumerate("qkv")
+        ),
+        ("scores", f"{attention}.scores", {"kind": "scores", "of": [f"{attention}.q", f"{attention}.k"]}),
+        ("scaled", f"{attention}.scaled",
+         None if biased else {"kind": "scale", "of": f"{attention}.scores", "by": scale}),
+        ("weights", f"{attention}.weights", {"kind": "softmax", "of": f"{attention}.scaled"}),
+        ("heads", f"{attention}.heads", {"kind": "mix", "of": [f"{attention}.weights", f"{attention}.v"]}),
+        ("attention", attention, join),
+        ("sum", f"{name}.sum", {"kind": "sum", "of": [attention, before]} if pre and not scaled else None),
+        ("norm2", f"{name}.norm2", norm(f"{name}.sum", f"{name}.norm2", eps) if pre else None),
+        ("fc1", f"{mlp}.fc1", linear(f"{name}.norm2", f"{mlp}.fc1")),
+        ("activated", f"{mlp}.activated", gelu),
+        ("mlp", mlp, linear(f"{mlp}.activated", f"{mlp}.fc2") if not core.config.mlp.norm else None),
+        ("block", name, {"kind": "sum", "of": [mlp, f"{name}.sum"]} if pre and not scaled else None),
+    ]
+    return [
+        _step(key, output, number, how=how) for key, output, how in every if output in graph.outputs
+    ]
+
+
+def _step(
+    key: str, output: str, block: int | None, *, how: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    words = STEPS[key]
+    return {
+        "key": key,
+        "output": output,
+        "block": block,
+        "how": how,
+        "title": [words["en"][0], words["zh"][0]],
+        "why": [words["en"][1], words["zh"][1]],
+        "equation": mathml(words["equation"]) if "equation" in words else "",
+        "source": _source(*words["source"]) if "source" in words else None,
+    }
+
+
+@cache
+def _source(file: str, function: str, part: str) -> dict[str, Any]:
+    """The statement of our own source that has these words, and where it stands."""
+    text = (PACKAGE / file).read_text()
+    lines = text.splitlines()
+    owner: ast.AST = ast.parse(text)
+    for name in function.split(".") if function else []:
+        owner = next(
+            node
+            for node in ast.walk(owner)
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name
+        )
+    statements = [
+        node for node in ast.walk(owner)
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.If | ast.For | ast.With)
+        and part in "\n".join(lines[node.lineno - 1 : node.end_lineno])
+    ]
+    if not statements:
+        raise LookupError(f"{file}: {function} has no line with {part!r}: see steps.toml")
+    best = min(statements, key=lambda node: (node.end_lineno or 0) - node.lineno)
+    code = [line.strip() for line in lines[best.lineno - 1 : best.end_lineno]]
+    return {"file": f"vitreous/{file}", "line": best.lineno, "code": " ".join(code)}
+
+
+def page(
+    predictor: Predictor,
+    graph: LivingGraph,
+    runtime: WebRuntime,
+    precision: str,
+    samples: Sequence[Any],
+    title: str,
+) -> str:
+    """samples: images (c, h, w) as they are stored, which the page offers to begin with."""
+    raw, index = stored(graph.weights, precision)
+    told = about(predictor, graph, index) | {
+        "precision": precision,
+        "samples": [data_url(as_picture(each.float() / 255)) for each in samples],
+    }
+    return render(
+        "living.html",
+        title=title,
+        about=told,
+        words={language: words_in(i, WORDS) for i, language in enumerate(LANGUAGES)},
+        program="\n".join(_program(name) for name in PROGRAMS),
+        style=(HERE / "living" / "living.css").read_text(),
+        packed={
+            **runtime_texts(runtime),
+            "graph": as_text(graph.onnx),
+            "weights": as_text(raw, compress=False),
+        },
+    )
+
+
+def words_in(number: int, table: dict[str, Any]) -> dict[str, Any]:
+    """The words of one language."""
+    return {
+        key: words_in(number, value) if isinstance(value, dict) else value[number]
+        for key, value in table.items()
+    }
+
+
+def _program(name: str) -> str:
+    """One of the page's programs, for a page that has them all in one script."""
+    lines = (HERE / "living" / name).read_text().splitlines()
+    kept = [line.removeprefix("export ") for line in lines if not line.startswith("import ")]
+    return "\n".join(kept)
