@@ -8,21 +8,47 @@ from __future__ import annotations
 
 import ast
 import base64
+import io
+import json
+import tempfile
+import time
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vitreous.config import pair, read_toml
-from vitreous.deploy.living import LivingGraph, stored
-from vitreous.deploy.web_runtime import WebRuntime
+import numpy as np
+import PIL.Image
+import torch
+from torch import Tensor
+
+from vitreous.config import choice, pair, read_toml
+from vitreous.data.preprocess import FULL_SCALE
+from vitreous.deploy.browser import BrowserError, find_browser, opened_page
+from vitreous.deploy.export import LEAST_AGREEMENT, Exported, ExportError
+from vitreous.deploy.living import (
+    EXACT,
+    LARGEST,
+    STORED,
+    LivingGraph,
+    answers,
+    living_graph,
+    stored,
+)
+from vitreous.deploy.web_runtime import WebRuntime, web_runtime
 from vitreous.engines.interventions import encoder_layers
+from vitreous.engines.precision import precision_named
+from vitreous.errors import ConfigError
+from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 from vitreous.pages.mathml import mathml
-from vitreous.pages.pictures import as_picture, data_url
+from vitreous.pages.page_file import check_page_name, write_page
+from vitreous.pages.pictures import as_picture
 from vitreous.pages.template import render
 from vitreous.predict import Predictor
+from vitreous.progress import Log, silent
 
 HERE = Path(__file__).parent
 STEPS = read_toml(HERE / "steps.toml", "the steps of a ViT")
@@ -32,6 +58,10 @@ SAFE = str.maketrans("<&", ",.")
 PROGRAMS = ("engine.js", "input.js", "steps.js", "app.js")
 WORDS = read_toml(HERE / "words.toml", "the words of all pages")
 LANGUAGES = ("en", "zh")
+TOLERANCES = {"float32": 1e-4, "float16": 0.02, "int8": 0.3}
+"""The largest difference from torch, relative to the largest output, by how weights are kept."""
+SMALL_SIDE = 64
+"""Pixels: smaller pictures are kept exactly."""
 
 
 def as_text(content: bytes, *, compress: bool = True) -> str:
@@ -262,20 +292,155 @@ def _source(file: str, function: str, part: str) -> dict[str, Any]:
     return {"file": f"vitreous/{file}", "line": best.lineno, "code": " ".join(code)}
 
 
+@dataclass(frozen=True)
+class Verified:
+    """How well a page agrees with torch."""
+
+    by: str
+    """A browser that opened it, or ONNX Runtime, which ran the same graph."""
+    difference: float
+    agreement: float
+    images: int
+
+
+def living_page(
+    predictor: Predictor,
+    path: Path,
+    images: Sequence[Tensor],
+    *,
+    precision: str | None = None,
+    runtime: Path | None = None,
+    title: str | None = None,
+    log: Log = silent,
+) -> Exported:
+    """Write the page of a model, with some images (c, h, w) to begin with, verified on them.
+
+    `precision` is how weights are kept: float32, float16 or int8; unless given, float32 for small
+    models and float16 for others. `runtime` is a folder with onnxruntime-web.
+    """
+    check_page_name(path)
+    model = predictor.model
+    if precision is not None:
+        precision = choice("precision", precision_named(precision), tuple(STORED))
+    size = 4 * sum(each.numel() for each in model.parameters())
+    precision = precision or ("float32" if size <= EXACT else "float16")
+    check_size(model, size, precision)
+    web = web_runtime(runtime, log)
+    log(f"tracing {model.name}, with every step inside")
+    graph = living_graph(model, predictor.preprocess)
+    samples = [sample_of(each, predictor) for each in images]
+    text = page(predictor, graph, web, precision, [url for url, _ in samples], title or model.name)
+    seen = [image for _, image in samples]
+    with tempfile.TemporaryDirectory() as folder:
+        aside = Path(folder, "page.html")  # a browser goes by the name
+        aside.write_text(text, encoding="utf-8")
+        found = verified(predictor, graph, precision, seen, aside, log)
+    if not (found.difference <= TOLERANCES[precision] and found.agreement >= LEAST_AGREEMENT):
+        raise ExportError(
+            f"{path} was not written: {found.by} differs from torch by {found.difference:.1e} "
+            f"of the largest output, and predictions agree to {found.agreement:.0%}: take "
+            "another --precision"
+        )
+    write_page(path, text)
+    return Exported(
+        path, "living page", found.by, precision, path.stat().st_size, found.difference,
+        found.images, found.agreement,
+    )
+
+
+def check_size(model: Model, size: int, precision: str) -> None:
+    """A page is opened from a mail, on a phone: there is a limit to what that can be."""
+    bytes_each = {"float32": 4, "float16": 2, "int8": 1}
+    expected = size // 4 * bytes_each[precision] * 1.25
+    if expected > LARGEST:
+        lower = [name for name in bytes_each if size // 4 * bytes_each[name] * 1.25 <= LARGEST]
+        remedy = f"pass --precision {lower[0]}, or take" if lower else "take"
+        raise ConfigError(
+            f"the page of {model.name} would have about {expected / 1e6:.0f} MB, and browsers open "
+            f"at most {LARGEST / 1e6:.0f} MB well: {remedy} a smaller model"
+        )
+
+
+def sample_of(image: Tensor, predictor: Predictor) -> tuple[str, Tensor]:
+    """An image for the page, not larger than it needs to be, and what a reader of it gets."""
+    most = 2 * max(pair("image_size", predictor.preprocess.image_size))
+    picture = as_picture(image.float() / FULL_SCALE.get(image.dtype, 1.0))
+    picture.thumbnail((most, most))
+    stream = io.BytesIO()
+    small = max(picture.size) <= SMALL_SIDE
+    picture.save(stream, "png" if small else "jpeg", **({} if small else {"quality": 88}))
+    kind = "image/png" if small else "image/jpeg"
+    url = f"data:{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"
+    return url, predictor.read(PIL.Image.open(stream))[0]
+
+
+def verified(
+    predictor: Predictor,
+    graph: LivingGraph,
+    precision: str,
+    images: Sequence[Tensor],
+    file: Path,
+    log: Log,
+) -> Verified:
+    """In a browser if there is one, else by ONNX Runtime on the same graph and weights."""
+    fitted = [predictor.preprocess.fit(image).float() for image in images]
+    name = next(name for name in graph.answers if name != "vectors" or len(graph.answers) == 1)
+    with torch.inference_mode():
+        prepared = [predictor.preprocess(image)[None] for image in images]
+        wanted = [predictor.model.outputs(each)[name][0].cpu().numpy() for each in prepared]
+    browser = find_browser()
+    found: list[Any] = []
+    by = "ONNX Runtime, on the same graph (there is no browser here)"
+    if browser is not None:
+        log(f"opening the page in {Path(browser).name}")
+        try:
+            found, by = _seen_in(browser, file, fitted, name), Path(browser).name
+        except BrowserError as error:
+            log(f"{Path(browser).name} cannot open it here ({error}): ONNX Runtime verifies it")
+            by = f"ONNX Runtime, on the same graph ({Path(browser).name} did not open it)"
+    if not found:
+        kept = {key: STORED[precision](value) for key, value in graph.weights.items()}
+        runs = answers(graph, graph.session(kept), [each.numpy() for each in fitted])
+        found = [each[name][0] for each in runs]
+    most = max(float(np.abs(each).max()) for each in wanted)
+    apart = max(
+        float(np.abs(np.asarray(a, np.float32).reshape(b.shape) - b).max())
+        for a, b in zip(found, wanted, strict=True)
+    )
+    same = [
+        np.mean(np.asarray(a).reshape(b.shape).argmax(0) == b.argmax(0))
+        for a, b in zip(found, wanted, strict=True)
+    ]
+    return Verified(by, apart / max(most, 1e-6), float(np.mean(same)), len(images))
+
+
+def _seen_in(browser: str, file: Path, fitted: Sequence[Tensor], name: str) -> list[Any]:
+    """What the page itself computes for pixels as the model takes them."""
+    with opened_page(browser, file) as evaluate:
+        until = time.monotonic() + 60
+        while not evaluate("document.documentElement?.dataset.ready ?? ''"):
+            if failed := evaluate("document.getElementById('notice')?.textContent ?? ''"):
+                raise BrowserError(failed)
+            if time.monotonic() > until:
+                raise BrowserError("the page was not ready within a minute")
+            time.sleep(0.05)
+        return [
+            evaluate(f"page.ask({json.dumps(each.flatten().tolist())}, {json.dumps(name)})")
+            for each in fitted
+        ]
+
+
 def page(
     predictor: Predictor,
     graph: LivingGraph,
     runtime: WebRuntime,
     precision: str,
-    samples: Sequence[Any],
+    samples: Sequence[str],
     title: str,
 ) -> str:
-    """samples: images (c, h, w) as they are stored, which the page offers to begin with."""
+    """The page itself; samples are data URLs."""
     raw, index = stored(graph.weights, precision)
-    told = about(predictor, graph, index) | {
-        "precision": precision,
-        "samples": [data_url(as_picture(each.float() / 255)) for each in samples],
-    }
+    told = about(predictor, graph, index) | {"precision": precision, "samples": list(samples)}
     return render(
         "living.html",
         title=title,

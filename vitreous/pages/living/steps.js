@@ -105,6 +105,7 @@ export class Steps {
     return this.say("number", column + 1);
   }
   async draw() {
+    if (!this.engine.pixels) return;
     const {engine} = this, version = engine.version;
     const seen = this.cards.filter(card => this.visible(card));
     await Promise.all(seen.map(async card => {
