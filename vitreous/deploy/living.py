@@ -23,7 +23,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.graph_files import quiet
 from vitreous.engines.accelerate import plain
 from vitreous.engines.graph import not_installed
-from vitreous.engines.interventions import Interventions, changing, encoder_layers, watched
+from vitreous.engines.interventions import Interventions, changing, watched
 from vitreous.errors import ConfigError
 from vitreous.layers.tap import tap
 from vitreous.models.model import Model
@@ -32,8 +32,6 @@ WEIGHTS = "weights"
 """The name of the file beside the graph that holds them; in a page it is memory."""
 CHANGE = "change."
 """Before the names of interventions, among the inputs."""
-SMALL = 256
-"""Bytes of a constant that stays in the graph."""
 LARGEST = 100_000_000
 """Bytes of a page."""
 EXACT = 1_500_000
@@ -135,10 +133,10 @@ def living_graph(model: Model, preprocess: Preprocess) -> LivingGraph:
     proto = found.model_proto
     del proto.metadata_props[:]
     weights: Arrays = {}
-    offset = 0
+    learned, offset = module.state_dict().keys(), 0
     for tensor in proto.graph.initializer:
         values = onnx.numpy_helper.to_array(tensor)
-        if values.dtype != np.float32 or values.nbytes <= SMALL:
+        if values.dtype != np.float32 or tensor.name not in learned:
             continue
         set_external_data(tensor, WEIGHTS, offset, values.nbytes)
         tensor.ClearField("raw_data")
@@ -208,7 +206,3 @@ def answers(
         outputs = session.run(list(graph.answers.values()), feeds)
         found.append(dict(zip(graph.answers, outputs, strict=True)))
     return found
-
-
-def depth_of(model: Model) -> int:
-    return len(encoder_layers(model))

@@ -14,18 +14,17 @@ import tempfile
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import PIL.Image
 import torch
 from torch import Tensor
 
 from vitreous.config import choice, pair, read_toml
-from vitreous.data.preprocess import FULL_SCALE
+from vitreous.data.preprocess import FULL_SCALE, Preprocess
 from vitreous.deploy.browser import BrowserError, find_browser, opened_page
 from vitreous.deploy.export import LEAST_AGREEMENT, Exported, ExportError
 from vitreous.deploy.living import (
@@ -79,7 +78,7 @@ def about(
     predictor: Predictor, graph: LivingGraph, weights: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """What the page must know of the model, its data and its task."""
-    model, preprocess, task = predictor.model, predictor.preprocess, predictor.task
+    model, preprocess, task = predictor.model, shown_preprocess(predictor), predictor.task
     size = pair("image_size", preprocess.image_size)
     core = model.core
     prefix = int(core.prefix_length)
@@ -88,7 +87,9 @@ def about(
         "model": model.name,
         "task": task.name,
         "labels": list(task.labels.names),
-        "thresholds": getattr(task, "thresholds", None),
+        "thresholds": _plain(getattr(task, "thresholds", None)),
+        "noObject": model.other_classes > 0,
+        "threshold": _plain(getattr(task, "threshold", None)),
         "input": [preprocess.channels, *size],
         "mean": list(preprocess.mean),
         "std": list(preprocess.std),
@@ -120,6 +121,10 @@ def about(
         "steps": steps_of(predictor, graph),
         "parameters": sum(each.numel() for each in model.parameters()),
     }
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, Tensor) else value
 
 
 def _blocks(core: Any, graph: LivingGraph) -> list[str]:
@@ -327,7 +332,7 @@ def living_page(
     check_size(model, size, precision)
     web = web_runtime(runtime, log)
     log(f"tracing {model.name}, with every step inside")
-    graph = living_graph(model, predictor.preprocess)
+    graph = living_graph(model, shown_preprocess(predictor))
     samples = [sample_of(each, predictor) for each in images]
     text = page(predictor, graph, web, precision, [url for url, _ in samples], title or model.name)
     seen = [image for _, image in samples]
@@ -383,38 +388,47 @@ def verified(
     log: Log,
 ) -> Verified:
     """In a browser if there is one, else by ONNX Runtime on the same graph and weights."""
-    fitted = [predictor.preprocess.fit(image).float() for image in images]
-    name = next(name for name in graph.answers if name != "vectors" or len(graph.answers) == 1)
-    with torch.inference_mode():
-        prepared = [predictor.preprocess(image)[None] for image in images]
-        wanted = [predictor.model.outputs(each)[name][0].cpu().numpy() for each in prepared]
+    preprocess = shown_preprocess(predictor)
+    fitted = [preprocess.fit(image).float() for image in images]
     browser = find_browser()
-    found: list[Any] = []
+    found: list[dict[str, Tensor]] = []
     by = "ONNX Runtime, on the same graph (there is no browser here)"
     if browser is not None:
         log(f"opening the page in {Path(browser).name}")
         try:
-            found, by = _seen_in(browser, file, fitted, name), Path(browser).name
+            found, by = _seen_in(browser, file, fitted, graph), Path(browser).name
         except BrowserError as error:
             log(f"{Path(browser).name} cannot open it here ({error}): ONNX Runtime verifies it")
             by = f"ONNX Runtime, on the same graph ({Path(browser).name} did not open it)"
     if not found:
         kept = {key: STORED[precision](value) for key, value in graph.weights.items()}
         runs = answers(graph, graph.session(kept), [each.numpy() for each in fitted])
-        found = [each[name][0] for each in runs]
-    most = max(float(np.abs(each).max()) for each in wanted)
-    apart = max(
-        float(np.abs(np.asarray(a, np.float32).reshape(b.shape) - b).max())
-        for a, b in zip(found, wanted, strict=True)
-    )
-    same = [
-        np.mean(np.asarray(a).reshape(b.shape).argmax(0) == b.argmax(0))
-        for a, b in zip(found, wanted, strict=True)
-    ]
-    return Verified(by, apart / max(most, 1e-6), float(np.mean(same)), len(images))
+        found = [{name: torch.from_numpy(value) for name, value in each.items()} for each in runs]
+    worst, same = 0.0, []
+    with torch.inference_mode():
+        for image, seen in zip(images, found, strict=True):
+            wanted = predictor.model.outputs(preprocess(image)[None], like=seen)
+            for name, value in wanted.items():
+                apart = (seen[name] - value).abs().max() / value.abs().max().clamp(min=1e-6)
+                worst = max(worst, float(apart))
+            first = next(iter(wanted))
+            axis = 1 if predictor.task.name in ("classify", "tag", "segment") else -1
+            alike = seen[first].argmax(axis) == wanted[first].argmax(axis)
+            same.append(float(alike.float().mean()))
+    return Verified(by, worst, sum(same) / len(same), len(images))
 
 
-def _seen_in(browser: str, file: Path, fitted: Sequence[Tensor], name: str) -> list[Any]:
+def shown_preprocess(predictor: Predictor) -> Preprocess:
+    """How a page makes an image fit. A model that goes over an image in windows shows its middle,
+    cut out as one window."""
+    if predictor.preprocess.whole and predictor.task.windows:
+        return replace(predictor.preprocess, resize="shorter", whole=False, longest=None)
+    return predictor.preprocess
+
+
+def _seen_in(
+    browser: str, file: Path, fitted: Sequence[Tensor], graph: LivingGraph
+) -> list[dict[str, Tensor]]:
     """What the page itself computes for pixels as the model takes them."""
     with opened_page(browser, file) as evaluate:
         until = time.monotonic() + 60
@@ -424,10 +438,15 @@ def _seen_in(browser: str, file: Path, fitted: Sequence[Tensor], name: str) -> l
             if time.monotonic() > until:
                 raise BrowserError("the page was not ready within a minute")
             time.sleep(0.05)
-        return [
-            evaluate(f"page.ask({json.dumps(each.flatten().tolist())}, {json.dumps(name)})")
-            for each in fitted
-        ]
+        found = []
+        for each in fitted:
+            pixels, names = each.flatten().tolist(), list(graph.answers)
+            seen = evaluate(f"page.ask({json.dumps(pixels)}, {json.dumps(names)})")
+            shapes = {name: graph.outputs[first] for name, first in graph.answers.items()}
+            found.append(
+                {name: torch.tensor(seen[name]).reshape(shape) for name, shape in shapes.items()}
+            )
+        return found
 
 
 def page(

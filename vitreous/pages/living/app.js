@@ -373,5 +373,8 @@ async function start() {
 }
 start();
 // What the model gives for pixels as it takes them, nothing changed; the export asks this before it gives the page its name.
-const ask = async (pixels, name, changes = {}) => Array.from((await engine.once(Float32Array.from(pixels), {...neutral(about), ...changes}, [name]))[name].data);
+async function ask(pixels, names, changes = {}) {
+  const found = await engine.once(Float32Array.from(pixels), {...neutral(about), ...changes}, names);
+  return Object.fromEntries(names.map(name => [name, Array.from(found[name].data)]));
+}
 globalThis.page = {engine, ask, about, take, prepare, readImage, neutral, steps: () => steps, refresh, change: (name, edit) => change(name, edit)}; // for the tests and for the curious

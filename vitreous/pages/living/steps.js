@@ -172,6 +172,8 @@ export class Steps {
     context.drawImage(off, 0, 0, canvas.width, canvas.height);
     if (matrix.pixels) this.lines(context, size);
     card.chosen ??= this.first(card);
+    const own = this.rowOf(matrix);
+    if (own !== null && !matrix.pixels) card.chosen = [own, card.chosen[1]];
     const [row, column] = card.chosen = [Math.min(card.chosen[0], rows - 1), Math.min(card.chosen[1], columns - 1)];
     const [y, x] = strip ? [Math.floor(column / wide), column % wide] : [row, column];
     for (const [ink, inset, line] of [["#000", 0, Math.max(2, size / 6)], ["#ffd400", 1, Math.max(1, size / 8)]]) {
@@ -189,7 +191,19 @@ export class Steps {
       return [0, best];
     }
     if (card.step.key === "image") return [rows >> 1, columns >> 1];
-    return [Math.min(this.row ?? (rows >> 1), rows - 1), Math.min(columns >> 1, columns - 1)];
+    return [Math.min(this.rowOf(card.matrix) ?? (rows >> 1), rows - 1), Math.min(columns >> 1, columns - 1)];
+  }
+  // The chosen token is the same in all steps, so that one patch can be followed.
+  rowOf({rows}) {
+    const {prefix, grid} = this.about, n = grid[0] * grid[1];
+    if (this.chosen === undefined) return rows === n ? rows >> 1 : rows === n + prefix ? prefix + (n >> 1) : null;
+    return rows === n + prefix ? this.chosen : rows === n ? Math.max(0, this.chosen - prefix) : null;
+  }
+  follow({rows}, row) {
+    const {prefix, grid} = this.about, n = grid[0] * grid[1];
+    if (rows !== n && rows !== n + prefix) return false;
+    this.chosen = rows === n ? row + prefix : row;
+    return true;
   }
   lines(context, size) {
     const [ph, pw] = this.about.pixels, [, h, w] = this.about.input;
@@ -215,7 +229,7 @@ export class Steps {
     if (row < 0 || column < 0 || row >= rows || column >= columns) return;
     card.chosen = [row, column];
     this.cells.set(card.id, card.chosen);
-    if (rows > 1 && card.step.key !== "image") this.row = row;
+    if (!card.matrix.pixels && this.follow(card.matrix, row)) { this.draw(); return; }
     this.paint(card);
     this.explain(card);
   }
