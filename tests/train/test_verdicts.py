@@ -27,9 +27,8 @@ from vitreous.tasks.objects.boxes import clipped
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.segment.metrics import MaskPrediction
 from vitreous.train import baselines
-from vitreous.train.curve import Curve
 from vitreous.train.recipe import Recipe, write_recipe
-from vitreous.train.remedies import Remedies
+from vitreous.train.remedies import Curve, Remedies
 from vitreous.train.verdicts import evaluate
 
 COUNTS = {"train": 60, "val": 120, "test": 120}

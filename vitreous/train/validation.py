@@ -13,8 +13,8 @@ from vitreous.models.model import Model
 from vitreous.run_folder import Run
 from vitreous.train.checkpoint import Progress
 from vitreous.train.distributed import whole
-from vitreous.train.events import Display
 from vitreous.train.learner import Learner
+from vitreous.train.progress import Display
 
 SMOOTHING = 0.5
 """What the metric that `patience` watches keeps of its last value."""
