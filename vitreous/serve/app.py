@@ -7,12 +7,12 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -23,12 +23,10 @@ from vitreous.serve.body import Memory, check_count, check_length, read_images
 from vitreous.serve.examples import add_examples
 from vitreous.serve.gate import CLIENT_LEFT, FAILURE, Account, Gate
 from vitreous.serve.hosts import Hosts
-from vitreous.serve.lane import Lane, QueueFullError
-from vitreous.serve.life import Life
+from vitreous.serve.lane import Lane, QueueFullError, computing_threads
 from vitreous.serve.logs import log
 from vitreous.serve.metrics import MEDIA_TYPE, ServerMetrics
 from vitreous.serve.page_files import add_page
-from vitreous.serve.priority import computing_threads
 from vitreous.serve.problem import ProblemError, kind_of
 from vitreous.serve.schema import (
     Alive,
@@ -40,12 +38,10 @@ from vitreous.serve.schema import (
     Prediction,
     PredictOptions,
 )
-from vitreous.serve.served import PREDICT, ServedModel
-from vitreous.serve.settings import Settings
+from vitreous.serve.served import PREDICT, Load, ServedModel
+from vitreous.serve.settings import Life, Settings
 
 T = TypeVar("T")
-Load = Callable[[ThreadPoolExecutor, ServerMetrics], dict[str, ServedModel]]
-"""Loads all models; takes its time."""
 
 
 def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate:
@@ -93,15 +89,24 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
         redirect_slashes=False,
     )
 
+    def post(verb: str, answer: type[BaseModel]) -> Callable[[Any], Any]:
+        """A route that takes images."""
+        responses, body = openapi.answers(answer), openapi.BODY
+        path = f"/v1/models/{{name}}/{verb}"
+        return app.post(path, responses=responses, openapi_extra=body, response_model=None)
+
     def account_of(request: Request) -> Account:
         account: Account = request.state.account
         account.route = request.scope["route"].path
         return account
 
-    def find(request: Request, name: str) -> ServedModel:
-        account = account_of(request)
+    def check_ready() -> None:
         if not life.ready:
             raise ProblemError("not-ready", "the models are being loaded: try again", RETRY)
+
+    def find(request: Request, name: str) -> ServedModel:
+        account = account_of(request)
+        check_ready()
         if name not in served:
             known = ", ".join(served)
             raise ProblemError("not-found", f"there is no model {name!r}; there are {known}")
@@ -154,12 +159,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
             ) from None
         return Response(text, media_type="application/json")
 
-    @app.post(
-        "/v1/models/{name}/predict",
-        responses=openapi.answers(Prediction),
-        openapi_extra=openapi.BODY,
-        response_model=None,
-    )
+    @post("predict", Prediction)
     async def predict(
         request: Request, name: str, options: Annotated[PredictOptions, Query()]
     ) -> Response:
@@ -173,12 +173,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
 
         return await compute(request, model, model.lane, PREDICT, make)
 
-    @app.post(
-        "/v1/models/{name}/explain",
-        responses=openapi.answers(Explanations),
-        openapi_extra=openapi.BODY,
-        response_model=None,
-    )
+    @post("explain", Explanations)
     async def explain(
         request: Request, name: str, options: Annotated[ExplainOptions, Query()]
     ) -> Response:
@@ -191,12 +186,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
 
         return await compute(request, model, model.explain_lane, key, make)
 
-    @app.post(
-        "/v1/models/{name}/embed",
-        responses=openapi.answers(Embedding),
-        openapi_extra=openapi.BODY,
-        response_model=None,
-    )
+    @post("embed", Embedding)
     async def embed(
         request: Request, name: str, options: Annotated[EmbedOptions, Query()]
     ) -> Response:
@@ -214,8 +204,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
     async def models(request: Request) -> Any:
         """The models: task, labels, preprocessing, licence."""
         account_of(request)
-        if not life.ready:
-            raise ProblemError("not-ready", "the models are being loaded: try again", RETRY)
+        check_ready()
         return Models(models=[model.description for model in served.values()])
 
     @app.get("/livez", response_model=Alive, responses=openapi.problem(421))
@@ -230,8 +219,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
         account_of(request)
         if life.draining:
             raise ProblemError("not-ready", "the server is stopping: ask another one")
-        if not life.ready:
-            raise ProblemError("not-ready", "the models are being loaded: try again", RETRY)
+        check_ready()
         return Alive(status="ready")
 
     @app.get(

@@ -15,10 +15,10 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitreous.serve.hosts import Hosts
-from vitreous.serve.life import Life
 from vitreous.serve.logs import log
 from vitreous.serve.metrics import ServerMetrics
 from vitreous.serve.problem import ProblemError
+from vitreous.serve.settings import Life
 
 OPEN = ("/livez", "/readyz")
 """Whoever watches over the server asks these without a token."""

@@ -15,7 +15,6 @@ import os
 import signal
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -25,12 +24,12 @@ import torch
 from uvicorn import Config, Server
 
 from vitreous.errors import ConfigError, VitreousError
-from vitreous.serve.app import Load, create_app
-from vitreous.serve.life import Life
+from vitreous.serve.app import create_app
 from vitreous.serve.logs import log, set_up_logs
-from vitreous.serve.models import LoadPredictor, load_model, loader
 from vitreous.serve.protocol import PatientProtocol
-from vitreous.serve.settings import Settings
+from vitreous.serve.served import Load, LoadPredictor, load_model, loader
+from vitreous.serve.settings import Life, Settings
+from vitreous.train.stop import handling
 
 HEAD_BYTES = 32_768
 """Of a request's head."""
@@ -62,18 +61,8 @@ class DrainingServer(Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
+        with handling(self.handle_exit, signal.SIGTERM, signal.SIGINT):
             yield
-            return
-        before = {
-            number: signal.signal(number, self.handle_exit)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self.life.draining and sig == signal.SIGINT:
