@@ -18,7 +18,7 @@ import vitreous
 from vitreous.api.evaluation import labelled_source
 from vitreous.cli.evaluate import _worth_printing
 from vitreous.cli.main import main
-from vitreous.cli.print_json import print_json
+from vitreous.cli.printing import print_json
 from vitreous.data.formats import open_source
 from vitreous.engines.device import find_device
 from vitreous.errors import CheckpointError, ConfigError, DataError, InputError

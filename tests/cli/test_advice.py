@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from vitreous.cli.advice import config_names, in_shell
 from vitreous.cli.main import COMMANDS, main, module_of
-from vitreous.cli.parse import arguments_of, options_of, parse
+from vitreous.cli.parse import (
+    advice_in_shell,
+    arguments_of,
+    config_names,
+    options_of,
+    parse,
+)
 from vitreous.errors import Word, advice, spelled_by
 from vitreous.train.recipe import KEYS
 
@@ -113,7 +118,7 @@ def test_advice_names_an_option_of_some_command():
     ],
 )
 def test_advice_is_spelled_for_the_shell(command, ways, shown):
-    with spelled_by(in_shell(OPTIONS[command])):
+    with spelled_by(advice_in_shell(OPTIONS[command])):
         assert advice("pass ", " to go on", **ways).startswith(shown)
         assert bool(advice("pass ", **ways)) == bool(shown)
     python = " or ".join(f"{name}={value!r}" for name, value in ways.items())

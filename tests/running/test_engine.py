@@ -172,7 +172,7 @@ def test_of_several_that_need_a_file_one_exports_it(run, cache, monkeypatch):
 
 
 def test_a_server_loads_models_before_its_workers_as_they_will(run):
-    from vitreous.serve import models, server
+    from vitreous.serve import served, server
     from vitreous.serve.settings import Settings
 
     def load(opened, **options):
@@ -187,7 +187,7 @@ def test_a_server_loads_models_before_its_workers_as_they_will(run):
             server._check_models(settings, load)
         server.set_threads(settings)
         with pytest.raises(InterruptedError):
-            models.loader(settings, load)(None, None)
+            served.loader(settings, load)(None, None)
     finally:
         torch.set_num_threads(before)
     assert calls[0] == calls[1]

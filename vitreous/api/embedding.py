@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from vitreous.api.arguments import Folder, python_source, to_stderr
+from vitreous.api.arguments import Folder, is_named, source_of, to_stderr
 from vitreous.api.deployment import load_run
 from vitreous.api.evaluation import labelled_source
 from vitreous.errors import ConfigError, DataError
@@ -97,10 +97,10 @@ def _images(
     from vitreous.measure import check_split
 
     many = list(images) if isinstance(images, list | tuple) else [images]
-    files = all(isinstance(each, str | os.PathLike) for each in many)
+    files = all(map(is_named, many))
     source = None
     if not files:
-        source = python_source(images, Recipe(val_fraction=0))
+        source = source_of(images, Recipe(val_fraction=0))
         source.max_pixels = max_pixels
     elif len(many) == 1:
         source = _source_to_embed(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import Data, Folder, python_source, to_stderr
+from vitreous.api.arguments import Data, Folder, is_named, source_of, to_stderr
 from vitreous.config import checked
 from vitreous.errors import ConfigError
 from vitreous.progress import Log, silent
@@ -237,7 +237,7 @@ def _settings(
 
     given = {**({} if data is None else {"data": data}), **options}
     names = None
-    if program := data is not None and not isinstance(data, str | os.PathLike):
+    if program := data is not None and not is_named(data):
         given["data"] = FROM_PYTHON
         names = given.pop("names", None)  # also a list or a dict
     own = None if augment is None else OwnAugment(augment)
@@ -257,7 +257,7 @@ def _settings(
         if name in given:
             given[name] = (*getattr(base, name), *given[name])
     settings = replace(base, **given)
-    source = python_source(data, settings, names) if program else None
+    source = source_of(data, settings, names) if program else None
     return settings, FromPython(source, own)
 
 

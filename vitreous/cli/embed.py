@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import EngineOptions
-from vitreous.cli.print_json import print_json
-from vitreous.cli.text_table import TextTable
+from vitreous.cli.options import EngineOptions, ImagePaths
+from vitreous.cli.printing import TextTable, print_json
 from vitreous.config import positive
 from vitreous.errors import ConfigError, DataError
 from vitreous.pages.page_file import check_page_name
@@ -32,14 +31,13 @@ COMPUTED = (
 )
 """Arguments of `embed`; the others say what to do with the vectors."""
 TOP = {"near": 10, "duplicates": 50, "suspects": 50}
-IMAGES = tyro.conf.arg(metavar="IMAGES...", help_behavior_hint="(required)")
 
 
 @dataclass(frozen=True)
 class EmbedArguments:
     run: tyro.conf.Positional[str]
     """Run folder of a trained or imported model, hf:OWNER/NAME, or a name from the catalog."""
-    images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
+    images: ImagePaths
     """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input; or
     labelled data: a folder of class folders, a table, digits …"""
     out: Annotated[Path | None, option("FILE", "none")] = None

@@ -19,8 +19,8 @@ from typing import Any, Literal
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from vitreous.config import FOREIGN_FIELDS, choice
-from vitreous.errors import ConfigError, did_you_mean
+from vitreous.config import FOREIGN_FIELDS, choice, marks
+from vitreous.errors import ConfigError, Spelling, Word, did_you_mean
 from vitreous.terminal import reaching
 from vitreous.train.recipe import HINTS, KEYS
 
@@ -253,3 +253,36 @@ KINDS: dict[Any, tuple[Callable[[str], Any], str, str]] = {
     Path: (Path, "PATH", "a path"),
 }
 """For each type: how a word is read, its name in the help, and what an error expects."""
+
+
+def advice_in_shell(options: Mapping[str, bool]) -> Spelling:
+    """Advice in errors (see `vitreous.errors.advice`) as options of a command that has these, by
+    name; and whether each is a flag."""
+    from vitreous.cli import convert
+
+    def spelled(name: str, value: Any) -> str:
+        option, words = name.replace("_", "-"), _words(value)
+        if option in options:
+            return f"--{option}" if options[option] else f"--{option} {words}"
+        if "set-recipe" in options and name in KEYS:
+            return f"--set-recipe {name}={words}"
+        if "set" in options and name in config_names():
+            return f"--set {name}={words}"
+        # Weights that do not fit can be changed by `convert` first.
+        if "weights" in options and option in options_of(arguments_of(convert)):
+            return f"--{option} {words} to 'vitreous convert'"
+        return ""
+
+    return spelled
+
+
+def _words(value: Any) -> str:
+    values = value if isinstance(value, list | tuple) else [value]
+    return " ".join(each if isinstance(each, Word) else shlex.quote(str(each)) for each in values)
+
+
+def config_names() -> set[str]:
+    """The fields of all models, which --set changes."""
+    from vitreous.models import FAMILIES
+
+    return {name for family in FAMILIES.values() for name in marks(family.config)}

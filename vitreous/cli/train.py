@@ -4,15 +4,14 @@ settings chosen for them, and writes a new folder in runs/."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from vitreous import api
 from vitreous.api.arguments import to_stderr
-from vitreous.cli.print_json import print_json
-from vitreous.cli.verdicts import number_text, print_verdicts
+from vitreous.cli.printing import number_text, print_json, print_verdicts
 from vitreous.errors import DataError
 from vitreous.terminal import print
 from vitreous.train.recipe import (
@@ -95,7 +94,7 @@ def defaults_of(
     return kind(**given(CommonOptions), **own, **groups)
 
 
-def run(arguments: TrainArguments) -> None:
+def run(arguments: TrainArguments, verb: Callable[..., api.TrainedRun] = api.train) -> None:
     if arguments.help_recipe:
         print(recipe_help())
         return
@@ -103,14 +102,10 @@ def run(arguments: TrainArguments) -> None:
     if arguments.dry_run or arguments.lr_find:
         rehearse(recipe, arguments)
         return
-    done = api.train(recipe=recipe, out=arguments.out, resume=arguments.resume)
+    done = verb(recipe=recipe, out=arguments.out, resume=arguments.resume)
     if not done.metrics:
         return  # of several processes the first one prints
-    print_done(done, json=arguments.json)
-
-
-def print_done(done: api.TrainedRun, *, json: bool) -> None:
-    if json:
+    if arguments.json:
         print_json({"run": str(done.path), "split": done.split, **done.metrics})
         return
     images = done.metrics["samples"]

@@ -89,7 +89,7 @@ def open_named(recipe: Recipe, own: Source | None = None) -> Source:
     names = None if recipe.names is None else Path(recipe.names)
     return open_source(
         recipe.data,
-        truth=UNLABELLED if recipe.method else None if recipe.task is None else TASKS[recipe.task],
+        truth=truth_of(recipe),
         download=recipe.download,
         seed=recipe.seed,
         val_fraction=recipe.val_fraction,
@@ -97,6 +97,11 @@ def open_named(recipe: Recipe, own: Source | None = None) -> Source:
         names=names,
         columns=columns_of(recipe),
     )
+
+
+def truth_of(recipe: Recipe) -> str | None:
+    """The kind of ground truth that the recipe names; None: the data's own."""
+    return UNLABELLED if recipe.method else None if recipe.task is None else TASKS[recipe.task]
 
 
 def columns_of(recipe: Recipe) -> Columns:
