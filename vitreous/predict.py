@@ -339,19 +339,9 @@ class Predictor(Generic[R]):
     ) -> Iterator[list[Prepared]]:
         """Prepared images, of so many at a time those that can be used; see `stream` and
         `embed_each`."""
-        batch = self.batch_size(batch)
+        batch, waiting = self.batch_size(batch), iter(images)
         at_least("readers", readers, 1)
         prepare = partial(self._prepare, read or self.read, fit or self.preprocess)
-        return self._read_ahead(iter(images), prepare, batch, readers, bad)
-
-    def _read_ahead(
-        self,
-        waiting: Iterator[Any],
-        prepare: Callable[[Any], Prepared],
-        batch: int,
-        readers: int,
-        bad: Bad | None,
-    ) -> Iterator[list[Prepared]]:
         with ThreadPoolExecutor(readers) as pool:
             ahead = [pool.submit(prepare, thing) for thing in islice(waiting, 2 * batch)]
             while ahead:

@@ -294,42 +294,42 @@ def encoded(content: Any) -> bytes:
 
 
 def _add_errors(app: FastAPI) -> None:
-    def answered(request: Request, problem: ProblemError) -> Response:
-        account: Account = request.state.account
-        account.problem = problem.kind
-        return problem.response(account.id)
+    """Every error is answered by problem details."""
 
-    async def on_problem(request: Request, error: Any) -> Response:
-        return answered(request, error)
-
-    async def on_user_error(request: Request, error: Any) -> Response:
-        return answered(request, ProblemError("cannot-be-used", str(error)))
-
-    async def on_invalid(request: Request, error: Any) -> Response:
+    def invalid(request: Request, error: Any) -> ProblemError:
         request.state.account.route = request.scope["route"].path
         where = "; ".join(
             f"{'.'.join(str(part) for part in each['loc'][1:])}: {each['msg']}"
             for each in error.errors()
         )
-        return answered(request, ProblemError("cannot-be-used", f"in the address: {where}"))
+        return ProblemError("cannot-be-used", f"in the address: {where}")
 
-    async def on_http_error(request: Request, error: Any) -> Response:
+    def of_http(request: Request, error: Any) -> ProblemError:
         detail = {
             404: f"there is nothing at {request.url.path}: see /openapi.json",
             405: f"{request.method} is not for {request.url.path}: see /openapi.json",
         }.get(error.status_code, str(error.detail))
-        problem = ProblemError(kind_of(error.status_code), detail, dict(error.headers or {}))
-        return answered(request, problem)
+        return ProblemError(kind_of(error.status_code), detail, dict(error.headers or {}))
+
+    problems: dict[type[Exception], Callable[[Request, Any], ProblemError]] = {
+        ProblemError: lambda request, error: error,
+        VitreousError: lambda request, error: ProblemError("cannot-be-used", str(error)),
+        RequestValidationError: invalid,
+        HTTPException: of_http,
+        Exception: lambda request, error: FAILURE,  # starlette raises it again, the gate logs it
+    }
+
+    def answering(problem_of: Callable[[Request, Any], ProblemError]) -> Any:
+        async def answer(request: Request, error: Any) -> Response:
+            account, problem = request.state.account, problem_of(request, error)
+            account.problem = problem.kind
+            return problem.response(account.id)
+
+        return answer
 
     async def on_leaving(request: Request, error: Any) -> Response:
         return Response(status_code=CLIENT_LEFT)  # which nobody sees
 
-    async def on_failure(request: Request, error: Any) -> Response:
-        return answered(request, FAILURE)  # starlette raises the error again, and the gate logs it
-
     app.add_exception_handler(ClientDisconnect, on_leaving)
-    app.add_exception_handler(Exception, on_failure)
-    app.add_exception_handler(ProblemError, on_problem)
-    app.add_exception_handler(VitreousError, on_user_error)
-    app.add_exception_handler(RequestValidationError, on_invalid)
-    app.add_exception_handler(HTTPException, on_http_error)
+    for kind, problem_of in problems.items():
+        app.add_exception_handler(kind, answering(problem_of))

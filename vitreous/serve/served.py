@@ -115,19 +115,16 @@ class ServedModel:
         return list(self.predictor.vectors(prepared, key).numpy())
 
     def _explain(self, key: tuple[Any, ...], images: Sequence[ImageBytes]) -> list[dict[str, Any]]:
-        classes, pixel, maps = key
-        named = list(classes) if isinstance(classes, tuple) else classes
-        return [self._explained(image, named, pixel, maps) for image in images]
-
-    def _explained(self, image: ImageBytes, classes: Any, pixel: Any, maps: str) -> dict[str, Any]:
+        (classes, pixel, maps), (image,) = key, images  # they come one by one
+        classes = list(classes) if isinstance(classes, tuple) else classes
         predictor = self.show.subject(self.predictor)
         show = show_of(predictor.task.name)
         layers = maps == "viewer"
         found = show.explain(predictor, image, classes, pixel=pixel, layers=layers)
         if layers:
             data = show.viewer_data(found, position_similarity(predictor.model))
-            return {"image": image.name, **data}
-        return found.to_dict(as_png) if maps == "png" else found.to_dict()
+            return [{"image": image.name, **data}]
+        return [found.to_dict(as_png) if maps == "png" else found.to_dict()]
 
     # Before and behind them
 

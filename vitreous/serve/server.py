@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, cast
 
 import torch
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn import Config, Server
 
 from vitreous.errors import ConfigError, VitreousError
@@ -214,7 +215,7 @@ def _supervise(settings: Settings, load: LoadPredictor, port: socket.socket) -> 
                 if each.is_alive() or stopping:
                     continue
                 log("worker died", logging.ERROR, pid=each.pid, code=each.exitcode)
-                _forget(each.pid)
+                mark_process_dead(each.pid)
                 young = young + 1 if time.monotonic() - born.pop(each.pid) < YOUNG_SECONDS else 0
                 if young == YOUNG_DEATHS:
                     stopping = True
@@ -231,9 +232,3 @@ def _supervise(settings: Settings, load: LoadPredictor, port: socket.socket) -> 
             f"{YOUNG_DEATHS} workers died one after the other, each soon after its start: the log "
             "above says how (a negative code is a signal; -9 often means too little memory)"
         )
-
-
-def _forget(pid: int) -> None:
-    from prometheus_client.multiprocess import mark_process_dead
-
-    mark_process_dead(pid)

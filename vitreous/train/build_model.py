@@ -235,7 +235,10 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
     about = state_dict_of(into)
     reinit = [] if keep else [*(about.behind_maps if inside else about.classwise(model))]
     if not inside:
-        reinit += _added_parts(model, start)
+        with torch.device("meta"):
+            parts = dict(create(start.model, **start.fields).named_children())
+        # what the model of the weights does not have, such as a detector's mask head
+        reinit += [f"{name}.*" for name, _ in model.named_children() if name not in parts]
     report = import_weights(
         into,
         start.weights,
@@ -254,13 +257,6 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
         fields = {**getattr(model.config, name), "norm_eps": into.config.norm_eps}
         model.config = replace(model.config, **{name: fields})
     return report
-
-
-def _added_parts(model: Model, start: Start) -> list[str]:
-    """What a model has and the one of the weights does not, such as a detector's mask head."""
-    with torch.device("meta"):
-        parts = dict(create(start.model, **start.fields).named_children())
-    return [f"{name}.*" for name, _ in model.named_children() if name not in parts]
 
 
 CLASS_LAYERS = ("head.out.", "head.distillation.")

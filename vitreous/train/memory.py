@@ -58,13 +58,12 @@ def checkpoint_blocks(model: Model) -> list[nn.Module]:
 def _forward(module: nn.Module, forward: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **options)
-    contexts = partial(_contexts, module)
+
+    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        """For the first time and the second, which must take the same ways."""
+        return training_step(), _again(module, RandomRows.active() or nullcontext())
+
     return checkpoint(forward, *inputs, use_reentrant=False, context_fn=contexts, **options)
-
-
-def _contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """For the first time and the second, which must take the same ways."""
-    return training_step(), _again(module, RandomRows.active() or nullcontext())
 
 
 @contextmanager

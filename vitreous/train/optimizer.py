@@ -72,19 +72,14 @@ def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
         if matching and pattern.startswith("!"):
             matching = [name for name in names if name not in matching]
         if not matching:
-            raise ConfigError(f"freeze = {pattern!r} matches no parameter{_instead(model)}")
+            inside = getattr(model.config, "part", "") if isinstance(model, Composite) else ""
+            instead = advice(f": to train all but its {inside}, pass ", freeze=f"{inside}.*")
+            of = f"of this model{instead}" if inside else "of the model"
+            raise ConfigError(f"freeze = {pattern!r} matches no parameter {of}")
         frozen += matching
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and name not in frozen)
     return frozen
-
-
-def _instead(model: nn.Module) -> str:
-    """What can be frozen where there is no head of one linear layer to probe with."""
-    if not isinstance(model, Composite):
-        return " of the model"
-    part = model.config.part
-    return " of this model" + advice(f": to train all but its {part}, pass ", freeze=f"{part}.*")
 
 
 def head_parameters(model: Model) -> list[nn.Parameter]:
