@@ -13,6 +13,7 @@ import tifffile
 import torch
 from PIL import Image
 from runs import of_digits
+from shared import printed, refused
 
 import vitreous
 from vitreous.api.evaluation import labelled_source
@@ -77,8 +78,7 @@ def test_predict_command(run, pictures, capsys, monkeypatch):
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [line["label"] for line in lines] == expected
         assert all(len(line["top"]) == 2 for line in lines)
-    assert main(["predict", str(run.path), str(pictures)]) == 0
-    assert "0.png" in capsys.readouterr().out
+    assert "0.png" in printed("predict", run.path, pictures)
 
 
 def test_frames_that_are_not_read_are_told_once(run, tmp_path, capsys):
@@ -103,14 +103,12 @@ def test_of_many_classes_the_worst_and_the_best_are_printed():
     assert _worth_printing(dict(list(rows.items())[:40]), columns) == (list(rows)[:40], "")
 
 
-def test_evaluate_command_and_python_agree(run, capsys):
-    assert main(["evaluate", str(run.path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+def test_evaluate_command_and_python_agree(run):
+    said = json.loads(printed("evaluate", run.path, "--json"))
     result = vitreous.load(run.path).evaluate(open_source("digits"), "test")
     assert said["split"] == "test"
     assert said["accuracy"] == result["accuracy"]
-    assert main(["evaluate", str(run.path), "digits", "--split", "val"]) == 0
-    assert "balanced_accuracy" in capsys.readouterr().out
+    assert "balanced_accuracy" in printed("evaluate", run.path, "digits", "--split", "val")
 
 
 @pytest.mark.parametrize(
@@ -196,10 +194,9 @@ def test_bad_images_in_python(run, pictures):
     assert [str(error) for error in told] == ["nowhere.png: there is no such file"]
 
 
-def test_an_empty_list_on_standard_input(run, capsys, monkeypatch):
+def test_an_empty_list_on_standard_input(run, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    assert main(["predict", str(run.path), "-"]) == 2
-    assert "there are no names on standard input" in capsys.readouterr().err
+    assert "there are no names on standard input" in refused("predict", run.path, "-")
 
 
 @pytest.mark.parametrize("batch", [0, -1, 1.5, True])
@@ -302,9 +299,8 @@ def album(tmp_path):
     return tmp_path / "album"
 
 
-def evaluated(capsys, *arguments):
-    assert main(["evaluate", *map(str, arguments), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+def evaluated(*arguments):
+    said = json.loads(printed("evaluate", *map(str, arguments), "--json"))
     return said["split"], said["samples"]
 
 
@@ -330,8 +326,7 @@ def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, cap
         assert evaluated(capsys, own.path, *data) == ("val", 2)
     assert evaluated(capsys, run.path, album) == ("all", 20)
     (own.path / "recipe.toml").unlink()
-    assert main(["evaluate", str(own.path)]) == 2
-    assert "says how" in capsys.readouterr().err
+    assert "says how" in refused("evaluate", own.path)
 
 
 def test_data_that_was_moved(run, album, tmp_path, capsys):

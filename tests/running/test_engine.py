@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from runs import vit_file, vit_run
+from runs import vit_file
 
 import vitreous
 from vitreous.cli.main import main
@@ -16,17 +16,6 @@ from vitreous.deploy import engine as engines
 from vitreous.errors import ConfigError
 from vitreous.import_run import open_run
 from vitreous.inference import InferenceOptions
-
-
-@pytest.fixture(scope="module")
-def run():
-    return vit_run()
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def image():

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from running import hostile
 from running.hostile import Fuse, argument, calling
-from runs import vit_file, vit_run
+from runs import vit_file
 from torch import nn
 
 import vitreous
@@ -23,11 +23,6 @@ from vitreous.deploy.export import Traced, traced
 from vitreous.deploy.rewrite import rewrite
 from vitreous.engines.torch_graph import operator_of
 from vitreous.errors import ConfigError
-
-
-@pytest.fixture(scope="module")
-def run():
-    return vit_run()
 
 
 @pytest.fixture(scope="module")

@@ -9,20 +9,13 @@ import time
 import pytest
 import torch
 from train.processes import end, start
-from train.tiny import command, train, trained
+from train.tiny import command, final, train, trained
 
 from vitreous.errors import WriteError
 from vitreous.run_folder import newest_checkpoint
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.weights.io.files import read_tensors
-
-
-def final(out):
-    last = newest_checkpoint(out / "checkpoints")
-    tensors, progress = checkpoint.load(last)
-    assert progress.finished
-    return tensors
 
 
 def assert_same_run(one, other):
