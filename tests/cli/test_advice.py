@@ -9,13 +9,7 @@ import pytest
 from shared import refused
 
 from vitreous.cli.main import COMMANDS, main, module_of
-from vitreous.cli.parse import (
-    advice_in_shell,
-    arguments_of,
-    config_names,
-    options_of,
-    parse,
-)
+from vitreous.cli.parse import advice_in_shell, arguments_of, config_names, options_of, parse
 from vitreous.errors import Word, advice, spelled_by
 from vitreous.train.recipe import KEYS
 

@@ -20,6 +20,7 @@ SMALL_DETR = [
 
 pytestmark = pytest.mark.usefixtures("cache")
 
+
 def benchmarked(capsys, *words):
     assert main(["benchmark", *map(str, words), "--rounds", "2", "--json"]) == 0
     return json.loads(capsys.readouterr().out)

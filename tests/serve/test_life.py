@@ -32,12 +32,7 @@ PATH = "/v1/models/vit/predict"
 
 def test_names():
     found = named_models(["runs/a", "b=runs/a", "x.onnx", "hf:me/my model"])
-    assert found == {
-        "a": "runs/a",
-        "b": "runs/a",
-        "x": "x.onnx",
-        "my-model": "hf:me/my model",
-    }
+    assert found == {"a": "runs/a", "b": "runs/a", "x": "x.onnx", "my-model": "hf:me/my model"}
     with pytest.raises(ConfigError, match="two models are called 'a'"):
         named_models(["runs/a", "other/a"])
     with pytest.raises(ConfigError, match="give it a name"):

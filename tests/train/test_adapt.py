@@ -28,11 +28,7 @@ FIELDS = ("patch=4", "dim=16", "depth=2", "heads=2")
 BASE = {"model": "vit", "fields": FIELDS, "image_size": (8,), "batch": 16, "epochs": 4, "lr": 0.01}
 PROBE = {"freeze": ("!head.*",), "crop": "none", "flip": False}
 DROPOUT = {"ema": 0.9, "fields": (*FIELDS, "dropout=0.1"), "crop": "shift"}
-HOW = {
-    "probe": PROBE,
-    "unfreeze": {"unfreeze_after": 2, **DROPOUT},
-    "lora": {"lora": 2, **DROPOUT},
-}
+HOW = {"probe": PROBE, "unfreeze": {"unfreeze_after": 2, **DROPOUT}, "lora": {"lora": 2, **DROPOUT}}
 
 
 def recipe_for(how, **changes):

@@ -40,12 +40,10 @@ class ExplainOptions(Options):
         list[str], Field(description="Classes to make maps for; may be repeated.")
     ] = []
     top: Annotated[
-        int | None,
-        Field(ge=0, le=20, description="Or: how many of the most likely classes (3)."),
+        int | None, Field(ge=0, le=20, description="Or: how many of the most likely classes (3).")
     ] = None
     y: Annotated[
-        int | None,
-        Field(ge=0, le=10**6, description="Row of the pixel to explain, with x."),
+        int | None, Field(ge=0, le=10**6, description="Row of the pixel to explain, with x.")
     ] = None
     x: Annotated[int | None, Field(ge=0, le=10**6, description="Its column.")] = None
     maps: Annotated[

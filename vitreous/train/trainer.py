@@ -24,12 +24,7 @@ from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
 from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
-from vitreous.train.features import (
-    HeadAlone,
-    store_features,
-    trains_head_alone,
-    why_not_stored,
-)
+from vitreous.train.features import HeadAlone, store_features, trains_head_alone, why_not_stored
 from vitreous.train.learner import Learner, NotFiniteStepError
 from vitreous.train.optimizer import Schedule, set_lr
 from vitreous.train.progress import SILENT, Display, Event, Watch

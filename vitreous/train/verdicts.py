@@ -108,11 +108,7 @@ def images_measured(source: Source) -> int:
 
 
 def _on(
-    predictor: Predictor,
-    source: Source,
-    samples: Sequence[Sample],
-    batch: int | None,
-    workers: int,
+    predictor: Predictor, source: Source, samples: Sequence[Sample], batch: int | None, workers: int
 ) -> dict[str, Any]:
     """The metrics on some samples of a source."""
     part = copy(source)
