@@ -304,27 +304,27 @@ def evaluated(*arguments):
     return said["split"], said["samples"]
 
 
-def test_other_data_is_evaluated_completely(run, album, capsys):
-    assert evaluated(capsys, run.path, album) == ("all", 20)
+def test_other_data_is_evaluated_completely(run, album):
+    assert evaluated(run.path, album) == ("all", 20)
     for name in "37":
         (album / "train").mkdir(exist_ok=True)
         shutil.move(album / name, album / "train" / name)
     shutil.copytree(album / "train" / "3", album / "val" / "3")
-    assert evaluated(capsys, run.path, album) == ("val", 10)
+    assert evaluated(run.path, album) == ("val", 10)
     shutil.copytree(album / "train", album / "test")
-    assert evaluated(capsys, run.path, album) == ("test", 20)
-    assert evaluated(capsys, run.path, album, "--split", "val") == ("val", 10)
+    assert evaluated(run.path, album) == ("test", 20)
+    assert evaluated(run.path, album, "--split", "val") == ("val", 10)
 
 
-def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, capsys, monkeypatch):
+def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, monkeypatch):
     own = Run(tmp_path / "own")
     shutil.copytree(run.path, own.path)
     own.write_config(replace(run.read_config(), data=str(album)))
     own.write_text("recipe.toml", write_recipe(Recipe(data=str(album), seed=3)))
     monkeypatch.chdir(tmp_path)
     for data in ([], [album], ["album/"], ["folder:./album"]):
-        assert evaluated(capsys, own.path, *data) == ("val", 2)
-    assert evaluated(capsys, run.path, album) == ("all", 20)
+        assert evaluated(own.path, *data) == ("val", 2)
+    assert evaluated(run.path, album) == ("all", 20)
     (own.path / "recipe.toml").unlink()
     assert "says how" in refused("evaluate", own.path)
 
@@ -414,7 +414,7 @@ def test_a_model_is_evaluated_on_data_with_more_classes(run, album, capsys):
         shutil.move(album / name, album / "train" / name)
     shutil.copytree(album / "train", album / "test")
     shutil.copytree(album / "train" / "7", album / "train" / "zebra")
-    assert evaluated(capsys, run.path, album) == ("test", 20)
+    assert evaluated(run.path, album) == ("test", 20)
     assert main(["evaluate", str(run.path), str(album), "--split", "train"]) == 2
     assert "classes that the model does not know: zebra" in capsys.readouterr().err
 

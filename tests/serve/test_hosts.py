@@ -9,7 +9,7 @@ from serve.running import running_as
 
 import vitreous
 from vitreous.cli.main import main
-from vitreous.serve.hosts import Hosts, is_loopback
+from vitreous.serve.gate import Hosts, is_loopback
 from vitreous.serve.served import named_models
 from vitreous.serve.settings import Settings
 

@@ -29,8 +29,7 @@ from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.segment.metrics import MaskPrediction
 from vitreous.train import baselines
 from vitreous.train.recipe import Recipe, write_recipe
-from vitreous.train.remedies import Curve, Remedies
-from vitreous.train.verdicts import evaluate
+from vitreous.train.verdicts import Curve, Remedies, evaluate
 
 COUNTS = {"train": 60, "val": 120, "test": 120}
 SIZE = 40

@@ -21,8 +21,7 @@ from vitreous.errors import VitreousError
 from vitreous.serve import openapi
 from vitreous.serve.body import Memory, check_count, check_length, read_images
 from vitreous.serve.examples import add_examples
-from vitreous.serve.gate import CLIENT_LEFT, FAILURE, Account, Gate
-from vitreous.serve.hosts import Hosts
+from vitreous.serve.gate import CLIENT_LEFT, FAILURE, Account, Gate, Hosts
 from vitreous.serve.lane import Lane, QueueFullError, computing_threads
 from vitreous.serve.logs import log
 from vitreous.serve.metrics import MEDIA_TYPE, ServerMetrics

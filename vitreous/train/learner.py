@@ -22,7 +22,7 @@ from vitreous.models.model import Model
 from vitreous.progress import Log
 from vitreous.tasks.shared_random import sharing_batch
 from vitreous.tasks.task import Task
-from vitreous.train.distributed import whole, wrap
+from vitreous.train.distributed import RandomRows, synchronise_batch_norms, whole, wrap
 from vitreous.train.memory import checkpoint_blocks, keep_memory, recompute_cheap, recomputing
 from vitreous.train.optimizer import (
     Average,
@@ -34,7 +34,6 @@ from vitreous.train.optimizer import (
     set_lr,
 )
 from vitreous.train.recipe import Recipe
-from vitreous.train.shared_batch import RandomRows, synchronise_batch_norms
 
 
 class NotFiniteStepError(VitreousError):

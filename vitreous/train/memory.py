@@ -40,7 +40,7 @@ from vitreous.layers.mlp import Mlp
 from vitreous.layers.resample import Grid
 from vitreous.models.model import Model
 from vitreous.models.swin import PatchMerging, WindowAttention, Windows
-from vitreous.train.shared_batch import RandomRows
+from vitreous.train.distributed import RandomRows
 
 
 def checkpoint_blocks(model: Model) -> list[nn.Module]:
