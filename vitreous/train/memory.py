@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -120,12 +121,12 @@ class _View(NamedTuple):
     offset: int
 
 
+@dataclass
 class _Recomputing:
     """The cheap tensors of one forward that still exist, by where their memory begins."""
 
-    def __init__(self, see: Callable[[Tensor], object] | None) -> None:
-        self.see = see
-        self.made: dict[int, tuple[weakref.ref[Tensor], _Recipe]] = {}
+    see: Callable[[Tensor], object] | None
+    made: dict[int, tuple[weakref.ref[Tensor], _Recipe]] = field(default_factory=dict)
 
     def add(self, tensor: Tensor, recipe: _Recipe) -> None:
         self.made[_memory(tensor)] = weakref.ref(tensor), recipe

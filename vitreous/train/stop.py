@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from vitreous.errors import VitreousError
@@ -20,14 +21,14 @@ class StoppedError(VitreousError):
         self.code = code
 
 
+@dataclass
 class StopSignals:
     """The first one asks the loop to stop, a second one stops at once."""
 
-    def __init__(self, answer: Callable[[], None]) -> None:
-        self.answer = answer
-        """Tells people what will happen."""
-        self.asked = 0
-        """The signal that asked, or 0."""
+    answer: Callable[[], None]
+    """Tells people what will happen."""
+    asked: int = 0
+    """The signal that asked, or 0."""
 
     @contextmanager
     def heard(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ next. How its metric is read (range, direction) is said by the task.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -40,6 +40,8 @@ RISING = 0.025
 """By which fraction of its value a metric improves in the last third of a run that was too short:
 0.046 in the eight epochs on street scenes in docs/segmentation.md, of which more bring more."""
 ORDER = {"bad": 0, "warn": 1, "good": 2}
+Measured = Callable[[Sequence[Sample]], dict[str, Any]]
+"""Gives the metrics on some samples."""
 
 
 def evaluate(
@@ -70,6 +72,11 @@ def evaluate(
         if see is not None:
             see(batch, output, targets)
 
+    def measured_on(samples: Sequence[Sample]) -> dict[str, Any]:
+        part = copy(source)
+        part.splits = {"some": samples}
+        return predictor.evaluate(part, "some", batch, workers)
+
     result = predictor.evaluate(source, split, batch, workers, watch, log, world)
     if not world.is_first:
         return {}
@@ -90,13 +97,13 @@ def evaluate(
         few = drawn(source.splits["train"], min(result["samples"], MOST_REPEATED))
         log(f"evaluating {counted(len(few), 'training image')}, to compare with {split}")
         try:
-            again = _on(predictor, source, few, batch, workers)
+            again = measured_on(few)
         except DataError:  # which the comparison has logged
             again = None
         if again is not None:
             result["train"] = {name: again[name] for name in (*result["intervals"], "samples")}
             findings += _worse_in_training(task.metric, again, result, split)
-            findings += _selection(remedies, predictor, split, result, batch, workers)
+            findings += _selection(remedies, task.metric, split, result, measured_on)
     # longer training comes before other advice
     return result | {"verdicts": _verdicts([*remedies.still_rising, *findings], remedies)}
 
@@ -117,15 +124,6 @@ def images_measured(source: Source) -> int:
     count, val = (len(source.splits.get(name, ())) for name in (split, "val"))
     again = val if split != "val" and val < FEW_TO_CHOOSE else 0
     return count + (min(count, MOST_REPEATED) if split != "train" else 0) + again
-
-
-def _on(
-    predictor: Predictor, source: Source, samples: Sequence[Sample], batch: int | None, workers: int
-) -> dict[str, Any]:
-    """The metrics on some samples of a source."""
-    part = copy(source)
-    part.splits = {"some": samples}
-    return predictor.evaluate(part, "some", batch, workers)
 
 
 def _comparison(
@@ -224,18 +222,12 @@ def _worse_in_training(
 
 
 def _selection(
-    remedies: Remedies,
-    predictor: Predictor,
-    split: str,
-    result: dict[str, Any],
-    batch: int | None,
-    workers: int,
+    remedies: Remedies, metric: Metric, split: str, result: dict[str, Any], measured_on: Measured
 ) -> list[Finding]:
     """The weights that are kept are the best on val: its score is too good to be expected of other
     images, and a few images choose by chance. What chose is kept in the result as `selection`."""
     val = remedies.source.splits.get("val", ())
-    count, metric = len(val), predictor.task.metric
-    steps, best = remedies.curve.points, remedies.curve.best
+    count, steps, best = len(val), remedies.curve.points, remedies.curve.best
     if not count:
         return []
     result["selection"] = {"split": "val", "samples": count, "evaluations": len(steps)}
@@ -253,7 +245,7 @@ def _selection(
         return [Finding("warn", seen, "test")]
     if not few:
         return []
-    chosen = result if split == "val" else _on(predictor, remedies.source, val, batch, workers)
+    chosen = result if split == "val" else measured_on(val)
     value = metric.with_interval(chosen[metric.key], chosen["intervals"].get(metric.key))
     which = "the weights" if best is None else f"the weights of step {best['step']}"
     seen = (
