@@ -66,13 +66,6 @@ def same(one, other):
         assert one == other
 
 
-def test_run_folder_command_and_exported_file_agree(server, photos, runs):
-    by_run, by_file = (predicted(server, name, photos[:2]) for name in ("vit", "exported"))
-    same(by_run["results"], by_file["results"])
-    alone = vitreous.load(runs["vit"])(str(photos[0]))
-    assert by_run["results"][0]["score"] == pytest.approx(alone.score, abs=1e-5)
-
-
 def test_three_forms_of_a_request(server, photos):
     data = photos[0].read_bytes()
     form = predicted(server, "vit", photos[:1])["results"]

@@ -1,6 +1,5 @@
 """How long a run is: ended early, made for a time; and what is found out before data is read."""
 
-import re
 import shutil
 import time
 
@@ -36,16 +35,6 @@ def test_a_run_is_ended_early_on_purpose(stopped, capsys):
     assert lrs == sorted(lrs, reverse=True)  # also that of the last step, after which it was killed
     assert main(["train", "--resume", "--out", str(stopped)]) == 0
     assert "finished" in capsys.readouterr().err
-
-
-def test_few_validation_images_are_told(stopped, capsys):
-    """Twenty images choose among epochs by chance."""
-    main(["train", "--resume", "--out", str(stopped)])
-    told = capsys.readouterr().out
-    best = progress_of(stopped)
-    chosen = rf"only 20 validation images chose the weights of step {best['best_step']}\b"
-    assert re.search(chosen, told)
-    assert ("@last" in told) == (best["best_step"] < best["step"])
 
 
 def test_a_run_is_made_for_a_time(tmp_path, capsys):

@@ -34,12 +34,6 @@ def whole():
     return trained()
 
 
-def test_same_seed_twice_gives_the_same_run(whole, tmp_path):
-    """Of the other tasks, a run that was killed shows it too."""
-    train(tmp_path / "again", "--workers=2")
-    assert_same_run(whole, tmp_path / "again")
-
-
 @pytest.mark.parametrize(
     ("task", "workers", "kills"),
     [
