@@ -35,7 +35,7 @@ from vitreous.engines.torch import TorchEngine
 from vitreous.engines.world import ALONE, World
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, Word, advice, naming
 from vitreous.inference import USUAL, InferenceOptions, at_least
-from vitreous.measure import Answered, Infer, answered, check_finite, check_split
+from vitreous.measure import Answered, Infer, answered, check_finite, chosen_split
 from vitreous.models.model import POOLS as MODEL_POOLS
 from vitreous.models.model import Model
 from vitreous.tasks import show_of
@@ -385,7 +385,7 @@ class Predictor(Generic[R]):
         """
         fit, infer, batch = self._way(self.preprocess.at_once if batch is None else batch)
         at_least("workers", workers, 0)
-        check_split(source, split)
+        chosen_split(source, split)
         unused = self._unused_classes(source, split, log)
         here = self.task.labels.indices_of(source.labels, what=source.name, unused=unused)
 

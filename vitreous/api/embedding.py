@@ -94,7 +94,7 @@ def _images(
     """What is to be embedded: labelled data, or else files."""
     from vitreous.data.image_paths import paths_of
     from vitreous.embed.images import of_paths, of_source
-    from vitreous.measure import check_split
+    from vitreous.measure import chosen_split
 
     many = list(images) if isinstance(images, list | tuple) else [images]
     files = all(map(is_named, many))
@@ -109,7 +109,7 @@ def _images(
     if source is not None:
         asked = [split] if isinstance(split, str) else split
         for name in asked or ():
-            check_split(source, name)
+            chosen_split(source, name)
         return of_source(source, list(source.splits) if asked is None else asked)
     if split is not None or any(columns):
         raise ConfigError(

@@ -61,7 +61,7 @@ def evaluate(
     from vitreous.api.deployment import load_run
     from vitreous.engines.world import ALONE
     from vitreous.import_run import open_run
-    from vitreous.measure import check_split
+    from vitreous.measure import chosen_split
     from vitreous.pages.figure import save
     from vitreous.tasks import show_of, task_class
     from vitreous.train.verdicts import evaluate as evaluate_run
@@ -79,8 +79,7 @@ def evaluate(
     opened = open_run(run, verify=inference.verify)
     columns = (path_column, label_column, split_column)
     source, own = labelled_source(opened, data, log, columns, inference.max_pixels, names)
-    split = split or next(name for name in ("test", "val", "train") if name in source.splits)
-    check_split(source, split)
+    split = chosen_split(source, split)
     config = opened.config
     task = task_class(config.task).restored(config.labels, config.decoding)
     file = from_results or results

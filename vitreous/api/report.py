@@ -11,6 +11,7 @@ from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.inference import InferenceOptions
 from vitreous.loading import predictor_of
+from vitreous.measure import chosen_split
 from vitreous.pages.report import report_page
 from vitreous.progress import CountProgress
 from vitreous.run_folder import OpenedRun, Run
@@ -39,7 +40,7 @@ def write_report(
     recipe = stored_recipe(run)
     device = None if recipe is None else recipe.device
     predictor = predictor_of(run, InferenceOptions(device=device))
-    split = split or next(s for s in ("test", "val", "train") if s in source.splits)
+    split = chosen_split(source, split)
     part = show_of(predictor.task.name).report(predictor)
     count = len(source.splits[split])
     log(f"report: evaluating the best weights on {split}, {counted(count, 'image')}")

@@ -36,6 +36,11 @@ def stored_recipe(run: Run) -> Recipe | None:
     return None if text is None else parse_recipe(text, str(run.path / "recipe.toml"))
 
 
+def resuming(recipe: Recipe, run: Run) -> str:
+    """The command that continues a run."""
+    return f"vitreous {recipe.command} --resume --out {shlex.quote(str(run.path))}"
+
+
 def absolute(recipe: Recipe) -> Recipe:
     """The recipe with paths that mean the same from any folder."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -40,6 +39,7 @@ from vitreous.train.open_data import (
     advising,
     open_usable,
     parts,
+    resuming,
     stored_recipe,
 )
 from vitreous.train.plan import check_options, choose_precision, fill_in, fine_tuning_lr
@@ -91,7 +91,7 @@ def train(
     def leave(number: int, frame: object) -> None:
         show.tell(
             "stopping: the weights are safe, the report is not written: "
-            f"{_resuming(recipe, reported[0][0])} writes it"
+            f"{resuming(recipe, reported[0][0])} writes it"
         )
         signal.signal(number, interrupt)
         raise KeyboardInterrupt
@@ -104,10 +104,6 @@ def train(
         raise
     write_report()
     return run
-
-
-def _resuming(recipe: Recipe, run: Run) -> str:
-    return f"vitreous {recipe.command} --resume --out {shlex.quote(str(run.path))}"
 
 
 def _fit(
@@ -176,8 +172,8 @@ def _fit(
                 with advising(recipe):
                     trainer.fit()
             except KeyboardInterrupt:
-                again_by = _resuming(recipe, run)
-                quiet(f"left at once: {again_by} continues after step {trainer.saved}")
+                command = resuming(recipe, run)
+                quiet(f"left at once: {command} continues after step {trainer.saved}")
                 raise
     return run
 

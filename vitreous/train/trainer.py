@@ -26,6 +26,7 @@ from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.train.features import HeadAlone, store_features, trains_head_alone, why_not_stored
 from vitreous.train.learner import Learner, NotFiniteStepError
+from vitreous.train.open_data import resuming
 from vitreous.train.optimizer import Schedule, set_lr
 from vitreous.train.progress import SILENT, Display, Event, Watch
 from vitreous.train.recipe import Recipe, write_recipe
@@ -191,8 +192,8 @@ class Trainer:
                     return
                 if stop:
                     raise StoppedError(
-                        f"stopped at step {step} of {self.steps} and saved; to continue: vitreous "
-                        f"{self.recipe.command} --resume --out {self.run.path}",
+                        f"stopped at step {step} of {self.steps} and saved; to continue: "
+                        f"{resuming(self.recipe, self.run)}",
                         code=128 + (self.stop.asked or signal.SIGTERM),
                     )
 

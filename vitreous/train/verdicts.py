@@ -17,6 +17,7 @@ from vitreous.data.source import Sample, Source
 from vitreous.data.split import HELD_OUT
 from vitreous.engines.world import ALONE, World
 from vitreous.errors import DataError
+from vitreous.measure import chosen_split
 from vitreous.predict import Predictor
 from vitreous.run_folder import Run
 from vitreous.tasks.metric import Metric
@@ -24,7 +25,7 @@ from vitreous.tasks.task import Log, See, Task
 from vitreous.tasks.verdict import Finding, Remedy, Severity, Verdict
 from vitreous.train.advice import fine_tuning_advice
 from vitreous.train.baselines import Compared, compare, drawn
-from vitreous.train.open_data import stored_recipe
+from vitreous.train.open_data import resuming, stored_recipe
 from vitreous.train.recipe import Recipe, doubled
 from vitreous.wording import and_between, counted
 
@@ -120,7 +121,7 @@ def _verdicts(findings: Sequence[Finding], remedies: Remedies) -> list[dict[str,
 
 def images_measured(source: Source) -> int:
     """How many predictions `evaluate` needs for the report of a run."""
-    split = next((name for name in ("test", "val", "train") if name in source.splits), "train")
+    split = chosen_split(source)
     count, val = (len(source.splits.get(name, ())) for name in (split, "val"))
     again = val if split != "val" and val < FEW_TO_CHOOSE else 0
     return count + (min(count, MOST_REPEATED) if split != "train" else 0) + again
@@ -368,5 +369,4 @@ class Remedies:
         if self.recipe.data == FROM_PYTHON:
             value = repr(value) if name == "time" else value
             return f"vitreous.train(data, out={str(self.run.path)!r}, resume=True, {name}={value})"
-        path = shlex.quote(str(self.run.path))
-        return f"vitreous {self.recipe.command} --resume --out {path} --{name} {value}"
+        return f"{resuming(self.recipe, self.run)} --{name} {value}"
