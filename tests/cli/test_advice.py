@@ -147,32 +147,25 @@ def test_true_and_false_in_any_case(tmp_path, monkeypatch):
     assert parsed("--", "true").data == "true"
 
 
+ELSEWHERE = {
+    "lr": "learning-rate learning_rate base-lr",
+    "batch": "batch-size bs",
+    "epochs": "num-epochs",
+    "image-size": "img-size imgsz input-size",
+    "workers": "num-workers dataloader-num-workers",
+    "weights": "pretrained ckpt",
+    "out": "output output-dir save-dir",
+    "device": "device-ids gpus",
+    "set": "fields",
+    "precision": "amp",
+    "seed": "random-seed",
+    "model": "arch",
+}
+
+
 @pytest.mark.parametrize(
     ("theirs", "ours"),
-    [
-        ("learning-rate", "lr"),
-        ("learning_rate", "lr"),
-        ("base-lr", "lr"),
-        ("batch-size", "batch"),
-        ("bs", "batch"),
-        ("num-epochs", "epochs"),
-        ("img-size", "image-size"),
-        ("imgsz", "image-size"),
-        ("input-size", "image-size"),
-        ("num-workers", "workers"),
-        ("dataloader-num-workers", "workers"),
-        ("pretrained", "weights"),
-        ("ckpt", "weights"),
-        ("output", "out"),
-        ("output-dir", "out"),
-        ("save-dir", "out"),
-        ("device-ids", "device"),
-        ("gpus", "device"),
-        ("fields", "set"),
-        ("amp", "precision"),
-        ("random-seed", "seed"),
-        ("arch", "model"),
-    ],
+    [(each, ours) for ours, names in ELSEWHERE.items() for each in names.split()],
 )
 def test_names_of_other_programs_suggest_ours(theirs, ours):
     assert f"did you mean --{ours}?" in refused("train", f"--{theirs}", "3")
