@@ -3,7 +3,6 @@ settings chosen for them, and writes a new folder in runs/."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from vitreous import api
 from vitreous.api.arguments import to_stderr
+from vitreous.cli.parse import values_of
 from vitreous.cli.printing import number_text, print_json, print_verdicts
 from vitreous.errors import DataError
 from vitreous.terminal import print
@@ -151,13 +151,3 @@ def rehearse(recipe: Recipe, arguments: TrainArguments) -> None:
 
 def value_of(words: Sequence[str], name: str) -> str | None:
     return next(iter(values_of(words, name)), None)
-
-
-def values_of(words: Sequence[str], name: str) -> list[str]:
-    """Of an option that may be repeated."""
-    found = []
-    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
-        option, equals, value = word.partition("=")
-        if option.replace("_", "-") == name and (value or following):
-            found.append(value if equals else following)
-    return found
