@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from vitreous.engines.world import World
     from vitreous.predict import Predictor
     from vitreous.run_folder import OpenedRun, RunConfig
-    from vitreous.tasks.task import See
 
 ALL = "all"
 """What a result calls the only split of data that has none."""
@@ -97,13 +95,13 @@ def evaluate(
             objects = predictor.task.objects(refused)
             writing = objects.writing_results(Path(results), source, split, log)
         with world.only_first(lambda: writing) as write:
-            watching = [write, None if merging is None else merging.see]
+            watching = filter(None, (write, None if merging is None else merging.see))
             metrics = evaluate_run(
                 *(opened, predictor, source, split),
                 own=own,
                 batch=batch,
                 workers=workers,
-                see=_all_of(watching),
+                watchers=tuple(watching),
                 log=log,
                 world=world,
             )
@@ -117,16 +115,6 @@ def evaluate(
     # other data that has no splits was not trained on, though it is read as train
     shown = ALL if not own and list(source.splits) == ["train"] else split
     return {"data": source.name, "split": shown, **metrics}
-
-
-def _all_of(watching: Iterable[See | None]) -> See | None:
-    all_of = [each for each in watching if each is not None]
-
-    def see(*given: Any) -> None:
-        for each in all_of:
-            each(*given)
-
-    return see if all_of else None
 
 
 class MergingComparison:

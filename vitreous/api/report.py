@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def write_report(
             part.see(batch, output, targets)
             shown.add(len(batch.ids))
 
-        result = evaluate(run, predictor, source, split, own=True, see=see, log=log)
+        result = evaluate(run, predictor, source, split, own=True, watchers=[see], log=log)
     log(f"report: drawing {run.path / 'report.html'}")
     advice = None
     if recipe is not None and "train" in source.splits:
@@ -58,13 +57,9 @@ def write_report(
         advice = fine_tuning_advice(recipe, type(predictor.task), source, on_cpu)
     page = report_page(run, predictor, source, split, result, part, recipe, advice)
     run.write_text("report.html", page)
-    run.write_text("verdict.json", _verdict(split, result))
-    return run.path / "report.html", split, result
-
-
-def _verdict(split: str, result: Mapping[str, Any]) -> str:
-    """What the report says, as verdict.json has it."""
     numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
     names = ("intervals", "baselines", "train", "selection", "verdicts")
     parts = {name: result[name] for name in names if name in result}
-    return json.dumps({"split": split, **numbers, **parts}, indent=2) + "\n"
+    verdict = json.dumps({"split": split, **numbers, **parts}, indent=2)
+    run.write_text("verdict.json", f"{verdict}\n")
+    return run.path / "report.html", split, result

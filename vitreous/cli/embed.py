@@ -121,7 +121,10 @@ def run(arguments: EmbedArguments) -> None:
     }
     written = _write(_asked(found, arguments), arguments, results)
     if arguments.json:
-        plain = {name: _plain(value) for name, value in results.items()}
+        plain = {
+            name: [each.to_dict() for each in value] if isinstance(value, list) else value
+            for name, value in results.items()
+        }
         print_json({**facts, **plain, **written})
         return
     print(
@@ -193,12 +196,6 @@ def _write(found: Embeddings, arguments: EmbedArguments, results: dict[str, Any]
         path, layout = api.write_map(found, arguments.map, arguments.layout)
         written |= {"map": str(path), "layout": layout}
     return written
-
-
-def _plain(value: Any) -> Any:
-    if not isinstance(value, list):
-        return value
-    return [each.to_dict() for each in value]
 
 
 def _print_near(value: Sequence[Any], arguments: EmbedArguments) -> None:

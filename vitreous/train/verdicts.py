@@ -54,7 +54,7 @@ def evaluate(
     own: bool,
     batch: int | None = None,
     workers: int = 0,
-    see: See | None = None,
+    watchers: Sequence[See] = (),
     log: Log = lambda text: None,
     world: World = ALONE,
 ) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def evaluate(
 
     def watch(batch: Batch, output: Any, targets: Any) -> None:
         signs.see(output, targets)
-        if see is not None:
+        for see in watchers:
             see(batch, output, targets)
 
     def measured_on(samples: Sequence[Sample]) -> dict[str, Any]:
