@@ -29,7 +29,6 @@ from vitreous.api.training import (
     dry_run,
     find_lr,
     pretrain,
-    recipe_for,
     stored_values,
     train,
 )

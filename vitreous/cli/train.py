@@ -26,6 +26,7 @@ from vitreous.train.recipe import (
     Repeated,
     RunOptions,
     assigned,
+    default_recipe,
     option,
     recipe_help,
 )
@@ -81,7 +82,7 @@ def defaults_of(
     if recipe is None and not resume:
         weights = value_of(words, "--weights") or changes.get("weights")
         lora = (value_of(words, "--lora") or str(changes.get("lora", 0))) != "0"
-        recipe = api.recipe_for(weights, lora, to_stderr, method)
+        recipe = default_recipe(weights, lora, method, to_stderr)
     values = api.stored_values(recipe, out, resume) | changes
     api.check_method(values.get("method"), pretrains=method is not None)
 
