@@ -26,9 +26,8 @@ from vitreous.train.distributed import RandomRows, synchronise_batch_norms, whol
 from vitreous.train.memory import checkpoint_blocks, keep_memory, recompute_cheap, recomputing
 from vitreous.train.optimizer import (
     Average,
+    batch_norms,
     freeze,
-    frozen_batch_norms,
-    has_training_batch_norms,
     head_parameters,
     make_optimizer,
     set_lr,
@@ -89,7 +88,7 @@ class Learner:
         self.average = Average(model, recipe.ema) if recipe.ema else None
         self.terms: dict[str, float] = {}
         """The terms of the last step's loss."""
-        self.has_batch_norms = has_training_batch_norms(model)
+        self.has_batch_norms = bool(batch_norms(model, trained=True))
         """Whether what the model gives for an image depends on the others of its batch, or part."""
         if recipe.accumulate > 1 and self.has_batch_norms:
             log(
@@ -122,7 +121,8 @@ class Learner:
         head = set(head_parameters(self.model)) if head_alone else set(self.trained)
         for parameter in self.trained:
             parameter.requires_grad_(parameter in head)
-        self.frozen_norms = frozen_batch_norms(self.model)
+        self.frozen_norms = batch_norms(self.model, trained=False)
+        """They stay in eval mode, which freezes their statistics too."""
         self.wrapped: nn.Module = self.computed
         self.compute: Callable[..., Any] = self.computed  # nothing keeps what was wrapped before
         self.wrapped = wrap(self.computed, self.world, self.recipe.shard)
