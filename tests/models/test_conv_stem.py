@@ -16,7 +16,7 @@ from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError
 from vitreous.layers.conv_stem import ConvLayer
 from vitreous.models.vit import ViTConfig
-from vitreous.train.optimizer import freeze, frozen_batch_norms
+from vitreous.train.optimizer import batch_norms, freeze
 from vitreous.weights.infer import GivenFields, infer
 
 SMALL = {"dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "classes": 5}
@@ -226,7 +226,7 @@ def test_inside_other_models(family, part):
 def test_frozen_batch_norms_stay_as_they_are():
     model = vitreous.create("vit", **SMALL, **BEFORE)
     freeze(model, ("stem.*",))
-    assert frozen_batch_norms(model) == [model.stem.layers[0].norm]
+    assert batch_norms(model, trained=False) == [model.stem.layers[0].norm]
 
 
 @PLACES

@@ -93,6 +93,7 @@ def test_every_kind_is_written_and_read(part, kinds):
         ({"attention.qkvbias": True}, "did you mean 'qkv_bias'"),
         ({"rotary_base": 3}, "position.base"),
         ({"positon": "rotary"}, "unknown field 'positon'.*did you mean 'position'"),
+        ({"base": 100}, "unknown field 'base'.*did you mean 'position.base'"),
     ],
     ids=str,
 )
