@@ -26,7 +26,7 @@ from vitreous.tasks.objects.boxes import (
     to_pixels,
     xyxy_to_cxcywh,
 )
-from vitreous.tasks.objects.matching import by_probability, costs, match
+from vitreous.tasks.objects.losses import by_probability, costs, match
 from vitreous.tasks.objects.metrics import NUMBERS, BoxPrediction
 
 LABELS = LabelMap.of_names(["cat", "dog", "owl"])
@@ -105,7 +105,7 @@ def test_matching_is_the_cheapest_of_all(queries, objects):
     for seed in range(4):
         output = said(1, 1, queries, seed)
         targets = [target(objects, seed)]
-        cost = costs(*output, targets, by_probability, 1.0, 5.0, 2.0)[0, 0]
+        cost = costs(*output, targets, by_probability)[0, 0]
         if objects <= queries:
             ways = itertools.permutations(range(queries), objects)
             least = min(sum(cost[q, o].item() for o, q in enumerate(way)) for way in ways)
@@ -120,7 +120,7 @@ def test_matching_is_the_cheapest_of_all(queries, objects):
 
 def test_cost_by_hand():
     output, targets = said(1, 1, 2), [target(2)]
-    cost = costs(*output, targets, by_probability, 1.0, 5.0, 2.0)[0, 0]
+    cost = costs(*output, targets, by_probability)[0, 0]
     for query, thing in itertools.product(range(2), range(2)):
         chance = output.logits[0, 0, query].softmax(0)[targets[0]["labels"][thing]]
         a, b = output.boxes[0, 0, query], targets[0]["boxes"][thing]

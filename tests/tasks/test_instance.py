@@ -27,10 +27,9 @@ from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import InstanceSegmentation
 from vitreous.tasks import show_of
 from vitreous.tasks.data_check import check
-from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
-from vitreous.tasks.instance.task import SegmentInstances
+from vitreous.tasks.instance.metrics import InstanceMetrics
+from vitreous.tasks.instance.task import SegmentInstances, ellipses
 from vitreous.tasks.instance.truth import InstancesTruth, around
-from vitreous.tasks.instance.verdict import ellipses
 from vitreous.tasks.objects.boxes import normalised, to_pixels
 from vitreous.tasks.objects.metrics import NUMBERS, BoxPrediction
 
@@ -70,7 +69,7 @@ def answers(truth, size, seed):
     labels = torch.cat((truth["labels"], truth["labels"].flip(0)))
     scores = torch.rand(len(logits), generator=generator).sort(descending=True).values
     found = BoxPrediction(boxes, labels, scores, torch.arange(len(boxes)), size)
-    return InstancePrediction.of(found, logits)
+    return found.with_masks(logits)
 
 
 def scenes(count=8):
@@ -577,7 +576,7 @@ def test_masks_become_polygons_and_masks_again(tmp_path):
     boxes = BoxPrediction(around(masks), torch.arange(6) % 3, scores, torch.arange(6), (60, 45))
     path = str(tmp_path / "a.png")
     Image.new("RGB", (45, 60)).save(path)
-    (result,) = SegmentInstances(LABELS).decode([InstancePrediction.of(boxes, logits)], [path])
+    (result,) = SegmentInstances(LABELS).decode([boxes.with_masks(logits)], [path])
     told, show = [], show_of("instance")
     out = {"format": "yolo", "out": tmp_path / "yolo", "names": {path: "a"}, "labels": LABELS}
     with show.labelling(**out, log=told.append) as add:

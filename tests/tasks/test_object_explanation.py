@@ -29,8 +29,7 @@ from vitreous.predict import Predictor
 from vitreous.results import Detection
 from vitreous.tasks.detect.show import SHOW
 from vitreous.tasks.detect.task import Detect
-from vitreous.tasks.objects.show import object_rows
-from vitreous.tasks.objects.walk import objects_table, walk_through
+from vitreous.tasks.objects.show import object_rows, objects_table, walk_through
 
 RED = (230, 25, 75)
 

@@ -18,7 +18,7 @@ from vitreous.tasks.classify.verdict import MostFrequentClass, NearestImages, va
 from vitreous.tasks.metric import percent
 from vitreous.tasks.objects import metrics as detect_metrics
 from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, iou, to_pixels
-from vitreous.tasks.objects.judge import judge
+from vitreous.tasks.objects.metrics import judge
 from vitreous.tasks.objects.verdict import ConstantBoxes, covering_boxes, repeated
 from vitreous.tasks.segment.metrics import MaskPrediction
 from vitreous.tasks.segment.verdict import GRID, ClassPerPosition

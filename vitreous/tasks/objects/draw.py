@@ -269,9 +269,18 @@ def _meet(a: Corners, b: Corners) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def write(result: Detection, image: Tensor, folder: Path, name: str) -> None:
-    """The image with its boxes, and what was found; `image` as it is stored."""
+def write(
+    result: Detection,
+    image: Tensor,
+    folder: Path,
+    name: str,
+    masks: Masks = None,
+    pictures: tuple[str, str] = PICTURES,
+    **files: str,
+) -> None:
+    """The image with its boxes or masks, and what was found; `image` as it is stored. `files` are
+    others about it, for the record."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = save(boxed(image, marks_of(result)), folder, name, PICTURES)
+    file = save(boxed(image, marks_of(result), masks=masks), folder, name, pictures)
     record = result.to_dict() | {"threshold": result.threshold, "picture": file}
-    save_data(record, folder, name)
+    save_data(record | files, folder, name)

@@ -24,8 +24,7 @@ from vitreous.pages.maps import BoxMark
 from vitreous.predict import Predictor
 from vitreous.tasks.objects.boxes import to_pixels
 from vitreous.tasks.objects.draw import Masks, boxed, moved
-from vitreous.tasks.objects.judge import OVERLAP, Judged, judge
-from vitreous.tasks.objects.metrics import BoxPrediction
+from vitreous.tasks.objects.metrics import OVERLAP, BoxPrediction, Judged, judge
 from vitreous.tasks.objects.object_task import ObjectTask
 from vitreous.tasks.show import TaskReport, Worst
 from vitreous.wording import counted
@@ -94,7 +93,7 @@ class ObjectReport(TaskReport):
                 badness, CaptionedImage(pictures, batch.ids[i], f"F1 {judged.f1:.2f}", note)
             )
 
-    def judged(self, shown: Any, target: Any, true: Tensor, crowd: Tensor) -> Judged:
+    def judged(self, shown: BoxPrediction, target: Any, true: Tensor, crowd: Tensor) -> Judged:
         """Predictions above the threshold; `true` (n, 4) are the boxes of objects in pixels."""
         return judge(shown.boxes, shown.labels, true, target["labels"], crowd)
 

@@ -8,27 +8,31 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from vitreous.config import read_toml
 from vitreous.data.decode.images import shown
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Pixel
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
-from vitreous.pages import charts, maps, viewer
+from vitreous.models.rf_detr import RFDETR
+from vitreous.pages import charts, maps, viewer, walk
 from vitreous.pages.colours import class_colours, colours_of
-from vitreous.pages.content import Table
+from vitreous.pages.content import Cell, Table, percent
 from vitreous.pages.maps import BoxMark, Panel
-from vitreous.pages.walk import Stop
-from vitreous.predict import Predictor, View
+from vitreous.pages.pictures import as_tensor
+from vitreous.pages.walk import Draw, Stop
+from vitreous.predict import Predictor, Prepared, View
 from vitreous.results import Detection
-from vitreous.tasks.objects import label_files, walk
+from vitreous.tasks.objects import draw, label_files
 from vitreous.tasks.objects.boxes import to_pixels
 from vitreous.tasks.objects.coco_results import coco_ids, writing
-from vitreous.tasks.objects.draw import mark_of, moved, told_apart
-from vitreous.tasks.objects.explanation import DetectionExplanation, explain_objects
+from vitreous.tasks.objects.draw import boxed, frame_marks, mark_of, marks_of, moved, told_apart
+from vitreous.tasks.objects.explanation import NEXT_BEST, DetectionExplanation, explain_objects
 from vitreous.tasks.objects.object_task import ObjectTask
 from vitreous.tasks.objects.report import CURVES, ObjectReport
 from vitreous.tasks.show import Show
@@ -36,14 +40,19 @@ from vitreous.tasks.task import Log
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image
 
 RESULTS = "results"
 """The COCO file of results for all images is called so, with .json."""
+WORDS = read_toml(Path(__file__).with_name("walk.toml"), "words for each stage")
+"""What is written beside each stage of the walk."""
 
 
 class ObjectShow(Show):
     headings = ("size", "objects>", "detections")
     has_threshold = True
+    endings: tuple[str, ...] = draw.ENDINGS
+    has_picture = True
     reserved = (RESULTS,)
     has_ids = True
     batch_columns = 4  # names must leave room to see what they name
@@ -63,6 +72,14 @@ class ObjectShow(Show):
             shown = [f"none of {result.threshold:g} or more; {best} {result.scores[0]:.2f} is next"]
         height, width = result.size
         return f"{height}x{width}", str(len(result.objects)), ", ".join(shown)
+
+    def write(
+        self, result: Any, image: Tensor, folder: Path, name: str, predictor: Predictor
+    ) -> None:
+        draw.write(result, image, folder, name)
+
+    def picture(self, result: Any, image: Tensor) -> Image:
+        return boxed(image, frame_marks(result))
 
     takes_top = True
 
@@ -203,8 +220,56 @@ class ObjectShow(Show):
         }
 
     def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
-        stops, result = walk.walk_through(predictor, view)
-        return stops, walk.objects_table(result)
+        stops, result = walk_through(predictor, view)
+        return stops, objects_table(result)
+
+
+def walk_through(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:
+    """The stages for one image that a detector sees, from its feature map to boxes, and what it
+    finds."""
+    size = (round(view.region[2]), round(view.region[3]))
+    (result,) = predictor.answer([Prepared(view.values, "image", size)])
+    image = predictor.preprocess.restore(view.values)
+    marks = moved(marks_of(result), result.size, image.shape[1:])
+    found = boxed((image * 255).round().to(torch.uint8), marks)
+
+    def nothing(values: Tensor) -> list[Tensor]:
+        return []
+
+    independent = isinstance(predictor.model, RFDETR)  # classes, that is
+    hidden = ("queries", "decoder", "norm", "proposals", "query_boxes", "box_position")
+    drawing: dict[str, Draw] = {
+        **dict.fromkeys(hidden, nothing),
+        "class_head": lambda values: [
+            (values.sigmoid() if independent else values.softmax(dim=-1)).T[None]
+        ],
+        "box_head": lambda values: [as_tensor(np.asarray(found))],
+        "mask_head": lambda values: [values[int(result.queries[0])].sigmoid()[None]],
+    }
+    placed = getattr(predictor.model.config, "placed", False)
+    others = {"tokens": WORDS["placed"]} if placed else {}
+    others |= WORDS["rf_detr"] if independent else {}
+    words, query = {**WORDS, **others}, int(result.queries[0])
+    stops, _ = walk.walk(predictor, view.values, words, drawing, inside=False, query=query)
+    return stops, result
+
+
+def objects_table(result: Detection) -> Table:
+    """What was found, the highest score first; or, where that is nothing, what comes next."""
+    found = result.objects or result.above(0.0).objects[:NEXT_BEST]
+    colours = class_colours(result.names, result.ids)
+    rows = [
+        (
+            Cell(each.label, colours[each.label]),
+            Cell(percent(each.score), bar=each.score),
+            *(Cell(f"{edge:.0f}") for edge in each.box),
+            Cell(f"{each.query}"),
+        )
+        for each in found
+    ]
+    below = "" if result.objects else f", all below {100 * result.threshold:g} %"
+    edges = ("left>", "top>", "right>", "bottom>")
+    return Table(("object", f"score{below}>", *edges, "query>"), rows)
 
 
 def marks_in(found: DetectionExplanation) -> list[BoxMark]:
