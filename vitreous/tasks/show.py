@@ -86,11 +86,14 @@ class TaskReport:
     """Metrics to draw over epochs, by key, and their names; the first decides."""
     more_curves: Mapping[str, Mapping[str, str]] = {}
     """Others, in charts of their own, by title."""
+    most = 12
+    """Images in `worst`."""
     evaluations: Sequence[Mapping[str, Any]] = ()
     """What training has measured; known when `headline` is asked for."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
+        self.worst = Worst[Any](self.most)
         labels = predictor.task.labels
         self.colours = class_colours(labels.names, labels.external)
 

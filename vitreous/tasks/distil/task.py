@@ -14,8 +14,7 @@ from vitreous.labels import LabelMap
 from vitreous.models.distil import Predicted, Student
 from vitreous.models.model import Model
 from vitreous.results import FeatureVector
-from vitreous.tasks.pretrain.defaults import PretrainDefaults
-from vitreous.tasks.pretrain.method import Pretraining
+from vitreous.tasks.pretrain.method import PretrainDefaults, Pretraining
 from vitreous.tasks.task import Engine
 
 

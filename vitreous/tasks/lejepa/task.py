@@ -13,8 +13,7 @@ from vitreous.models.lejepa import Projected
 from vitreous.models.model import Model
 from vitreous.results import FeatureVector
 from vitreous.tasks.lejepa.sigreg import random_directions, seed_of_step, sigreg
-from vitreous.tasks.pretrain.defaults import PretrainDefaults
-from vitreous.tasks.pretrain.method import Pretraining
+from vitreous.tasks.pretrain.method import PretrainDefaults, Pretraining
 from vitreous.tasks.task import Engine, TaskMetrics
 
 CUT = 0.75
@@ -91,10 +90,7 @@ class LeJEPAPretraining(Pretraining):
         views, weight = output.views.float(), output.regularisation
         directions = random_directions(views.shape[2], seed_of_step())
         apart = sigreg(views.transpose(0, 1), directions).mean()
-        return {
-            "invariance": (1 - weight) * invariance(views).mean(),
-            "sigreg": weight * apart,
-        }
+        return {"invariance": (1 - weight) * invariance(views).mean(), "sigreg": weight * apart}
 
     def not_finite(self, output: Projected, targets: Any) -> tuple[int, str] | None:
         finite = output.views.isfinite().flatten(1).all(dim=1)

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from vitreous.models.mae import Masked, unpatchify
 from vitreous.results import Reconstruction
-from vitreous.tasks.pretrain.defaults import PretrainDefaults
-from vitreous.tasks.pretrain.method import Pretraining
+from vitreous.tasks.pretrain.method import PretrainDefaults, Pretraining
 from vitreous.tasks.task import Engine
 
 

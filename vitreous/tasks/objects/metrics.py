@@ -19,18 +19,8 @@ from vitreous.tasks.task import TaskMetrics
 from vitreous.tasks.threshold import USUAL, best_threshold
 
 NUMBERS = (
-    "ap",
-    "ap50",
-    "ap75",
-    "ap_small",
-    "ap_medium",
-    "ap_large",
-    "ar1",
-    "ar10",
-    "ar100",
-    "ar_small",
-    "ar_medium",
-    "ar_large",
+    *("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large"),
+    *("ar1", "ar10", "ar100", "ar_small", "ar_medium", "ar_large"),
 )
 """The twelve of COCO, in its order."""
 MOST_DRAWS, MOST_DRAWN = 200, 2_000_000

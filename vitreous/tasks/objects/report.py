@@ -26,11 +26,9 @@ from vitreous.tasks.objects.boxes import to_pixels
 from vitreous.tasks.objects.draw import Masks, boxed, moved
 from vitreous.tasks.objects.metrics import OVERLAP, BoxPrediction, Judged, judge
 from vitreous.tasks.objects.object_task import ObjectTask
-from vitreous.tasks.show import TaskReport, Worst
+from vitreous.tasks.show import TaskReport
 from vitreous.wording import counted
 
-WORST = 12
-"""Images in the report."""
 SIDE = 512
 """Pixels that the longer side of a picture has at most."""
 LETTERS = 1.6
@@ -56,7 +54,6 @@ class ObjectReport(TaskReport):
         super().__init__(predictor)
         assert isinstance(predictor.task, ObjectTask)
         self.threshold = predictor.task.threshold
-        self.worst = Worst[CaptionedImage](WORST)
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output `BoxPrediction`s in pixels, targets with normalised cxcywh boxes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,12 @@ from vitreous.tasks.objects import draw, label_files
 from vitreous.tasks.objects.boxes import to_pixels
 from vitreous.tasks.objects.coco_results import coco_ids, writing
 from vitreous.tasks.objects.draw import boxed, frame_marks, mark_of, marks_of, moved, told_apart
-from vitreous.tasks.objects.explanation import NEXT_BEST, DetectionExplanation, explain_objects
+from vitreous.tasks.objects.explanation import (
+    NEXT_BEST,
+    DetectionExplanation,
+    Look,
+    explain_objects,
+)
 from vitreous.tasks.objects.object_task import ObjectTask
 from vitreous.tasks.objects.report import CURVES, ObjectReport
 from vitreous.tasks.show import Show
@@ -162,9 +167,10 @@ class ObjectShow(Show):
         title = f"all scores below {found.result.threshold:g}" if found.below else "detections"
         boxes = [mark._replace(words="") for mark in marks]
         first = Panel(found.image, title if marks else "no detections", marks=boxes)
+        panels = mapped(found, (look.map for look in found.looks))
         looks = [
-            looking(found, mark, look.map, mark.words)._replace(scale="attention to a patch")
-            for mark, look in zip(marks, found.looks, strict=True)
+            panel._replace(title=mark.words, scale="attention to a patch", marks=[box])
+            for panel, mark, box in zip(panels, marks, boxes, strict=True)
         ]
         return maps.grid(maps.wrapped([first, *looks]))
 
@@ -173,11 +179,12 @@ class ObjectShow(Show):
         encoder attend to, seen from one pixel."""
         drawn = {
             "objects": self.map_figure(found),
-            "layers": object_rows(found, "layer", [look.layers for look in found.looks]),
-            "heads": object_rows(found, "head", [look.heads[-1] for look in found.looks]),
+            "layers": object_rows(found, "layer", [mapped(found, e.layers) for e in found.looks]),
+            "heads": object_rows(found, "head", [mapped(found, e.heads[-1]) for e in found.looks]),
         }
         if any(look.points is not None for look in found.looks):
-            drawn["points"] = point_rows(found)
+            points = [pointed(found, look) for look in found.looks]
+            drawn["points"] = object_rows(found, "layer", points, 1.8)
         if found.attention:
             panels = [
                 Panel(found.image, f"layer {i}", each.mean(0), patch=found.pixels, ring=found.at)
@@ -280,47 +287,31 @@ def marks_in(found: DetectionExplanation) -> list[BoxMark]:
     return moved(marks, result.size, found.image.shape[1:])
 
 
-def looking(found: DetectionExplanation, mark: BoxMark, values: Tensor, title: str) -> Panel:
-    """An object's map over the image, and its box."""
-    return Panel(found.image, title, values, patch=found.pixels, marks=[mark._replace(words="")])
+def mapped(found: DetectionExplanation, maps_: Iterable[Tensor]) -> list[Panel]:
+    """Maps (gh, gw) over the image."""
+    return [Panel(found.image, values=each, patch=found.pixels) for each in maps_]
 
 
-def object_rows(found: DetectionExplanation, column: str, each: Sequence[Tensor]) -> Figure:
-    """A row for each object, a column for each of its maps (count, gh, gw), which `column` calls
-    them: layer, head."""
-    rows = [
-        [
-            Panel(found.image, marks=[mark._replace(words="")], beside=mark.words),
-            *(
-                looking(found, mark, values, "" if line else f"{column} {number}")
-                for number, values in enumerate(of_object, 1)
-            ),
-        ]
-        for line, (mark, of_object) in enumerate(zip(marks_in(found), each, strict=True))
-    ]
-    return maps.grid(rows or [[Panel(found.image, "no detections")]], 1.4)
-
-
-def point_rows(found: DetectionExplanation) -> Figure:
-    """A row for each object: the points that its query looks at, in each layer of the decoder."""
+def pointed(found: DetectionExplanation, look: Look) -> list[Panel]:
+    """The points that a query looks at, in each layer of the decoder."""
+    assert look.points is not None
     height, width = found.image.shape[1:]
-    pixels = torch.tensor([width, height, 1.0])
+    dots = look.points * torch.tensor([width, height, 1.0]) - torch.tensor([0.5, 0.5, 0.0])
+    return [Panel(found.image, dots=each) for each in dots]
+
+
+def object_rows(
+    found: DetectionExplanation, column: str, each: Sequence[Sequence[Panel]], wide: float = 1.4
+) -> Figure:
+    """A row for each object with its panels, which `column` calls them: layer, head."""
     rows = []
-    for line, (mark, look) in enumerate(zip(marks_in(found), found.looks, strict=True)):
-        assert look.points is not None
-        boxed = [mark._replace(words="")]
-        first = Panel(found.image, marks=boxed, beside=mark.words)
-        layers = [
-            Panel(
-                found.image,
-                "" if line else f"layer {number}",
-                marks=boxed,
-                dots=points * pixels - torch.tensor([0.5, 0.5, 0.0]),
-            )
-            for number, points in enumerate(look.points, 1)
-        ]
-        rows.append([first, *layers])
-    return maps.grid(rows)
+    for line, (mark, panels) in enumerate(zip(marks_in(found), each, strict=True)):
+        box = [mark._replace(words="")]
+        titles = ["" if line else f"{column} {number}" for number in range(1, len(panels) + 1)]
+        named = zip(panels, titles, strict=True)
+        shown = (panel._replace(title=title, marks=box) for panel, title in named)
+        rows.append([Panel(found.image, marks=box, beside=mark.words), *shown])
+    return maps.grid(rows or [[Panel(found.image, "no detections")]], wide)
 
 
 def file_ids(paths: Sequence[str]) -> dict[str, str]:

@@ -19,13 +19,49 @@ from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import NoTruth
 from vitreous.labels import LabelMap, NoLabels
+from vitreous.models import FAMILIES
+from vitreous.tasks.defaults import Defaults, Glance, ModelChoice
 from vitreous.tasks.metric import Metric, percent
-from vitreous.tasks.pretrain.defaults import PretrainDefaults
 from vitreous.tasks.task import Task, TaskMetrics
 from vitreous.tasks.verdict import Finding
 
 COLLAPSED = 1.5
 """An effective rank below which features hardly differ from image to image."""
+
+
+class PretrainDefaults(Defaults):
+    muon_lr = 1  # as it was measured with MAE
+
+    def __init__(self, family: str | None = None, example: str = Defaults.example) -> None:
+        """family: that of the method's models, around an encoder; None: the encoder's own."""
+        self.family, self.example = family, example
+
+    def choose_model(self, source: Source, glance: Glance) -> ModelChoice:
+        """A plain ViT with fixed positions, whose patches are averaged."""
+        fields: tuple[str, ...] = ("position=sines-2d", "tokens=none", "pool=mean")
+        side = max(glance.height, glance.width)
+        if glance.small:
+            patch, dim = 2 if side <= 16 else 4 if side <= 40 else 8, 64 if side <= 16 else 128
+            name, size = "vit", glance.whole_patches(patch)
+            sizes = (f"patch={patch}", f"dim={dim}", "depth=6", "heads=4", f"mlp_dim={2 * dim}")
+            fields = (*sizes, *fields)
+            reason = f"a ViT of 6 blocks, {dim} wide, with patches of {patch}"
+        else:
+            side, letters = (128, "ti") if glance.on_cpu else (224, "s")
+            name, size = f"vit-{letters}/16", (side, side)
+            reason = f"a ViT-{letters.capitalize()}/16"
+        if self.family is None:
+            return ModelChoice(name, size, fields, reason)
+        part = FAMILIES[self.family].part
+        inside = (f"{part}.{each}" for each in fields)
+        return ModelChoice(self.family, size, (f"{part}={name}", *inside), reason)
+
+    def effort(self, glance: Glance, *, fine_tunes: bool) -> tuple[int, int, int]:
+        """There is more to learn from images than their labels: more passes pay."""
+        return 5, 100, 160_000 if glance.on_cpu else 6_000_000
+
+    def crop_for(self, small: bool, fits: bool) -> str:
+        return "resized"
 
 
 class ImageCheck(TruthCheck):
