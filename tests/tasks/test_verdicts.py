@@ -16,15 +16,13 @@ from vitreous.deploy.loss import _differences
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.tasks import bootstrap, task_class
 from vitreous.tasks.classify.task import MostFrequentClass, NearestImages
-from vitreous.tasks.metric import percent
+from vitreous.tasks.metric import best_threshold, percent
 from vitreous.tasks.objects import metrics as detect_metrics
 from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, iou, to_pixels
 from vitreous.tasks.objects.metrics import judge
 from vitreous.tasks.objects.verdict import ConstantBoxes, covering_boxes, repeated
-from vitreous.tasks.segment.metrics import MaskPrediction
-from vitreous.tasks.segment.verdict import GRID, ClassPerPosition
+from vitreous.tasks.segment.metrics import GRID, ClassPerPosition, MaskPrediction
 from vitreous.tasks.tag.task import LabelFrequencies, weighted_ap
-from vitreous.tasks.threshold import best_threshold
 from vitreous.tasks.verdict import never_predicted, variation
 from vitreous.wording import and_between
 

@@ -184,20 +184,7 @@ class Show:
         return nullcontext(lambda result, path: None)
 
     label_formats: tuple[str, ...] = ()
-    """The formats of `predict --save-labels`."""
-
-    def labelling(
-        self,
-        format: str,
-        out: Path,
-        names: Mapping[str, str],
-        labels: LabelMap,
-        data: Path | None = None,
-        log: Log = lambda text: None,
-    ) -> AbstractContextManager[Callable[[Any, str], None]]:
-        """Inside, a function that writes a result, given with its path, as labels of a data set in
-        `out`. `names`: by path, what an image is called there."""
-        raise NotImplementedError
+    """The formats of `predict --save-labels`; a task that has some has `ObjectShow.labelling`."""
 
     # ---- serve
 

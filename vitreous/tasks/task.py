@@ -30,6 +30,8 @@ from vitreous.tasks.verdict import Baseline, Finding, Signs
 if TYPE_CHECKING:
     from vitreous.tasks.objects.object_task import ObjectTask
 
+Sizes = Sequence[tuple[int, int]]
+"""Height and width of each image."""
 See = Callable[[Batch, Any, Any], None]
 """Is shown a batch with the task's predictions and the targets in our classes."""
 
@@ -161,13 +163,14 @@ class Task:
 
     # Answering
 
-    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Any:
-        """The predictions for prepared images, on the CPU, as `decode` and the metrics take them.
+    def infer(self, engine: Engine, images: Any, sizes: Sizes) -> Any:
+        """The predictions for prepared images, on the CPU, as `decode` and the metrics take them;
+        unless a task does it otherwise, just what the model gives.
 
         images: (b, c, h, w), or a list of (c, h, w) where sizes differ; sizes: the height and width
         that each has where it is stored.
         """
-        raise NotImplementedError
+        return engine(images).cpu()
 
     def decode(self, output: Any, images: list[str]) -> list[Any]:
         """Results, one per image."""

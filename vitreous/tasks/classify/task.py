@@ -28,7 +28,7 @@ from vitreous.tasks.bootstrap import (
 from vitreous.tasks.classify.check import ClassCheck
 from vitreous.tasks.defaults import Defaults
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.task import Engine, Task, TaskMetrics, check_two_classes, ratio
+from vitreous.tasks.task import Task, TaskMetrics, check_two_classes, ratio
 from vitreous.tasks.verdict import (
     SAME_FOR_ALL,
     STILL,
@@ -161,10 +161,6 @@ class Classify(Task):
 
         share = targets.share.to(logits.dtype)
         return (share * each(targets.first) + (1 - share) * each(targets.second)).mean()
-
-    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:
-        logits: Tensor = engine(images)
-        return logits.cpu()
 
     def metrics(self) -> ClassifyMetrics:
         return ClassifyMetrics(self.labels)

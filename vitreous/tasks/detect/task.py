@@ -8,10 +8,10 @@ from torch import Tensor
 
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.tasks.metric import Metric
+from vitreous.tasks.objects.boxes import BoxesTruth
 from vitreous.tasks.objects.defaults import ObjectDefaults
 from vitreous.tasks.objects.losses import quality_loss, set_loss
 from vitreous.tasks.objects.object_task import ObjectTask, learnt
-from vitreous.tasks.objects.truth import BoxesTruth
 
 
 class DetectDefaults(ObjectDefaults):

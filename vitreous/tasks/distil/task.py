@@ -13,9 +13,8 @@ from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
 from vitreous.models.distil import Predicted, Student
 from vitreous.models.model import Model
-from vitreous.results import FeatureVector
 from vitreous.tasks.pretrain.method import PretrainDefaults, Pretraining
-from vitreous.tasks.task import Engine
+from vitreous.tasks.task import Engine, Sizes
 
 
 class TaughtImage(NamedTuple):
@@ -40,6 +39,7 @@ class Distil(Pretraining):
     name = "distil"
     purpose = "an encoder, that gives what a teacher's encoder gives"
     families = ("distil",)
+    predicted = ("vectors", "predicted vectors")
     defaults = PretrainDefaults("distil")
     options = frozenset(("teacher",))
     teacher = ""
@@ -68,22 +68,10 @@ class Distil(Pretraining):
         assert teacher is not None
         return {"loss": distance(output, teacher).mean()}
 
-    def not_finite(self, output: Predicted, targets: Any) -> tuple[int, str] | None:
-        finite = output.vectors.isfinite().all(dim=1)
-        return None if finite.all() else (int((~finite).nonzero()[0]), "predicted vectors")
-
-    def infer(
-        self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]
-    ) -> list[TaughtImage]:
+    def infer(self, engine: Engine, images: Any, sizes: Sizes) -> list[TaughtImage]:
         output: Predicted = engine(images)
         losses = distance(output, self.ask(images.to(output.vectors.device)))
         return [TaughtImage(*each) for each in zip(losses.cpu(), output.vectors.cpu(), strict=True)]
-
-    def decode(self, output: Sequence[TaughtImage], images: list[str]) -> list[FeatureVector]:
-        return [
-            FeatureVector(each.vector.float().numpy(), image)
-            for each, image in zip(output, images, strict=True)
-        ]
 
     def decoding(self, result: dict[str, Any]) -> dict[str, Any]:
         return {"teacher": self.teacher}

@@ -14,7 +14,7 @@ from vitreous.pages.maps import Panel
 from vitreous.pages.pictures import DATA, as_picture, as_tensor, png_base64, save_picture
 from vitreous.predict import Predictor
 from vitreous.results import InstanceSegmentation
-from vitreous.tasks.instance.metrics import mask_overlaps
+from vitreous.tasks.instance.task import mask_overlaps
 from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.objects import draw
 from vitreous.tasks.objects.metrics import BoxPrediction, Judged, judge_overlaps

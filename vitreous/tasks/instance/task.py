@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from vitreous.data.instance_masks import overlaps
 from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
+from vitreous.mask_parts import Runs
 from vitreous.models.model import Model
 from vitreous.tasks.instance.losses import instance_loss
 from vitreous.tasks.instance.merge import merge_masks
-from vitreous.tasks.instance.metrics import InstanceMetrics
 from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.metric import Metric
 from vitreous.tasks.objects.boxes import normalised
 from vitreous.tasks.objects.defaults import ObjectDefaults
-from vitreous.tasks.objects.metrics import BoxPrediction
+from vitreous.tasks.objects.metrics import (
+    COLUMNS,
+    NUMBERS,
+    OVERLAPPING,
+    BoxPrediction,
+    BoxRows,
+    DetectMetrics,
+    measured,
+    resampled_precisions,
+)
 from vitreous.tasks.objects.object_task import ObjectTask, learnt
 from vitreous.tasks.objects.verdict import ConstantBoxes
-from vitreous.tasks.task import Log
+from vitreous.tasks.task import Log, Sizes
 from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline
 
@@ -94,7 +104,7 @@ class SegmentInstances(ObjectTask):
         targets = [learnt(target, ("labels", "boxes", "masks")) for target in targets]
         return instance_loss(output, targets, count)
 
-    def predictions(self, output: Any, sizes: Sequence[tuple[int, int]]) -> list[BoxPrediction]:
+    def predictions(self, output: Any, sizes: Sizes) -> list[BoxPrediction]:
         masks = output.masks[-1]
         return [
             each.with_masks(masks[i][each.queries.to(masks.device)])
@@ -109,6 +119,50 @@ class SegmentInstances(ObjectTask):
 
     def baselines(self) -> list[Baseline]:
         return [ConstantEllipses()]
+
+
+def mask_overlaps(answer: BoxPrediction, target: Any, runs: Sequence[Runs]) -> Tensor:
+    """(n, m): of masks `runs` with the objects of a target, 0 where classes differ; see
+    `judge_overlaps`."""
+    found = overlaps(runs, target["masks"].encoded(), target["crowd"].tolist())
+    return found.masked_fill(answer.labels[:, None] != target["labels"], 0.0)
+
+
+class InstanceMetrics(DetectMetrics):
+    """The numbers of masks have COCO's names, those of boxes begin with box_.
+
+    Masks are not kept, but how they overlap: a row of the table for each pair of one class that
+    does, with image, number of the answer, number of the object, and their IoU.
+    """
+
+    def add(self, answer: BoxPrediction, target: Any, runs: Sequence[Runs] | None = None) -> None:
+        runs = answer.runs() if runs is None else runs
+        pairs = mask_overlaps(answer, target, runs)
+        places = pairs.nonzero()
+        rows = torch.zeros(len(places), len(COLUMNS), dtype=torch.float64)
+        rows[:, 0], rows[:, 1] = OVERLAPPING, self.images
+        rows[:, 2:4] = places
+        rows[:, 4] = pairs[places[:, 0], places[:, 1]]
+        self.rows.append(rows)
+        super().add(answer, target, runs)
+
+    def compute(self, counts: Tensor | None = None) -> dict[str, Any]:
+        masks, boxes = (
+            measured(self.names, self.threshold, rows) for rows in self._rows_of(counts)
+        )
+        for name, row in masks["classes"].items():
+            row["box_ap"] = boxes["classes"][name]["ap"]
+        return masks | {f"box_{name}": boxes[name] for name in NUMBERS}
+
+    def resampled(self) -> Iterator[dict[str, Tensor]]:
+        both = (resampled_precisions(len(self.names), rows) for rows in self._rows_of(None))
+        for masks, boxes in zip(*both, strict=True):
+            yield masks | {f"box_{name}": values for name, values in boxes.items()}
+
+    def _rows_of(self, counts: Tensor | None) -> tuple[BoxRows, BoxRows]:
+        """By masks, by boxes."""
+        counts = self.counts() if counts is None else counts
+        return BoxRows.of(counts, by_boxes=False), BoxRows.of(counts)
 
 
 TASK = SegmentInstances

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from vitreous.data.instance_masks import InstanceMasks
 from vitreous.data.truth import Size
-from vitreous.tasks.objects.boxes import normalised
-from vitreous.tasks.objects.truth import BoxesTruth
+from vitreous.tasks.objects.boxes import BoxesTruth, normalised
 
 Instances = dict[str, Any]
 """boxes (n, 4), labels (n,), crowd (n,), area (n,) and masks, `InstanceMasks` or (n, h, w) of bool;

@@ -184,8 +184,9 @@ def read_results(
             with naming(where):
                 given = row.get("segmentation")
                 runs = runs_of(given, size_of_runs(given), "segmentation")
-            left, top, right, bottom = box_around(runs)
-            row.setdefault("bbox", [left, top, right - left, bottom - top])
+            if "bbox" not in row:
+                left, top, right, bottom = box_around(runs)
+                row["bbox"] = [left, top, right - left, bottom - top]
         image, category, box, score = _checked(row, where)
         if category in source.labels.ignored:
             continue  # the data has such objects, and they count for nothing

@@ -14,9 +14,9 @@ from vitreous.labels import LabelMap
 from vitreous.mask_parts import MaskPart, MaskParts, Runs, encoded
 from vitreous.mask_parts import area as runs_area
 from vitreous.tasks.bootstrap import draws
+from vitreous.tasks.metric import USUAL, best_threshold
 from vitreous.tasks.objects.boxes import SMALLEST, area, intersection, iou, nms, to_pixels
 from vitreous.tasks.task import TaskMetrics
-from vitreous.tasks.threshold import USUAL, best_threshold
 
 NUMBERS = (
     *("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large"),

@@ -20,6 +20,7 @@ from vitreous.models.detr import DETROutput
 from vitreous.models.model import Model
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import Detection, InstanceSegmentation, check_threshold
+from vitreous.tasks.metric import USUAL
 from vitreous.tasks.objects.boxes import clipped
 from vitreous.tasks.objects.check import BoxCheck
 from vitreous.tasks.objects.coco_results import image_ids, log_missing, measure_results, writing
@@ -29,8 +30,7 @@ from vitreous.tasks.objects.merge import SAME, merge
 from vitreous.tasks.objects.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.objects.track import Tracker
 from vitreous.tasks.objects.verdict import ConstantBoxes, DetectSigns
-from vitreous.tasks.task import Engine, Log, See, Task
-from vitreous.tasks.threshold import USUAL
+from vitreous.tasks.task import Engine, Log, See, Sizes, Task
 from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline
 from vitreous.wording import counted
@@ -118,9 +118,7 @@ class ObjectTask(Task):
         return None
 
     @torch.inference_mode()
-    def infer(
-        self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]
-    ) -> list[BoxPrediction]:
+    def infer(self, engine: Engine, images: Any, sizes: Sizes) -> list[BoxPrediction]:
         """images (b, c, h, w), or a list of (c, h, w) of different sizes.
 
         Those go one by one: padding would change the predictions, as far as the backbone's norms
@@ -132,7 +130,7 @@ class ObjectTask(Task):
         found = self.predictions(engine(images), sizes)
         return found if self.nms is None else [each.suppressed(self.nms) for each in found]
 
-    def predictions(self, output: Any, sizes: Sequence[tuple[int, int]]) -> list[BoxPrediction]:
+    def predictions(self, output: Any, sizes: Sizes) -> list[BoxPrediction]:
         """Those of each image, from the model's output."""
         queries, labels, scores = (each.cpu() for each in ranked(output))
         boxes = output.boxes[-1].float().cpu()

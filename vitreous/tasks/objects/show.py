@@ -130,6 +130,8 @@ class ObjectShow(Show):
         data: Path | None = None,
         log: Log = lambda text: None,
     ) -> AbstractContextManager[Callable[[Detection, str], None]]:
+        """Inside, a function that writes a result, given with its path, as labels of a data set in
+        `out`. `names`: by path, what an image is called there."""
         if data is not None and format != "coco":
             raise ConfigError(f"--data {data}: {format} files have no ids: leave it out")
         ids = coco_ids(list(names), labels, data, log)

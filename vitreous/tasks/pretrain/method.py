@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from vitreous.data.source import Sample, Source
 from vitreous.data.truth import NoTruth
 from vitreous.labels import LabelMap, NoLabels
 from vitreous.models import FAMILIES
+from vitreous.results import FeatureVector
 from vitreous.tasks.defaults import Defaults, Glance, ModelChoice
 from vitreous.tasks.metric import Metric, percent
 from vitreous.tasks.task import Task, TaskMetrics
@@ -74,20 +75,13 @@ class ImageCheck(TruthCheck):
         return TruthReport(classes={})
 
 
-class HasLoss(Protocol):
-    """What `infer` gives for an image."""
-
-    @property
-    def loss(self) -> Tensor: ...
-
-
 class MeanLoss(TaskMetrics):
-    """The mean of the images' losses."""
+    """The mean of the losses that `infer` gives for each image."""
 
     def __init__(self) -> None:
         self.total = torch.zeros(2, dtype=torch.float64)
 
-    def update(self, output: Sequence[HasLoss], targets: Any) -> None:
+    def update(self, output: Sequence[Any], targets: Any) -> None:
         losses = torch.stack([each.loss.double() for each in output])
         self.total += torch.stack((losses.sum(), torch.tensor(len(losses)).double()))
 
@@ -108,6 +102,8 @@ class Pretraining(Task):
     pretrains = True
     truth = NoTruth()
     watched = ("knn_accuracy", "effective_rank")
+    predicted: ClassVar[tuple[str, str]]
+    """What of the model's output is to be finite, (b, …), and what it is called."""
     refused = frozenset(("overfit", "keep_head", "unfreeze_after", "lora", "task"))
     checker = ImageCheck
     defaults = PretrainDefaults()
@@ -122,6 +118,16 @@ class Pretraining(Task):
     @classmethod
     def outputs(cls, labels: LabelMap) -> tuple[str, ...]:
         return ()
+
+    def not_finite(self, output: Any, targets: Any) -> tuple[int, str] | None:
+        field, name = self.predicted
+        finite = getattr(output, field).isfinite().flatten(1).all(dim=1)
+        return None if finite.all() else (int((~finite).nonzero()[0]), name)
+
+    def decode(self, output: Sequence[Any], images: list[str]) -> list[Any]:
+        """Of a method that gives a `vector` for each image."""
+        pairs = zip(output, images, strict=True)
+        return [FeatureVector(each.vector.float().numpy(), image) for each, image in pairs]
 
     def metrics(self) -> TaskMetrics:
         return MeanLoss()

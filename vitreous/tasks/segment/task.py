@@ -16,9 +16,13 @@ from vitreous.results import Segmentation
 from vitreous.tasks.defaults import DenseDefaults, Glance, ModelChoice
 from vitreous.tasks.metric import Metric
 from vitreous.tasks.segment.check import MaskCheck
-from vitreous.tasks.segment.metrics import MaskPrediction, SegmentMetrics
+from vitreous.tasks.segment.metrics import (
+    ClassPerPosition,
+    MaskPrediction,
+    SegmentMetrics,
+    SegmentSigns,
+)
 from vitreous.tasks.segment.truth import MaskTruth
-from vitreous.tasks.segment.verdict import ClassPerPosition, SegmentSigns
 from vitreous.tasks.segment.windows import Grid, bands, enlarged_rows
 from vitreous.tasks.task import Engine, Task, check_two_classes
 from vitreous.tasks.verdict import Baseline

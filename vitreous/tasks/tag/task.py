@@ -19,10 +19,9 @@ from vitreous.labels import IGNORED, LabelMap
 from vitreous.layers.head import DistilledOutput
 from vitreous.results import check_threshold
 from vitreous.tasks.bootstrap import RESAMPLES, resampled
-from vitreous.tasks.metric import Metric
+from vitreous.tasks.metric import USUAL, Metric, best_threshold
 from vitreous.tasks.tag.check import LabelsCheck
-from vitreous.tasks.task import Engine, Task, TaskMetrics, ratio
-from vitreous.tasks.threshold import USUAL, best_threshold
+from vitreous.tasks.task import Task, TaskMetrics, ratio
 from vitreous.tasks.verdict import (
     FEW,
     SAME_FOR_ALL,
@@ -161,10 +160,6 @@ class Tag(Task):
 
         outputs = output if isinstance(output, DistilledOutput) else (output,)
         return {"loss": torch.stack([cross_entropy(each) for each in outputs]).mean()}
-
-    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:
-        logits: Tensor = engine(images)
-        return logits.cpu()
 
     def renamed(self, targets: Any, here: Sequence[int]) -> Tensor:
         """Labels that the other data does not have are not known of its images: IGNORED."""
