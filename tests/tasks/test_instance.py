@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import torchvision
 from PIL import Image
 from pycocotools import mask as cocomask
 from tasks.pycocotools_numbers import by_pycocotools
@@ -25,13 +26,18 @@ from vitreous.results import InstanceSegmentation
 from vitreous.tasks import show_of
 from vitreous.tasks.data_check import check
 from vitreous.tasks.instance.task import InstanceMetrics, SegmentInstances, ellipses
-from vitreous.tasks.instance.truth import InstancesTruth, around
+from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.objects.boxes import normalised, to_pixels
 from vitreous.tasks.objects.metrics import NUMBERS, BoxPrediction
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__")  # pycocotools' decode
 LABELS = LabelMap.of_names(["cat", "dog", "owl"])
 MOVES = InstancesTruth()
+
+
+def around(masks):
+    """(n, h, w) -> (n, 4), each of which has some pixel."""
+    return torchvision.ops.masks_to_boxes(masks) + torch.tensor([0, 0, 1, 1])
 
 
 def blobs(count, size, seed):

@@ -157,7 +157,7 @@ class Show:
     def write(
         self, result: Any, image: Tensor, folder: Path, name: str, predictor: Predictor
     ) -> None:
-        """What `predict --out` writes for one image, (c, h, w) as it is stored."""
+        """What `predict --out` writes into its folder for one image, (c, h, w) as it is stored."""
         raise NotImplementedError
 
     has_picture = False
@@ -224,8 +224,7 @@ class Show:
 
     # ---- evaluation
 
-    def report(self, predictor: Predictor) -> TaskReport:
-        raise NotImplementedError
+    report: type[TaskReport]
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         """What `evaluate --figures` draws, by file name."""

@@ -28,15 +28,13 @@ class RegressReport(TaskReport):
 
 class RegressShow(Show):
     headings = ("weight>",)
+    report = RegressReport
 
     def row(self, result, top):
         return (f"{result.value:.3g} {KILOGRAMS}",)
 
     def target_text(self, target, labels):
         return f"{target:.3g} {KILOGRAMS}"
-
-    def report(self, predictor):
-        return RegressReport(predictor)
 
     def answer(self, found):
         return f"{found.result.value:.3g} {KILOGRAMS}"

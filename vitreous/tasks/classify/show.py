@@ -67,13 +67,13 @@ class ClassifyReport(TaskReport):
 
 class ClassifyShow(Show):
     headings = ("label", "score>", "then")
+    takes_top = True
+    report = ClassifyReport
 
     def row(self, result: Classification, top: int) -> tuple[str, ...]:
         best, *others = result.top(top)
         rest = ", ".join(f"{name} {score:.3f}" for name, score in others)
         return best[0], f"{best[1]:.3f}", rest
-
-    takes_top = True
 
     def record(self, result: Classification, top: int) -> dict[str, Any]:
         return result.to_dict(top)
@@ -87,9 +87,6 @@ class ClassifyShow(Show):
         if share == 1 or first == second:
             return labels.names[first]
         return f"{percent(share, 0)} {labels.names[first]}, {labels.names[second]}"
-
-    def report(self, predictor: Predictor) -> ClassifyReport:
-        return ClassifyReport(predictor)
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {

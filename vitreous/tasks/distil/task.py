@@ -42,14 +42,15 @@ class Distil(Pretraining):
     predicted = ("vectors", "predicted vectors")
     defaults = PretrainDefaults("distil")
     options = frozenset(("teacher",))
-    teacher = ""
-    """Its name, as `vitreous.load` takes it."""
+
+    def __init__(self, labels: LabelMap | None = None, teacher: str = "") -> None:
+        """teacher: its name, as `vitreous.load` takes it."""
+        super().__init__(labels)
+        self.teacher = teacher
 
     @classmethod
     def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
-        task = cls()
-        task.teacher = recipe.teacher
-        return task
+        return cls(teacher=recipe.teacher)
 
     @classmethod
     def fields_for(cls, teacher: Model | None) -> tuple[str, ...]:
@@ -78,9 +79,7 @@ class Distil(Pretraining):
 
     @classmethod
     def restored(cls, labels: LabelMap, decoding: dict[str, Any]) -> Self:
-        task = cls()
-        task.teacher = decoding.get("teacher", "")
-        return task
+        return cls(teacher=decoding.get("teacher", ""))
 
 
 TASK = Distil

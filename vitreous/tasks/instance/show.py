@@ -52,21 +52,20 @@ class InstanceReport(ObjectReport):
 
 class InstanceShow(ObjectShow):
     endings = (*PICTURES, NUMBERS, DATA)
+    mask_formats = ("rle", "png")
+    report = InstanceReport
 
     def write(
         self, result: Any, image: Tensor, folder: Path, name: str, predictor: Predictor
     ) -> None:
         """The image with its objects, their numbers, and what was found."""
         masks, numbers = [found.mask for found in result.objects], f"{name}{NUMBERS}"
-        folder.mkdir(parents=True, exist_ok=True)
         save_picture(numbers_picture(result), folder / numbers)
         draw.write(result, image, folder, name, masks, PICTURES, instances=numbers)
 
     def picture(self, result: Any, image: Tensor) -> Image:
         masks = [found.mask for found in draw.smallest_first(result)]
         return draw.boxed(image, draw.frame_marks(result), masks=masks)
-
-    mask_formats = ("rle", "png")
 
     def served(self, result: Any, top: int | None, masks: str | None) -> dict[str, Any]:
         """Masks are run lengths with each object, as in `record`; or one picture of them all."""
@@ -88,9 +87,6 @@ class InstanceShow(ObjectShow):
             draw.paint(pixels, mask, mark.colour, times, LINE)
         marks = draw.moved(panel.marks, small.shape[:2], pixels.shape[:2])
         return panel._replace(image=as_tensor(pixels), marks=marks)
-
-    def report(self, predictor: Predictor) -> InstanceReport:
-        return InstanceReport(predictor)
 
 
 def numbers_picture(result: InstanceSegmentation) -> Image:

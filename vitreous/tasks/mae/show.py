@@ -65,6 +65,7 @@ class MAEReport(PretrainReport):
 class MAEShow(PretrainShow):
     headings = ("loss>", "hidden patches>")
     endings = (ENDING, DATA)
+    report = MAEReport
 
     def row(self, result: Reconstruction, top: int) -> tuple[str, ...]:
         return f"{result.loss:.4f}", f"{int(result.mask.sum())} of {result.mask.size}"
@@ -75,7 +76,6 @@ class MAEShow(PretrainShow):
         """The three pictures in one file."""
         from PIL import Image
 
-        folder.mkdir(parents=True, exist_ok=True)
         values = predictor.prepare(image, result.image)
         found = torch.from_numpy(result.pixels), torch.from_numpy(result.mask)
         three = panels(values, *found, predictor.preprocess)
@@ -86,9 +86,6 @@ class MAEShow(PretrainShow):
             together.paste(each, (number * (width + gap), 0))
         save_picture(together, folder / f"{name}{ENDING}")
         save_data(result.to_dict() | {"reconstruction": f"{name}{ENDING}"}, folder, name)
-
-    def report(self, predictor: Predictor) -> MAEReport:
-        return MAEReport(predictor)
 
 
 def panels(values: Tensor, pixels: Tensor, mask: Tensor, preprocess: Preprocess) -> list[Image]:

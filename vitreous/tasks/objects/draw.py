@@ -150,7 +150,7 @@ def boxed(
     taken: list[Corners] = []
     for mark, place in zip(marks, places, strict=True):
         if mark.words:
-            taken.append(_label(drawing, place, mark, font(size), line, taken))
+            taken.append(_label(drawing, place, mark, font(size), taken))
     return picture
 
 
@@ -226,12 +226,7 @@ def _dashes(place: Place, line: int) -> Iterator[Place]:
 
 
 def _label(
-    drawing: ImageDraw,
-    place: Place,
-    mark: BoxMark,
-    letters: FreeTypeFont,
-    line: int,
-    taken: Sequence[Corners],
+    drawing: ImageDraw, place: Place, mark: BoxMark, letters: FreeTypeFont, taken: Sequence[Corners]
 ) -> Corners:
     """The words on the box's colour, inside of the picture and, if there is room, beside the words
     that are there already; where they are, back."""
@@ -280,7 +275,6 @@ def write(
 ) -> None:
     """The image with its boxes or masks, and what was found; `image` as it is stored. `files` are
     others about it, for the record."""
-    folder.mkdir(parents=True, exist_ok=True)
     file = save(boxed(image, marks_of(result), masks=masks), folder, name, pictures)
     record = result.to_dict() | {"threshold": result.threshold, "picture": file}
     save_data(record | files, folder, name)

@@ -42,11 +42,11 @@ class LabelFolder(NamedTuple):
     out: Path
     names: Mapping[str, str]
 
-    def image(self, path: str, inside: str) -> Path:
-        """The image, in a folder of the data set."""
+    def save_image(self, path: str) -> str:
+        """The image in the data set, which is called so."""
         upright = displayed_size(path)[2] == 1
-        to = self.out / inside / f"{self.names[path]}{Path(path).suffix if upright else '.png'}"
-        with self.writing(to) as temporary:
+        name = f"{self.names[path]}{Path(path).suffix if upright else '.png'}"
+        with self.writing("images", name) as temporary:
             if upright:
                 shutil.copyfile(path, temporary)
             else:
@@ -54,16 +54,13 @@ class LabelFolder(NamedTuple):
 
                 with Image.open(path) as image:
                     ImageOps.exif_transpose(image).save(temporary, "PNG")
-        return to
+        return name
 
-    def file(self, path: str, inside: str, ending: str) -> Path:
-        return self.out / inside / f"{self.names[path]}{ending}"
-
-    @staticmethod
     @contextmanager
-    def writing(path: Path) -> Iterator[Path]:
+    def writing(self, inside: str, name: str) -> Iterator[Path]:
         """Inside, where to write a file of the data set to; see `replacing`."""
-        with making_folder(path.parent), replacing(path, sync=False) as temporary:
+        folder = self.out / inside
+        with making_folder(folder), replacing(folder / name, sync=False) as temporary:
             yield temporary
 
 
@@ -75,7 +72,7 @@ def yolo(folder: LabelFolder, classes: tuple[str, ...], ids: CocoIds, log: Log) 
 
     def add(result: Detection, path: str) -> None:
         nonlocal empty
-        images.append(folder.image(path, "images").name)
+        images.append(folder.save_image(path))
         height, width = result.size
         lines = []
         for found in result.objects:
@@ -90,7 +87,7 @@ def yolo(folder: LabelFolder, classes: tuple[str, ...], ids: CocoIds, log: Log) 
             if values:
                 numbers = " ".join(f"{value:.8f}" for value in values)
                 lines.append(f"{classes.index(found.label)} {numbers}\n")
-        with folder.writing(folder.file(path, "labels", ".txt")) as file:
+        with folder.writing("labels", f"{folder.names[path]}.txt") as file:
             file.write_text("".join(lines), encoding="utf-8")
 
     yield add
@@ -126,8 +123,8 @@ def coco(folder: LabelFolder, classes: tuple[str, ...], ids: CocoIds, log: Log) 
 
     def add(result: Detection, path: str) -> None:
         height, width = result.size
-        file = folder.image(path, "images").name
-        images.append({"id": ids.images[path], "file_name": file, "height": height, "width": width})
+        entry = {"id": ids.images[path], "file_name": folder.save_image(path)}
+        images.append(entry | {"height": height, "width": width})
         for found in result.objects:
             category = ids.categories[classes.index(found.label)]
             left, top, right, bottom = found.box

@@ -216,8 +216,13 @@ class BoxRows(NamedTuple):
 
 def measured(names: Sequence[str], threshold: float, rows: BoxRows) -> dict[str, Any]:
     """Every number, by name."""
-    stats, precision, recall, steps = coco_numbers(len(names), rows)
-    numbers = {name: _known(value) for name, value in zip(NUMBERS, stats, strict=True)}
+    evaluated = _evaluator(len(names), rows)
+    evaluated.run()
+    # (thresholds of IoU, steps of recall, classes) and (thresholds, classes), for all sizes and up
+    # to a hundred answers
+    precision, recall = (evaluated.eval[each][..., 0, -1] for each in ("precision", "recall"))
+    stats = zip(NUMBERS, evaluated.stats[: len(NUMBERS)], strict=True)
+    numbers = {name: _known(value) for name, value in stats}
     single = rows.objects[rows.objects[:, 3] == 0]  # no crowd
     boxes = judged_boxes(rows)
     best = best_threshold(boxes.scores, boxes.right, len(single))
@@ -241,7 +246,7 @@ def measured(names: Sequence[str], threshold: float, rows: BoxRows) -> dict[str,
             for i, name in enumerate(names)
         },
         "curves": {
-            "recall": steps.tolist(),
+            "recall": evaluated.params.recThrs.tolist(),
             "precision": {
                 name: None if precision[0, 0, i] < 0 else precision[0, :, i].tolist()
                 for i, name in enumerate(names)
@@ -311,22 +316,8 @@ def _known(value: float) -> float | None:
     return None if value < 0 else float(value)
 
 
-def coco_numbers(classes: int, rows: BoxRows) -> tuple[Any, Any, Any, Any]:
-    """The twelve numbers; precision (thresholds of IoU, steps of recall, classes) and recall
-    (thresholds, classes) for all sizes and up to a hundred answers; and the steps of recall."""
-    evaluated = _evaluator(classes, rows)
-    evaluated.run()
-    precision, recall = evaluated.eval["precision"], evaluated.eval["recall"]
-    return (
-        evaluated.stats[: len(NUMBERS)],
-        precision[..., 0, -1],
-        recall[..., 0, -1],
-        evaluated.params.recThrs,
-    )
-
-
 def drawn_precisions(classes: int, rows: BoxRows, count: int) -> Iterator[Any]:
-    """`precision` of `coco_numbers` for each of `count` draws of the images."""
+    """`precision` as in `measured`, for each of `count` draws of the images."""
     from faster_coco_eval.faster_eval_api_cpp import (  # type: ignore[import-untyped,unused-ignore]
         COCOevalAccumulate,
     )

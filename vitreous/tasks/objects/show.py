@@ -57,12 +57,15 @@ class ObjectShow(Show):
     headings = ("size", "objects>", "detections")
     has_threshold = True
     endings: tuple[str, ...] = draw.ENDINGS
-    has_picture = True
     reserved = (RESULTS,)
     has_ids = True
     batch_columns = 4  # names must leave room to see what they name
     question = "where the queries look"
     takes_pixel = True
+    has_picture = True
+    takes_top = True
+    label_formats = tuple(label_files.FORMATS)
+    report = ObjectReport
 
     def row(self, result: Detection, top: int) -> tuple[str, ...]:
         """Of an image without detections, what is nearest: the threshold may be too high."""
@@ -85,8 +88,6 @@ class ObjectShow(Show):
 
     def picture(self, result: Any, image: Tensor) -> Image:
         return boxed(image, frame_marks(result))
-
-    takes_top = True
 
     def threshold(self, predictor: Predictor) -> float:
         assert isinstance(predictor.task, ObjectTask)
@@ -119,8 +120,6 @@ class ObjectShow(Show):
 
             yield add
 
-    label_formats = tuple(label_files.FORMATS)
-
     def labelling(
         self,
         format: str,
@@ -148,9 +147,6 @@ class ObjectShow(Show):
             for box, label in zip(boxes.tolist(), target["labels"].tolist(), strict=True)
         ]
         return Panel(image, marks=marks)
-
-    def report(self, predictor: Predictor) -> ObjectReport:
-        return ObjectReport(predictor)
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {
@@ -289,9 +285,9 @@ def marks_in(found: DetectionExplanation) -> list[BoxMark]:
     return moved(marks, result.size, found.image.shape[1:])
 
 
-def mapped(found: DetectionExplanation, maps_: Iterable[Tensor]) -> list[Panel]:
+def mapped(found: DetectionExplanation, values: Iterable[Tensor]) -> list[Panel]:
     """Maps (gh, gw) over the image."""
-    return [Panel(found.image, values=each, patch=found.pixels) for each in maps_]
+    return [Panel(found.image, values=each, patch=found.pixels) for each in values]
 
 
 def pointed(found: DetectionExplanation, look: Look) -> list[Panel]:

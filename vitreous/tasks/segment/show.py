@@ -194,6 +194,9 @@ class SegmentShow(Show):
     headings = ("size", "largest", "share>", "then")
     endings = draw.ENDINGS
     takes_pixel = True
+    mask_formats = ("png", "rle")
+    has_picture = True
+    report = SegmentReport
 
     def row(self, result: Segmentation, top: int) -> tuple[str, ...]:
         height, width = result.mask.shape
@@ -206,8 +209,6 @@ class SegmentShow(Show):
     ) -> None:
         draw.write(result, image, folder, name)
 
-    mask_formats = ("png", "rle")
-
     def served(self, result: Segmentation, top: int | None, masks: str | None) -> dict[str, Any]:
         """The mask as the picture that `predict --out` writes, or each class's as run lengths."""
         found = self.record(result, 5)
@@ -218,16 +219,11 @@ class SegmentShow(Show):
                 each["segmentation"] = in_text(encode(result.where(each["label"])))
         return found
 
-    has_picture = True
-
     def picture(self, result: Segmentation, image: Tensor) -> Image:
         return draw.frame(image, result)
 
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
         return Panel(overlaid(image, target, labels.external))
-
-    def report(self, predictor: Predictor) -> SegmentReport:
-        return SegmentReport(predictor)
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {

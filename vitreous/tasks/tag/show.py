@@ -80,6 +80,8 @@ class TagReport(TaskReport):
 class TagShow(Show):
     headings = ("labels", "below their threshold")
     has_threshold = True
+    takes_top = True
+    report = TagReport
 
     def row(self, result: Tags, top: int) -> tuple[str, ...]:
         chosen = result.labels[:top]
@@ -89,8 +91,6 @@ class TagShow(Show):
             for names in (chosen, others[: max(top - len(chosen), 0)])
         )
 
-    takes_top = True
-
     def record(self, result: Tags, top: int) -> dict[str, Any]:
         return result.to_dict(top)
 
@@ -99,9 +99,6 @@ class TagShow(Show):
         shares = {labels.names[i]: target[i].item() for i in target.nonzero().flatten().tolist()}
         texts = (n if share == 1 else f"{percent(share, 0)} {n}" for n, share in shares.items())
         return ", ".join(texts) or "no label"
-
-    def report(self, predictor: Predictor) -> TagReport:
-        return TagReport(predictor)
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {
