@@ -15,7 +15,7 @@ from vitreous.errors import CheckpointError
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
 from vitreous.tasks.detect.task import Detect
-from vitreous.tasks.objects.matching import match
+from vitreous.tasks.objects.losses import match
 from vitreous.weights.convert import convert
 from vitreous.weights.io.files import read_tensors, write_tensors
 

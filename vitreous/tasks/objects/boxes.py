@@ -1,4 +1,5 @@
-"""Boxes in their two forms, how much two of them overlap, and which of several say the same.
+"""Boxes in their two forms, how they move with their image, how much two of them overlap, and which
+of several say the same.
 
 Files and results have left, top, right, bottom in pixels of the image as it is stored (xyxy).
 Models learn and predict normalised cxcywh: x and y of the centre, width and height, divided by the
@@ -9,13 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-Size = tuple[int, int]
-"""Height and width, as everywhere."""
+from vitreous.data.truth import Size, Truth
+
+Objects = dict[str, Any]
+"""boxes (n, 4), labels (n,) and crowd (n,); it may have area (n,) too."""
 SMALLEST = 1e-12
 """An area that no box has, to divide by instead of zero."""
 ROUNDING = 1e-3
@@ -50,6 +53,36 @@ def clipped(boxes: Tensor, size: Size) -> Tensor:
 def normalised(boxes: Tensor, size: Size) -> Tensor:
     """(…, 4): xyxy in pixels of an image of `size` -> normalised cxcywh."""
     return xyxy_to_cxcywh(boxes / _sides(boxes, size))
+
+
+class BoxesTruth(Truth):
+    """Boxes are left, top, right, bottom in pixels, and in a target normalised cxcywh."""
+
+    any_size = True
+
+    def crop(
+        self, truth: Objects, size: Size, top: int, left: int, height: int, width: int
+    ) -> Objects:
+        """Boxes end where the crop ends; an object of which nothing is left is left out."""
+        height, width = min(height, size[0] - top), min(width, size[1] - left)
+        boxes = truth["boxes"] - torch.tensor([left, top, left, top])
+        boxes = boxes.minimum(torch.tensor([width, height, width, height])).clamp(min=0)
+        inside = (boxes[:, 2:] > boxes[:, :2]).all(dim=1)
+        return {name: values[inside] for name, values in {**truth, "boxes": boxes}.items()}
+
+    def resize(self, truth: Objects, size: Size, new: Size) -> Objects:
+        tall, wide = new[0] / size[0], new[1] / size[1]
+        return {**truth, "boxes": truth["boxes"] * torch.tensor([wide, tall, wide, tall])}
+
+    def hflip(self, truth: Objects, size: Size) -> Objects:
+        left, top, right, bottom = truth["boxes"].unbind(1)
+        return {**truth, "boxes": torch.stack((size[1] - right, top, size[1] - left, bottom), 1)}
+
+    def classes(self, truth: Objects) -> list[int]:
+        return truth["labels"].tolist()
+
+    def target(self, truth: Objects, size: Size) -> Objects:
+        return {**truth, "boxes": normalised(truth["boxes"], size)}
 
 
 def area(boxes: Tensor) -> Tensor:
