@@ -14,11 +14,12 @@ from tasks.detect_runs import make_run, write_coco, write_photos
 
 import vitreous
 from vitreous.cli.main import main
+from vitreous.data.objects.overlap import iou
 from vitreous.data.source import Sample, Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.inference import InferenceOptions
 from vitreous.predict import Predictor
-from vitreous.tasks.objects.boxes import iou, nms
+from vitreous.tasks.objects.boxes import nms
 from vitreous.tasks.objects.merge import merge
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.tiles import Tile, TiledInference, tiles_of

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from vitreous.data.check.truth_check import TruthCheck
+from vitreous.data.check.truth_check import Inspected, TruthCheck
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.files import FileSource
 from vitreous.data.preprocess import FULL_SCALE
@@ -23,30 +21,7 @@ from vitreous.errors import DataError
 THUMBNAIL = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Inspected:
-    """What reading one image has shown."""
-
-    split: str
-    sample: Sample
-    problem: Problem | None = None
-    shape: tuple[int, int, int] = (0, 0, 0)
-    dtype: str = ""
-    digest: bytes = b""
-    bytes: int = 0
-    remarks: tuple[Problem, ...] = ()
-    """What does not keep the image from being used."""
-    truth: Any = None
-    """What the task's check has seen, an `InspectedTruth`."""
-    thumbnail: NDArray[np.float32] | None = None
-    """(16, 16) in 0..1, to find images that look alike."""
-
-
-def inspect_all(
-    source: Source,
-    check: TruthCheck,
-    workers: int | None,
-) -> list[Inspected]:
+def inspect_all(source: Source, check: TruthCheck, workers: int | None) -> list[Inspected]:
     """Every image in the order of the splits."""
     everything = [(split, s) for split, samples in source.splits.items() for s in samples]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from vitreous.data.check.inspect import Inspected, inspect_all
-from vitreous.data.check.truth_check import TaskChecks, TruthCheck, TruthReport
+from vitreous.data.check.inspect import inspect_all
+from vitreous.data.check.truth_check import Inspected, TaskChecks, TruthCheck, TruthReport
 from vitreous.data.decode.channels import can_be, other_channels
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.formats.files import FileSource
@@ -19,6 +20,11 @@ from vitreous.data.source import Problem, Sample, Source
 from vitreous.data.statistics import measure_statistics
 from vitreous.errors import DataError
 from vitreous.labels import External
+
+SHOWN = {"leak": 20, "fatal": 20, "note": 3}
+"""How many problems that are alike are shown, of each level, the gravest first."""
+
+_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\\d]\S*|\S+\.\w+")
 
 
 @dataclass
@@ -259,3 +265,19 @@ def _leaks(report: CheckReport, groups: Iterable[Sequence[Inspected]]) -> Iterab
             fatal=False,
             leak=True,
         )
+
+
+def listing(problems: Iterable[Problem]) -> Iterator[tuple[str, str]]:
+    """The level and the text of each line. Problems are alike if they differ only in names and
+    numbers."""
+    groups: dict[str, dict[str, list[Problem]]] = {level: defaultdict(list) for level in SHOWN}
+    for problem in problems:
+        level = "leak" if problem.leak else "fatal" if problem.fatal else "note"
+        groups[level][_PARTICULAR.sub("…", problem.what)].append(problem)
+    for level, most in SHOWN.items():
+        for alike in groups[level].values():
+            shown = alike if len(alike) <= most + 1 else alike[:most]
+            for problem in shown:
+                yield level, f"{problem.file}: {problem.what}"
+            if more := len(alike) - len(shown):
+                yield level, f"… and {more:,} more like that"

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.check.inspect import Inspected
+from vitreous.data.check.truth_check import Inspected
 from vitreous.data.source import SPLITS, Problem
 from vitreous.labels import natural
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,6 @@ from numpy.typing import NDArray
 from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem, Sample, Source
-
-if TYPE_CHECKING:
-    from vitreous.data.check.inspect import Inspected
-
 
 FEW_IMAGES = 5  # of train, from which a class is learned
 FEW_OF = 20  # where train has so many, FEW_IMAGES are few
@@ -32,6 +28,25 @@ class InspectedTruth:
     """Equal where the ground truth is."""
     remarks: tuple[Problem, ...] = ()
     """What is odd but usable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What reading one image has shown."""
+
+    split: str
+    sample: Sample
+    problem: Problem | None = None
+    shape: tuple[int, int, int] = (0, 0, 0)
+    dtype: str = ""
+    digest: bytes = b""
+    bytes: int = 0
+    remarks: tuple[Problem, ...] = ()
+    """What does not keep the image from being used."""
+    truth: Any = None
+    """An `InspectedTruth`; tasks have more."""
+    thumbnail: NDArray[np.float32] | None = None
+    """(16, 16) in 0..1, to find images that look alike."""
 
 
 @dataclass(kw_only=True)
@@ -54,11 +69,8 @@ class TruthReport:
             name: [cell for s in splits for cell in (f"{counts[s]:,}", *self.cell(name, s))]
             for name, counts in self.classes.items()
         }
-        return (
-            headings,
-            rows,
-            f"In each split: images that have some of it, and {what}." if what else "",
-        )
+        what = f"In each split: images that have some of it, and {what}." if what else ""
+        return headings, rows, what
 
     beside: ClassVar[tuple[str, str]] = ("", "")
     """The heading of a second column in each split, and what is in it."""

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.check.classes import ClassCheck
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
 from vitreous.errors import DataError
@@ -24,7 +25,6 @@ from vitreous.tasks.bootstrap import (
     intervals,
     resampled,
 )
-from vitreous.tasks.classify.check import ClassCheck
 from vitreous.tasks.classify.verdict import ClassSigns, MostFrequentClass, NearestImages
 from vitreous.tasks.defaults import Defaults
 from vitreous.tasks.metric import Metric

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
+from vitreous.data.check.boxes import BoxCheck
 from vitreous.data.source import Source
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import Detection
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.objects.check import BoxCheck
 from vitreous.tasks.objects.coco_results import measure_results
 from vitreous.tasks.objects.defaults import ObjectDefaults
 from vitreous.tasks.objects.losses import quality_loss, set_loss

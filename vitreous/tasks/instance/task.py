@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from vitreous.data.check.boxes import BoxCheck
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
@@ -19,7 +20,6 @@ from vitreous.tasks.instance.results_file import measure_results
 from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.instance.verdict import ConstantEllipses
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.objects.check import BoxCheck
 from vitreous.tasks.objects.defaults import ObjectDefaults
 from vitreous.tasks.objects.object_task import ObjectTask, learnt
 from vitreous.tasks.task import Log

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.tasks.objects.boxes import SMALLEST, area, intersection, iou
+from vitreous.data.objects.overlap import SMALLEST, area, intersection, iou
 
 OVERLAP = 0.5
 """IoU of two boxes from which one counts as the other."""

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, giou
+from vitreous.data.objects.overlap import giou
+from vitreous.tasks.objects.boxes import cxcywh_to_xyxy
 
 Target = Mapping[str, Tensor]
 """labels (n,) int64, and boxes (n, 4), normalised cxcywh."""

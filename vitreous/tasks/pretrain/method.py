@@ -14,8 +14,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from vitreous.data.check.truth_check import InspectedTruth, TruthCheck, TruthReport
-from vitreous.data.decode.pixels import ImageSize
+from vitreous.data.check.classes import ImageCheck
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import NoTruth
 from vitreous.labels import LabelMap, NoLabels
@@ -26,16 +25,6 @@ from vitreous.tasks.verdict import Finding
 
 COLLAPSED = 1.5
 """An effective rank below which features hardly differ from image to image."""
-
-
-class ImageCheck(TruthCheck):
-    """Nothing is known of the images."""
-
-    def inspect(self, source: Source, sample: Sample, size: ImageSize) -> InspectedTruth:
-        return InspectedTruth(digest=None)
-
-    def report(self, source: Source, good: Any) -> TruthReport:
-        return TruthReport(classes={})
 
 
 class HasLoss(Protocol):

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.check.masks import MaskCheck
 from vitreous.data.source import Sample, Source
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.models import configure
 from vitreous.results import Segmentation
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.segment.check import MaskCheck
 from vitreous.tasks.segment.defaults import SegmentDefaults
 from vitreous.tasks.segment.metrics import MaskPrediction, SegmentMetrics
 from vitreous.tasks.segment.truth import MaskTruth

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.check.classes import LabelsCheck
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
 from vitreous.errors import ConfigError, DataError
@@ -19,7 +20,6 @@ from vitreous.layers.head import DistilledOutput
 from vitreous.results import check_threshold
 from vitreous.tasks.bootstrap import RESAMPLES, resampled
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.tag.check import LabelsCheck
 from vitreous.tasks.tag.verdict import LabelFrequencies, TagSigns
 from vitreous.tasks.task import Engine, Task, TaskMetrics, ratio
 from vitreous.tasks.threshold import USUAL, best_threshold

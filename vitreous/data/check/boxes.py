@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.data.check.inspect import Inspected, digest_of
+from vitreous.data.check.inspect import digest_of
 from vitreous.data.check.similar import alike_problems, series_problems
 from vitreous.data.check.truth_check import (
+    Inspected,
     InspectedTruth,
     TruthCheck,
     TruthReport,
@@ -24,8 +25,8 @@ from vitreous.data.check.truth_check import (
     rare_problems,
 )
 from vitreous.data.decode.pixels import ImageSize
+from vitreous.data.objects.overlap import near_pairs
 from vitreous.data.source import Problem, Sample, Source
-from vitreous.tasks.objects.boxes import near_pairs
 from vitreous.wording import counted, none_or
 
 QUERIES = 100

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.check.inspect import Inspected, digest_of
+from vitreous.data.check.inspect import digest_of
 from vitreous.data.check.similar import alike_problems, series_problems
 from vitreous.data.check.truth_check import (
+    Inspected,
     InspectedTruth,
     TruthCheck,
     TruthReport,
