@@ -15,8 +15,7 @@ from PIL import Image
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.data.formats.generated import ROOM
-from vitreous.data.formats.scenes import SHAPES
-from vitreous.data.formats.shapes import scene
+from vitreous.data.formats.shapes import SHAPES, scene
 from vitreous.data.objects.boxes import check_corners, cut_to_image
 from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
 from vitreous.errors import DataError

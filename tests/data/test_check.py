@@ -9,7 +9,7 @@ import picture_files
 import pytest
 import tifffile
 from PIL import Image
-from problem_facts import assert_problems
+from source_facts import assert_problems
 
 import vitreous.api
 from vitreous.cli.main import main

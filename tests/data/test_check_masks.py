@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mask_files import NAMES, bad_masks, image, mask, pairs
 from PIL import Image
-from problem_facts import assert_problems
+from source_facts import assert_problems
 
 from vitreous.cli.main import main
 from vitreous.data.check.similar import series_of

@@ -14,8 +14,8 @@ import tifffile
 import torch
 from PIL import Image, ImageOps
 
-from vitreous.data.decode.channels import as_channels
 from vitreous.data.decode.images import displayed_size, from_any, read_image, unread_pages
+from vitreous.data.decode.pixels import as_channels
 from vitreous.errors import DataError
 
 RANDOM = np.random.default_rng(0)

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from problem_facts import assert_problems
+from source_facts import assert_problems
 
 from vitreous.data.formats import open_source
-from vitreous.data.formats.scenes import SHAPES
+from vitreous.data.formats.shapes import SHAPES
 from vitreous.data.source import Sample
 from vitreous.data.split import hold_out
 from vitreous.errors import DataError

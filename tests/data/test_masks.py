@@ -20,7 +20,7 @@ from PIL import Image
 from vitreous.data.decode.masks import read_mask
 from vitreous.data.formats import FORMATS, ON_DISK, TRUTHS, open_source, same_source
 from vitreous.data.formats.names import mask_labels, with_names
-from vitreous.data.formats.scenes import SHAPES
+from vitreous.data.formats.shapes import SHAPES
 from vitreous.data.source import IGNORED, Sample
 from vitreous.data.split import HoldOut, complete, hold_out
 from vitreous.errors import ConfigError, DataError

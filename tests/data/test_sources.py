@@ -17,7 +17,7 @@ from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.formats import Columns, open_source, same_source
-from vitreous.data.formats.scenes import SHAPES, draw_scene
+from vitreous.data.formats.shapes import SHAPES, draw_scene
 from vitreous.data.source import Sample
 from vitreous.data.split import few_of, hold_out
 from vitreous.errors import ConfigError, DataError
@@ -521,22 +521,16 @@ def test_shapes_are_a_function_of_seed_and_number():
 
 def test_scenes_have_boxes_and_masks():
     for number in range(20):
-        image, things = draw_scene(np.random.default_rng(number), 96, list(SHAPES))
-        assert image.shape == (96, 96, 3)
-        assert len(things) >= 3
-        seen = np.zeros((96, 96), int)
-        for thing in things:
-            left, top, right, bottom = thing.box
+        scene = draw_scene(np.random.default_rng(number), 96, range(len(SHAPES)))
+        assert scene.image.shape == (96, 96, 3)
+        assert len(scene.kinds) == len(scene.boxes) >= 3
+        for thing, (left, top, right, bottom) in enumerate(scene.boxes, 1):
             assert 0 <= left < right <= 96
             assert 0 <= top < bottom <= 96
-            inside = thing.mask[top:bottom, left:right]
-            assert inside.sum() == thing.mask.sum()
-            assert inside[0].any()
-            assert inside[-1].any()
-            assert inside[:, 0].any()
-            assert inside[:, -1].any()
-            seen += thing.mask
-        assert seen.max() == 1
+            mask = scene.places == thing
+            inside = mask[top:bottom, left:right]
+            assert inside.sum() == mask.sum()
+            assert all(edge.any() for edge in (inside[0], inside[-1], *inside.T[[0, -1]]))
 
 
 # ---- public data sets

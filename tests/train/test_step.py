@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vitreous.data.decode.channels import as_channels
+from vitreous.data.decode.pixels import as_channels
 from vitreous.data.loader import train_batches
 from vitreous.run_folder import Run
 from vitreous.train.distributed import joined

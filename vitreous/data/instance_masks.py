@@ -101,6 +101,16 @@ class InstanceMasks:
         """(n, 4): left, top, right, bottom of each, in the image as it is stored."""
         return torch.tensor([box(each) for each in self.encoded()]).float().reshape(-1, 4)
 
+    def truth(self, labels: Sequence[int], crowd: Sequence[bool]) -> dict[str, Any]:
+        """With the class of each, as `Source.truth` gives instances."""
+        return {
+            "boxes": self.boxes(),
+            "labels": torch.tensor(labels, dtype=torch.int64),
+            "crowd": torch.tensor(crowd, dtype=torch.bool),
+            "area": self.areas(),
+            "masks": self,
+        }
+
 
 def decode(runs: Runs) -> NDArray[np.bool_]:
     """(h, w)"""

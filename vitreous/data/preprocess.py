@@ -15,8 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.config import Size, choice, pair, positive
-from vitreous.data.decode.channels import as_channels
-from vitreous.data.decode.pixels import MAX_PIXELS, check_enlarged
+from vitreous.data.decode.pixels import MAX_PIXELS, as_channels, check_enlarged
 from vitreous.errors import ConfigError
 
 FULL_SCALE = {torch.uint8: 255.0, torch.uint16: 65535.0}

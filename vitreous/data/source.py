@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
@@ -150,9 +150,3 @@ class Source:
     def naming(self, sample: Sample) -> AbstractContextManager[None]:
         """Inside, a DataError about an image is one that names it."""
         return naming(self.where(sample))
-
-    def prepared(self, sample: Sample, prepare: Callable[[Tensor], Tensor]) -> Tensor:
-        """The image as `prepare` makes it. What that cannot use is a DataError naming it too."""
-        image = self.image(sample)
-        with self.naming(sample):
-            return prepare(image)

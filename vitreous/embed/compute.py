@@ -106,19 +106,20 @@ def embed(
     if not done.any():
         raise DataError(f"none of the {len(images)} images could be used: see above")
     entries = [entry for entry, there in zip(images.entries, done, strict=True) if there]
-    result = Stored(
+    result = Embeddings(
         [entry.name for entry in entries],
         vectors if done.all() else vectors[done],
         stamps[done],
         [entry.label for entry in entries],
         [entry.split for entry in entries],
         about,
+        Images(entries, images.source, images.max_pixels),
+        predictor,
     )
     if out is not None and parts is not None:
         write(out, result)
         parts.remove()
-    usable = Images(entries, images.source, images.max_pixels)
-    return Embeddings.of(result, usable, predictor)
+    return result
 
 
 def _vectors(

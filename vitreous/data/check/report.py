@@ -12,8 +12,7 @@ from typing import Any
 
 from vitreous.data.check.inspect import inspect_all
 from vitreous.data.check.truth_check import Inspected, TaskChecks, TruthCheck, TruthReport
-from vitreous.data.decode.channels import can_be, other_channels
-from vitreous.data.decode.pixels import MAX_PIXELS
+from vitreous.data.decode.pixels import MAX_PIXELS, can_be, other_channels
 from vitreous.data.formats.files import FileSource
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem, Sample, Source

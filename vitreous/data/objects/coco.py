@@ -15,9 +15,9 @@ import numpy as np
 
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import SPLIT_FOLDERS, below, claim, is_below
+from vitreous.data.formats.files import SPLIT_FOLDERS, beginning, below, claim, is_below
 from vitreous.data.formats.names import with_names
-from vitreous.data.objects.coco_json import NAMES, Coco, read_coco
+from vitreous.data.objects.coco_json import NAMES, Coco
 from vitreous.data.objects.source import BACKGROUND, ObjectSource
 from vitreous.data.objects.table import ObjectTable
 from vitreous.data.source import IGNORED, Sample
@@ -65,11 +65,7 @@ def _find(folder: str) -> dict[str, str]:
 def _begins_as_coco(path: str) -> bool:
     """Other JSON files may be called train.json too; they may be large, so only the beginning is
     read."""
-    try:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            return _BEGINNING.match(file.read(200)) is not None
-    except OSError:
-        return False
+    return _BEGINNING.match(beginning(path, 200)) is not None
 
 
 def read(builder: SourceBuilder) -> ObjectSource:
@@ -83,7 +79,7 @@ def read(builder: SourceBuilder) -> ObjectSource:
         )
     masks, outlines = builder.truth_kind == "mask", builder.truth_kind != "boxes"
     table = ObjectTable(NAMES, outlines=outlines)
-    parts = {split: read_coco(file, table) for split, file in files.items()}
+    parts = {split: Coco(file, table) for split, file in files.items()}
     folders = {split: _image_folder(part) for split, part in parts.items()}
     for split, part in parts.items():
         _check_inside(part, folders[split], builder.root if is_folder else None)
