@@ -16,9 +16,9 @@ from annotated_scene import (
     OUTLINES,
     SCENE,
     WIDTH,
+    WRITERS,
     Thing,
 )
-from PIL import Image
 from source_facts import assert_problems, assert_spoiled, sizes
 
 from vitreous.data.augment import Augment
@@ -234,18 +234,8 @@ def opens(monkeypatch):
     return counts
 
 
-def write_masks(root):
-    for folder in ("images", "masks"):
-        (root / folder).mkdir(parents=True)
-    for name in SCENE:
-        Image.new("RGB", (WIDTH, HEIGHT)).save(root / "images" / f"{name}.tif")
-        Image.new("L", (WIDTH, HEIGHT), 1).save(root / "masks" / f"{name}.png")
-    (root / "classes.json").write_text('{"0": "sky", "1": "sea"}')
-    return root
-
-
 @pytest.mark.parametrize("task", ["detect", "instance", "segment"])
-@pytest.mark.parametrize("kind", [*INSTANCES, "voc", "masks"])
+@pytest.mark.parametrize("kind", WRITERS)
 def test_nothing_is_opened_twice(kind, task, tmp_path, opens):
     """In training, in evaluation, and in the search for bad samples."""
     if (kind, task) not in {
@@ -253,9 +243,10 @@ def test_nothing_is_opened_twice(kind, task, tmp_path, opens):
         *((kind, task) for kind in OUTLINES),
     }:
         pytest.skip(f"{kind} is not for {task}")
-    writer = {**INSTANCES, **BOXES}.get(kind)
-    path = write_masks(tmp_path) if writer is None else writer(tmp_path, polygons=True).write()
-    source = opened(path, truth=TASKS[task])
+    writer = WRITERS[kind](tmp_path, polygons=True)
+    if kind == "masks":
+        writer.end = "tif"
+    source = opened(writer.write(), truth=TASKS[task])
     samples, moves = source.splits["train"], task_class(task).truth
     pictures = sum(str(each).endswith(("png", "tif")) for s in samples for each in source.files(s))
     preprocess = Preprocess(image_size=16)

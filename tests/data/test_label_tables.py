@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from source_facts import assert_problems
+from source_facts import assert_problems, ids
 
 from vitreous.data.formats import open_source
 from vitreous.data.formats.shapes import SHAPES
@@ -189,11 +189,7 @@ def test_labels_that_are_perhaps_separated_by_spaces(tmp_path):
 def test_splits_of_a_table(tmp_path):
     rows = [("1.png", "a;b", "train"), ("2.png", "b", "valid"), ("3.png", "", "TEST")]
     source = opened(table(tmp_path, ("path", "labels", "split"), *rows), val_fraction=0.1)
-    assert {split: [s.id for s in part] for split, part in source.splits.items()} == {
-        "train": ["1.png"],
-        "val": ["2.png"],
-        "test": ["3.png"],
-    }
+    assert ids(source) == {"train": ["1.png"], "val": ["2.png"], "test": ["3.png"]}
     rows = [(f"{i}.png", "a;b" if i % 2 else "b") for i in range(40)]
     source = opened(table(tmp_path, ("path", "labels"), *rows), val_fraction=0.1, seed=3)
     held = [label for found in label_sets(source, "val").values() for label in found]

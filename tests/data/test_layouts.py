@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image
+from source_facts import sizes
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
@@ -35,7 +36,7 @@ def numbered(*patterns, count=4):
 
 def opened(root, **options):
     source = open_source(root, **options)
-    return source.kind, {split: len(samples) for split, samples in source.splits.items()}
+    return source.kind, sizes(source)
 
 
 BOTH = {"train": 4, "val": 4}

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mask_files import NAMES, bad_masks, image, mask, pairs
 from PIL import Image
+from source_facts import sizes
 
 from vitreous.data.decode.masks import read_mask
 from vitreous.data.formats import FORMATS, ON_DISK, TRUTHS, open_source, same_source
@@ -102,7 +103,7 @@ def test_splits_are_in_their_usual_order_and_files_in_natural_order(tmp_path):
 def test_images_and_masks_alone_give_some_to_val(tmp_path):
     pairs(tmp_path, *((f"images/{i}.jpg", f"masks/{i}.png") for i in range(20)))
     source = opened(tmp_path, seed=3)
-    assert {split: len(part) for split, part in source.splits.items()} == {"train": 18, "val": 2}
+    assert sizes(source) == {"train": 18, "val": 2}
     assert "val: 2 images held out from train (10%, seed 3)" in source.notes
     assert ids(source) == ids(opened(tmp_path, seed=3))
     assert ids(source) != ids(opened(tmp_path, seed=4))
@@ -594,11 +595,7 @@ def test_shapes_to_segment():
     source = open_source("shapes:20", truth="mask")
     assert (source.truth_kind, source.labels.names) == ("mask", ("background", *SHAPES))
     assert source.labels.external == tuple(range(7))
-    assert {split: len(part) for split, part in source.splits.items()} == {
-        "train": 20,
-        "val": 20,
-        "test": 40,
-    }
+    assert sizes(source) == {"train": 20, "val": 20, "test": 40}
     assert len(open_source("shapes", truth="mask").splits["test"]) == 600
     seen, kinds = set(), set()
     for sample in source.splits["train"]:

@@ -175,11 +175,9 @@ class EvalSet(Dataset[Item]):
 
 @dataclass
 class Order(Sampler[list[Draw]]):
-    """The batches of one process, from step `start` to step `stop`.
-
-    A global batch is divided among `world` processes; each step of each epoch has the same samples
-    whatever `world` is. `weights` (one per sample) draws with replacement: balanced sampling.
-    """
+    """The batches of one process, from step `start` to step `stop`. A global batch is divided among
+    `world` processes; each step of each epoch has the same samples whatever `world` is. `weights`
+    (one per sample) draws with replacement: balanced sampling."""
 
     count: int
     batch: int

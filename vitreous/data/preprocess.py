@@ -105,10 +105,8 @@ class Preprocess:
         return self.normalise(self.fit(image, max_pixels))
 
     def fit(self, image: Tensor, max_pixels: int = MAX_PIXELS) -> Tensor:
-        """Channels and size as the model wants them; the values as they are.
-
-        An image that would be enlarged too far is a DataError, see `check_enlarged`.
-        """
+        """Channels and size as the model wants them; the values as they are. An image that would be
+        enlarged too far is a DataError, see `check_enlarged`."""
         image = as_channels(image, self.channels)
         height, width = pair("image_size", self.image_size)
         if image.shape[1:] == (height, width) and self.crop == 1:

@@ -117,11 +117,9 @@ class Source:
     def decode(
         self, sample: Sample, enough: Enough | None = None, *, count_pages: bool = False
     ) -> DecodedImage:
-        """The image with its size, for `truth`.
-
-        enough: a JPEG may be decoded at a half, a quarter or an eighth of its size, where that has
-        as many pixels as this asks for. count_pages: count those that are not read.
-        """
+        """The image with its size, for `truth`. enough: a JPEG may be decoded at a half, a quarter
+        or an eighth of its size, where that has as many pixels as this asks for. count_pages: count
+        those that are not read."""
         image = self.image(sample)
         return DecodedImage(image, ImageSize(image.shape[1], image.shape[2]))
 

@@ -15,9 +15,7 @@ def measure_statistics(
     source: Source, samples: Sequence[Sample], preprocess: Preprocess, count: int = 500
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per channel over evenly picked images, in 0..1, to four digits.
-
-    The data check prints what training measures, by this function.
-    """
+    The data check prints what training measures, by this function."""
     plain = replace(preprocess, mean=(0.0,), std=(1.0,))
     step = max(len(samples) // count, 1)
     sums = torch.zeros(3, preprocess.channels, dtype=torch.float64)

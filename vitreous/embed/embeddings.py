@@ -203,10 +203,8 @@ class Embeddings(Stored):
 
     def suspects(self, k: int = K) -> list[Suspect]:
         """Images whose label differs from that of most of their neighbours, the likely errors
-        first: each is classified by its k nearest others, whose votes are weighted by exp(cos/T).
-
-        A label is the more doubtful the more votes the other one has, and the fewer its own.
-        """
+        first: each is classified by its k nearest others, whose votes are weighted by exp(cos/T). A
+        label is the more doubtful the more votes the other one has, and the fewer its own."""
         _at_least("k", k, 1)
         labels, names = self._classes()
         if len(self) < 2:

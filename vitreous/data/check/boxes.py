@@ -272,9 +272,7 @@ def _other_sizes(good: Sequence[Inspected], names: Sequence[str]) -> Oddities:
 
 def _not_everywhere(good: Sequence[Inspected], names: Sequence[str]) -> Oddities:
     """Classes that nearly all images have: those without are perhaps not labelled completely.
-
-    Images without any objects are left out: they are empty on purpose.
-    """
+    Images without any objects are left out: they are empty on purpose."""
     labelled = [one for one in good if len(one.truth.labels)]
     for number, class_ in enumerate(names if len(labelled) >= USUAL_OF else ()):
         without = [one.sample.id for one in labelled if number not in one.truth.labels]

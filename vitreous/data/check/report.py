@@ -130,10 +130,8 @@ def bad_samples(
     max_pixels: int = MAX_PIXELS,
     channels: int | None = None,
 ) -> dict[str, Problem]:
-    """By id, the samples whose image or ground truth cannot be used.
-
-    channels: what the model takes; what most images can be turned into unless given.
-    """
+    """By id, the samples whose image or ground truth cannot be used. channels: what the model
+    takes; what most images can be turned into unless given."""
     source = dataclasses.replace(source, max_pixels=max_pixels)
     seen = inspect_all(source, task.truth, workers)
     bad = {one.sample.id: one.problem for one in seen if one.problem is not None}

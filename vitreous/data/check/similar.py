@@ -26,10 +26,8 @@ def series_of(id: str) -> str:
 
 
 def series_problems(name: str, good: Sequence[Inspected]) -> Iterable[Problem]:
-    """Frames of one film in several splits: what is tested is nearly what was learned.
-
-    Names that all begin alike, or all differently, say nothing.
-    """
+    """Frames of one film in several splits: what is tested is nearly what was learned. Names that
+    all begin alike, or all differently, say nothing."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for one in good:
         counts[series_of(one.sample.id)][one.split] += 1
@@ -60,10 +58,8 @@ def series_problems(name: str, good: Sequence[Inspected]) -> Iterable[Problem]:
 def alike_problems(
     name: str, good: Sequence[Inspected], counts: dict[str, int]
 ) -> Iterable[Problem]:
-    """Images that look nearly like their neighbour by name; equal ones are told elsewhere.
-
-    counts: of each split, and `across` them; filled here.
-    """
+    """Images that look nearly like their neighbour by name; equal ones are told elsewhere. counts:
+    of each split, and `across` them; filled here."""
     ordered = sorted(
         (one for one in good if one.thumbnail is not None),
         key=lambda one: natural(os.path.basename(one.sample.id)),

@@ -131,9 +131,7 @@ def per_class(
     count: Callable[[Any], NDArray[np.int64]],
 ) -> tuple[Counts, Counts]:
     """Of each class, in each split: the images that have it, and how much they have together.
-
-    count: (classes,) of the ground truth of one image.
-    """
+    count: (classes,) of the ground truth of one image."""
     none = [np.zeros(len(names), np.int64)]  # a split may be empty
     counts = {
         split: np.array(none + [count(one.truth) for one in of]) for split, of in seen.items()

@@ -167,11 +167,9 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
 def decode(
     file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS, enough: Enough | None = None
 ) -> DecodedImage:
-    """The image in an open file; `name` is what errors begin with.
-
-    enough: a JPEG is decoded at a half, a quarter or an eighth of its size, which takes less time,
-    where that is enough. Nothing that a model answers for may ask for it: the pixels are others.
-    """
+    """The image in an open file; `name` is what errors begin with. enough: a JPEG is decoded at a
+    half, a quarter or an eighth of its size, which takes less time, where that is enough. Nothing
+    that a model answers for may ask for it: the pixels are others."""
     with decoding(file, name, max_pixels) as head:
         orientation, sides = tiff.orientation(file) if tiff.is_tiff(head) else 1, None
         if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
@@ -232,11 +230,9 @@ def from_pil(image: Image.Image, name: str = "image", *, max_pixels: int = MAX_P
 
 
 def from_any(thing: AnyImage, *, max_pixels: int = MAX_PIXELS) -> tuple[Tensor, str]:
-    """An image in any form as (c, h, w), and a name for it.
-
-    A tensor is (c, h, w) or (h, w). A numpy array is (h, w) or (h, w, c), or (c, h, w) if its first
-    axis is shorter than its last. Floating-point values stay as they are.
-    """
+    """An image in any form as (c, h, w), and a name for it. A tensor is (c, h, w) or (h, w). A
+    numpy array is (h, w) or (h, w, c), or (c, h, w) if its first axis is shorter than its last.
+    Floating-point values stay as they are."""
     if isinstance(thing, str | Path):
         return read_image(thing, max_pixels=max_pixels), shown(thing)
     if isinstance(thing, ImageBytes):
@@ -291,10 +287,8 @@ def size_mismatch(
     image: str = "the image",
 ) -> str:
     """The error where a mask or boxes may be for another image than the one that is read, or "".
-
     labelled: the height and width that they are for, where known. what: `the mask is`, `the boxes
-    are for`.
-    """
+    are for`."""
     height, width, orientation = displayed
     if labelled is not None and labelled != (height, width):
         rotated = f" after EXIF's rotation (orientation {orientation})" if orientation != 1 else ""
@@ -416,10 +410,8 @@ def _shrink(image: ImageFile, enough: Enough) -> tuple[int, int]:
 
 
 def _tensor(pixels: NDArray[Any]) -> Tensor:
-    """(h, w, c) to (c, h, w), in memory of its own: Pillow's must not be written to.
-
-    Photographs stay as they are in memory: Pillow and torch resize them several times as fast so.
-    """
+    """(h, w, c) to (c, h, w), in memory of its own: Pillow's must not be written to. Photographs
+    stay as they are in memory: Pillow and torch resize them several times as fast so."""
     if pixels.dtype == np.uint8 and pixels.shape[2] == 3:
         return torch.from_numpy(np.require(pixels, requirements=("C", "W"))).permute(2, 0, 1)
     return torch.from_numpy(np.array(pixels.transpose(2, 0, 1), order="C"))

@@ -99,10 +99,8 @@ def _packing(image: Image.Image) -> str:
 
 
 def _plain(values: NDArray[Any], name: str) -> NDArray[Any]:
-    """(h, w) of uint8 or uint16, or (h, w, 3) of uint8. Ambiguous values are refused.
-
-    Alpha is dropped where it hides nothing; whole numbers may be stored as any type.
-    """
+    """(h, w) of uint8 or uint16, or (h, w, 3) of uint8. Ambiguous values are refused. Alpha is
+    dropped where it hides nothing; whole numbers may be stored as any type."""
     if values.ndim == 3 and values.shape[2] in (2, 4) and values.dtype.kind == "u":
         if (values[:, :, -1] != np.iinfo(values.dtype).max).any():
             raise DataError(f"{name}: is transparent in places: save masks without transparency")

@@ -73,10 +73,8 @@ def check_enlarged(
 
 
 def over_white(pixels: NDArray[Any], *, multiplied: bool = False) -> NDArray[Any]:
-    """(h, w, c + 1) with alpha last to (h, w, c): as seen on white.
-
-    `multiplied`: the colours were stored already multiplied by alpha.
-    """
+    """(h, w, c + 1) with alpha last to (h, w, c): as seen on white. `multiplied`: the colours were
+    stored already multiplied by alpha."""
     top = int(np.iinfo(pixels.dtype).max)
     height, width, channels = pixels.shape
     result = np.empty((height, width, channels - 1), pixels.dtype)
@@ -101,10 +99,8 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
 
 
 def as_channels(image: Tensor, channels: int) -> Tensor:
-    """(c, h, w) to (channels, h, w): gray to RGB by repeating, RGB to gray by luminance.
-
-    Luminance is that of ITU-R 601, as everywhere: 0.299 R + 0.587 G + 0.114 B.
-    """
+    """(c, h, w) to (channels, h, w): gray to RGB by repeating, RGB to gray by luminance. Luminance
+    is that of ITU-R 601, as everywhere: 0.299 R + 0.587 G + 0.114 B."""
     have = image.shape[0]
     if have == channels:
         return image

@@ -90,9 +90,7 @@ INSTANCES = LabelFiles(
 
 def find_pairs(root: str, kind: LabelFiles, notes: list[str]) -> dict[str, tuple[str, str]]:
     """For each split the folder of images and that of masks; for "" where there are no splits.
-
-    Empty where no folder of images has a folder of masks beside it with files in it.
-    """
+    Empty where no folder of images has a folder of masks beside it with files in it."""
     places = _places(root)
     pairs: dict[str, tuple[str, str]] = {}
     for split in ("", *SPLITS):
@@ -206,10 +204,8 @@ def _role(word: str) -> str:
 
 @dataclass
 class Pairing:
-    """Finds the label file of each image by name, and fills the builder with samples.
-
-    A sample's target is the path of its label file below the root, or "" where it has none.
-    """
+    """Finds the label file of each image by name, and fills the builder with samples. A sample's
+    target is the path of its label file below the root, or "" where it has none."""
 
     builder: SourceBuilder
     kind: LabelFiles
@@ -220,11 +216,8 @@ class Pairing:
     """Of label files."""
 
     def read_folders(self, lists: str, looked_for: str) -> None:
-        """Samples of all folders that are laid out as images with label files.
-
-        lists: where Pascal VOC keeps its lists of splits, below the root. looked_for: the layouts,
-        for an error.
-        """
+        """Samples of all folders that are laid out as images with label files. lists: where Pascal
+        VOC keeps its lists of splits, below the root. looked_for: the layouts, for an error."""
         builder = self.builder
         builder.check_folder()
         pairs = find_pairs(builder.root, self.kind, builder.notes)

@@ -87,11 +87,8 @@ def scene(seed: int, id: str) -> Scene:
 def draw_scene(
     random: np.random.Generator, size: int, wanted: Sequence[int], *, overlap: float = 0.1
 ) -> Scene:
-    """An object of each of these `SHAPES`, drawn in this order.
-
-    A later object may hide up to the part `overlap` of an earlier one; an object for which no place
-    is found is left out.
-    """
+    """An object of each of these `SHAPES`, drawn in this order. A later object may hide up to the
+    part `overlap` of an earlier one; an object for which no place is found is left out."""
     image, places = _ground(random, size), np.zeros((size, size), np.int8)
     kinds: list[int] = []
     # One object fills much of the picture, many share it.

@@ -84,10 +84,8 @@ class CutBoxes(NamedTuple):
 def cut_to_image(
     table: ObjectTable, annotation: Annotation, size: Size, *, normalised: bool = False
 ) -> CutBoxes:
-    """The checked boxes of an image in pixels, cut off at its edges; their order stays.
-
-    A box outside the image is an error.
-    """
+    """The checked boxes of an image in pixels, cut off at its edges; their order stays. A box
+    outside the image is an error."""
     height, width = size
     sides = np.array([width, height, width, height], np.float64)
     given = table.boxes[annotation.rows] * (sides if normalised else 1)

@@ -167,10 +167,8 @@ def _check_categories(part: Coco, ids: dict[str, External], split: str, notes: l
 
 
 def _image_folder(part: Coco) -> str:
-    """Where the images of a file are: of the usual folders, the one that has most of them.
-
-    Only some of the images are looked for; one that is missing is an error when it is read.
-    """
+    """Where the images of a file are: of the usual folders, the one that has most of them. Only
+    some of the images are looked for; one that is missing is an error when it is read."""
     beside = os.path.dirname(part.path)
     word = os.path.splitext(os.path.basename(part.path))[0].removeprefix("instances_")
     tries = [os.path.normpath(os.path.join(beside, place.format(word))) for place in _PLACES]

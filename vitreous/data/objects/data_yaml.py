@@ -35,10 +35,8 @@ class YoloData:
 
 
 def read_data_yaml(path: str) -> YoloData:
-    """What is in `data.yaml`; a DataError begins with the path.
-
-    What the file gives to download is not downloaded.
-    """
+    """What is in `data.yaml`; a DataError begins with the path. What the file gives to download is
+    not downloaded."""
     text = read_text(path, MAX_BYTES)
     with naming(shown(path)):
         values = parse_yaml(text)

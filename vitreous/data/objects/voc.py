@@ -162,10 +162,8 @@ def _object(number: int, category: str, element: Element) -> AnnotatedObject:
 
 
 def _from_0(first: float, last: float) -> tuple[float, float]:
-    """Where pixels `first` to `last`, counted from 1, begin and end.
-
-    The same number twice would be one pixel, which nobody draws: it is a click that made no box.
-    """
+    """Where pixels `first` to `last`, counted from 1, begin and end. The same number twice would be
+    one pixel, which nobody draws: it is a click that made no box."""
     return (first, last) if first == last else (first - 1, last)
 
 
