@@ -88,11 +88,7 @@ def test_what_is_left_out_is_told_and_the_rest_is_used(writer):
     things = [Thing(box), Thing(box), Thing(box, "dog"), Thing((4, 4, 4, 11)), Thing((0, 0, 5, 5))]
     scene = SCENE | {"a": things}
     source = opened(writer.write(scene))
-    facts = {
-        2: "class and the box of .*: left out",
-        3: "both are used",
-        4: "no area .*left out",
-    }
+    facts = {2: "class and the box of .*: left out", 3: "both are used", 4: "no area .*left out"}
     expected = [
         (writer.record("a", number, things[number - 1], scene), fact)
         for number, fact in facts.items()

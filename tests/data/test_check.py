@@ -285,14 +285,6 @@ def test_a_row_without_a_file(tmp_path):
     assert (problem.file, problem.what) == ("2.png", "there is no such file")
 
 
-def test_built_in_data_is_good():
-    for name in ("digits", "shapes:60"):
-        report = check(open_source(name))
-        assert report.problems == []
-        assert report.bytes is None
-        assert report.mean
-
-
 def test_a_fault_of_ours_is_not_hidden(good, monkeypatch):
     monkeypatch.setattr(FileSource, "image", lambda self, sample: 1 / 0)
     with pytest.raises(ZeroDivisionError):

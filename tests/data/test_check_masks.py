@@ -233,17 +233,6 @@ def test_names_that_all_begin_alike_say_nothing(tmp_path):
     assert not any("series" in what for what in whats(checked(tmp_path)))
 
 
-def test_shapes_are_good():
-    source = open_source("shapes", truth="mask")
-    source.splits = {split: part[:40] for split, part in source.splits.items()}
-    report = check(source)
-    assert [
-        problem.what for problem in report.problems if "of the labelled" not in problem.what
-    ] == []
-    assert set(report.truth.classes["background"].values()) == {40}
-    assert report.duplicates == {"train": 0, "val": 0, "test": 0, "across": 0}
-
-
 def test_outlines_of_coco(tmp_path):
     for name in ("1.png", "2.png", "3.png"):
         image(tmp_path / name)

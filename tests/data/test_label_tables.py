@@ -11,7 +11,6 @@ from PIL import Image
 from source_facts import assert_problems, ids
 
 from vitreous.data.formats import open_source
-from vitreous.data.formats.shapes import SHAPES
 from vitreous.data.source import Sample
 from vitreous.data.split import hold_out
 from vitreous.errors import DataError
@@ -209,15 +208,3 @@ def test_about_the_right_part_is_held_out_however_rare_the_sets_are(sets, seed):
     ]
     for labels in frequent:
         assert any(sample.target == labels for sample in held)
-
-
-def test_shapes_of_a_scene():
-    source, boxes = (open_source("shapes:12", truth=kind) for kind in ("labels", "boxes"))
-    assert (source.truth_kind, source.labels.names) == ("labels", SHAPES)
-    for sample in source.splits["train"]:
-        truth = source.truth(sample)
-        assert truth.shape == (len(SHAPES),)
-        assert truth.dtype == torch.float32
-        shown = set(boxes.truth(sample)["labels"].tolist())
-        assert set(truth.nonzero().flatten().tolist()) == shown
-        assert torch.equal(source.image(sample), boxes.image(sample))

@@ -51,10 +51,7 @@ BOTH = {"train": 4, "val": 4}
             "folder",
             {"train": 3, "val": 1, "test": 4},
         ),
-        (
-            *(("images/train2017/{}.jpg", "labels/train2017/{}.txt"),),
-            *("yolo", {"train": 4}),
-        ),
+        (*(("images/train2017/{}.jpg", "labels/train2017/{}.txt"),), *("yolo", {"train": 4})),
         (
             (
                 *("images/train/{}.jpg", "masks/train/{}.png"),

@@ -21,7 +21,6 @@ from source_facts import sizes
 from vitreous.data.decode.masks import read_mask
 from vitreous.data.formats import FORMATS, ON_DISK, TRUTHS, open_source, same_source
 from vitreous.data.formats.names import mask_labels, with_names
-from vitreous.data.formats.shapes import SHAPES
 from vitreous.data.source import IGNORED, Sample
 from vitreous.data.split import HoldOut, complete, hold_out
 from vitreous.errors import ConfigError, DataError
@@ -152,8 +151,7 @@ def test_pascal_voc(tmp_path):
 
 def test_cityscapes_has_more_than_masks_among_the_masks(tmp_path):
     pairs(
-        tmp_path,
-        ("leftImg8bit/train/x/x_leftImg8bit.png", "gtFine/train/x/x_gtFine_labelIds.png"),
+        tmp_path, ("leftImg8bit/train/x/x_leftImg8bit.png", "gtFine/train/x/x_gtFine_labelIds.png")
     )
     for other in ("color", "instanceIds"):
         mask(tmp_path / "gtFine" / "train" / "x" / f"x_gtFine_{other}.png")
@@ -586,54 +584,3 @@ def test_a_value_for_no_label_must_be_declared(data, value):
     assert (ignored.truth(ignored.splits["val"][0]) == IGNORED).all()
     named = open_source(data, names={0: "a", value: "b"})
     assert (named.truth(named.splits["val"][0]) == 1).all()
-
-
-# ---- shapes
-
-
-def test_shapes_to_segment():
-    source = open_source("shapes:20", truth="mask")
-    assert (source.truth_kind, source.labels.names) == ("mask", ("background", *SHAPES))
-    assert source.labels.external == tuple(range(7))
-    assert sizes(source) == {"train": 20, "val": 20, "test": 40}
-    assert len(open_source("shapes", truth="mask").splits["test"]) == 600
-    seen, kinds = set(), set()
-    for sample in source.splits["train"]:
-        picture, truth = source.image(sample), source.truth(sample)
-        assert (picture.shape, truth.shape) == ((3, 64, 64), (64, 64))
-        assert (picture.dtype, truth.dtype) == (torch.uint8, torch.int16)
-        classes = set(truth.unique().tolist())
-        assert 0 in classes
-        assert 1 <= len(classes - {0}) <= 4
-        share = (truth > 0).float().mean()
-        assert 0.005 < share < 0.8
-        # what is painted differs from the ground around it
-        colour = [picture.float()[:, truth == c].mean(1) for c in classes]
-        assert all((a - colour[0]).abs().max() > 10 for a in colour[1:])
-        seen |= classes
-        kinds.add(len(classes))
-    assert seen == set(range(7))
-    assert len(kinds) > 1
-
-
-def test_shapes_to_segment_are_a_function_of_seed_split_and_number():
-    source = open_source("shapes", truth="mask")
-    first, last = source.splits["train"][0], source.splits["train"][1999]
-    again = pickle.loads(pickle.dumps(open_source("shapes:7", truth="mask")))
-    truth, picture = source.truth(first), source.image(first)
-    source.truth(last)
-    assert torch.equal(again.truth(first), truth)
-    assert torch.equal(again.image(first), picture)
-    truth += 1
-    picture += 1
-    assert torch.equal(source.truth(first), truth - 1), "what is given away is a copy"
-    assert torch.equal(source.image(first), picture - 1)
-    other = open_source("shapes", truth="mask", seed=1)
-    assert not torch.equal(other.truth(first), source.truth(first))
-    assert not torch.equal(source.truth(source.splits["val"][0]), source.truth(first))
-
-
-def test_shapes_to_classify_have_not_changed():
-    source = open_source("shapes")
-    sums = [int(source.image(sample).long().sum()) for sample in source.splits["train"][:4]]
-    assert sums == [1611872, 1434168, 1770008, 1916303]

@@ -18,7 +18,6 @@ from source_facts import ids, sizes
 
 from vitreous.cli.main import main
 from vitreous.data.formats import Columns, open_source, same_source
-from vitreous.data.formats.shapes import SHAPES, draw_scene
 from vitreous.data.source import Sample
 from vitreous.data.split import few_of, hold_out
 from vitreous.errors import ConfigError, DataError
@@ -471,41 +470,6 @@ def test_digits():
     assert ids(source)["test"][:3] == ids(open_source("digits"))["test"][:3]
     with pytest.raises(DataError, match="digits:5"):
         open_source("digits:5")
-
-
-def test_shapes_are_a_function_of_seed_and_number():
-    source, again, other = (
-        open_source("shapes"),
-        open_source("shapes:9"),
-        open_source("shapes", seed=1),
-    )
-    sample = source.splits["train"][8]
-    assert source.labels.names[sample.target] == SHAPES[sample.target]
-    image = source.image(sample)
-    assert image.shape == (3, 64, 64)
-    assert image.dtype == torch.uint8
-    assert torch.equal(image, again.image(again.splits["train"][8]))
-    assert not torch.equal(image, other.image(other.splits["train"][8]))
-    assert not torch.equal(image, source.image(source.splits["val"][8]))
-    assert len(again.splits["train"]) == 9
-    assert [s.target for s in source.splits["test"][:7]] == [0, 1, 2, 3, 4, 5, 0]
-    assert len(open_source("shapes:1000000000").splits["train"]) == 10**9
-    with pytest.raises(DataError, match="shapes:many: expected the number"):
-        open_source("shapes:many")
-
-
-def test_scenes_have_boxes_and_masks():
-    for number in range(20):
-        scene = draw_scene(np.random.default_rng(number), 96, range(len(SHAPES)))
-        assert scene.image.shape == (96, 96, 3)
-        assert len(scene.kinds) == len(scene.boxes) >= 3
-        for thing, (left, top, right, bottom) in enumerate(scene.boxes, 1):
-            assert 0 <= left < right <= 96
-            assert 0 <= top < bottom <= 96
-            mask = scene.places == thing
-            inside = mask[top:bottom, left:right]
-            assert inside.sum() == mask.sum()
-            assert all(edge.any() for edge in (inside[0], inside[-1], *inside.T[[0, -1]]))
 
 
 # ---- public data sets

@@ -243,24 +243,15 @@ BAD_OBJECTS = {
     "two names": (thing("cat</name><name>dog"), " has 2 times <name>"),
     "no box": ("<object><name>cat</name></object>", r" has no <bndbox>"),
     "no side": (thing().replace("<xmax>12</xmax>", ""), r" has no <xmax>"),
-    "words": (
-        thing(box=("a", 2, 3, 4)),
-        r" has a <xmin> that is not a number: 'a'",
-    ),
-    "nothing": (
-        thing(box=(1, 2, "", 4)),
-        r" has a <xmax> that is not a number: ''",
-    ),
+    "words": (thing(box=("a", 2, 3, 4)), r" has a <xmin> that is not a number: 'a'"),
+    "nothing": (thing(box=(1, 2, "", 4)), r" has a <xmax> that is not a number: ''"),
     "not a number": (thing(box=(1, 2, "nan", 4)), " has a <xmax> that is not a number: 'nan'"),
     "infinite": (thing(box=(1, 2, "1e999", 4)), " has a <xmax> that is not a number: '1e999'"),
     "turned round": (
         thing(box=(12, 4, 3, 10)),
         r": its box ends before it begins: left 11, top 3, right 3, bottom 10",
     ),
-    "outside": (
-        thing(box=(31, 1, 40, 10)),
-        r": its box is outside the image of 20x30",
-    ),
+    "outside": (thing(box=(31, 1, 40, 10)), r": its box is outside the image of 20x30"),
     "below zero": (thing(box=(-9, -9, -2, -2)), r": its box is outside the"),
 }
 
@@ -278,12 +269,7 @@ def test_what_is_odd_is_told_and_the_rest_is_used(tmp_path):
     put(
         tmp_path,
         "a",
-        xml(
-            thing(),
-            thing(box=(0, 0, 9, 9)),
-            thing("Cat", (1, 1, 2, 2)),
-            file="elsewhere.png",
-        ),
+        xml(thing(), thing(box=(0, 0, 9, 9)), thing("Cat", (1, 1, 2, 2)), file="elsewhere.png"),
     )
     put(tmp_path, "b", xml(file="b.jpg", size=(0, 0)))
     put(tmp_path, "c", xml(file="c.jpg", size=("?", 3)))

@@ -242,13 +242,7 @@ def _normalised(images: Any, preprocess: Preprocess) -> Any:
 
 
 def eval_batches(
-    dataset: EvalSet,
-    batch: int,
-    workers: int,
-    rank: int = 0,
-    world: int = 1,
-    *,
-    pin: bool = False,
+    dataset: EvalSet, batch: int, workers: int, rank: int = 0, world: int = 1, *, pin: bool = False
 ) -> Iterator[Batch]:
     """Every sample once, every `world`-th of them on each process."""
     numbers = list(range(rank, len(dataset), world))

@@ -17,8 +17,8 @@ from vitreous.data.check.similar import alike_problems, series_problems
 from vitreous.data.check.truth_check import (
     Inspected,
     InspectedTruth,
+    PlacesReport,
     TruthCheck,
-    TruthReport,
     by_split,
     copies,
     per_class,
@@ -77,7 +77,7 @@ NO_EMPTY = (
 
 
 @dataclass(kw_only=True)
-class BoxReport(TruthReport):
+class BoxReport(PlacesReport):
     """By split, what was counted. Crowds are counted by themselves."""
 
     beside = "objects", "its objects"
@@ -94,9 +94,6 @@ class BoxReport(TruthReport):
     """The median and the largest number of objects in one image."""
     cut: dict[str, int]
     """Boxes that reached over the edge of their image."""
-    alike: dict[str, int]
-    """Images that look nearly like the one before, by the order of their names; under `across`
-    those that do so in another split."""
 
     def lines(self) -> list[tuple[str, str]]:
         found = [("near alike", copies(self.alike))]

@@ -72,11 +72,7 @@ class CheckReport:
 
 
 def check(
-    source: Source,
-    task: TaskChecks,
-    *,
-    workers: int | None = None,
-    max_pixels: int = MAX_PIXELS,
+    source: Source, task: TaskChecks, *, workers: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> CheckReport:
     """Reads every image and its ground truth once; some training images again, to measure the mean
     and std that a model which is trained from scratch would see."""

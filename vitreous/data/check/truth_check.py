@@ -80,6 +80,15 @@ class TruthReport:
         return []
 
 
+@dataclass(kw_only=True)
+class PlacesReport(TruthReport):
+    """Of ground truth that has places in an image: pixels or objects."""
+
+    alike: dict[str, int]
+    """Images that look nearly like the one before, by the order of their names; under `across`
+    those that do so in another split."""
+
+
 def by_split(counts: Mapping[str, int]) -> str:
     """`train 1,234, val 56`"""
     return ", ".join(f"{split} {count:,}" for split, count in counts.items())

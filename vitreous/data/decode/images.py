@@ -119,11 +119,9 @@ def _brand(head: bytes) -> bytes:
     return head[8:12] if head[4:8] == b"ftyp" else b""
 
 
-def read_image(
-    path: str | Path, *, max_pixels: int = MAX_PIXELS, enough: Enough | None = None
-) -> Tensor:
+def read_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Tensor:
     """(c, h, w), uint8, uint16 or float32. An error begins with the path."""
-    return read_decoded(path, max_pixels=max_pixels, enough=enough).pixels
+    return read_decoded(path, max_pixels=max_pixels).pixels
 
 
 def read_decoded(
@@ -220,15 +218,6 @@ def decoding(file: BinaryIO, name: str, max_pixels: int) -> Iterator[bytes]:
         raise DataError(f"{name}: is damaged ({text})") from None
 
 
-def from_pil(image: Image.Image, name: str = "image", *, max_pixels: int = MAX_PIXELS) -> Tensor:
-    """The same for an image that Pillow has opened or made."""
-    try:
-        pixels = _pixels(image, name, max_pixels)
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{name}: is damaged ({error})") from None
-    return _tensor(pixels)
-
-
 def from_any(thing: AnyImage, *, max_pixels: int = MAX_PIXELS) -> tuple[Tensor, str]:
     """An image in any form as (c, h, w), and a name for it. A tensor is (c, h, w) or (h, w). A
     numpy array is (h, w) or (h, w, c), or (c, h, w) if its first axis is shorter than its last.
@@ -240,7 +229,10 @@ def from_any(thing: AnyImage, *, max_pixels: int = MAX_PIXELS) -> tuple[Tensor, 
         return found.pixels, thing.name
     if isinstance(thing, Image.Image):
         name = shown(getattr(thing, "filename", "") or "image")
-        return from_pil(thing, name, max_pixels=max_pixels), name
+        try:
+            return _tensor(_pixels(thing, name, max_pixels)), name
+        except (OSError, SyntaxError, ValueError) as error:
+            raise DataError(f"{name}: is damaged ({error})") from None
     if isinstance(thing, np.ndarray):
         if thing.ndim == 3 and thing.shape[0] >= thing.shape[2]:
             thing = thing.transpose(2, 0, 1)
@@ -281,10 +273,7 @@ def displayed_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> ImageSi
 
 
 def size_mismatch(
-    labelled: tuple[int, int] | None,
-    displayed: ImageSize,
-    what: str,
-    image: str = "the image",
+    labelled: tuple[int, int] | None, displayed: ImageSize, what: str, image: str = "the image"
 ) -> str:
     """The error where a mask or boxes may be for another image than the one that is read, or "".
     labelled: the height and width that they are for, where known. what: `the mask is`, `the boxes

@@ -28,8 +28,14 @@ from vitreous.data.decode.images import displayed_size, from_any
 from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.formats.names import Names, with_names
 from vitreous.data.instance_masks import InstanceMasks
-from vitreous.data.objects.boxes import check_corners, cut_to_image, errors_in_line
-from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
+from vitreous.data.objects.table import (
+    AnnotatedObject,
+    Annotation,
+    ObjectTable,
+    check_corners,
+    cut_to_image,
+    errors_in_line,
+)
 from vitreous.data.source import IGNORED, SPLITS, Sample, Source
 from vitreous.data.split import HoldOut, complete
 from vitreous.errors import DataError, naming

@@ -22,20 +22,19 @@ from vitreous.data.decode.images import displayed_size, shown, size_mismatch
 from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.formats.files import FileSource
 from vitreous.data.instance_masks import InstanceMasks, decode
-from vitreous.data.objects.boxes import (
-    LARGEST,
+from vitreous.data.objects.outlines import outline_corners, runs_of
+from vitreous.data.objects.overlap import iou
+from vitreous.data.objects.table import (
     ROUNDING,
     ROUNDING_NORMALISED,
-    THIN,
-    THIN_NORMALISED,
+    UNKNOWN,
+    Annotation,
     CutBoxes,
+    ObjectTable,
     check_corners,
     cut_to_image,
     errors_in_line,
 )
-from vitreous.data.objects.outlines import outline_corners, runs_of
-from vitreous.data.objects.overlap import iou
-from vitreous.data.objects.table import UNKNOWN, Annotation, ObjectTable
 from vitreous.data.source import IGNORED, CheckedTruth, Problem, Sample
 from vitreous.errors import DataError, naming
 from vitreous.labels import External
@@ -227,7 +226,7 @@ class ObjectSource(FileSource):
 
     def _check_boxes(self) -> None:
         table, ignored = self.table, Counter[External]()
-        sound = table.find_sound(THIN_NORMALISED if self.normalised else THIN, LARGEST)
+        sound = table.find_sound(normalised=self.normalised)
         kept = sound.copy()
         for sample, annotation in self._samples():
             self.problems += [Problem(sample.target, what, False) for what in annotation.remarks]

@@ -117,10 +117,7 @@ def _check_polygons(table: ObjectTable) -> None:
 
 
 def _named(
-    builder: SourceBuilder,
-    pairing: Pairing,
-    declared: LabelMap | None,
-    table: ObjectTable,
+    builder: SourceBuilder, pairing: Pairing, declared: LabelMap | None, table: ObjectTable
 ) -> LabelMap:
     """declared: the classes of data.yaml."""
     file = _names_file([builder.root, *pairing.folders]) if declared is None else None
