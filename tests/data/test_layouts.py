@@ -19,7 +19,7 @@ def put(root, *files):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".jpg":
             Image.fromarray(RANDOM.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
-        elif path.suffix == ".png":
+        elif path.suffix in (".png", ".tif"):
             Image.fromarray(RANDOM.integers(0, 2, (8, 8), dtype=np.uint8)).save(path)
         elif path.suffix == ".xml":
             box = "<xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax>"
@@ -40,6 +40,7 @@ def opened(root, **options):
 
 
 BOTH = {"train": 4, "val": 4}
+CITY = "leftImg8bit/val/ulm/ulm_1", "gtFine/val/ulm/ulm_1"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,57 @@ def test_layouts(tmp_path, files, kind, splits):
     put(tmp_path, *numbered(*files))
     fraction = 0.1 if "test" in splits else 0
     assert opened(tmp_path, val_fraction=fraction) == (kind, splits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "image", "label", "split"),
+    [
+        ("voc", "JPEGImages/a.jpg", "Annotations/a.xml", "train"),
+        ("voc", "images/a.jpg", "annotations/a.xml", "train"),
+        ("voc", "train/images/a.jpg", "train/annotations/a.xml", "train"),
+        ("voc", "images/val/a.jpg", "annotations/val/a.xml", "val"),
+        ("voc", "valid/a.jpg", "valid/a.xml", "val"),
+        ("voc", "a.jpg", "a.xml", "train"),
+        ("yolo", "images/a.jpg", "labels/a.txt", "train"),
+        ("yolo", "images/train/a.jpg", "labels/train/a.txt", "train"),
+        ("yolo", "images/val/a.jpg", "labels/val/a.txt", "val"),
+        ("yolo", "train/images/a.jpg", "train/labels/a.txt", "train"),
+        ("yolo", "valid/images/a.jpg", "valid/labels/a.txt", "val"),
+        ("yolo", "train/a.jpg", "train/a.txt", "train"),
+        ("yolo", "a.jpg", "a.txt", "train"),
+        ("masks", "train/images/a.jpg", "train/masks/a.png", "train"),
+        ("masks", "Training/imgs/a.png", "Training/Annotations/a.png", "train"),
+        ("masks", "valid/img/a.jpg", "valid/label/a.png", "val"),
+        ("masks", "images/train/a.jpg", "masks/train/a.png", "train"),
+        ("masks", "images/training/a.jpg", "annotations/training/a.png", "train"),
+        ("masks", "images/validation/a.jpg", "annotations/validation/a.png", "val"),
+        ("masks", "train/a.png", "trainannot/a.png", "train"),
+        ("masks", "test/a.png", "testannot/a.png", "test"),
+        ("masks", "train/a.png", "train_labels/a_L.png", "train"),
+        ("masks", "train_images/a.png", "train_masks/a.png", "train"),
+        ("masks", "images_test/a.png", "masks-test/a.png", "test"),
+        ("masks", "images/a.jpg", "masks/a.png", "train"),
+        ("masks", "JPEGImages/a.jpg", "SegmentationClass/a.png", "train"),
+        ("masks", "images/deep/er/a.jpg", "gt/deep/er/a.tif", "train"),
+        ("masks", f"{CITY[0]}_leftImg8bit.png", f"{CITY[1]}_gtFine_labelIds.png", "val"),
+        ("masks", "images/a.jpg", "masks/a_mask.png", "train"),
+        ("masks", "images/a_sat.jpg", "masks/a_mask.png", "train"),
+        ("masks", "images/a.jpg", "masks/a_segmentation.png", "train"),
+    ],
+)
+def test_images_with_label_files(tmp_path, kind, image, label, split):
+    put(tmp_path, image, label)
+    for name in (tmp_path, f"{kind}:{tmp_path}"):
+        source = open_source(name, val_fraction=0)
+        assert (source.kind, sizes(source), source.problems) == (kind, {split: 1}, [])
+        (sample,) = source.splits[split]
+        assert (sample.id, sample.target) == (image, label)
+        truth = source.truth(sample)
+        if kind == "masks":
+            assert truth.shape == (8, 8)
+        else:
+            assert truth["boxes"].tolist() == [{"voc": [0, 0, 4, 4], "yolo": [2, 2, 6, 6]}[kind]]
+        assert not any("skipped" in note for note in source.notes)
 
 
 def test_masks_beside_images_belong_to_them(tmp_path):

@@ -49,46 +49,6 @@ def ids(source):
 # ---- folders
 
 
-@pytest.mark.parametrize(
-    ("layout", "split"),
-    [
-        (("train/images/a.jpg", "train/masks/a.png"), "train"),
-        (("Training/imgs/a.png", "Training/Annotations/a.png"), "train"),
-        (("valid/img/a.jpg", "valid/label/a.png"), "val"),
-        (("images/train/a.jpg", "masks/train/a.png"), "train"),
-        (("images/training/a.jpg", "annotations/training/a.png"), "train"),
-        (("images/validation/a.jpg", "annotations/validation/a.png"), "val"),
-        (("train/a.png", "trainannot/a.png"), "train"),
-        (("test/a.png", "testannot/a.png"), "test"),
-        (("train/a.png", "train_labels/a_L.png"), "train"),
-        (("train_images/a.png", "train_masks/a.png"), "train"),
-        (("images_test/a.png", "masks-test/a.png"), "test"),
-        (("images/a.jpg", "masks/a.png"), "train"),
-        (("JPEGImages/a.jpg", "SegmentationClass/a.png"), "train"),
-        (("images/deep/er/a.jpg", "gt/deep/er/a.tif"), "train"),
-        (
-            (
-                "leftImg8bit/val/ulm/ulm_1_leftImg8bit.png",
-                "gtFine/val/ulm/ulm_1_gtFine_labelIds.png",
-            ),
-            "val",
-        ),
-        (("images/a.jpg", "masks/a_mask.png"), "train"),
-        (("images/a_sat.jpg", "masks/a_mask.png"), "train"),
-        (("images/a.jpg", "masks/a_segmentation.png"), "train"),
-    ],
-)
-def test_layouts(tmp_path, layout, split):
-    pairs(tmp_path, layout)
-    for name in (tmp_path, f"masks:{tmp_path}"):
-        source = opened(name, val_fraction=0)
-        assert (source.kind, source.truth_kind) == ("masks", "mask")
-        assert ids(source) == {split: [layout]}
-        sample = source.splits[split][0]
-        assert source.truth(sample).shape == (6, 8)
-        assert source.problems == []
-
-
 def test_splits_are_in_their_usual_order_and_files_in_natural_order(tmp_path):
     for split in ("test", "val", "train"):
         for i in (10, 9):

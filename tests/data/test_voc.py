@@ -100,27 +100,6 @@ def test_encodings(tmp_path, encoding):
 # ---- layouts
 
 
-@pytest.mark.parametrize(
-    ("images", "annotations", "split"),
-    [
-        ("JPEGImages", "Annotations", "train"),
-        ("images", "annotations", "train"),
-        ("train/images", "train/annotations", "train"),
-        ("images/val", "annotations/val", "val"),
-        ("valid", "valid", "val"),
-        (".", ".", "train"),
-    ],
-)
-def test_layouts(tmp_path, images, annotations, split):
-    put(tmp_path, "a", xml(thing()), images, annotations)
-    for name in (tmp_path, f"voc:{tmp_path}"):
-        source = opened(name)
-        assert (source.kind, list(source.splits)) == ("voc", [split])
-        assert source.truth(only(source, split))["boxes"].tolist() == [[2, 3, 12, 10]]
-        assert source.problems == []
-        assert not any("skipped" in note for note in source.notes)
-
-
 def test_lists_of_splits(tmp_path):
     for name in "abcde":
         put(tmp_path, name, xml(thing(), file=f"{name}.jpg"))

@@ -101,27 +101,6 @@ def test_whatever_numbers_classes_have_each_keeps_its_name(tmp_path_factory, by_
 # ---- where files are
 
 
-@pytest.mark.parametrize(
-    ("images", "labels", "split"),
-    [
-        ("images", "labels", "train"),
-        ("images/train", "labels/train", "train"),
-        ("images/val", "labels/val", "val"),
-        ("train/images", "train/labels", "train"),
-        ("valid/images", "valid/labels", "val"),
-        ("train", "train", "train"),
-        (".", ".", "train"),
-    ],
-)
-def test_layouts_without_data_yaml(tmp_path, images, labels, split):
-    put(tmp_path, "a", images=images, labels=labels)
-    for name in (tmp_path, f"yolo:{tmp_path}"):
-        source = opened(name)
-        assert (source.kind, list(source.splits), source.problems) == ("yolo", [split], [])
-        assert source.truth(source.splits[split][0])["boxes"].tolist() == [[10, 5, 30, 15]]
-        assert not any("skipped" in note for note in source.notes)
-
-
 def test_data_yaml(data):
     for name in (data, data / "data.yaml", f"yolo:{data}", f"yolo:{data}/data.yaml"):
         source = opened(name)
