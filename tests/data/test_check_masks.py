@@ -12,7 +12,7 @@ from PIL import Image
 from source_facts import assert_problems
 
 from vitreous.cli.main import main
-from vitreous.data.check.similar import series_of
+from vitreous.data.check.truth_check import series_of
 from vitreous.data.formats import open_source
 from vitreous.tasks.data_check import bad_samples, check
 

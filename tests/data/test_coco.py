@@ -257,23 +257,11 @@ def test_folders_that_are_not_clear(tmp_path):
     coco_folder(tmp_path, ("train2014", "train2017"))
     with pytest.raises(DataError, match=r"instances_train2014\.json and .*2017.* both mean tra"):
         opened(tmp_path)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no COCO files: looked for annotations/instances_train"):
-        opened(f"coco:{tmp_path}/empty")
     both = tmp_path / "both"
     for split in ("train", "val"):
         write(both / "annotations" / f"{split}.json", [square(1)], folder=both / "images")
     with pytest.raises(DataError, match=r"images/1\.png is in both train and val, with labels"):
         opened(both)
-
-
-def test_other_json_files_do_not_make_a_folder_cocos(tmp_path):
-    for name in ("cat", "dog"):
-        (tmp_path / name).mkdir()
-        Image.new("L", (4, 4)).save(tmp_path / name / "1.png")
-    (tmp_path / "annotations").mkdir()
-    (tmp_path / "annotations" / "train.json").write_text('{"cat/1.png": "asleep"}')
-    assert open_source(tmp_path, truth=None).kind == "folder"
 
 
 def test_the_usual_task_is_to_detect(tmp_path):

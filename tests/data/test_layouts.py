@@ -1,13 +1,16 @@
 """What a folder means is recognised, or it is asked; nothing becomes a class by accident."""
 
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
-from source_facts import sizes
+from source_facts import assert_problems, sizes
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.errors import DataError
+from vitreous.tasks.data_check import bad_samples
 
 RANDOM = np.random.default_rng(0)
 
@@ -132,6 +135,74 @@ def test_images_with_label_files(tmp_path, kind, image, label, split):
         else:
             assert truth["boxes"].tolist() == [{"voc": [0, 0, 4, 4], "yolo": [2, 2, 6, 6]}[kind]]
         assert not any("skipped" in note for note in source.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "image", "label", "what", "word"),
+    [
+        ("voc", "JPEGImages/{}.jpg", "Annotations/{}.xml", "no annotation", "annotation"),
+        ("yolo", "images/{}.jpg", "labels/{}.txt", "", "label file"),
+        ("masks", "images/{}.jpg", "masks/{}.png", "no mask", "mask"),
+    ],
+)
+def test_what_has_no_partner(tmp_path, kind, image, label, what, word):
+    both = [each.format(name) for name in "ab" for each in (image, label)]
+    put(tmp_path, *both, image.format("lost"), label.format("orphan"))
+    put(tmp_path, image.format("b").replace(".jpg", ".png"))
+    source = open_source(tmp_path, val_fraction=0)
+    assert_problems(
+        source.problems, [(label.format("orphan"), f"there is no image for this {word}")]
+    )
+    twins = [image.format("b"), image.format("b").replace(".jpg", ".png")]
+    said = {
+        one: f"has the same name as {other}: whose is the {word}?"
+        for one, other in (twins, twins[::-1])
+    }
+    if what:
+        said[image.format("lost")] = f"has {what}: looked for {label.format('lost')}"
+    samples = {sample.id: sample for sample in source.splits["train"]}
+    for id, error in said.items():
+        with pytest.raises(DataError, match=f"^{tmp_path}/{id}: {re.escape(error)}"):
+            source.truth(samples[id])
+    assert set(bad_samples(source)) == set(said)
+
+
+@pytest.mark.parametrize(
+    ("folders", "file", "text"),
+    [
+        (("cat", "dog"), "cat/1.xml", "<annotation/>"),
+        (("cat", "dog"), "cat/1.txt", "0 0.5 0.5 0.5 0.5"),
+        (("photos", "others"), "annotations/1.xml", "<svg/>"),
+        (("photos", "others"), "labels/1.txt", "a caption of five words"),
+        (("cat", "dog"), "annotations/train.json", '{"cat/1.jpg": "asleep"}'),
+        (("cat", "dog"), "settings.yaml", "epochs: 3\ntrain: true"),
+        (("train/mask", "train/no_mask", "val/mask", "val/no_mask"), "a.md", ""),
+        (("with_mask", "without_mask"), "a.md", ""),
+    ],
+)
+def test_class_folders_stay_class_folders(tmp_path, folders, file, text):
+    """Whatever other files and words there are."""
+    put(tmp_path, *(f"{folder}/1.jpg" for folder in folders), file)
+    (tmp_path / file).write_text(text)
+    assert open_source(tmp_path, val_fraction=0).kind == "folder"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("voc", "no images with annotations: looked for JPEGImages"),
+        ("yolo", r"no images with label files: looked for data\.yaml, imag"),
+        ("masks", "no images with masks: looked for train/images"),
+        ("coco", "no COCO files: looked for annotations/instances_train"),
+        ("idx", "no IDX files: looked for train-images"),
+    ],
+)
+def test_a_format_that_a_folder_does_not_have(tmp_path, kind, message):
+    with pytest.raises(DataError, match=message):
+        open_source(f"{kind}:{put(tmp_path, 'images/1.jpg')}")
+    if kind != "coco":
+        with pytest.raises(DataError, match=r"there is no such (file or )?folder"):
+            open_source(f"{kind}:{tmp_path}/nowhere")
 
 
 def test_masks_beside_images_belong_to_them(tmp_path):

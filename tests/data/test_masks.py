@@ -173,28 +173,6 @@ def test_folders_that_are_not_clear(tmp_path, files, message):
     assert str(error.value).startswith(str(tmp_path))
 
 
-def test_no_masks_at_all(tmp_path):
-    (tmp_path / "images").mkdir()
-    with pytest.raises(DataError, match=r"no images with masks: looked for train/images"):
-        open_source(f"masks:{tmp_path}")
-    with pytest.raises(DataError, match="there is no such folder"):
-        open_source(f"masks:{tmp_path}/nowhere")
-
-
-def test_class_folders_stay_class_folders(tmp_path):
-    for name in ("train/mask/1.png", "train/no_mask/1.png", "val/mask/2.png", "val/no_mask/2.png"):
-        image(tmp_path / "faces" / name)
-    assert open_source(tmp_path / "faces").kind == "folder"
-    for name in ("photos/1.png", "objects/1.png"):
-        image(tmp_path / "things" / name)
-    (tmp_path / "things" / "labels").mkdir()
-    (tmp_path / "things" / "labels" / "1.txt").write_text("a thing of five words")  # a caption
-    assert open_source(tmp_path / "things").kind == "folder"
-    for name in ("with_mask/1.png", "without_mask/1.png"):
-        image(tmp_path / "worn" / name)
-    assert open_source(tmp_path / "worn").kind == "folder"
-
-
 def test_names_that_are_not_utf8(tmp_path):
     pairs(tmp_path, ("images/größe.jpg", "masks/größe.png"), ("images/x.jpg", "masks/x.png"))
     for folder, end in (("images", b".jpg"), ("masks", b".png")):

@@ -450,11 +450,6 @@ def test_bad_idx(tmp_path, file, change, message):
     assert str(error.value).startswith(str(tmp_path))
 
 
-def test_no_idx(tmp_path):
-    with pytest.raises(DataError, match="no IDX files: looked for train-images"):
-        open_source(f"idx:{tmp_path}")
-
-
 # ---- built in
 
 

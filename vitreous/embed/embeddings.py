@@ -34,7 +34,7 @@ class ImageMatch:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            key: _short(value)
+            key: round(value, 4) if isinstance(value, float) else value
             for key, value in asdict(self).items()
             if key not in ("index", "indices", "neighbours")
         }
@@ -292,10 +292,6 @@ def _order(pair: Duplicate) -> tuple[Any, ...]:
     one, other = pair.splits
     kind = {("train", "test"): 0, ("train", "val"): 1}.get((one, other), 2 if one != other else 3)
     return kind, not pair.identical, -pair.similarity, natural(pair.paths[0])
-
-
-def _short(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -12,17 +12,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.data.check.inspect import digest_of
-from vitreous.data.check.similar import alike_problems, series_problems
 from vitreous.data.check.truth_check import (
     Inspected,
     InspectedTruth,
     PlacesReport,
     TruthCheck,
+    alike_problems,
     by_split,
     copies,
+    digest_of,
     per_class,
     rare_problems,
+    series_problems,
 )
 from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.objects.overlap import near_pairs

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.check.inspect import digest_of
-from vitreous.data.check.similar import alike_problems, series_problems
 from vitreous.data.check.truth_check import (
     Inspected,
     InspectedTruth,
     PlacesReport,
     TruthCheck,
+    alike_problems,
     copies,
+    digest_of,
     per_class,
     rare_problems,
+    series_problems,
 )
 from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.source import Problem, Sample, Source

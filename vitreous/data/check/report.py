@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,16 +11,29 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from vitreous.data.check.inspect import inspect_all
-from vitreous.data.check.truth_check import Inspected, TaskChecks, TruthCheck, TruthReport
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from vitreous.data.check.truth_check import (
+    Inspected,
+    TaskChecks,
+    TruthCheck,
+    TruthReport,
+    digest_of,
+)
+from vitreous.data.decode.images import shown
 from vitreous.data.decode.pixels import MAX_PIXELS, can_be, other_channels
 from vitreous.data.formats.files import FileSource
-from vitreous.data.preprocess import Preprocess
-from vitreous.data.source import Problem, Sample, Source
+from vitreous.data.preprocess import FULL_SCALE, Preprocess
+from vitreous.data.source import Problem, Sample, Source, unread_pages_problem
 from vitreous.data.statistics import measure_statistics
+from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
 from vitreous.labels import External
 
+THUMBNAIL = 16
 SHOWN = {"leak": 20, "fatal": 20, "note": 3}
 """How many problems that are alike are shown, of each level, the gravest first."""
 
@@ -274,3 +288,66 @@ def listing(problems: Iterable[Problem]) -> Iterator[tuple[str, str]]:
                 yield level, f"{problem.file}: {problem.what}"
             if more := len(alike) - len(shown):
                 yield level, f"… and {more:,} more like that"
+
+
+# ---- every image is read once
+
+
+def inspect_all(source: Source, check: TruthCheck, workers: int | None) -> list[Inspected]:
+    """Every image in the order of the splits."""
+    everything = [(split, s) for split, samples in source.splits.items() for s in samples]
+
+    def look(one: tuple[str, Sample]) -> Inspected:
+        return _inspect(source, check, *one)
+
+    return in_threads(look, everything, f"looking at {source.name}", workers)
+
+
+def _inspect(source: Source, check: TruthCheck, split: str, sample: Sample) -> Inspected:
+    size = sum(map(_size, _files(source, sample).values()))
+    try:
+        image, full, pages = source.decode(sample, count_pages=True)
+        truth = check.inspect(source, sample, full)
+    except DataError as error:
+        return Inspected(split, sample, _problem(source, sample, str(error)), bytes=size)
+    channels, height, width = image.shape
+    return Inspected(
+        split,
+        sample,
+        shape=(channels, height, width),
+        dtype=str(image.dtype).removeprefix("torch."),
+        digest=digest_of(image),
+        bytes=size,
+        remarks=unread_pages_problem(sample.id, pages) + truth.remarks,
+        truth=truth,
+        thumbnail=_thumbnail(image) if check.thumbnails else None,
+    )
+
+
+def _files(source: Source, sample: Sample) -> dict[str, str]:
+    """What a sample is read from, by the name that a problem has."""
+    return source.files(sample) if isinstance(source, FileSource) else {}
+
+
+def _problem(source: Source, sample: Sample, text: str) -> Problem:
+    """An error with the name of the file that it begins with, as short as in the data."""
+    name = sample.id
+    for short, file in _files(source, sample).items():
+        if text.startswith(f"{shown(file)}: "):
+            name, text = short, text.removeprefix(f"{shown(file)}: ")
+        text = text.replace(shown(file), short)
+    return Problem(name, text)
+
+
+def _thumbnail(image: Tensor) -> NDArray[np.float32]:
+    """Means over the cells of a grid; the first channel is enough to tell images apart."""
+    values = image[0].numpy() / np.float32(FULL_SCALE.get(image.dtype, 1.0))
+    small = Image.fromarray(values).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
+    return np.asarray(small)
+
+
+def _size(file: str) -> int:
+    try:
+        return os.stat(file).st_size
+    except (OSError, ValueError):  # it is reported when it is read
+        return 0

@@ -97,7 +97,7 @@ _DAMAGED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"II*\0", b"MM\0*", b"RIFF", b
 def open_image(file: BinaryIO, head: bytes, name: str) -> ImageFile:
     """What Pillow makes of a file's header; HEIC by pillow-heif, if it is installed."""
     formats: tuple[str, ...] = FORMATS
-    if _is_heic(head):
+    if _brand(head) in _HEIC and b"avif" not in head:  # which mif1 may also contain
         try:
             importlib.import_module("pillow_heif").register_heif_opener()
         except ImportError:
@@ -108,10 +108,6 @@ def open_image(file: BinaryIO, head: bytes, name: str) -> ImageFile:
         formats = ("HEIF",)
     file.seek(0)
     return Image.open(file, formats=formats)
-
-
-def _is_heic(head: bytes) -> bool:
-    return _brand(head) in _HEIC and b"avif" not in head  # which mif1 may also contain
 
 
 def _brand(head: bytes) -> bytes:

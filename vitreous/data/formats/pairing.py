@@ -370,10 +370,7 @@ def _without(stem: str, ends: tuple[str, ...]) -> str:
 def _lines(path: str) -> list[str]:
     """The names in a list, each once. A line may have a path, an extension and more columns."""
     first = [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
-    return list(dict.fromkeys(_stem(word) for word in first))
-
-
-def _stem(path: str) -> str:
-    name = os.path.basename(path)
-    stem, extension = os.path.splitext(name)
-    return stem if extension.lower() in EXTENSIONS else name
+    names = [(name, os.path.splitext(name)) for name in map(os.path.basename, first)]
+    return list(
+        dict.fromkeys(stem if end.lower() in EXTENSIONS else name for name, (stem, end) in names)
+    )

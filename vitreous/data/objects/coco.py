@@ -53,19 +53,14 @@ def _find(folder: str) -> dict[str, str]:
         place = os.path.normpath(os.path.join(folder, inner))
         for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
             match = pattern.fullmatch(name)
-            if match and _begins_as_coco(path := os.path.join(place, name)):
+            path = os.path.join(place, name)  # perhaps large, and perhaps another train.json
+            if match and _BEGINNING.match(beginning(path, 200)):
                 claim(found, SPLIT_FOLDERS[match[1].lower()], path, folder)
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name, _BESIDE)
         if name.lower() in SPLIT_FOLDERS and os.path.isfile(path):
             claim(found, SPLIT_FOLDERS[name.lower()], path, folder)
     return found
-
-
-def _begins_as_coco(path: str) -> bool:
-    """Other JSON files may be called train.json too; they may be large, so only the beginning is
-    read."""
-    return _BEGINNING.match(beginning(path, 200)) is not None
 
 
 def read(builder: SourceBuilder) -> ObjectSource:
