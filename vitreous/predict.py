@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.config import choice, pair
-from vitreous.data.decode.channels import without_alpha
 from vitreous.data.decode.images import AnyImage, ImageBytes, from_any, several
-from vitreous.data.decode.pixels import MAX_PIXELS
+from vitreous.data.decode.pixels import MAX_PIXELS, without_alpha
 from vitreous.data.loader import EvalSet, eval_batches, stacked
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from tasks.detect_runs import make_model
 from tasks.pycocotools_numbers import by_pycocotools
 
+from vitreous.data.objects.overlap import giou
 from vitreous.engines.torch import TorchEngine
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
 from vitreous.tasks.detect.task import Detect
-from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, giou, normalised, to_pixels, xyxy_to_cxcywh
+from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, normalised, to_pixels, xyxy_to_cxcywh
 from vitreous.tasks.objects.losses import by_probability, costs, match
 from vitreous.tasks.objects.metrics import NUMBERS, BoxPrediction
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from tasks import segment_runs
 
 import vitreous
+from vitreous.data.objects.overlap import iou
 from vitreous.data.source import Sample, Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.inference import InferenceOptions
 from vitreous.predict import Predictor
-from vitreous.tasks.objects.boxes import iou, nms
+from vitreous.tasks.objects.boxes import nms
 from vitreous.tasks.objects.merge import merge
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.tiles import Tile, TiledInference, tiles_of

@@ -12,13 +12,14 @@ from tasks.test_detect import measured as detected
 from tasks.test_instance import scenes as masked
 
 from vitreous.data.loader import Batch
+from vitreous.data.objects.overlap import iou
 from vitreous.deploy.loss import _differences
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.tasks import bootstrap, task_class
 from vitreous.tasks.classify.task import MostFrequentClass, NearestImages
 from vitreous.tasks.metric import best_threshold, percent
 from vitreous.tasks.objects import metrics as detect_metrics
-from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, iou, to_pixels
+from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, to_pixels
 from vitreous.tasks.objects.metrics import judge
 from vitreous.tasks.objects.verdict import ConstantBoxes, covering_boxes, repeated
 from vitreous.tasks.segment.metrics import GRID, ClassPerPosition, MaskPrediction

@@ -6,7 +6,7 @@ import pytest
 import torch
 from train.tiny import prepared
 
-from vitreous.data.decode.channels import as_channels
+from vitreous.data.decode.pixels import as_channels
 from vitreous.data.loader import train_batches
 from vitreous.train.recipe import Recipe
 from vitreous.train.trainer import TrainingError

@@ -74,7 +74,7 @@ def run(arguments: DataArguments) -> None:
 
 
 def _print(report: CheckReport) -> None:
-    from vitreous.data.check.listing import listing
+    from vitreous.data.check.report import listing
     from vitreous.data.check.truth_check import by_split, copies
     from vitreous.tasks import task_for
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vitreous.data.augment import OwnAugment
-from vitreous.data.check.listing import listing
+from vitreous.data.check.report import listing
 from vitreous.data.formats import BUILT_IN, ON_DISK, Columns, open_source
 from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.preprocess import Preprocess

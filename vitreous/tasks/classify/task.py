@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.check.classes import ClassCheck
 from vitreous.data.loader import Batch
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
@@ -25,7 +26,6 @@ from vitreous.tasks.bootstrap import (
     intervals,
     resampled,
 )
-from vitreous.tasks.classify.check import ClassCheck
 from vitreous.tasks.defaults import Defaults
 from vitreous.tasks.metric import Metric
 from vitreous.tasks.task import Task, TaskMetrics, check_two_classes, ratio

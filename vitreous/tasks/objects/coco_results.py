@@ -22,7 +22,7 @@ from vitreous.atomic_write import making_folder, naming_file, renaming
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.files import read_json
 from vitreous.data.instance_masks import box as box_around
-from vitreous.data.objects.coco_json import NAMES, read_coco
+from vitreous.data.objects.coco_json import NAMES, Coco
 from vitreous.data.objects.outlines import runs_of, size_of_runs
 from vitreous.data.objects.table import ObjectTable
 from vitreous.data.source import Source
@@ -77,7 +77,7 @@ def coco_ids(
     if data is None:
         paths = list(dict.fromkeys(paths))
         return CocoIds({path: i for i, path in enumerate(paths, 1)}, labels.numbers)
-    known = read_coco(os.fspath(data), ObjectTable(NAMES))
+    known = Coco(os.fspath(data), ObjectTable(NAMES))
     files: dict[str, list[tuple[tuple[str, ...], int]]] = defaultdict(list)
     for number, image in known.images.items():
         parts = Path(image.file).parts

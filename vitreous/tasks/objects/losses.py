@@ -17,9 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.objects.overlap import giou, iou
 from vitreous.models.detr import DETROutput
 from vitreous.models.rf_detr import RFDETROutput
-from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, giou, iou
+from vitreous.tasks.objects.boxes import cxcywh_to_xyxy
 
 BOX_WEIGHT, GIOU_WEIGHT = 5.0, 2.0
 """Of both papers, in the loss and in matching."""

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitreous.data.objects.overlap import SMALLEST, area, intersection, iou
 from vitreous.labels import LabelMap
 from vitreous.mask_parts import MaskPart, MaskParts, Runs, encoded
 from vitreous.mask_parts import area as runs_area
 from vitreous.tasks.bootstrap import draws
 from vitreous.tasks.metric import USUAL, best_threshold
-from vitreous.tasks.objects.boxes import SMALLEST, area, intersection, iou, nms, to_pixels
+from vitreous.tasks.objects.boxes import nms, to_pixels
 from vitreous.tasks.task import TaskMetrics
 
 NUMBERS = (

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from vitreous.data.check.boxes import BoxCheck
 from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
@@ -22,7 +23,6 @@ from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import Detection, InstanceSegmentation, check_threshold
 from vitreous.tasks.metric import USUAL
 from vitreous.tasks.objects.boxes import clipped
-from vitreous.tasks.objects.check import BoxCheck
 from vitreous.tasks.objects.coco_results import image_ids, log_missing, measure_results, writing
 from vitreous.tasks.objects.defaults import most_objects
 from vitreous.tasks.objects.losses import Target

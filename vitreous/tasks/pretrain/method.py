@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from vitreous.data.check.truth_check import InspectedTruth, TruthCheck, TruthReport
-from vitreous.data.decode.pixels import ImageSize
+from vitreous.data.check.classes import ImageCheck
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import NoTruth
 from vitreous.labels import LabelMap, NoLabels
@@ -63,16 +62,6 @@ class PretrainDefaults(Defaults):
 
     def crop_for(self, small: bool, fits: bool) -> str:
         return "resized"
-
-
-class ImageCheck(TruthCheck):
-    """Nothing is known of the images."""
-
-    def inspect(self, source: Source, sample: Sample, size: ImageSize) -> InspectedTruth:
-        return InspectedTruth(digest=None)
-
-    def report(self, source: Source, good: Any) -> TruthReport:
-        return TruthReport(classes={})
 
 
 class MeanLoss(TaskMetrics):

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.check.masks import MaskCheck
 from vitreous.data.source import Sample, Source
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.models import configure
 from vitreous.results import Segmentation
 from vitreous.tasks.defaults import DenseDefaults, Glance, ModelChoice
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.segment.check import MaskCheck
 from vitreous.tasks.segment.metrics import (
     ClassPerPosition,
     MaskPrediction,

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.check.classes import LabelsCheck
 from vitreous.data.loader import Batch
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
@@ -20,7 +21,6 @@ from vitreous.layers.head import DistilledOutput
 from vitreous.results import check_threshold
 from vitreous.tasks.bootstrap import RESAMPLES, resampled
 from vitreous.tasks.metric import USUAL, Metric, best_threshold
-from vitreous.tasks.tag.check import LabelsCheck
 from vitreous.tasks.task import Task, TaskMetrics, ratio
 from vitreous.tasks.verdict import (
     FEW,

@@ -12,20 +12,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.data.check.inspect import Inspected, digest_of
-from vitreous.data.check.similar import alike_problems, series_problems
 from vitreous.data.check.truth_check import (
+    Inspected,
     InspectedTruth,
+    PlacesReport,
     TruthCheck,
-    TruthReport,
+    alike_problems,
     by_split,
     copies,
+    digest_of,
     per_class,
     rare_problems,
+    series_problems,
 )
 from vitreous.data.decode.pixels import ImageSize
+from vitreous.data.objects.overlap import near_pairs
 from vitreous.data.source import Problem, Sample, Source
-from vitreous.tasks.objects.boxes import near_pairs
 from vitreous.wording import counted, none_or
 
 QUERIES = 100
@@ -76,7 +78,7 @@ NO_EMPTY = (
 
 
 @dataclass(kw_only=True)
-class BoxReport(TruthReport):
+class BoxReport(PlacesReport):
     """By split, what was counted. Crowds are counted by themselves."""
 
     beside = "objects", "its objects"
@@ -93,9 +95,6 @@ class BoxReport(TruthReport):
     """The median and the largest number of objects in one image."""
     cut: dict[str, int]
     """Boxes that reached over the edge of their image."""
-    alike: dict[str, int]
-    """Images that look nearly like the one before, by the order of their names; under `across`
-    those that do so in another split."""
 
     def lines(self) -> list[tuple[str, str]]:
         found = [("near alike", copies(self.alike))]
@@ -271,9 +270,7 @@ def _other_sizes(good: Sequence[Inspected], names: Sequence[str]) -> Oddities:
 
 def _not_everywhere(good: Sequence[Inspected], names: Sequence[str]) -> Oddities:
     """Classes that nearly all images have: those without are perhaps not labelled completely.
-
-    Images without any objects are left out: they are empty on purpose.
-    """
+    Images without any objects are left out: they are empty on purpose."""
     labelled = [one for one in good if len(one.truth.labels)]
     for number, class_ in enumerate(names if len(labelled) >= USUAL_OF else ()):
         without = [one.sample.id for one in labelled if number not in one.truth.labels]

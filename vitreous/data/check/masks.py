@@ -8,15 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.check.inspect import Inspected, digest_of
-from vitreous.data.check.similar import alike_problems, series_problems
 from vitreous.data.check.truth_check import (
+    Inspected,
     InspectedTruth,
+    PlacesReport,
     TruthCheck,
-    TruthReport,
+    alike_problems,
     copies,
+    digest_of,
     per_class,
     rare_problems,
+    series_problems,
 )
 from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.source import Problem, Sample, Source
@@ -41,7 +43,7 @@ class InspectedMask(InspectedTruth):
 
 
 @dataclass(kw_only=True)
-class MaskReport(TruthReport):
+class MaskReport(PlacesReport):
     """By split, what was counted."""
 
     beside = "pixels", "its share of the labelled pixels"
@@ -52,9 +54,6 @@ class MaskReport(TruthReport):
     """Pixels without a class."""
     lone: dict[str, int]
     """Pixels that differ from all four neighbours."""
-    alike: dict[str, int]
-    """Images that look nearly like the one before, by the order of their names; under `across`
-    those that do so in another split."""
 
     def lines(self) -> list[tuple[str, str]]:
         lone = ", ".join(f"{s} {_share(n, self._all(s))}" for s, n in self.lone.items())

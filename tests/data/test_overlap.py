@@ -4,12 +4,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitreous.data.check.inspect import Inspected
+from vitreous.data.check import boxes as check
+from vitreous.data.check.boxes import NEARLY, InspectedBoxes
+from vitreous.data.check.truth_check import Inspected
+from vitreous.data.objects import overlap as module
+from vitreous.data.objects.overlap import iou, near_pairs
 from vitreous.data.source import Sample
-from vitreous.tasks.objects import boxes as module
-from vitreous.tasks.objects import check
-from vitreous.tasks.objects.boxes import iou, near_pairs
-from vitreous.tasks.objects.check import NEARLY, InspectedBoxes
 
 
 def crowded(count, seed, extent=30.0, classes=3):
