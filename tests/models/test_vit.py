@@ -13,6 +13,7 @@ from torch import nn
 
 import vitreous
 from vitreous.config import records, type_hints
+from vitreous.engines.accelerate import accelerate
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.block import DropPath
 from vitreous.layers.head import DistilledOutput
@@ -501,7 +502,7 @@ def test_another_size_is_what_importing_at_that_size_gives(position):
 
 @torch.no_grad()
 def test_positions_are_resampled_once_for_each_grid(monkeypatch):
-    model, done, resample = vit(dynamic_size=True), [], Learned1d.resample
+    model, done, resample = accelerate(vit(dynamic_size=True)), [], Learned1d.resample
     monkeypatch.setattr(
         Learned1d, "resample", lambda *given: done.append(given[-1]) or resample(*given)
     )

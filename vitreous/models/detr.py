@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.config import Classes, Count, Depth, Epsilon, Fraction, Hidden, OneOrMore, Size
+from vitreous.layers.attention import AttentionConfig
 from vitreous.layers.cross_attention import CrossAttention
 from vitreous.layers.decoder import BoxHead, DecoderLayer
 from vitreous.layers.mlp import Activation, Mlp
@@ -120,7 +121,7 @@ class DETR(Detector):
             dim,
             config.heads,
             dim // config.heads,
-            attention_dropout=config.attention_dropout,
+            AttentionConfig(dropout=config.attention_dropout),
             dropout=config.dropout,
         )
         mlp = partial(

@@ -23,10 +23,10 @@ from vitreous.config import Epsilon, OptionalDepth, Size, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
+from vitreous.layers.head import TokenPoolConfig
 from vitreous.layers.init import initialise
 from vitreous.layers.kinds import Pool
 from vitreous.layers.mlp import Mlp
-from vitreous.layers.pool import TokenPoolConfig
 from vitreous.layers.position import Learned1d
 from vitreous.layers.resample import Grid
 from vitreous.layers.sines import grid_sines
