@@ -6,10 +6,10 @@ from compare import perturb
 
 import vitreous
 from vitreous.errors import ConfigError
+from vitreous.layers.proposals import moved
 from vitreous.layers.windows import into_windows, out_of_windows
 from vitreous.models import configure
 from vitreous.models.rf_detr import used_blocks
-from vitreous.models.rf_detr_parts import moved
 from vitreous.tasks.objects.losses import quality_loss
 from vitreous.weights.infer import GivenFields, infer
 

@@ -13,13 +13,13 @@ normalised patches keeps the file's norm as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vitreous.config import Epsilon, OptionalDepth, Size, pair
+from vitreous.config import Epsilon, OptionalDepth, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
@@ -31,7 +31,7 @@ from vitreous.layers.position import Learned1d
 from vitreous.layers.resample import Grid
 from vitreous.layers.sines import grid_sines
 from vitreous.layers.tap import show
-from vitreous.models.composite import Composite, CompositeConfig
+from vitreous.models.composite import Composite, EncoderConfig
 from vitreous.models.model import Model
 from vitreous.models.vit import SIZES, ViT, ViTConfig, is_empty
 
@@ -73,19 +73,14 @@ VARIANTS = {
 
 
 @dataclass(frozen=True)
-class MaskedAutoencoderConfig(CompositeConfig):
+class MaskedAutoencoderConfig(EncoderConfig):
     """What is pre-trained. The defaults are the paper's for B/16; those of the decoder become
     smaller with the encoder."""
 
-    part = "encoder"
     core_defaults = {"pool": "mean"}  # noqa: RUF012 -- nothing teaches a class token to be read
 
-    image_size: Size = 224
-    channels: int = 3
     encoder: str = "mae-b/16"
     """The name of any ViT whose positions are added to the tokens."""
-    encoder_fields: dict[str, Any] = field(default_factory=dict)
-    """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
     mask_ratio: float = 0.75
     """The part of the patches that is hidden."""
     normalised_pixels: bool = True

@@ -9,7 +9,7 @@ maps of several sizes (Swin, ResNet) get a simple feature pyramid (Lin et al. 20
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -24,7 +24,7 @@ from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.resample import enlarged
 from vitreous.layers.tap import show
-from vitreous.models.composite import Composite, CompositeConfig
+from vitreous.models.composite import Composite, EncoderConfig
 from vitreous.models.model import (
     AttentionLayer,
     Model,
@@ -35,19 +35,12 @@ CONV_WIDTH = 256
 
 
 @dataclass(frozen=True)
-class SegmenterConfig(CompositeConfig):
+class SegmenterConfig(EncoderConfig):
     """What a Segmenter is made of. The defaults are Seg-S-Mask/16 for ADE20K."""
-
-    part = "encoder"
 
     image_size: Size = 512
     """Height and width of what it sees at once; larger images are covered by sliding windows."""
-    channels: int = 3
     classes: Classes = 150
-    encoder: str = "vit-s/16"
-    """The name of any model that classifies: its features are decoded."""
-    encoder_fields: dict[str, Any] = field(default_factory=dict)
-    """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
     decoder: Literal["mask", "linear", "progressive", "pyramid"] = "mask"
     """mask (the paper's transformer), linear, progressive (SETR) or pyramid (Swin, ResNet)."""
     dim: int | None = None
