@@ -15,7 +15,7 @@ from vitreous.layers.mlp import ACTIVATIONS, Mlp
 from vitreous.layers.patch import PatchEmbedding, PatchSizes
 from vitreous.layers.position import Learned1d
 from vitreous.layers.resample import adapt_channels, resample_grid
-from vitreous.layers.rotary import Rotary
+from vitreous.layers.rotary import Rotary, RotaryConfig
 from vitreous.layers.sines import Sines1d, Sines2d
 
 
@@ -95,7 +95,7 @@ ROTARY = {
 def test_rotary_positions_are_those_of_timm(name, grid):
     fields, theirs = ROTARY[name]
     x, half = random(2, 3, 2 + grid[0] * grid[1], 16), fields.get("layout") == "halves"
-    turned = Rotary(16, **fields).rotation(2, grid)(x)
+    turned = Rotary(16, RotaryConfig(**fields)).rotation(2, grid)(x)
     assert torch.equal(turned[:, :, :2], x[:, :, :2]), "tokens before the patches have no place"
     wanted = apply_rot_embed_cat(x[:, :, 2:], theirs(list(grid)).get_embed(), half=half)
     torch.testing.assert_close(turned[:, :, 2:], wanted)

@@ -3,7 +3,7 @@ themselves do: their files are read by rules of one's own (docs/formats.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -92,38 +92,23 @@ class MlpHeadConfig(HeadConfig):
                 object.__setattr__(self, "hidden", self.hidden[0])
 
     def make(self, sizes: HeadSizes) -> nn.Module:
-        hidden = self.hidden or sizes.mlp_dim
-        return MlpHead(
-            sizes.dim,
-            (hidden,) if isinstance(hidden, int) else hidden,
-            sizes.classes,
-            sizes.norm_eps,
-            norm=self.norm,
-            activation=self.activation,
-        )
+        return MlpHead(sizes, self)
 
 
 class MlpHead(nn.Module):
     """LayerNorm (or none), linear, activation, linear. With several widths in `hidden`, as many
     linear layers with activation: `hidden`, `hidden2` …"""
 
-    def __init__(
-        self,
-        dim: int,
-        hidden: Sequence[int],
-        classes: int,
-        norm_eps: float,
-        *,
-        norm: bool = True,
-        activation: Activation = "gelu",
-    ) -> None:
+    def __init__(self, sizes: HeadSizes, config: MlpHeadConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(dim, eps=norm_eps) if norm else nn.Identity()
-        self.names = ["hidden", *(f"hidden{k}" for k in range(2, len(hidden) + 1))]
-        for name, before, width in zip(self.names, (dim, *hidden), hidden, strict=False):
-            self.add_module(name, nn.Linear(before, width * gates(activation)))
-        self.activation = ACTIVATIONS[activation]
-        self.out = nn.Linear(hidden[-1], classes)
+        dim, hidden = sizes.dim, config.hidden or sizes.mlp_dim
+        widths = (hidden,) if isinstance(hidden, int) else hidden
+        self.norm = nn.LayerNorm(dim, eps=sizes.norm_eps) if config.norm else nn.Identity()
+        self.names = ["hidden", *(f"hidden{k}" for k in range(2, len(widths) + 1))]
+        for name, before, width in zip(self.names, (dim, *widths), widths, strict=False):
+            self.add_module(name, nn.Linear(before, width * gates(config.activation)))
+        self.activation = ACTIVATIONS[config.activation]
+        self.out = nn.Linear(widths[-1], sizes.classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(x)

@@ -86,20 +86,11 @@ class MaskTransformer(nn.Module):
     (b, d, gh, gw) -> (b, classes, gh, gw).
     """
 
-    def __init__(
-        self,
-        width: int,
-        classes: int,
-        *,
-        dim: int | None,
-        depth: int,
-        heads: int | None,
-        dropout: float,
-        norm_eps: float,
-    ) -> None:
+    def __init__(self, width: int, config: SegmenterConfig) -> None:
         super().__init__()
-        dim = dim or width
-        heads = heads or max(dim // 64, 1)
+        classes, dropout, norm_eps = config.classes, config.dropout, config.norm_eps
+        dim = config.dim or width
+        heads = config.heads or max(dim // 64, 1)
         if dim % heads:
             raise ConfigError(f"a decoder of width {dim} does not divide into {heads} heads")
         self.project = nn.Linear(width, dim)
@@ -111,7 +102,7 @@ class MaskTransformer(nn.Module):
                 Mlp(dim, 4 * dim, dropout=dropout),
                 norm_eps=norm_eps,
             )
-            for _ in range(depth)
+            for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(dim, eps=norm_eps)
         self.patch_out = nn.Linear(dim, dim, bias=False)
@@ -201,15 +192,7 @@ class Segmenter(Composite):
         width, _, (stride, _) = levels[-1]
         match config.decoder:
             case "mask":
-                self.decoder: nn.Module = MaskTransformer(
-                    width,
-                    config.classes,
-                    dim=config.dim,
-                    depth=config.depth,
-                    heads=config.heads,
-                    dropout=config.dropout,
-                    norm_eps=config.norm_eps,
-                )
+                self.decoder: nn.Module = MaskTransformer(width, config)
             case "linear":
                 self.decoder = LinearDecoder(width, config.classes)
                 initialise(self.decoder, "trunc-normal")
