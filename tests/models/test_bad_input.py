@@ -64,10 +64,7 @@ FIELDS = [
     # unknown words
     ({"position": "lerned-1d"}, r"position = 'lerned-1d' is not known.*did you mean 'learned-1d'"),
     ({"activation": "mish"}, r"activation = 'mish' is not known.*gelu"),
-    (
-        {"pool": "best"},
-        r"pool = 'best' is not known.*class, mean.*both, none, attention.*flatten",
-    ),
+    ({"pool": "best"}, r"pool = 'best' is not known.*class, mean.*both, none, attention.*flatten"),
     ({"norm": "rms"}, r"norm = 'rms' is not known.*pre, post"),
     ({"pool": "flatten", "final_norm": "pooled"}, "use .tokens."),
     ({"embedding": "none"}, "needs patch = 1 and stem.layers"),

@@ -74,11 +74,7 @@ DTYPES = {
     12: torch.bool,
     13: torch.bfloat16,
 }
-MEMORY_FORMATS = {
-    1: torch.contiguous_format,
-    2: torch.channels_last,
-    4: torch.preserve_format,
-}
+MEMORY_FORMATS = {1: torch.contiguous_format, 2: torch.channels_last, 4: torch.preserve_format}
 STRIDED = 7
 SCHEMA = 8
 """The format of the JSON, of torch 2.10 and later."""

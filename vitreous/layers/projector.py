@@ -41,14 +41,7 @@ class Projector(nn.Module):
     al. 2023): half of the channels go through bottlenecks, and everything on the way is joined."""
 
     def __init__(
-        self,
-        widths: Sequence[int],
-        dim: int,
-        scale: float,
-        *,
-        depth: int,
-        norm: str,
-        eps: float,
+        self, widths: Sequence[int], dim: int, scale: float, *, depth: int, norm: str, eps: float
     ) -> None:
         super().__init__()
         kind: dict[str, Any] = {"norm": norm, "eps": eps}

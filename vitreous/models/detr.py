@@ -31,11 +31,7 @@ from vitreous.layers.sines import image_sines
 from vitreous.layers.tap import show
 from vitreous.models.composite import CompositeConfig
 from vitreous.models.detector import SMALL_BACKBONE, Detector, check_width
-from vitreous.models.model import (
-    AttentionLayer,
-    Model,
-    Places,
-)
+from vitreous.models.model import AttentionLayer, Model, Places
 
 
 @dataclass(frozen=True)

@@ -377,12 +377,7 @@ def _base(name: str, **fields: Any) -> RFDETRConfig:
         **{"windows.side": 4, "windows.global_blocks": (2, 5, 8, 11)},
         **{"layer_scale": 1.0, "position.grid": 37},
     }
-    return RFDETRConfig(
-        backbone=name,
-        backbone_fields=backbone,
-        blocks=(1, 4, 7, 10),
-        **fields,
-    )
+    return RFDETRConfig(backbone=name, backbone_fields=backbone, blocks=(1, 4, 7, 10), **fields)
 
 
 _MINI = RFDETRConfig(

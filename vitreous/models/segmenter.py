@@ -25,11 +25,7 @@ from vitreous.layers.mlp import Mlp
 from vitreous.layers.resample import enlarged
 from vitreous.layers.tap import show
 from vitreous.models.composite import Composite, EncoderConfig
-from vitreous.models.model import (
-    AttentionLayer,
-    Model,
-    Places,
-)
+from vitreous.models.model import AttentionLayer, Model, Places
 
 CONV_WIDTH = 256
 

@@ -28,13 +28,7 @@ from vitreous.layers.mlp import Mlp
 from vitreous.layers.patch import PatchEmbedding, PatchSizes
 from vitreous.layers.resample import Grid, resample_grid
 from vitreous.layers.tap import show
-from vitreous.models.model import (
-    AttentionLayer,
-    Level,
-    Model,
-    ModelConfig,
-    Places,
-)
+from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
 
 
 @dataclass(frozen=True)
