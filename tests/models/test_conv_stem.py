@@ -249,60 +249,24 @@ def test_config_as_json_and_as_text(fields):
 @pytest.mark.parametrize(
     ("stem", "message"),
     [
-        (
-            {"layers": [{"kernal": 3}]},
-            "stem.layers.*row 0: unknown field 'kernal': did you",
-        ),
-        (
-            {"layers": [{}, {"kernel_size": 3}]},
-            "row 1: .*did you mean 'kernel'",
-        ),
-        (
-            {"layers": {"kernel": 3}},
-            "stem.layers.*: expected a list of tables",
-        ),
+        ({"layers": [{"kernal": 3}]}, "stem.layers.*row 0: unknown field 'kernal': did you"),
+        ({"layers": [{}, {"kernel_size": 3}]}, "row 1: .*did you mean 'kernel'"),
+        ({"layers": {"kernel": 3}}, "stem.layers.*: expected a list of tables"),
         ({"layers": [3]}, "row 0: .*expected names and values, got 3"),
-        (
-            {"layers": [{"norm": "bach"}]},
-            "row 0: norm = 'bach' .*did you mean 'batch'",
-        ),
+        ({"layers": [{"norm": "bach"}]}, "row 0: norm = 'bach' .*did you mean 'batch'"),
         ({"layers": [{}] * 100}, "stem.layers = .*fewer than 100 layers"),
         ({"layers": [{"width": 0}]}, "row 0: width = 0"),
         ({"layers": [{"padding": -1}]}, "row 0: padding = -1"),
-        (
-            {"layers": [{"padding": "haf"}]},
-            "row 0: padding = 'haf' .*did you mean 'half'",
-        ),
+        ({"layers": [{"padding": "haf"}]}, "row 0: padding = 'haf' .*did you mean 'half'"),
         ({"layers": [{"kernel": "3"}]}, "row 0: kernel = '3'"),
-        (
-            {"layers": [{"width": 6, "groups": 3}]},
-            r"stem.layers\[0\]: groups = 1 is needed",
-        ),
-        (
-            {"layers": [{"width": 8}, {"groups": 3}]},
-            r"\[1\]: groups = 3 does not divide 8",
-        ),
-        (
-            {"layers": [{"norm": "group", "width": 8}]},
-            "norm_groups = 32 does not divide",
-        ),
-        (
-            {"layers": [{"width": 8, "residual": True}]},
-            "residual = True needs",
-        ),
-        (
-            {"layers": [{"stride": 3, "padding": 0}]},
-            "the stem's map of 10x16 .*multiple of 24",
-        ),
-        (
-            {"layers": [{"kernel": 50, "padding": 0}]},
-            "a map of 32x48 is smaller than",
-        ),
+        ({"layers": [{"width": 6, "groups": 3}]}, r"stem.layers\[0\]: groups = 1 is needed"),
+        ({"layers": [{"width": 8}, {"groups": 3}]}, r"\[1\]: groups = 3 does not divide 8"),
+        ({"layers": [{"norm": "group", "width": 8}]}, "norm_groups = 32 does not divide"),
+        ({"layers": [{"width": 8, "residual": True}]}, "residual = True needs"),
+        ({"layers": [{"stride": 3, "padding": 0}]}, "the stem's map of 10x16 .*multiple of 24"),
+        ({"layers": [{"kernel": 50, "padding": 0}]}, "a map of 32x48 is smaller than"),
         ({"grid_layers": [{"width": 16}]}, "the last with width = 32"),
-        (
-            {"patch_dim": 16},
-            "stem.patch_dim = 16, dim = 32: stem.grid_layers must lead",
-        ),
+        ({"patch_dim": 16}, "stem.patch_dim = 16, dim = 32: stem.grid_layers must lead"),
     ],
 )
 def test_bad_layers(stem, message):

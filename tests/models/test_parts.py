@@ -26,6 +26,7 @@ PARTS = {name: kinds for name, hint in type_hints(ViTConfig).items() if (kinds :
 LAYER = {"kind": "conv", "layers": [{"width": 768}]}
 NEEDED = {
     ("pool", "both"): {"tokens": "class+distillation"},
+    ("stem", "resnet"): {"patch": 1},
     ("embedding", "none"): {"patch": 1, "stem": LAYER, "image_size": 8},
 }
 

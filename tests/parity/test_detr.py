@@ -94,11 +94,7 @@ def agree(ours, theirs, images):
     assert relative_error(got.boxes[-1], wanted.pred_boxes) < TOLERANCE
 
 
-SIZES = [
-    [(96, 128), (96, 128)],
-    [(96, 80), (64, 128)],
-    [(65, 99), (130, 33), (31, 64)],
-]
+SIZES = [[(96, 128), (96, 128)], [(96, 80), (64, 128)], [(65, 99), (130, 33), (31, 64)]]
 
 
 @torch.no_grad()

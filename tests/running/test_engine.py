@@ -116,7 +116,7 @@ HANDLED = """
 import faulthandler, signal
 import openvino
 from vitreous.engines.graph import openvino_core
-from vitreous.engines.signal_stack import keep_signal_stack
+from vitreous.engines.openvino import keep_signal_stack
 
 faulthandler.enable()  # with a stack for handlers, as pytest has one
 openvino_core()

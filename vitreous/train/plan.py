@@ -10,7 +10,7 @@ import torch
 
 from vitreous.config import config_fields, pair, size_of
 from vitreous.data.source import Source
-from vitreous.engines.cpu import has_bfloat16
+from vitreous.engines.precision import has_bfloat16
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError
 from vitreous.models import create

@@ -1,4 +1,5 @@
-"""Positions as biases in attention, learned for each offset between two patches."""
+"""Positions that are learned on the grid of patches: for rows and columns, for the offset between
+two patches, or from a patch's neighbours."""
 
 from __future__ import annotations
 
@@ -8,8 +9,48 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vitreous.layers.position import Position, PositionConfig, TokenSizes
+from vitreous.layers.position import Position, PositionConfig, TokenSizes, add_to_patches
 from vitreous.layers.resample import Grid, resample_grid
+from vitreous.layers.tap import show
+
+
+@dataclass(frozen=True)
+class Learned2dConfig(PositionConfig):
+    kind: Literal["learned-2d"] = "learned-2d"
+    multiple = 2
+
+    def make(self, sizes: TokenSizes) -> Position:
+        return Learned2d(sizes.dim, sizes.grid)
+
+
+class Learned2d(Position):
+    """A learned half-vector for each row and one for each column, side by side (ViT, appendix D.4).
+
+    Tokens before the patches get nothing: they are learned vectors already.
+    """
+
+    any_size, scaled, on_grid = False, True, ("y", "x")
+
+    def __init__(self, dim: int, grid: Grid) -> None:
+        super().__init__()
+        self.grid = grid
+        self.y = nn.Parameter(torch.empty(grid[0], dim // 2))
+        self.x = nn.Parameter(torch.empty(grid[1], dim // 2))
+        nn.init.trunc_normal_(self.y, std=0.02)
+        nn.init.trunc_normal_(self.x, std=0.02)
+
+    def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+        gh, gw = grid
+        y, at_x = self.on("y", grid, self.y), self.on("x", grid, self.x)
+        table = torch.cat((at_x[None].expand(gh, -1, -1), y[:, None].expand(-1, gw, -1)), dim=-1)
+        return add_to_patches(x, prefix, table.flatten(0, 1))
+
+    def resample(
+        self, name: str, value: Tensor, source: Grid, mode: str, grid: Grid | None = None
+    ) -> Tensor:
+        height, width = grid or self.grid
+        size = (height, 1) if name == "y" else (width, 1)
+        return resample_grid(value[:, None], size, mode).squeeze(1)
 
 
 @dataclass(frozen=True)
@@ -80,3 +121,37 @@ def relative_index(grid: Grid, device: torch.device | None = None) -> Tensor:
     dy = ys[:, None] - ys[None] + gh - 1
     dx = xs[:, None] - xs[None] + gw - 1
     return dy * (2 * gw - 1) + dx
+
+
+@dataclass(frozen=True)
+class ConditionalConfig(PositionConfig):
+    kind: Literal["conditional"] = "conditional"
+    on_tokens = False
+
+    def make(self, sizes: TokenSizes) -> Position:
+        return Conditional(sizes.dim)
+
+
+class Conditional(Position):
+    """The positional encoding generator of CPVT (Chu et al. 2021, section 3.2).
+
+    A depthwise 3x3 convolution over the grid, added to the patches behind the first block: a patch
+    learns its place from its neighbours and from the zeros around the image. It takes any grid.
+    Tokens before the patches are left alone.
+    """
+
+    merges_from = 1
+
+    def __init__(self, dim: int, kernel: int = 3) -> None:
+        super().__init__()
+        self.generator = nn.Conv2d(dim, dim, kernel, padding=kernel // 2, groups=dim)
+        nn.init.normal_(self.generator.weight, std=(2 / kernel**2) ** 0.5)
+        nn.init.zeros_(self.generator.bias)  # type: ignore[arg-type]
+
+    def after(self, block: int, x: Tensor, prefix: int, grid: Grid) -> Tensor:
+        if block != 0:
+            return x
+        before, patches = x[:, :prefix], x[:, prefix:]
+        on_grid = patches.transpose(1, 2).unflatten(2, grid)
+        patches = patches + self.generator(on_grid).flatten(2).transpose(1, 2)
+        return show(self, "conditional", torch.cat((before, patches), dim=1))
