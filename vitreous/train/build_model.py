@@ -29,11 +29,10 @@ from vitreous.train.recipe import Recipe
 from vitreous.weights.adopt import find, known_file
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.hub import resolve
-from vitreous.weights.identify import assumptions, readings
+from vitreous.weights.identify import assumptions, detect_format, readings
 from vitreous.weights.importing import import_weights
 from vitreous.weights.io.files import Checkpoint, read_tensors
 from vitreous.weights.origin import Stated, stated_by
-from vitreous.weights.rules.keys import detect_format
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
@@ -68,7 +67,7 @@ class Start:
     fields: dict[str, Any]
     labels: LabelMap | None
     preprocess: Preprocess | None
-    weights: Path | dict[str, Tensor]
+    weights: Path | Checkpoint | dict[str, Tensor]
     assumed: tuple[str, ...] = ()
     """Fields of the model that the tensors do not show, and why they have these values."""
 
@@ -110,7 +109,8 @@ def find_start(recipe: Recipe) -> Start:
         left = {name: why for name, why in found.assumed.items() if name not in given}
         assumed = tuple(assumptions(left))
     labels, preprocess = _stated_labels(stated), known_preprocess(stated.preprocessing)
-    return Start(origin[0], origin[1], labels, preprocess, path, assumed)
+    opened = replace(stored, source=str(path))
+    return Start(origin[0], origin[1], labels, preprocess, opened, assumed)
 
 
 def _encoder_of(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from vitreous.atomic_write import write_text
-from vitreous.config import Size, flat, kind_of, pair
+from vitreous.config import flat, kind_of, pair
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.layers.tap import tap
 from vitreous.models import build, family_of
@@ -25,7 +25,7 @@ from vitreous.weights.destination import (
     check_target,
     written_aside,
 )
-from vitreous.weights.importing import import_weights
+from vitreous.weights.importing import FitOptions, import_weights
 from vitreous.weights.io.files import Checkpoint, write_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, own_metadata, own_tensors
 from vitreous.weights.rules.exporting import export_weights
@@ -77,13 +77,9 @@ def convert(
     to_format: str | Path = OWN,
     model: str | None = None,
     changes: dict[str, Any] | None = None,
-    reinit: Iterable[str] = (),
-    drop: Iterable[str] = (),
-    resample: str | None = None,
-    source_grid: Size | None = None,
-    adapt_channels: bool = False,
     inside: str | None = None,
     force: bool = False,
+    **fit: Unpack[FitOptions],
 ) -> Conversion:
     """Read `source`, write `target`, read that back and compare the outputs of both.
 
@@ -98,13 +94,7 @@ def convert(
     found = find(source, format=from_format, model=model, changes=changes, inside=inside)
     find_format(to_format, family_of(found.blank))  # fails early if it is misspelt
     checkpoint = found.checkpoint
-    first, report = found.load(
-        reinit=reinit,
-        drop=drop,
-        resample=resample,
-        source_grid=source_grid,
-        adapt_channels=adapt_channels,
-    )
+    first, report = found.load(**fit)
     tensors = export_weights(first, to_format)
     check_target(target, checkpoint.path, force)
     described = {} if target.suffix else _described(first, str(to_format), found.stated)

@@ -30,7 +30,7 @@ from vitreous.weights.catalog import (
 from vitreous.weights.destination import config_of
 from vitreous.weights.infer import FREE, GivenFields, infer
 from vitreous.weights.io.files import FOLDER_FILES, Checkpoint
-from vitreous.weights.rules.keys import axes_of, our_shapes, strip_prefix
+from vitreous.weights.rules.keys import axes_of, gather, shapes_of, strip_prefix
 from vitreous.weights.rules.language import Format
 from vitreous.weights.timm_files import (
     is_timm,
@@ -246,8 +246,8 @@ def infer_changes(
 ) -> dict[str, Any]:
     """`changes` of `model`, completed with classes, channels and image size from the tensors'
     shapes."""
-    found = our_shapes(rules, model.state_dict(), strip_prefix(tensors, rules), axes_of(model))
-    shapes = {name: tuple(shape) for name, shape in found.items() if shape}
+    found = gather(rules, strip_prefix(shapes_of(tensors), rules)).shapes
+    shapes = {name: found[name] for name in model.state_dict() if name in found}
     ways = infer(shapes, axes_of(model), GivenFields(name, changes, search=False))
     shown = [{k: v for k, v in way.changes.items() if k in FREE} for way in ways]
     return {**(shown[0] if shown and shown.count(shown[0]) == len(shown) else {}), **changes}

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from vitreous.models import build
-from vitreous.weights.identify import gather, infer_by_rules
+from vitreous.weights.identify import infer_by_rules
 from vitreous.weights.infer import Inferred, parameter_names
 from vitreous.weights.rules.formats import find_format
+from vitreous.weights.rules.keys import gather, strip_prefix
 from vitreous.weights.rules.language import Shape
 from vitreous.weights.rules.patterns import unit_advice
 
@@ -33,7 +34,8 @@ _INDEX = re.compile(r"(?<=[._])\d+(?=[._])")
 def has_misfits(shapes: Mapping[str, Shape], rules_file: str | Path) -> bool:
     """Whether a rule has found its keys and does not fit them: whatever model is seen without them,
     it is not the one that was meant."""
-    return bool(gather(find_format(rules_file, ""), shapes).problems)
+    rules = find_format(rules_file, "")
+    return bool(gather(rules, strip_prefix(shapes, rules)).problems)
 
 
 def rule_problems(
@@ -44,7 +46,7 @@ def rule_problems(
 ) -> str:
     """A message; stated: config fields that are certain."""
     rules = find_format(rules_file, "")
-    gathered = gather(rules, shapes)
+    gathered = gather(rules, strip_prefix(shapes, rules))
     said = [f"the rules of {rules.name} find no model in {source}:"]
     without = [key for key in gathered.unused if rules.ours_of(key) is None]
     sizes = {key: size for key, size in shapes.items() if any(key.endswith(k) for k in without)}
