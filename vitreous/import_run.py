@@ -38,9 +38,8 @@ from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
 from vitreous.weights.adopt import Found, files_of, find
 from vitreous.weights.catalog import catalog, meant, named
-from vitreous.weights.destination import written_aside
-from vitreous.weights.download import cache_folder
-from vitreous.weights.hub import resolve
+from vitreous.weights.convert import written_aside
+from vitreous.weights.hub import cache_folder, resolve
 from vitreous.weights.importing import FitOptions, import_weights
 from vitreous.weights.infer import FREE, difference
 from vitreous.weights.rules.report import ImportReport

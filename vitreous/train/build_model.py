@@ -26,13 +26,13 @@ from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
-from vitreous.weights.adopt import find, known_file
+from vitreous.weights.adopt import find
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import assumptions, detect_format, readings
 from vitreous.weights.importing import import_weights
 from vitreous.weights.io.files import Checkpoint, read_tensors
-from vitreous.weights.origin import Stated, stated_by
+from vitreous.weights.origin import Stated, known_file, stated_by
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 

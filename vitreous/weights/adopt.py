@@ -14,7 +14,6 @@ from typing import Any, Unpack
 
 import torch
 
-from vitreous.checksums import file_sha256
 from vitreous.config import flat, merged, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import FAMILIES, configure, create, family_of
@@ -24,8 +23,8 @@ from vitreous.weights.identify import Reading, as_projection, detect_format, rea
 from vitreous.weights.importing import FitOptions, load_checkpoint
 from vitreous.weights.infer import FREE
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint
-from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_hash, stated_by
-from vitreous.weights.rule_problems import has_misfits, rule_problems
+from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, known_file, stated_by
+from vitreous.weights.rule_problems import rule_problems
 from vitreous.weights.rules.formats import find_format
 from vitreous.weights.rules.keys import first_keys, shapes_of
 from vitreous.weights.rules.language import Format
@@ -116,10 +115,11 @@ def find(
         if model is not None:  # of another family it has other fields
             usual = configure(model)[1]
             hidden = {name: v for name, v in hidden.items() if name in flat(usual)}
-        if format is not None and str(format).endswith(".toml") and model is None:
-            shapes = shapes_of(checkpoint.tensors)
-            if not seen or has_misfits(shapes, format):
-                raise CheckpointError(rule_problems(called, shapes, format, certain))
+        shapes = shapes_of(checkpoint.tensors)
+        if model is None and (
+            problem := rule_problems(called, shapes, format, bool(seen), certain)
+        ):
+            raise CheckpointError(problem)
         if model is None and seen:
             _ask(called, seen[0], {**named, **hidden, **given})
         known = {**named, **hidden, **given}
@@ -228,12 +228,6 @@ def _as_seen(
     if shown.get("head") == "none" and (model is not None or "classes" in given):
         del shown["head"]  # a missing head is named by the caller
     return seen[0].model, merged(shown, given)
-
-
-def known_file(stated: Stated, path: Path) -> Stated:
-    """What the catalog knows about a file that is one of its own, by the published hash."""
-    known = of_hash(file_sha256(path)) if path.name != SHARD_INDEX else Stated()
-    return replace(known, names=stated.names) if known.model is not None else stated
 
 
 def _at_free_size(

@@ -185,7 +185,7 @@ def read_shapes(
             (rules, each)
             for rules, gathered in candidates
             if 2 * len(gathered.unused) < len(shapes)
-            for each in _infer(rules, gathered, model, stated or {}, search)
+            for each in infer_by_rules(rules, gathered, model, stated or {}, search)
             if not each.misfits
         ]
         if any(not each.unused for _, each in complete):
@@ -227,14 +227,14 @@ def _same(rules: Format, gathered: Gathered, others: Format, other: Gathered) ->
     return {*rules.families} <= {*others.families} and gathered == other
 
 
-def _infer(
+def infer_by_rules(
     rules: Format,
     gathered: Gathered,
     model: str | None,
     stated: Mapping[str, Any],
     search: bool,
 ) -> list[Inferred]:
-    """What fits, of the families that the rules are for."""
+    """The models that come nearest, of the families that the rules are for."""
     wanted = GivenFields(
         model,
         stated,
@@ -252,7 +252,7 @@ def _infer(
         if not needed:
             found.append(_with_keys(each, gathered))
         elif not needed.keys() & stated.keys():  # which then leaves something unused
-            found += _infer(rules, gathered, model, {**stated, **needed}, search)
+            found += infer_by_rules(rules, gathered, model, {**stated, **needed}, search)
     return found
 
 
@@ -260,11 +260,6 @@ def _is_unused(rules: Format, ours: str, keys: list[str]) -> bool:
     """Whether the rules know it as something that no model of ours uses."""
     rule = rules.rule_for(ours)
     return (rule is not None and rule[0].unused) or matches(keys[0], rules.drop)
-
-
-def infer_by_rules(rules: Format, gathered: Gathered, stated: Mapping[str, Any]) -> list[Inferred]:
-    """The models that come nearest, even if they do not fit."""
-    return _infer(rules, gathered, None, stated, True)
 
 
 def _with_keys(found: Inferred, gathered: Gathered) -> Inferred:
