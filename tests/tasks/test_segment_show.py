@@ -245,6 +245,6 @@ def test_other_data_is_opened_for_the_run_s_task(run, printed, monkeypatch):
         opened.update(options)
         return scenes()
 
-    monkeypatch.setattr("vitreous.data.formats.open_source", open_source)
+    monkeypatch.setattr("vitreous.train.open_data.open_source", open_source)
     printed("evaluate", run.path, "elsewhere", "--json")
     assert opened["truth"] == "mask"

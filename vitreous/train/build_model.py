@@ -26,14 +26,13 @@ from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
-from vitreous.weights.adopt import find, known_file
+from vitreous.weights.adopt import find
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.hub import resolve
-from vitreous.weights.identify import assumptions, readings
+from vitreous.weights.identify import assumptions, detect_format, readings
 from vitreous.weights.importing import import_weights
 from vitreous.weights.io.files import Checkpoint, read_tensors
-from vitreous.weights.origin import stated_by
-from vitreous.weights.rules.keys import detect_format
+from vitreous.weights.origin import known_file, stated_by
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
@@ -68,7 +67,7 @@ class Start:
     fields: dict[str, Any]
     labels: LabelMap | None
     preprocess: Preprocess | None
-    weights: Path | dict[str, Tensor]
+    weights: Path | Checkpoint | dict[str, Tensor]
     assumed: tuple[str, ...] = ()
     """Fields of the model that the tensors do not show, and why they have these values."""
 
@@ -112,7 +111,9 @@ def find_start(recipe: Recipe) -> Start:
     labels = labels_of(stated.names) if stated.names else None
     if labels is None and stated.labels in SETS:
         labels = labels_for(0, stated.labels)
-    return Start(*origin, labels, known_preprocess(stated.preprocessing), path, assumed)
+    opened = replace(stored, source=str(path))
+    preprocess = known_preprocess(stated.preprocessing)
+    return Start(origin[0], origin[1], labels, preprocess, opened, assumed)
 
 
 def _encoder_of(
