@@ -44,13 +44,15 @@ class Writer:
     sizes: bool = True
     """Whether annotations state the sizes of images, where the format can."""
     polygons: bool = False
+    end = "png"
+    """Of images."""
 
     def write(self, scene=SCENE, size=(HEIGHT, WIDTH)):
         for name, things in scene.items():
             pixels = np.random.default_rng(list(name.encode())).integers(0, 256, (*size, 3))
             exif = Image.Exif()
             exif[0x0112] = self.exif
-            path = self.root / self.images / f"{name}.png"
+            path = self.root / self.images / f"{name}.{self.end}"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels.astype(np.uint8)).save(path, exif=exif)
             self.annotate(name, things)
@@ -171,22 +173,33 @@ class Voc(Writer):
 class Numbers(Writer):
     """Pictures with the number of an object in each pixel, class * 1000 + n."""
 
+    pictures, per_class, first = "instances", 1000, 1
+
     def __init__(self, root, **options):
         super().__init__(root, "images", **options)
 
     def annotate(self, name, things):
         values = np.zeros((HEIGHT, WIDTH), np.uint16)
-        for number, thing in enumerate(things, 1):
+        for number, thing in enumerate(things, self.first):
             left, top, right, bottom = thing.box
-            values[top:bottom, left:right] = 1000 * (1 + NAMES.index(thing.name)) + number
-        path = self.root / "instances" / f"{name}.png"
+            label = 1 + NAMES.index(thing.name)
+            values[top:bottom, left:right] = self.per_class * label + number * self.first
+        path = self.root / self.pictures / f"{name}.png"
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(values).save(path)
 
     def finish(self, scene):
-        self.text("classes.json", json.dumps(dict(enumerate(NAMES, 1))))
+        names = ("background", *NAMES)
+        self.text("classes.json", json.dumps(dict(list(enumerate(names))[self.first :])))
+
+
+class Masks(Numbers):
+    """Pictures with the class in each pixel."""
+
+    pictures, per_class, first = "masks", 1, 0
 
 
 BOXES = {"coco": Coco, "yolo": Yolo, "voc": Voc}
 OUTLINES = {"coco": Coco, "yolo": Yolo}
 INSTANCES = OUTLINES | {"instances": Numbers}
+WRITERS = BOXES | INSTANCES | {"masks": Masks}

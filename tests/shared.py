@@ -1,10 +1,14 @@
-"""Folders that are made once for the whole suite, by the first worker that asks for them.
+"""Commands in this process; and folders that are made once for the whole suite, by the first worker
+that asks for them.
 
 Nobody changes them: a test that must takes a copy.
 """
 
+import contextlib
 import functools
+import io
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -37,3 +41,27 @@ def once(name, make):
 def made_once(name):
     """Of a function that fills a folder: one that returns the folder."""
     return lambda make: functools.cache(lambda: once(name, make))
+
+
+def run_command(*words):
+    """A command as a user gives it, in this process: another one takes seconds to start."""
+    from vitreous.cli.main import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([*map(str, words)])
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def printed(*words):
+    """What a command prints."""
+    done = run_command(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refused(*words):
+    """What a command says to a user who must change something."""
+    done = run_command(*words)
+    assert done.returncode == 2, done.stderr
+    return done.stderr

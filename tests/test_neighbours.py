@@ -23,7 +23,7 @@ def embeddings(vectors, labels=None, splits=None, kind="class"):
     stamps = np.arange(2 * len(names)).reshape(-1, 2)
     about = About("none", "0", "head", kind)
     images: Images = of_paths(names)
-    return Embeddings(names, vectors.astype("f4"), labels, splits or none, stamps, about, images)
+    return Embeddings(names, vectors.astype("f4"), stamps, labels, splits or none, about, images)
 
 
 @pytest.fixture(scope="module")

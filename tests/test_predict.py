@@ -13,12 +13,13 @@ import tifffile
 import torch
 from PIL import Image
 from runs import of_digits
+from shared import printed, refused
 
 import vitreous
 from vitreous.api.evaluation import labelled_source
 from vitreous.cli.evaluate import _worth_printing
 from vitreous.cli.main import main
-from vitreous.cli.print_json import print_json
+from vitreous.cli.printing import print_json
 from vitreous.data.formats import open_source
 from vitreous.engines.device import find_device
 from vitreous.errors import CheckpointError, ConfigError, DataError, InputError
@@ -77,8 +78,7 @@ def test_predict_command(run, pictures, capsys, monkeypatch):
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [line["label"] for line in lines] == expected
         assert all(len(line["top"]) == 2 for line in lines)
-    assert main(["predict", str(run.path), str(pictures)]) == 0
-    assert "0.png" in capsys.readouterr().out
+    assert "0.png" in printed("predict", run.path, pictures)
 
 
 def test_frames_that_are_not_read_are_told_once(run, tmp_path, capsys):
@@ -103,14 +103,12 @@ def test_of_many_classes_the_worst_and_the_best_are_printed():
     assert _worth_printing(dict(list(rows.items())[:40]), columns) == (list(rows)[:40], "")
 
 
-def test_evaluate_command_and_python_agree(run, capsys):
-    assert main(["evaluate", str(run.path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+def test_evaluate_command_and_python_agree(run):
+    said = json.loads(printed("evaluate", run.path, "--json"))
     result = vitreous.load(run.path).evaluate(open_source("digits"), "test")
     assert said["split"] == "test"
     assert said["accuracy"] == result["accuracy"]
-    assert main(["evaluate", str(run.path), "digits", "--split", "val"]) == 0
-    assert "balanced_accuracy" in capsys.readouterr().out
+    assert "balanced_accuracy" in printed("evaluate", run.path, "digits", "--split", "val")
 
 
 @pytest.mark.parametrize(
@@ -196,10 +194,9 @@ def test_bad_images_in_python(run, pictures):
     assert [str(error) for error in told] == ["nowhere.png: there is no such file"]
 
 
-def test_an_empty_list_on_standard_input(run, capsys, monkeypatch):
+def test_an_empty_list_on_standard_input(run, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    assert main(["predict", str(run.path), "-"]) == 2
-    assert "there are no names on standard input" in capsys.readouterr().err
+    assert "there are no names on standard input" in refused("predict", run.path, "-")
 
 
 @pytest.mark.parametrize("batch", [0, -1, 1.5, True])
@@ -302,36 +299,34 @@ def album(tmp_path):
     return tmp_path / "album"
 
 
-def evaluated(capsys, *arguments):
-    assert main(["evaluate", *map(str, arguments), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+def evaluated(*arguments):
+    said = json.loads(printed("evaluate", *map(str, arguments), "--json"))
     return said["split"], said["samples"]
 
 
-def test_other_data_is_evaluated_completely(run, album, capsys):
-    assert evaluated(capsys, run.path, album) == ("all", 20)
+def test_other_data_is_evaluated_completely(run, album):
+    assert evaluated(run.path, album) == ("all", 20)
     for name in "37":
         (album / "train").mkdir(exist_ok=True)
         shutil.move(album / name, album / "train" / name)
     shutil.copytree(album / "train" / "3", album / "val" / "3")
-    assert evaluated(capsys, run.path, album) == ("val", 10)
+    assert evaluated(run.path, album) == ("val", 10)
     shutil.copytree(album / "train", album / "test")
-    assert evaluated(capsys, run.path, album) == ("test", 20)
-    assert evaluated(capsys, run.path, album, "--split", "val") == ("val", 10)
+    assert evaluated(run.path, album) == ("test", 20)
+    assert evaluated(run.path, album, "--split", "val") == ("val", 10)
 
 
-def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, capsys, monkeypatch):
+def test_the_run_s_own_data_is_divided_as_for_training(run, album, tmp_path, monkeypatch):
     own = Run(tmp_path / "own")
     shutil.copytree(run.path, own.path)
     own.write_config(replace(run.read_config(), data=str(album)))
     own.write_text("recipe.toml", write_recipe(Recipe(data=str(album), seed=3)))
     monkeypatch.chdir(tmp_path)
     for data in ([], [album], ["album/"], ["folder:./album"]):
-        assert evaluated(capsys, own.path, *data) == ("val", 2)
-    assert evaluated(capsys, run.path, album) == ("all", 20)
+        assert evaluated(own.path, *data) == ("val", 2)
+    assert evaluated(run.path, album) == ("all", 20)
     (own.path / "recipe.toml").unlink()
-    assert main(["evaluate", str(own.path)]) == 2
-    assert "says how" in capsys.readouterr().err
+    assert "says how" in refused("evaluate", own.path)
 
 
 def test_data_that_was_moved(run, album, tmp_path, capsys):
@@ -419,7 +414,7 @@ def test_a_model_is_evaluated_on_data_with_more_classes(run, album, capsys):
         shutil.move(album / name, album / "train" / name)
     shutil.copytree(album / "train", album / "test")
     shutil.copytree(album / "train" / "7", album / "train" / "zebra")
-    assert evaluated(capsys, run.path, album) == ("test", 20)
+    assert evaluated(run.path, album) == ("test", 20)
     assert main(["evaluate", str(run.path), str(album), "--split", "train"]) == 2
     assert "classes that the model does not know: zebra" in capsys.readouterr().err
 

@@ -16,6 +16,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -155,12 +156,12 @@ def streaming(path: Path) -> Iterator[Any]:
         raise stream.error
 
 
+@dataclass
 class Stream:
     """A file that takes everything, and remembers the first error."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.error: OSError | None = None
+    file: BinaryIO
+    error: OSError | None = None
 
     def write(self, content: Any) -> int:
         if self.error is None:

@@ -9,6 +9,7 @@ a dot: `position.base`.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import json
 import math
@@ -323,15 +324,12 @@ def to_dict(config: Any) -> dict[str, Any]:
     return data
 
 
-def option_text(value: Any) -> str:
-    """A value as `--set` takes it: by TOML."""
+def option_text(value: Any, *, inside: bool = False) -> str:
+    """A value as `--set` takes it, by TOML; texts have quotes inside of a list alone."""
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_element_text(each) for each in value)}]"
-    return json.dumps(value) if isinstance(value, bool | dict) else str(value)
-
-
-def _element_text(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, str) else option_text(value)
+        return f"[{', '.join(option_text(each, inside=True) for each in value)}]"
+    quoted = isinstance(value, bool | dict) or (inside and isinstance(value, str))
+    return json.dumps(value) if quoted else str(value)
 
 
 def checked(
@@ -350,8 +348,12 @@ def checked(
     for name, value in _grouped(values, hints).items():
         if name not in names:
             known, ours = [*marks(cls)], FOREIGN_FIELDS.get(name)
-            same = f": did you mean {ours!r}?" if ours in known else ""
-            hint = same or did_you_mean(name, known) or f": the fields are {', '.join(names)}"
+            dotted_first = sorted(known, key=lambda field: "." not in field)
+            inner = {field.partition(".")[2] or field: field for field in dotted_first}
+            near = difflib.get_close_matches(name, inner, n=1, cutoff=0.75)
+            same = ours if ours in known else inner[near[0]] if near else None
+            hint = f": did you mean {same!r}?" if same else did_you_mean(name, known)
+            hint = hint or f": the fields are {', '.join(names)}"
             raise ConfigError(f"unknown field {name!r}{location}{hint}")
         if kinds := records(hints[name]):
             current = getattr(base if base is not None else cls, name)
@@ -361,8 +363,9 @@ def checked(
             value = tuple(value)
         if (kind := _row_type(hints[name])) is not None:
             value = _rows(kind, value, f"{name}{location}")
-        if isinstance(value, int) and not isinstance(value, bool) and _fits(float, hints[name]):
-            value = value if _fits_value(value, hints[name]) else float(value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            takes_float = float in (hints[name], *typing.get_args(hints[name]))
+            value = float(value) if takes_float and not _fits_value(value, hints[name]) else value
         if not _fits_value(value, hints[name]):
             raise ConfigError(
                 f"{name} = {_short(value)}{location}: expected {_spell(hints[name])}, "
@@ -537,10 +540,6 @@ _short = _clip.repr
 
 def _plain(word: str) -> str:
     return re.sub(r"[^a-z0-9]", "", word.lower())
-
-
-def _fits(kind: type, hint: Any) -> bool:
-    return hint is kind or kind in typing.get_args(hint)
 
 
 def _fits_value(value: Any, hint: Any) -> bool:

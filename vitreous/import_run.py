@@ -16,14 +16,14 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from vitreous import __version__
 from vitreous.checksums import file_sha256
-from vitreous.config import Size, pair, to_dict
+from vitreous.config import pair, to_dict
 from vitreous.data.label_sets import NUMBERS, SETS, labels_for, labels_of
 from vitreous.data.photographs import photographs
 from vitreous.data.preprocess import Preprocess
@@ -38,10 +38,9 @@ from vitreous.tasks import task_class, task_of_model
 from vitreous.tasks.task import Task
 from vitreous.weights.adopt import Found, files_of, find
 from vitreous.weights.catalog import catalog, meant, named
-from vitreous.weights.destination import written_aside
-from vitreous.weights.download import cache_folder
-from vitreous.weights.hub import resolve
-from vitreous.weights.importing import import_weights
+from vitreous.weights.convert import written_aside
+from vitreous.weights.hub import cache_folder, resolve
+from vitreous.weights.importing import FitOptions, import_weights
 from vitreous.weights.infer import FREE, difference
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
@@ -81,31 +80,22 @@ def import_into(
     labels: Any = None,
     task: str | None = None,
     preprocessing: Mapping[str, Any] | None = None,
-    reinit: Iterable[str] = (),
-    drop: Iterable[str] = (),
-    resample: str | None = None,
-    source_grid: Size | None = None,
-    adapt_channels: bool = False,
     force: bool = False,
+    **fit: Unpack[FitOptions],
 ) -> Imported:
     """Write the run folder of a checkpoint.
 
     labels: a name of `data.label_sets`, "numbers", a file with names, or names. preprocessing:
     image_size and channels are the model's, the other fields of a `Preprocess` override what the
-    source states. `force` replaces weights that 'vitreous import' did not write.
+    source states. `force` replaces weights that 'vitreous import' did not write. The others are
+    those of `import_weights`.
     """
     _check_folder(folder, found, force)
     blank = found.blank
     headless = not names_classes(blank)
     kind = _task(blank, headless, task, found)
     # First of all: what does not fit is not worth further questions.
-    model, report = found.load(
-        reinit=reinit,
-        drop=drop,
-        resample=resample,
-        source_grid=source_grid,
-        adapt_channels=adapt_channels,
-    )
+    model, report = found.load(**fit)
     if headless and labels is not None:
         raise ConfigError(f"labels = {labels!r}: {found.source} has no head, and so no classes")
     missing: dict[str, Any] = {}

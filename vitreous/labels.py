@@ -77,8 +77,7 @@ class LabelMap:
 
     def by_external(self) -> dict[External, int]:
         """The class index of each id in the data; IGNORED for those that are not a class."""
-        classes = {external: number for number, external in enumerate(self.external)}
-        return classes | dict.fromkeys(self.ignored, IGNORED)
+        return self._by_id | dict.fromkeys(self.ignored, IGNORED)
 
     def internal(self, external: External) -> int:
         """The class index of an id in the data."""

@@ -85,7 +85,10 @@ def _tensors(thing: Any) -> Iterator[Tensor]:
             yield from _tensors(each)
 
 
-def check_split(source: Source, split: str) -> None:
+def chosen_split(source: Source, split: str | None = None) -> str:
+    """The one that is asked for, or else test, val or train; one that is not there is an error."""
+    split = split or next(name for name in ("test", "val", "train") if name in source.splits)
     if split not in source.splits:
         there = ", ".join(source.splits)
         raise DataError(f"{source.name} has no split {split!r}; it has {there}")
+    return split

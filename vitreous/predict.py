@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.config import choice, pair
-from vitreous.data.decode.channels import without_alpha
 from vitreous.data.decode.images import AnyImage, ImageBytes, from_any, several
-from vitreous.data.decode.pixels import MAX_PIXELS
+from vitreous.data.decode.pixels import MAX_PIXELS, without_alpha
 from vitreous.data.loader import EvalSet, eval_batches, stacked
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
@@ -35,7 +34,7 @@ from vitreous.engines.torch import TorchEngine
 from vitreous.engines.world import ALONE, World
 from vitreous.errors import ConfigError, DataError, InputError, VitreousError, Word, advice, naming
 from vitreous.inference import USUAL, InferenceOptions, at_least
-from vitreous.measure import Answered, Infer, answered, check_finite, check_split
+from vitreous.measure import Answered, Infer, answered, check_finite, chosen_split
 from vitreous.models.model import POOLS as MODEL_POOLS
 from vitreous.models.model import Model
 from vitreous.tasks import show_of
@@ -339,19 +338,9 @@ class Predictor(Generic[R]):
     ) -> Iterator[list[Prepared]]:
         """Prepared images, of so many at a time those that can be used; see `stream` and
         `embed_each`."""
-        batch = self.batch_size(batch)
+        batch, waiting = self.batch_size(batch), iter(images)
         at_least("readers", readers, 1)
         prepare = partial(self._prepare, read or self.read, fit or self.preprocess)
-        return self._read_ahead(iter(images), prepare, batch, readers, bad)
-
-    def _read_ahead(
-        self,
-        waiting: Iterator[Any],
-        prepare: Callable[[Any], Prepared],
-        batch: int,
-        readers: int,
-        bad: Bad | None,
-    ) -> Iterator[list[Prepared]]:
         with ThreadPoolExecutor(readers) as pool:
             ahead = [pool.submit(prepare, thing) for thing in islice(waiting, 2 * batch)]
             while ahead:
@@ -395,7 +384,7 @@ class Predictor(Generic[R]):
         """
         fit, infer, batch = self._way(self.preprocess.at_once if batch is None else batch)
         at_least("workers", workers, 0)
-        check_split(source, split)
+        chosen_split(source, split)
         unused = self._unused_classes(source, split, log)
         here = self.task.labels.indices_of(source.labels, what=source.name, unused=unused)
 

@@ -12,6 +12,7 @@ verdict.json        what it says: numbers, intervals, baselines, verdicts
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -402,10 +403,6 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """What computed this."""
-    import platform
-
-    import torch
-
     return {
         "vitreous": __version__,
         "torch": str(torch.__version__),

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from shared import printed
 
 import vitreous
 from vitreous.cli import parse as parsing
@@ -138,8 +139,7 @@ def test_help_answers_at_once():
 
 
 def test_models_lists_every_model_with_its_counts(capsys):
-    assert main(["models", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(printed("models", "--json"))
     assert list(rows) == vitreous.models()
     assert rows["vit-b/16"]["parameters"] == 86_567_656
     assert main(["models", "cpvt*"]) == 0
@@ -153,8 +153,7 @@ def test_weights_are_listed_with_what_one_must_know(capsys):
     for entry in json.loads(capsys.readouterr().out).values():
         keys = {"model", "format", "address", "preprocessing", "licence", "classes"}
         assert keys <= entry.keys()
-    assert main(["models", "--weights"]) == 0
-    assert "hf:google/vit-base-patch16-224" in capsys.readouterr().out
+    assert "hf:google/vit-base-patch16-224" in printed("models", "--weights")
 
 
 def test_summary_shows_the_walk(capsys):
@@ -165,10 +164,9 @@ def test_summary_shows_the_walk(capsys):
     assert lines[-1] == ["total", "86,567,656", "32,696.9"]
 
 
-def test_summary_takes_sizes_and_fields(capsys):
+def test_summary_takes_sizes_and_fields():
     options = ["--image-size", "160", "224", "--channels", "1", "--set", "position=none"]
-    assert main(["summary", "vit_tiny_patch16_224", *options, "--json"]) == 0
-    walk = json.loads(capsys.readouterr().out)
+    walk = json.loads(printed("summary", "vit_tiny_patch16_224", *options, "--json"))
     assert walk["stages"][0]["shape"] == [160, 224, 1]
     assert walk["stages"][1]["shape"] == [10, 14, 192]
     assert walk["parameters"] == sum(stage["parameters"] for stage in walk["stages"])

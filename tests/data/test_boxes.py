@@ -2,23 +2,22 @@
 
 import json
 import os
-import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
-from vitreous.data.formats.generated import ROOM
-from vitreous.data.formats.scenes import SHAPES
-from vitreous.data.formats.shapes import scene
-from vitreous.data.objects.boxes import check_corners, cut_to_image
-from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
+from vitreous.data.objects.table import (
+    AnnotatedObject,
+    Annotation,
+    ObjectTable,
+    check_corners,
+    cut_to_image,
+)
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import bad_samples, check
 
@@ -81,85 +80,6 @@ def test_boxes_inside_stay_as_they_are():
     assert over == [0, 0]
     truth, _ = placed([], (6, 8))
     assert [tuple(values.shape) for values in truth.values()] == [(0, 4), (0,), (0,)]
-
-
-# ---- shapes
-
-
-def shapes(**options):
-    return open_source("shapes", truth="boxes", **options)
-
-
-def test_shapes_have_tight_boxes():
-    source, masks = shapes(), open_source("shapes", truth="mask")
-    assert (source.truth_kind, source.labels.names) == ("boxes", SHAPES)
-    assert source.labels.external == (1, 2, 3, 4, 5, 6), "as the masks call them"
-    counts = set()
-    for sample in source.splits["train"][:60]:
-        truth, mask = source.truth(sample), masks.truth(sample).numpy()
-        assert torch.equal(source.image(sample), masks.image(sample))
-        counts.add(len(truth["labels"]))
-        assert not truth["crowd"].any()
-        assert (
-            sorted({label + 1 for label in truth["labels"].tolist()})
-            == np.unique(mask)[1:].tolist()
-        )
-        for box, label in zip(truth["boxes"].int().tolist(), truth["labels"].tolist(), strict=True):
-            left, top, right, bottom = box
-            inside = mask[top:bottom, left:right] == label + 1
-            for edge in (inside[0], inside[-1], inside[:, 0], inside[:, -1]):
-                assert edge.any()
-        for label in truth["labels"].unique().tolist():  # and nothing of a shape is outside
-            of = truth["boxes"][truth["labels"] == label].int().tolist()
-            outside = mask == label + 1
-            for left, top, right, bottom in of:
-                outside[top:bottom, left:right] = False
-            assert not outside.any()
-    assert counts == {1, 2, 3, 4}
-
-
-def test_shapes_are_a_function_of_seed_and_number():
-    source, again = shapes(), pickle.loads(pickle.dumps(shapes()))
-    sample = source.splits["val"][7]
-    assert torch.equal(source.truth(sample)["boxes"], again.truth(sample)["boxes"])
-    other = shapes(seed=1)
-    assert not torch.equal(source.image(sample), other.image(sample))
-    truth = source.truth(sample)
-    truth["boxes"][:] = -1
-    source.image(sample)[:] = 0
-    assert source.truth(sample)["boxes"].min() >= 0, "what is kept is not written to"
-    assert source.image(sample).max() > 0
-    with pytest.raises(DataError, match="no name for class 1"):
-        shapes(names={"2": "plus"})
-
-
-def test_drawn_scenes_are_kept_within_bounds():
-    source = shapes()
-    sample = source.splits["train"][0]
-    drawn = scene(source.seed, sample.id)
-    assert scene(source.seed, sample.id) is drawn
-    kept = scene.cache_info().maxsize
-    assert kept * (drawn.image.nbytes + drawn.places.nbytes) <= ROOM
-    assert kept > 2900, "all of the usual data"
-    with ThreadPoolExecutor(4) as pool:
-        threads = list(pool.map(source.truth, source.splits["test"][:40]))
-    alone = [source.truth(sample) for sample in source.splits["test"][:40]]
-    assert all(torch.equal(a["boxes"], b["boxes"]) for a, b in zip(alone, threads, strict=True))
-
-
-def test_the_check_finds_nothing_wrong_with_shapes():
-    source = shapes()
-    source.splits = {split: part[:40] for split, part in source.splits.items()}
-    report = check(source)
-    assert report.problems == []
-    assert (report.truth_kind, report.truth.empty, report.truth.cut) == (
-        "boxes",
-        {"train": 0, "val": 0, "test": 0},
-        {"train": 0, "val": 0, "test": 0},
-    )
-    assert report.truth.per_image["train"]["largest"] == 4
-    objects = sum(by["train"] for by in report.truth.objects.values())
-    assert sum(report.truth.object_sizes["train"].values()) == objects >= 40
 
 
 # ---- the data check

@@ -9,7 +9,7 @@ import picture_files
 import pytest
 import tifffile
 from PIL import Image
-from problem_facts import assert_problems
+from source_facts import assert_problems
 
 import vitreous.api
 from vitreous.cli.main import main
@@ -283,14 +283,6 @@ def test_a_row_without_a_file(tmp_path):
     (tmp_path / "t.csv").write_text("path,label\n1.png,cat\n2.png,dog\n")
     (problem,) = check(open_source(tmp_path / "t.csv", val_fraction=0)).unusable
     assert (problem.file, problem.what) == ("2.png", "there is no such file")
-
-
-def test_built_in_data_is_good():
-    for name in ("digits", "shapes:60"):
-        report = check(open_source(name))
-        assert report.problems == []
-        assert report.bytes is None
-        assert report.mean
 
 
 def test_a_fault_of_ours_is_not_hidden(good, monkeypatch):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from mask_files import NAMES, bad_masks, image, mask, pairs
 from PIL import Image
-from problem_facts import assert_problems
+from source_facts import assert_problems
 
 from vitreous.cli.main import main
-from vitreous.data.check.similar import series_of
+from vitreous.data.check.truth_check import series_of
 from vitreous.data.formats import open_source
 from vitreous.tasks.data_check import bad_samples, check
 
@@ -231,17 +231,6 @@ def test_names_that_all_begin_alike_say_nothing(tmp_path):
             name = f"IMG_{i}{split[0] == 'v':d}.png"
             pairs(tmp_path, (f"{split}/images/{name}", f"{split}/masks/{name}"))
     assert not any("series" in what for what in whats(checked(tmp_path)))
-
-
-def test_shapes_are_good():
-    source = open_source("shapes", truth="mask")
-    source.splits = {split: part[:40] for split, part in source.splits.items()}
-    report = check(source)
-    assert [
-        problem.what for problem in report.problems if "of the labelled" not in problem.what
-    ] == []
-    assert set(report.truth.classes["background"].values()) == {40}
-    assert report.duplicates == {"train": 0, "val": 0, "test": 0, "across": 0}
 
 
 def test_outlines_of_coco(tmp_path):

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pickle
 import re
 import tracemalloc
 
@@ -14,10 +13,10 @@ from faster_coco_eval.core import mask as runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from problem_facts import assert_problems
+from source_facts import assert_problems, assert_spoiled, ids
 
 from vitreous.data.formats import open_source
-from vitreous.data.objects.coco_json import NAMES, read_coco
+from vitreous.data.objects.coco_json import NAMES, Coco
 from vitreous.data.objects.table import ObjectTable
 from vitreous.data.source import IGNORED
 from vitreous.errors import DataError
@@ -64,12 +63,20 @@ def write(path, annotations, images=("1.png",), categories=CATEGORIES, folder=No
     return path
 
 
+@contextlib.contextmanager
+def changing(path):
+    """What a file has, to be changed."""
+    values = json.loads(path.read_text())
+    yield values
+    path.write_text(json.dumps(values))
+
+
 def opened(path, **options):
     return open_source(path, **{"truth": "mask", "val_fraction": 0, **options})
 
 
 def reading(path, outlines=True):
-    coco = read_coco(str(path), ObjectTable(NAMES, outlines=outlines))
+    coco = Coco(str(path), ObjectTable(NAMES, outlines=outlines))
     coco.table.close()
     return coco
 
@@ -160,15 +167,6 @@ def test_a_category_that_is_called_background(tmp_path):
     assert source.truth(source.splits["train"][0]).unique().tolist() == [0, 1]
 
 
-def test_pickled(tmp_path):
-    source = opened(write(tmp_path / "a.json", [square(1), thing(2, counted(np.eye(20, 30) > 0))]))
-    copied = pickle.loads(pickle.dumps(source))
-    sample = source.splits["train"][0]
-    assert copied.splits == source.splits
-    assert torch.equal(copied.truth(sample), source.truth(sample))
-    assert copied.image(sample).shape == (3, HEIGHT, WIDTH)
-
-
 # ---- layouts
 
 
@@ -204,13 +202,6 @@ def test_images_that_are_nowhere(tmp_path):
     assert said.startswith(f"{path}: its images (1.png …) are not in any of")
     for folder in ("annotations", "images", "val", "images/val"):
         assert f"{tmp_path}/{folder}" in said
-    path = write(path, [square(1)], [f"{i}.png" for i in range(30)])
-    (tmp_path / "annotations" / "7.png").unlink()
-    source = opened(path)
-    (sample,) = [sample for sample in source.splits["train"] if sample.id == "7.png"]
-    for read in (source.image, source.truth):
-        with pytest.raises(DataError, match=r"7\.png: there is no such file"):
-            read(sample)
 
 
 def test_an_absolute_path(tmp_path):
@@ -231,10 +222,7 @@ def test_a_folder_as_cocos(tmp_path):
     (tmp_path / "annotations" / "captions_train2017.json").write_text("{}")
     for name in (tmp_path, f"coco:{tmp_path}"):
         source = opened(name)
-        assert {split: [s.id for s in part] for split, part in source.splits.items()} == {
-            "train": ["train2017/1.png"],
-            "val": ["val2017/1.png"],
-        }
+        assert ids(source) == {"train": ["train2017/1.png"], "val": ["val2017/1.png"]}
         assert source.splits["val"][0].target == "annotations/instances_val2017.json#1"
         for part in source.splits.values():
             assert source.truth(part[0]).unique().tolist() == [0, 1]
@@ -243,11 +231,7 @@ def test_a_folder_as_cocos(tmp_path):
 def test_a_folder_as_roboflows(tmp_path):
     for split in ("train", "valid"):
         write(tmp_path / split / "_annotations.coco.json", [square(1)])
-    source = opened(tmp_path)
-    assert {split: [s.id for s in part] for split, part in source.splits.items()} == {
-        "train": ["train/1.png"],
-        "val": ["valid/1.png"],
-    }
+    assert ids(opened(tmp_path)) == {"train": ["train/1.png"], "val": ["valid/1.png"]}
 
 
 def test_splits_agree_on_classes_by_name(tmp_path):
@@ -258,6 +242,11 @@ def test_splits_agree_on_classes_by_name(tmp_path):
     source = opened(tmp_path)
     assert source.labels.external == ("background", 3, 7)
     assert source.truth(source.splits["val"][0]).unique().tolist() == [0, 2], "a dog is a dog"
+    source = detect(tmp_path)
+    assert source.labels.external == (3, 7)
+    assert source.truth(source.splits["val"][0])["labels"].tolist() == [1]
+    assert any("val:" in note and "other ids" in note for note in source.notes)
+    assert source.image_ids == {"train2017/1.png": 1, "val2017/1.png": 1}
     other.append({"id": 3, "name": "cow"})
     write(path, [square(1, category=1)], folder=tmp_path / "val2017", categories=other)
     with pytest.raises(DataError, match=r"val2017\.json: has categories .* train: cow"):
@@ -268,23 +257,11 @@ def test_folders_that_are_not_clear(tmp_path):
     coco_folder(tmp_path, ("train2014", "train2017"))
     with pytest.raises(DataError, match=r"instances_train2014\.json and .*2017.* both mean tra"):
         opened(tmp_path)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no COCO files: looked for annotations/instances_train"):
-        opened(f"coco:{tmp_path}/empty")
     both = tmp_path / "both"
     for split in ("train", "val"):
         write(both / "annotations" / f"{split}.json", [square(1)], folder=both / "images")
     with pytest.raises(DataError, match=r"images/1\.png is in both train and val, with labels"):
         opened(both)
-
-
-def test_other_json_files_do_not_make_a_folder_cocos(tmp_path):
-    for name in ("cat", "dog"):
-        (tmp_path / name).mkdir()
-        Image.new("L", (4, 4)).save(tmp_path / name / "1.png")
-    (tmp_path / "annotations").mkdir()
-    (tmp_path / "annotations" / "train.json").write_text('{"cat/1.png": "asleep"}')
-    assert open_source(tmp_path, truth=None).kind == "folder"
 
 
 def test_the_usual_task_is_to_detect(tmp_path):
@@ -297,12 +274,18 @@ def test_the_usual_task_is_to_detect(tmp_path):
 # ---- files that are written badly
 
 
+NOT_JSON = (
+    *("", "[", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,', '{"a":1,}', "{,}", "{a:1}", "{} x"),
+    *('{"a":[1,2}', '{"a":[1 2]}', '{"a":[1,]}', '{"a":[]} x', '{"images":[{"id":}]}'),
+    *("[" * 100_000, '{"a":' + "[" * 200_000),
+)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is not JSON"),
-        ("{", "is not JSON"),
-        ("[" * 100_000, "is not JSON"),
+        *((text, "is not JSON") for text in NOT_JSON),
+        *((text, "is not a COCO file") for text in ("{}", "[]", "3")),
         ("[]", "is not a COCO file of objects.*it is not, and no list 'images'"),
         ('{"images": []}', "it has images, and no list 'annotations'"),
         ('{"images": [], "annotations": [], "categories": {}}', "no list 'categories'"),
@@ -348,36 +331,30 @@ def test_two_categories_of_one_name(tmp_path):
         opened(path)
 
 
+def runs_for(counts):
+    return thing(5, {"size": [HEIGHT, WIDTH], "counts": counts})
+
+
+NO_OUTLINE, NO_BOX = "annotation 5 has no outline", "annotation 5 has no usable box"
+NOT_DECODED = "annotation 5: its RLE cannot be decoded"
 FAR = [1e9, 0, 1e9, 5, 0, 5]
 SPOILED = {
-    "no outline": (thing(5, []), "annotation 5 has no outline"),
-    "no polygon": (thing(5, "abc"), "annotation 5 has no outline"),
-    "a flat list": (thing(5, polygon(0, 0, 5, 5)), "annotation 5 has no outline"),
-    "not a number": (thing(5, [[0, 0, 5, float("nan"), 5, 5]]), "annotation 5 has no outline"),
-    "text in a polygon": (thing(5, [[0, 0, 5, "x", 5, 5]]), "annotation 5 has no outline"),
-    "half a point": (thing(5, [[0, 0, 5, 0, 5, 5, 0]]), "annotation 5 has no outline"),
+    "no outline": (thing(5, []), NO_OUTLINE),
+    "no polygon": (thing(5, "abc"), NO_OUTLINE),
+    "a flat list": (thing(5, polygon(0, 0, 5, 5)), NO_OUTLINE),
+    "not a number": (thing(5, [[0, 0, 5, float("nan"), 5, 5]]), NO_OUTLINE),
+    "text in a polygon": (thing(5, [[0, 0, 5, "x", 5, 5]]), NO_OUTLINE),
+    "half a point": (thing(5, [[0, 0, 5, 0, 5, 5, 0]]), NO_OUTLINE),
     "far away": (thing(5, [FAR]), "annotation 5: its outline lies far outside"),
     "runs of another size": (
         thing(5, {"size": [5, 5], "counts": [25]}),
         r"annotation 5: its RLE is for \[5, 5\], not for \[20, 30\]",
     ),
-    "runs too short": (
-        thing(5, {"size": [HEIGHT, WIDTH], "counts": [5, 5]}),
-        "annotation 5: its RLE cannot be decoded",
-    ),
-    "runs too long": (
-        thing(5, {"size": [HEIGHT, WIDTH], "counts": [5, 10_000]}),
-        "annotation 5: its RLE cannot be decoded",
-    ),
-    "runs below zero": (
-        thing(5, {"size": [HEIGHT, WIDTH], "counts": [5, -5, 600]}),
-        "annotation 5: its RLE cannot be decoded",
-    ),
-    "runs of nonsense": (
-        thing(5, {"size": [HEIGHT, WIDTH], "counts": "zzz~~~éé"}),
-        "annotation 5: its RLE cannot be decoded",
-    ),
-    "runs without counts": (thing(5, {"size": [HEIGHT, WIDTH]}), "annotation 5 has no outline"),
+    "runs too short": (runs_for([5, 5]), NOT_DECODED),
+    "runs too long": (runs_for([5, 10_000]), NOT_DECODED),
+    "runs below zero": (runs_for([5, -5, 600]), NOT_DECODED),
+    "runs of nonsense": (runs_for("zzz~~~éé"), NOT_DECODED),
+    "runs without counts": (thing(5, {"size": [HEIGHT, WIDTH]}), NO_OUTLINE),
     "a size of nonsense": (thing(5, {"size": 5, "counts": "x"}), "annotation 5: its RLE cannot be"),
     "unknown category": (square(5, category=99), r"annotation 5 of .*a\.json has the unknown cat"),
     "no category": (square(5, category=None), r"annotation 5 of .*a\.json has no category_id"),
@@ -388,12 +365,7 @@ SPOILED = {
 def test_an_object_that_cannot_be_drawn_spoils_its_image(tmp_path, case):
     annotation, message = SPOILED[case]
     path = write(tmp_path / "a.json", [annotation, square(6, image=2)], ["1.png", "2.png"])
-    source = opened(path)
-    bad, good = source.splits["train"]
-    with pytest.raises(DataError, match=f"^{tmp_path}/1.png: {message}") as error:
-        source.truth(bad)
-    assert "\n" not in str(error.value)
-    assert source.truth(good).shape == (HEIGHT, WIDTH)
+    assert_spoiled(opened(path), "1.png", "1.png", message)
 
 
 def test_odd_records_are_told_and_the_rest_is_used(tmp_path):
@@ -409,11 +381,10 @@ def test_odd_records_are_told_and_the_rest_is_used(tmp_path):
         square(8, image=True),
     ]
     path = write(tmp_path / "a.json", annotations)
-    values = json.loads(path.read_text())
-    values["images"] += [{"id": 8}, {"file_name": "x.png"}, None]
-    values["images"][0] |= {"height": "tall", "width": None}
-    values["categories"] += [{"id": 1}, None]
-    path.write_text(json.dumps(values))
+    with changing(path) as values:
+        values["images"] += [{"id": 8}, {"file_name": "x.png"}, None]
+        values["images"][0] |= {"height": "tall", "width": None}
+        values["categories"] += [{"id": 1}, None]
     coco = reading(path)
     facts = {
         "category 2 of the list": "no name",
@@ -442,10 +413,8 @@ def test_odd_records_are_told_and_the_rest_is_used(tmp_path):
 
 def test_images_that_are_there_twice(tmp_path):
     path = write(tmp_path / "a.json", [square(1)], ["1.png", "2.png", "3.png"])
-    values = json.loads(path.read_text())
-    values["images"].append({"id": 9, "file_name": "1.png"})
-    values["images"].append({"id": 2, "file_name": "4.png"})
-    path.write_text(json.dumps(values))
+    with changing(path) as values:
+        values["images"] += [{"id": 9, "file_name": "./1.png"}, {"id": 2, "file_name": "4.png"}]
     source = opened(path)
     assert [sample.id for sample in source.splits["train"]] == ["1.png", "2.png", "3.png"]
     messages = ("1.png: occurs twice, as image 1 and 9", "2.png: its id 2 is also that of 4.png")
@@ -462,20 +431,23 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.parametrize("truth", ["mask", "boxes"])
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_nothing_in_a_file_makes_the_reading_crash(tmp_path_factory, data):
-    folder = tmp_path_factory.getbasetemp() / "fuzz"
-    path = write(folder / "a.json", [square(1), square(2)])
-    values = json.loads(path.read_text())
-    part = data.draw(st.sampled_from(["images", "annotations", "categories"]))
-    record = values[part][0]
-    record[data.draw(st.sampled_from(sorted(record)))] = data.draw(json_values)
-    path.write_text(json.dumps(values))
+def test_nothing_in_a_file_makes_the_reading_crash(tmp_path_factory, truth, data):
+    path = tmp_path_factory.getbasetemp() / f"fuzz-{truth}" / "a.json"
+    write(path, [square(1), square(2, bbox=[3, 4, 5, 6])])
+    with changing(path) as values:
+        part = data.draw(st.sampled_from(["images", "annotations", "categories"]))
+        record = values[part][0]
+        record[data.draw(st.sampled_from(sorted(record)))] = data.draw(json_values)
     with contextlib.suppress(DataError):
-        source = opened(path)
+        source = opened(path, truth=truth)
+        assert len(check(source, workers=1).unusable) >= len(bad_samples(source, workers=1))
         for sample in source.splits["train"]:
-            source.truth(sample)
+            found = source.truth(sample)
+            if truth == "boxes":
+                assert (found["boxes"][:, 2:] > found["boxes"][:, :2]).all()
 
 
 # ---- boxes
@@ -538,9 +510,8 @@ def test_whatever_ids_a_file_has_a_class_keeps_its_id_and_name(
     ]
     folder = tmp_path_factory.getbasetemp() / "ids"
     path = write(folder / "a.json", annotations, categories=categories)
-    values = json.loads(path.read_text())
-    values["images"][0]["id"] = image_id
-    path.write_text(json.dumps(values))
+    with changing(path) as values:
+        values["images"][0]["id"] = image_id
     source = detect(path)
     (sample,) = source.splits["train"]
     labels = source.truth(sample)["labels"].tolist()
@@ -551,13 +522,13 @@ def test_whatever_ids_a_file_has_a_class_keeps_its_id_and_name(
 
 
 BAD_BOXES = {
-    "no box": (boxed(5, None), "annotation 5 has no usable box"),
-    "an empty list": (boxed(5, []), "annotation 5 has no usable box"),
-    "three numbers": (boxed(5, [1, 2, 3]), "annotation 5 has no usable box"),
-    "text": (boxed(5, [1, 2, 3, "4"]), "annotation 5 has no usable box"),
-    "a word": (boxed(5, "large"), "annotation 5 has no usable box"),
-    "not a number": (boxed(5, [1, 2, float("nan"), 4]), "annotation 5 has no usable box"),
-    "infinite": (boxed(5, [1, 2, float("inf"), 4]), "annotation 5 has no usable box"),
+    "no box": (boxed(5, None), NO_BOX),
+    "an empty list": (boxed(5, []), NO_BOX),
+    "three numbers": (boxed(5, [1, 2, 3]), NO_BOX),
+    "text": (boxed(5, [1, 2, 3, "4"]), NO_BOX),
+    "a word": (boxed(5, "large"), NO_BOX),
+    "not a number": (boxed(5, [1, 2, float("nan"), 4]), NO_BOX),
+    "infinite": (boxed(5, [1, 2, float("inf"), 4]), NO_BOX),
     "negative": (
         boxed(5, [8, 2, -3, 4]),
         "annotation 5: its box ends before it begins: left 8, top 2, right 5, bottom 6",
@@ -583,17 +554,7 @@ def test_a_box_that_tells_nothing_spoils_its_image(tmp_path, case):
     annotation, message = BAD_BOXES[case]
     good = boxed(6, [1, 1, 5, 5], image=2)
     path = write(tmp_path / "a.json", [good, annotation], ["1.png", "2.png"])
-    source = detect(path)
-    bad, fine = source.splits["train"]
-    with pytest.raises(DataError, match=f"^{tmp_path}/1.png: {message}") as error:
-        source.truth(bad)
-    assert "\n" not in str(error.value)
-    assert len(source.truth(fine)["boxes"]) == 1
-    found = bad_samples(source)
-    assert list(found) == ["1.png"]
-    assert re.match(message.replace(str(tmp_path), ""), found["1.png"].what)
-    report = check(source)
-    assert [problem.file for problem in report.unusable] == ["1.png"]
+    assert_spoiled(detect(path), "1.png", "1.png", message)
 
 
 def test_several_faults_of_one_image_are_all_told(tmp_path):
@@ -615,10 +576,9 @@ def test_records_that_belong_nowhere_are_told(tmp_path):
         boxed("five", [9, 9, 5, 5]),
     ]
     path = write(tmp_path / "a.json", annotations)
-    values = json.loads(path.read_text())
-    values["images"].append({"id": "two", "file_name": "2.png"})
-    values["categories"].append({"id": "three", "name": "cow"})
-    path.write_text(json.dumps(values))
+    with changing(path) as values:
+        values["images"].append({"id": "two", "file_name": "2.png"})
+        values["categories"].append({"id": "three", "name": "cow"})
     source = detect(path)
     facts = {
         "annotation 2": "image_id 77",
@@ -632,14 +592,6 @@ def test_records_that_belong_nowhere_are_told(tmp_path):
     assert len(source.truth(source.splits["train"][0])["boxes"]) == 3
 
 
-def test_one_image_under_two_spellings_of_its_path(tmp_path):
-    path = write(tmp_path / "a.json", [boxed(1, [1, 1, 5, 5])], ["1.png", "./1.png"])
-    source = detect(path)
-    (sample,) = source.splits["train"]
-    with pytest.raises(DataError, match="occurs twice, as image 1 and 2: keep one"):
-        source.truth(sample)
-
-
 def test_images_that_exif_turns(tmp_path):
     path = write(tmp_path / "a.json", [boxed(1, [1, 1, 5, 5])], ["1.jpg"])
     exif = Image.Exif()
@@ -649,22 +601,6 @@ def test_images_that_exif_turns(tmp_path):
     Image.new("L", (WIDTH, HEIGHT)).save(tmp_path / "1.jpg", exif=exif)
     with pytest.raises(DataError, match=r"but the image is 30x20 .*EXIF"):
         first_boxes(path)
-    exif[0x0112] = 3
-    Image.new("L", (WIDTH, HEIGHT)).save(tmp_path / "1.jpg", exif=exif)
-    with pytest.raises(DataError, match="orientation 3"):
-        first_boxes(path)
-
-
-def test_boxes_of_splits_agree_by_name(tmp_path):
-    coco_folder(tmp_path)
-    other = [{"id": 1, "name": "dog"}, {"id": 2, "name": "cat"}]
-    path = tmp_path / "annotations" / "instances_val2017.json"
-    write(path, [square(9, category=1)], folder=tmp_path / "val2017", categories=other)
-    source = detect(tmp_path)
-    assert source.truth(source.splits["val"][0])["labels"].tolist() == [1]
-    assert source.labels.external == (3, 7)
-    assert any("val:" in note and "other ids" in note for note in source.notes)
-    assert source.image_ids == {"train2017/1.png": 1, "val2017/1.png": 1}
 
 
 def test_objects_without_any_box(tmp_path):
@@ -672,25 +608,6 @@ def test_objects_without_any_box(tmp_path):
     with pytest.raises(DataError, match=r"none of its objects has a box"):
         detect(path)
     assert len(detect(write(tmp_path / "b.json", [])).splits["train"]) == 1, "no objects are legal"
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_nothing_in_a_file_makes_boxes_crash(tmp_path_factory, data):
-    folder = tmp_path_factory.getbasetemp() / "fuzz-boxes"
-    path = write(folder / "a.json", [boxed(1, [1, 2, 3, 4]), boxed(2, [3, 4, 5, 6])])
-    values = json.loads(path.read_text())
-    part = data.draw(st.sampled_from(["images", "annotations", "categories"]))
-    record = values[part][0]
-    record[data.draw(st.sampled_from(sorted(record)))] = data.draw(json_values)
-    path.write_text(json.dumps(values))
-    with contextlib.suppress(DataError):
-        source = detect(path)
-        report = check(source, workers=1)
-        assert len(report.unusable) >= len(bad_samples(source, workers=1))
-        for sample in source.splits["train"]:
-            boxes = source.truth(sample)["boxes"]
-            assert (boxes[:, 2:] > boxes[:, :2]).all()
 
 
 @pytest.mark.parametrize(
@@ -705,9 +622,8 @@ def test_nothing_in_a_file_makes_boxes_crash(tmp_path_factory, data):
 )
 def test_a_file_without_anything_to_use_says_why(tmp_path, part, values, why):
     path = write(tmp_path / "a.json", [square(1)])
-    whole = json.loads(path.read_text())
-    whole[part] = [] if values is None else [values]
-    path.write_text(json.dumps(whole))
+    with changing(path) as whole:
+        whole[part] = [] if values is None else [values]
     with pytest.raises(DataError, match=f"has no usable {part}: {why}"):
         reading(path)
 
@@ -775,18 +691,3 @@ def test_objects_in_a_table_are_as_the_file_has_them(tmp_path):
         (10, "dog", None, False, 25),
     ]
     assert [one.name for one in second] == ["annotation 7", "annotation 9", "annotation 10"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "[", "{", "{}", "[]", "3", '{"a"', '{"a":', '{"a":1', '{"a":1,', '{"a":1,}', "{,}"),
-        *('{"a":[1,2}', '{"a":[1 2]}', '{"a":[1,]}', '{"a":[]} x', '{"images":[{"id":}]}', "{a:1}"),
-        '{"a":' + "[" * 200_000,
-    ],
-)
-def test_broken_json_is_one_error(tmp_path, text):
-    """Read record by record, as strictly as before."""
-    (tmp_path / "a.json").write_text(text)
-    with pytest.raises(DataError, match=r"a\.json: is not (JSON|a COCO file)"):
-        reading(tmp_path / "a.json")

@@ -1,12 +1,14 @@
 """A val and a test that are held out from data that has none, whatever its layout."""
 
 import csv
-import json
 from collections import Counter
 
 import numpy as np
 import pytest
+from annotated_scene import NAMES as CLASSES
+from annotated_scene import WRITERS, Thing
 from PIL import Image
+from source_facts import sizes
 
 from vitreous.data.formats import open_source
 from vitreous.data.formats.python_data import from_python
@@ -14,7 +16,7 @@ from vitreous.data.source import Sample
 from vitreous.data.split import HoldOut, complete
 from vitreous.errors import ConfigError
 
-COUNT, CLASSES = 50, ("cat", "dog")
+COUNT = 50
 TEST, VAL = 10, 4
 """Of fifty images a fifth, and of the rest a tenth."""
 
@@ -41,57 +43,16 @@ def table(root):
     return root / "table.csv"
 
 
-def coco(root):
-    images, objects = [], []
-    for number in range(COUNT):
-        save(root / "images" / f"{number}.png")
-        images.append({"id": number, "file_name": f"{number}.png", "height": 12, "width": 16})
-        box = {"bbox": [2, 2, 5, 5], "area": 25, "iscrowd": 0}
-        objects.append({"id": number, "image_id": number, "category_id": 1 + number % 2, **box})
-    kinds = [{"id": 1 + number, "name": name} for number, name in enumerate(CLASSES)]
-    whole = {"images": images, "annotations": objects, "categories": kinds}
-    (root / "images" / "_annotations.coco.json").write_text(json.dumps(whole))
-    return root / "images" / "_annotations.coco.json"
+def annotated(kind):
+    scene = {str(number): [Thing((2, 2, 7, 7), CLASSES[number % 2])] for number in range(COUNT)}
+    return lambda root: WRITERS[kind](root).write(scene)
 
 
-def voc(root):
-    for number in range(COUNT):
-        save(root / "JPEGImages" / f"{number}.jpg")
-        thing = "<xmin>3</xmin><ymin>3</ymin><xmax>9</xmax><ymax>9</ymax>"
-        path = root / "Annotations" / f"{number}.xml"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(
-            f"<annotation><filename>{number}.jpg</filename><size><width>16</width>"
-            f"<height>12</height></size><object><name>{CLASSES[number % 2]}</name>"
-            f"<bndbox>{thing}</bndbox></object></annotation>"
-        )
-    return root
-
-
-def yolo(root):
-    for number in range(COUNT):
-        save(root / "images" / f"{number}.png")
-        path = root / "labels" / f"{number}.txt"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"{number % 2} 0.5 0.5 0.5 0.5\n")
-    return root
-
-
-def masks(root):
-    for number in range(COUNT):
-        save(root / "images" / f"{number}.png")
-        path = root / "masks" / f"{number}.png"
-        path.parent.mkdir(exist_ok=True)
-        Image.fromarray(np.full((12, 16), number % 2, np.uint8)).save(path)
-    return root
-
-
-LAYOUTS = (class_folders, table, coco, voc, yolo, masks)
+LAYOUTS = {"folders": class_folders, "table": table} | {kind: annotated(kind) for kind in WRITERS}
 
 
 def check(source, again):
-    sizes = {split: len(samples) for split, samples in source.splits.items()}
-    assert sizes == {"train": COUNT - TEST - VAL, "val": VAL, "test": TEST}
+    assert sizes(source) == {"train": COUNT - TEST - VAL, "val": VAL, "test": TEST}
     ids = [sample.id for samples in source.splits.values() for sample in samples]
     assert len(set(ids)) == COUNT  # none is in two splits
     assert again.splits == source.splits
@@ -100,9 +61,9 @@ def check(source, again):
     assert f"{TEST} images held out from train (20%" in notes[0]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_on_disk(tmp_path, layout):
-    path = str(layout(tmp_path))
+    path = str(LAYOUTS[layout](tmp_path))
     source, again = (open_source(path, test_fraction=0.2, seed=3) for _ in range(2))
     check(source, again)
     assert "test" not in open_source(path).splits  # unless it is asked for

@@ -14,7 +14,7 @@ from PIL import Image
 import vitreous
 from vitreous import terminal
 from vitreous.cli.main import main
-from vitreous.cli.text_table import TextTable
+from vitreous.cli.printing import TextTable
 from vitreous.data.formats import open_source
 from vitreous.errors import DataError
 from vitreous.tasks.data_check import check

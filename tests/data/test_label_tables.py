@@ -8,10 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from problem_facts import assert_problems
+from source_facts import assert_problems, ids
 
 from vitreous.data.formats import open_source
-from vitreous.data.formats.scenes import SHAPES
 from vitreous.data.source import Sample
 from vitreous.data.split import hold_out
 from vitreous.errors import DataError
@@ -189,11 +188,7 @@ def test_labels_that_are_perhaps_separated_by_spaces(tmp_path):
 def test_splits_of_a_table(tmp_path):
     rows = [("1.png", "a;b", "train"), ("2.png", "b", "valid"), ("3.png", "", "TEST")]
     source = opened(table(tmp_path, ("path", "labels", "split"), *rows), val_fraction=0.1)
-    assert {split: [s.id for s in part] for split, part in source.splits.items()} == {
-        "train": ["1.png"],
-        "val": ["2.png"],
-        "test": ["3.png"],
-    }
+    assert ids(source) == {"train": ["1.png"], "val": ["2.png"], "test": ["3.png"]}
     rows = [(f"{i}.png", "a;b" if i % 2 else "b") for i in range(40)]
     source = opened(table(tmp_path, ("path", "labels"), *rows), val_fraction=0.1, seed=3)
     held = [label for found in label_sets(source, "val").values() for label in found]
@@ -213,15 +208,3 @@ def test_about_the_right_part_is_held_out_however_rare_the_sets_are(sets, seed):
     ]
     for labels in frequent:
         assert any(sample.target == labels for sample in held)
-
-
-def test_shapes_of_a_scene():
-    source, boxes = (open_source("shapes:12", truth=kind) for kind in ("labels", "boxes"))
-    assert (source.truth_kind, source.labels.names) == ("labels", SHAPES)
-    for sample in source.splits["train"]:
-        truth = source.truth(sample)
-        assert truth.shape == (len(SHAPES),)
-        assert truth.dtype == torch.float32
-        shown = set(boxes.truth(sample)["labels"].tolist())
-        assert set(truth.nonzero().flatten().tolist()) == shown
-        assert torch.equal(source.image(sample), boxes.image(sample))

@@ -1,12 +1,16 @@
 """What a folder means is recognised, or it is asked; nothing becomes a class by accident."""
 
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
+from source_facts import assert_problems, sizes
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.errors import DataError
+from vitreous.tasks.data_check import bad_samples
 
 RANDOM = np.random.default_rng(0)
 
@@ -18,7 +22,7 @@ def put(root, *files):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".jpg":
             Image.fromarray(RANDOM.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
-        elif path.suffix == ".png":
+        elif path.suffix in (".png", ".tif"):
             Image.fromarray(RANDOM.integers(0, 2, (8, 8), dtype=np.uint8)).save(path)
         elif path.suffix == ".xml":
             box = "<xmin>1</xmin><ymin>1</ymin><xmax>4</xmax><ymax>4</ymax>"
@@ -35,10 +39,11 @@ def numbered(*patterns, count=4):
 
 def opened(root, **options):
     source = open_source(root, **options)
-    return source.kind, {split: len(samples) for split, samples in source.splits.items()}
+    return source.kind, sizes(source)
 
 
 BOTH = {"train": 4, "val": 4}
+CITY = "leftImg8bit/val/ulm/ulm_1", "gtFine/val/ulm/ulm_1"
 
 
 @pytest.mark.parametrize(
@@ -50,10 +55,7 @@ BOTH = {"train": 4, "val": 4}
             "folder",
             {"train": 3, "val": 1, "test": 4},
         ),
-        (
-            *(("images/train2017/{}.jpg", "labels/train2017/{}.txt"),),
-            *("yolo", {"train": 4}),
-        ),
+        (*(("images/train2017/{}.jpg", "labels/train2017/{}.txt"),), *("yolo", {"train": 4})),
         (
             (
                 *("images/train/{}.jpg", "masks/train/{}.png"),
@@ -82,6 +84,125 @@ def test_layouts(tmp_path, files, kind, splits):
     put(tmp_path, *numbered(*files))
     fraction = 0.1 if "test" in splits else 0
     assert opened(tmp_path, val_fraction=fraction) == (kind, splits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "image", "label", "split"),
+    [
+        ("voc", "JPEGImages/a.jpg", "Annotations/a.xml", "train"),
+        ("voc", "images/a.jpg", "annotations/a.xml", "train"),
+        ("voc", "train/images/a.jpg", "train/annotations/a.xml", "train"),
+        ("voc", "images/val/a.jpg", "annotations/val/a.xml", "val"),
+        ("voc", "valid/a.jpg", "valid/a.xml", "val"),
+        ("voc", "a.jpg", "a.xml", "train"),
+        ("yolo", "images/a.jpg", "labels/a.txt", "train"),
+        ("yolo", "images/train/a.jpg", "labels/train/a.txt", "train"),
+        ("yolo", "images/val/a.jpg", "labels/val/a.txt", "val"),
+        ("yolo", "train/images/a.jpg", "train/labels/a.txt", "train"),
+        ("yolo", "valid/images/a.jpg", "valid/labels/a.txt", "val"),
+        ("yolo", "train/a.jpg", "train/a.txt", "train"),
+        ("yolo", "a.jpg", "a.txt", "train"),
+        ("masks", "train/images/a.jpg", "train/masks/a.png", "train"),
+        ("masks", "Training/imgs/a.png", "Training/Annotations/a.png", "train"),
+        ("masks", "valid/img/a.jpg", "valid/label/a.png", "val"),
+        ("masks", "images/train/a.jpg", "masks/train/a.png", "train"),
+        ("masks", "images/training/a.jpg", "annotations/training/a.png", "train"),
+        ("masks", "images/validation/a.jpg", "annotations/validation/a.png", "val"),
+        ("masks", "train/a.png", "trainannot/a.png", "train"),
+        ("masks", "test/a.png", "testannot/a.png", "test"),
+        ("masks", "train/a.png", "train_labels/a_L.png", "train"),
+        ("masks", "train_images/a.png", "train_masks/a.png", "train"),
+        ("masks", "images_test/a.png", "masks-test/a.png", "test"),
+        ("masks", "images/a.jpg", "masks/a.png", "train"),
+        ("masks", "JPEGImages/a.jpg", "SegmentationClass/a.png", "train"),
+        ("masks", "images/deep/er/a.jpg", "gt/deep/er/a.tif", "train"),
+        ("masks", f"{CITY[0]}_leftImg8bit.png", f"{CITY[1]}_gtFine_labelIds.png", "val"),
+        ("masks", "images/a.jpg", "masks/a_mask.png", "train"),
+        ("masks", "images/a_sat.jpg", "masks/a_mask.png", "train"),
+        ("masks", "images/a.jpg", "masks/a_segmentation.png", "train"),
+    ],
+)
+def test_images_with_label_files(tmp_path, kind, image, label, split):
+    put(tmp_path, image, label)
+    for name in (tmp_path, f"{kind}:{tmp_path}"):
+        source = open_source(name, val_fraction=0)
+        assert (source.kind, sizes(source), source.problems) == (kind, {split: 1}, [])
+        (sample,) = source.splits[split]
+        assert (sample.id, sample.target) == (image, label)
+        truth = source.truth(sample)
+        if kind == "masks":
+            assert truth.shape == (8, 8)
+        else:
+            assert truth["boxes"].tolist() == [{"voc": [0, 0, 4, 4], "yolo": [2, 2, 6, 6]}[kind]]
+        assert not any("skipped" in note for note in source.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "image", "label", "what", "word"),
+    [
+        ("voc", "JPEGImages/{}.jpg", "Annotations/{}.xml", "no annotation", "annotation"),
+        ("yolo", "images/{}.jpg", "labels/{}.txt", "", "label file"),
+        ("masks", "images/{}.jpg", "masks/{}.png", "no mask", "mask"),
+    ],
+)
+def test_what_has_no_partner(tmp_path, kind, image, label, what, word):
+    both = [each.format(name) for name in "ab" for each in (image, label)]
+    put(tmp_path, *both, image.format("lost"), label.format("orphan"))
+    put(tmp_path, image.format("b").replace(".jpg", ".png"))
+    source = open_source(tmp_path, val_fraction=0)
+    assert_problems(
+        source.problems, [(label.format("orphan"), f"there is no image for this {word}")]
+    )
+    twins = [image.format("b"), image.format("b").replace(".jpg", ".png")]
+    said = {
+        one: f"has the same name as {other}: whose is the {word}?"
+        for one, other in (twins, twins[::-1])
+    }
+    if what:
+        said[image.format("lost")] = f"has {what}: looked for {label.format('lost')}"
+    samples = {sample.id: sample for sample in source.splits["train"]}
+    for id, error in said.items():
+        with pytest.raises(DataError, match=f"^{tmp_path}/{id}: {re.escape(error)}"):
+            source.truth(samples[id])
+    assert set(bad_samples(source)) == set(said)
+
+
+@pytest.mark.parametrize(
+    ("folders", "file", "text"),
+    [
+        (("cat", "dog"), "cat/1.xml", "<annotation/>"),
+        (("cat", "dog"), "cat/1.txt", "0 0.5 0.5 0.5 0.5"),
+        (("photos", "others"), "annotations/1.xml", "<svg/>"),
+        (("photos", "others"), "labels/1.txt", "a caption of five words"),
+        (("cat", "dog"), "annotations/train.json", '{"cat/1.jpg": "asleep"}'),
+        (("cat", "dog"), "settings.yaml", "epochs: 3\ntrain: true"),
+        (("train/mask", "train/no_mask", "val/mask", "val/no_mask"), "a.md", ""),
+        (("with_mask", "without_mask"), "a.md", ""),
+    ],
+)
+def test_class_folders_stay_class_folders(tmp_path, folders, file, text):
+    """Whatever other files and words there are."""
+    put(tmp_path, *(f"{folder}/1.jpg" for folder in folders), file)
+    (tmp_path / file).write_text(text)
+    assert open_source(tmp_path, val_fraction=0).kind == "folder"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("voc", "no images with annotations: looked for JPEGImages"),
+        ("yolo", r"no images with label files: looked for data\.yaml, imag"),
+        ("masks", "no images with masks: looked for train/images"),
+        ("coco", "no COCO files: looked for annotations/instances_train"),
+        ("idx", "no IDX files: looked for train-images"),
+    ],
+)
+def test_a_format_that_a_folder_does_not_have(tmp_path, kind, message):
+    with pytest.raises(DataError, match=message):
+        open_source(f"{kind}:{put(tmp_path, 'images/1.jpg')}")
+    if kind != "coco":
+        with pytest.raises(DataError, match=r"there is no such (file or )?folder"):
+            open_source(f"{kind}:{tmp_path}/nowhere")
 
 
 def test_masks_beside_images_belong_to_them(tmp_path):

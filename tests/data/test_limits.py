@@ -7,6 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
+from picture_files import png_of
 from PIL import Image
 
 import vitreous
@@ -25,21 +26,25 @@ from vitreous.tasks.data_check import bad_samples, check
 LABELS = LabelMap.of_names(["a", "b"])
 SMALL = {"patch": 8, "dim": 16, "depth": 1, "heads": 2, "classes": 2}
 
+FIELDS = [f"--set={field}={value}" for field, value in SMALL.items() if field != "classes"]
+
+
+def album(folder, width):
+    """Six images of two classes, and one that is so wide and a pixel high."""
+    for kind in "ab":
+        (folder / kind).mkdir()
+        for number in range(3):
+            Image.new("L", (20, 20), 40 * number).save(folder / kind / f"{number}.png")
+    png(folder / "a" / "strip.png", width, 1)
+
 
 def png(path, width, height, depth=8, kind=0, values=1):
     """A PNG of one value, of few bytes however large it is."""
-
-    def chunk(name, data):
-        return (
-            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        )
-
     packer = zlib.compressobj(9)
     row = b"\0" + b"\x7f" * (width * values)
     data = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
     header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)
-    parts = (chunk(b"IHDR", header), chunk(b"IDAT", data), chunk(b"IEND", b""))
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+    path.write_bytes(png_of((b"IHDR", header), (b"IDAT", data), (b"IEND", b"")))
     return path
 
 
@@ -98,20 +103,15 @@ def test_usual_images_are_not_refused():
 
 def test_the_data_check_and_skip_find_them(tmp_path):
     """What training would refuse is fatal in the check, and `--on-bad skip` leaves it out."""
-    for kind in "ab":
-        for number in range(3):
-            (tmp_path / kind).mkdir(exist_ok=True)
-            Image.new("L", (20, 20), 40 * number).save(tmp_path / kind / f"{number}.png")
-    png(tmp_path / "a" / "strip.png", 65500, 1)
+    album(tmp_path, 65500)
     source = open_source(tmp_path)
     (problem,) = check(source, max_pixels=1_000_000).fatal
     assert problem.file == "a/strip.png"
     assert "would be enlarged to 20x1310000" in problem.what  # by the model that train would choose
     assert not check(source).fatal
     assert list(bad_samples(source, max_pixels=1_000_000)) == ["a/strip.png"]
-    small = [f"--set={field}={value}" for field, value in SMALL.items() if field != "classes"]
     run = tmp_path.parent / f"{tmp_path.name}-run"
-    command = ["train", str(tmp_path), "--model=vit", *small, "--image-size=16", "--epochs=1"]
+    command = ["train", str(tmp_path), "--model=vit", *FIELDS, "--image-size=16", "--epochs=1"]
     command += ["--batch=2", "--crop=none", f"--out={run}", "--max-pixels=1000000"]
     assert main(command) == 2
     assert main([*command, "--on-bad=skip"]) == 0
@@ -121,13 +121,8 @@ def test_the_data_check_and_skip_find_them(tmp_path):
 def test_skip_leaves_out_what_this_run_would_refuse(tmp_path, capsys):
     """Not what another model would: at 512 pixels a strip is refused that is none at 16, and a
     square of both sides is never too long."""
-    for kind in "ab":
-        for number in range(3):
-            (tmp_path / kind).mkdir(exist_ok=True)
-            Image.new("L", (20, 20), 40 * number).save(tmp_path / kind / f"{number}.png")
-    png(tmp_path / "a" / "strip.png", 4000, 1)
-    small = [f"--set={field}={value}" for field, value in SMALL.items() if field != "classes"]
-    command = ["train", str(tmp_path), "--model=vit", *small, "--epochs=1", "--batch=2"]
+    album(tmp_path, 4000)
+    command = ["train", str(tmp_path), "--model=vit", *FIELDS, "--epochs=1", "--batch=2"]
     command += ["--crop=none", "--max-pixels=2000000", "--dry-run", f"--out={tmp_path}-run"]
     for words, left_out in (
         (["--image-size=16"], False),

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mask_files import NAMES, bad_masks, image, mask, pairs
 from PIL import Image
+from source_facts import sizes
 
 from vitreous.data.decode.masks import read_mask
 from vitreous.data.formats import FORMATS, ON_DISK, TRUTHS, open_source, same_source
 from vitreous.data.formats.names import mask_labels, with_names
-from vitreous.data.formats.scenes import SHAPES
 from vitreous.data.source import IGNORED, Sample
 from vitreous.data.split import HoldOut, complete, hold_out
 from vitreous.errors import ConfigError, DataError
@@ -49,46 +49,6 @@ def ids(source):
 # ---- folders
 
 
-@pytest.mark.parametrize(
-    ("layout", "split"),
-    [
-        (("train/images/a.jpg", "train/masks/a.png"), "train"),
-        (("Training/imgs/a.png", "Training/Annotations/a.png"), "train"),
-        (("valid/img/a.jpg", "valid/label/a.png"), "val"),
-        (("images/train/a.jpg", "masks/train/a.png"), "train"),
-        (("images/training/a.jpg", "annotations/training/a.png"), "train"),
-        (("images/validation/a.jpg", "annotations/validation/a.png"), "val"),
-        (("train/a.png", "trainannot/a.png"), "train"),
-        (("test/a.png", "testannot/a.png"), "test"),
-        (("train/a.png", "train_labels/a_L.png"), "train"),
-        (("train_images/a.png", "train_masks/a.png"), "train"),
-        (("images_test/a.png", "masks-test/a.png"), "test"),
-        (("images/a.jpg", "masks/a.png"), "train"),
-        (("JPEGImages/a.jpg", "SegmentationClass/a.png"), "train"),
-        (("images/deep/er/a.jpg", "gt/deep/er/a.tif"), "train"),
-        (
-            (
-                "leftImg8bit/val/ulm/ulm_1_leftImg8bit.png",
-                "gtFine/val/ulm/ulm_1_gtFine_labelIds.png",
-            ),
-            "val",
-        ),
-        (("images/a.jpg", "masks/a_mask.png"), "train"),
-        (("images/a_sat.jpg", "masks/a_mask.png"), "train"),
-        (("images/a.jpg", "masks/a_segmentation.png"), "train"),
-    ],
-)
-def test_layouts(tmp_path, layout, split):
-    pairs(tmp_path, layout)
-    for name in (tmp_path, f"masks:{tmp_path}"):
-        source = opened(name, val_fraction=0)
-        assert (source.kind, source.truth_kind) == ("masks", "mask")
-        assert ids(source) == {split: [layout]}
-        sample = source.splits[split][0]
-        assert source.truth(sample).shape == (6, 8)
-        assert source.problems == []
-
-
 def test_splits_are_in_their_usual_order_and_files_in_natural_order(tmp_path):
     for split in ("test", "val", "train"):
         for i in (10, 9):
@@ -102,7 +62,7 @@ def test_splits_are_in_their_usual_order_and_files_in_natural_order(tmp_path):
 def test_images_and_masks_alone_give_some_to_val(tmp_path):
     pairs(tmp_path, *((f"images/{i}.jpg", f"masks/{i}.png") for i in range(20)))
     source = opened(tmp_path, seed=3)
-    assert {split: len(part) for split, part in source.splits.items()} == {"train": 18, "val": 2}
+    assert sizes(source) == {"train": 18, "val": 2}
     assert "val: 2 images held out from train (10%, seed 3)" in source.notes
     assert ids(source) == ids(opened(tmp_path, seed=3))
     assert ids(source) != ids(opened(tmp_path, seed=4))
@@ -151,8 +111,7 @@ def test_pascal_voc(tmp_path):
 
 def test_cityscapes_has_more_than_masks_among_the_masks(tmp_path):
     pairs(
-        tmp_path,
-        ("leftImg8bit/train/x/x_leftImg8bit.png", "gtFine/train/x/x_gtFine_labelIds.png"),
+        tmp_path, ("leftImg8bit/train/x/x_leftImg8bit.png", "gtFine/train/x/x_gtFine_labelIds.png")
     )
     for other in ("color", "instanceIds"):
         mask(tmp_path / "gtFine" / "train" / "x" / f"x_gtFine_{other}.png")
@@ -212,28 +171,6 @@ def test_folders_that_are_not_clear(tmp_path, files, message):
     with pytest.raises(DataError, match=message) as error:
         opened(f"masks:{tmp_path}")
     assert str(error.value).startswith(str(tmp_path))
-
-
-def test_no_masks_at_all(tmp_path):
-    (tmp_path / "images").mkdir()
-    with pytest.raises(DataError, match=r"no images with masks: looked for train/images"):
-        open_source(f"masks:{tmp_path}")
-    with pytest.raises(DataError, match="there is no such folder"):
-        open_source(f"masks:{tmp_path}/nowhere")
-
-
-def test_class_folders_stay_class_folders(tmp_path):
-    for name in ("train/mask/1.png", "train/no_mask/1.png", "val/mask/2.png", "val/no_mask/2.png"):
-        image(tmp_path / "faces" / name)
-    assert open_source(tmp_path / "faces").kind == "folder"
-    for name in ("photos/1.png", "objects/1.png"):
-        image(tmp_path / "things" / name)
-    (tmp_path / "things" / "labels").mkdir()
-    (tmp_path / "things" / "labels" / "1.txt").write_text("a thing of five words")  # a caption
-    assert open_source(tmp_path / "things").kind == "folder"
-    for name in ("with_mask/1.png", "without_mask/1.png"):
-        image(tmp_path / "worn" / name)
-    assert open_source(tmp_path / "worn").kind == "folder"
 
 
 def test_names_that_are_not_utf8(tmp_path):
@@ -585,58 +522,3 @@ def test_a_value_for_no_label_must_be_declared(data, value):
     assert (ignored.truth(ignored.splits["val"][0]) == IGNORED).all()
     named = open_source(data, names={0: "a", value: "b"})
     assert (named.truth(named.splits["val"][0]) == 1).all()
-
-
-# ---- shapes
-
-
-def test_shapes_to_segment():
-    source = open_source("shapes:20", truth="mask")
-    assert (source.truth_kind, source.labels.names) == ("mask", ("background", *SHAPES))
-    assert source.labels.external == tuple(range(7))
-    assert {split: len(part) for split, part in source.splits.items()} == {
-        "train": 20,
-        "val": 20,
-        "test": 40,
-    }
-    assert len(open_source("shapes", truth="mask").splits["test"]) == 600
-    seen, kinds = set(), set()
-    for sample in source.splits["train"]:
-        picture, truth = source.image(sample), source.truth(sample)
-        assert (picture.shape, truth.shape) == ((3, 64, 64), (64, 64))
-        assert (picture.dtype, truth.dtype) == (torch.uint8, torch.int16)
-        classes = set(truth.unique().tolist())
-        assert 0 in classes
-        assert 1 <= len(classes - {0}) <= 4
-        share = (truth > 0).float().mean()
-        assert 0.005 < share < 0.8
-        # what is painted differs from the ground around it
-        colour = [picture.float()[:, truth == c].mean(1) for c in classes]
-        assert all((a - colour[0]).abs().max() > 10 for a in colour[1:])
-        seen |= classes
-        kinds.add(len(classes))
-    assert seen == set(range(7))
-    assert len(kinds) > 1
-
-
-def test_shapes_to_segment_are_a_function_of_seed_split_and_number():
-    source = open_source("shapes", truth="mask")
-    first, last = source.splits["train"][0], source.splits["train"][1999]
-    again = pickle.loads(pickle.dumps(open_source("shapes:7", truth="mask")))
-    truth, picture = source.truth(first), source.image(first)
-    source.truth(last)
-    assert torch.equal(again.truth(first), truth)
-    assert torch.equal(again.image(first), picture)
-    truth += 1
-    picture += 1
-    assert torch.equal(source.truth(first), truth - 1), "what is given away is a copy"
-    assert torch.equal(source.image(first), picture - 1)
-    other = open_source("shapes", truth="mask", seed=1)
-    assert not torch.equal(other.truth(first), source.truth(first))
-    assert not torch.equal(source.truth(source.splits["val"][0]), source.truth(first))
-
-
-def test_shapes_to_classify_have_not_changed():
-    source = open_source("shapes")
-    sums = [int(source.image(sample).long().sum()) for sample in source.splits["train"][:4]]
-    assert sums == [1611872, 1434168, 1770008, 1916303]

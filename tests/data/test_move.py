@@ -7,7 +7,7 @@ from vitreous.data.augment import Augment, random_by
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import DataError
 from vitreous.labels import IGNORED
-from vitreous.tasks.objects.truth import BoxesTruth
+from vitreous.tasks.objects.boxes import BoxesTruth
 from vitreous.tasks.segment.truth import MaskTruth, resized_mask
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from source_facts import sizes
 from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
 from torchvision.datasets import ImageFolder
 
@@ -82,10 +83,7 @@ def test_a_dataset_and_its_names():
     source = from_python(Numbers(), val_fraction=0.25)
     assert source.labels.names == Numbers.classes
     assert source.labels.external == (0, 1, 2)
-    assert {split: len(samples) for split, samples in source.splits.items()} == {
-        "train": 9,
-        "val": 3,
-    }
+    assert sizes(source) == {"train": 9, "val": 3}
     for sample in source.splits["val"]:
         assert sample.target == int(sample.id.partition("/")[2]) % 3
     assert from_python(Numbers(), names=["a", "b", "c"]).labels.names == ("a", "b", "c")

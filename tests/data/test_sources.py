@@ -14,10 +14,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from source_facts import ids, sizes
 
 from vitreous.cli.main import main
 from vitreous.data.formats import Columns, open_source, same_source
-from vitreous.data.formats.scenes import SHAPES, draw_scene
 from vitreous.data.source import Sample
 from vitreous.data.split import few_of, hold_out
 from vitreous.errors import ConfigError, DataError
@@ -32,10 +32,6 @@ def tree(root, *files):
     for shade, file in enumerate(files):
         picture(root / file, shade)
     return root
-
-
-def ids(source, split):
-    return [sample.id for sample in source.splits[split]]
 
 
 def classes(source, split):
@@ -116,15 +112,12 @@ def test_class_folders_without_splits(tmp_path):
     source = open_source(tree(tmp_path, *names))
     assert (source.kind, source.truth_kind) == ("folder", "class")
     assert source.labels.names == ("class2", "class10")
-    assert {split: len(samples) for split, samples in source.splits.items()} == {
-        "train": 36,
-        "val": 4,
-    }
+    assert sizes(source) == {"train": 36, "val": 4}
     assert Counter(classes(source, "val")) == {"class2": 2, "class10": 2}
     assert "val: 4 images held out" in source.notes[0]
     sample = source.splits["train"][0]
     assert source.image(sample).shape == (1, 3, 4)
-    natural = [int(i.split("/")[1][:-4]) for i in ids(source, "train") if i.startswith("class2/")]
+    natural = [int(i.split("/")[1][:-4]) for i in ids(source)["train"] if i.startswith("class2/")]
     assert natural == sorted(natural)
 
 
@@ -140,7 +133,7 @@ def test_the_order_of_creation_does_not_matter(tmp_path):
 def test_folders_of_splits(tmp_path, val):
     tree(tmp_path, "train/b/1.png", "train/a/1.png", f"{val}/b/2.png", "test/a/3.png")
     source = open_source(tmp_path)
-    assert {split: ids(source, split) for split in source.splits} == {
+    assert ids(source) == {
         "train": ["train/a/1.png", "train/b/1.png"],
         "val": [f"{val}/b/2.png"],  # a val that lacks a class does not shift the others
         "test": ["test/a/3.png"],
@@ -170,7 +163,7 @@ def test_a_class_that_is_not_in_train_is_refused(tmp_path):
 def test_all_below_a_class_folder_belongs_to_it(tmp_path):
     tree(tmp_path, "a/x/y/1.png", "a/2.png", "b/train/1.png")
     source = open_source(tmp_path, val_fraction=0)
-    assert ids(source, "train") == ["a/2.png", "a/x/y/1.png", "b/train/1.png"]
+    assert ids(source)["train"] == ["a/2.png", "a/x/y/1.png", "b/train/1.png"]
     assert classes(source, "train") == ["a", "a", "b"]
 
 
@@ -221,7 +214,7 @@ def test_links(tmp_path):
     (tmp_path / "data" / "b" / "loop").symlink_to(tmp_path / "data" / "b")
     (tmp_path / "data" / "b" / "self.png").symlink_to(tmp_path / "data" / "b" / "self.png")
     source = open_source(tmp_path / "data", val_fraction=0)
-    assert ids(source, "train") == ["a/1.png", "a/more/2.png", "b/1.png", "b/self.png"]
+    assert ids(source)["train"] == ["a/1.png", "a/more/2.png", "b/1.png", "b/self.png"]
     assert [problem.what for problem in source.problems] == ["is a link that leads into a loop"]
     with pytest.raises(DataError, match=r"self\.png: cannot be read"):
         source.image(source.splits["train"][3])
@@ -231,7 +224,7 @@ def test_names_that_are_not_utf8(tmp_path):
     tree(tmp_path, "a/1.png", "b/größe 图.png")
     os.rename(tmp_path / "a" / "1.png", os.path.join(tmp_path, "a", os.fsdecode(b"\xe9.png")))
     source = open_source(tmp_path, val_fraction=0)
-    assert ids(source, "train") == ["a/\\xe9.png", "b/größe 图.png"]
+    assert ids(source)["train"] == ["a/\\xe9.png", "b/größe 图.png"]
     for sample in source.splits["train"]:
         sample.id.encode()
         assert source.image(sample).shape == (1, 3, 4)
@@ -260,7 +253,7 @@ def test_table_with_names(tmp_path, delimiter):
     rows = [("label", "path"), ("dog", "x/1.png"), ("cat", "./x/2, 3.png"), ("dog", "10.png")]
     source = open_source(table(tmp_path / "t.csv", *rows, delimiter=delimiter), val_fraction=0)
     assert (source.kind, source.labels.names) == ("csv", ("cat", "dog"))
-    assert ids(source, "train") == ["10.png", "x/1.png", "x/2, 3.png"]
+    assert ids(source)["train"] == ["10.png", "x/1.png", "x/2, 3.png"]
     assert classes(source, "train") == ["dog", "dog", "cat"]
     assert all(source.image(sample).shape == (1, 3, 4) for sample in source.splits["train"])
 
@@ -273,8 +266,8 @@ def test_table_with_numbers_and_splits(tmp_path):
     source = open_source(table(tmp_path / "t.csv", *rows), names={1: "a", 11: "b", 21: "c"})
     assert source.labels.external == (1, 11, 21)
     assert source.labels.names == ("a", "b", "c")
-    assert ids(source, "val") == ["3.png", "4.png", "5.png"]
-    assert ids(source, "test") == ["6.png", "7.png", "8.png"]
+    assert ids(source)["val"] == ["3.png", "4.png", "5.png"]
+    assert ids(source)["test"] == ["6.png", "7.png", "8.png"]
 
 
 def test_columns_of_a_table_can_be_named(tmp_path, capsys):
@@ -288,7 +281,7 @@ def test_columns_of_a_table_can_be_named(tmp_path, capsys):
         open_source(path)
     source = open_source(path, columns=Columns("File", "kind", "part"))
     assert source.labels.names == ("a", "b")
-    assert ids(source, "val") == ["6.png", "7.png"]
+    assert ids(source)["val"] == ["6.png", "7.png"]
     assert open_source(path, columns=Columns("File")).labels.names == ("x",)
     with pytest.raises(DataError, match=r"--label-column knd: .*did you mean 'kind'"):
         open_source(path, columns=Columns("File", "knd"))
@@ -382,7 +375,7 @@ def test_files_that_are_no_tables(tmp_path):
 def test_a_repeated_line_is_said_once(tmp_path):
     rows = [("path", "label"), ("a.png", "cat"), ("a.png", "cat"), ("b.png", "dog")]
     source = open_source(table(tmp_path / "t.csv", *rows), val_fraction=0)
-    assert ids(source, "train") == ["a.png", "b.png"]
+    assert ids(source)["train"] == ["a.png", "b.png"]
     assert [p.what for p in source.problems] == [f"line 3 of {tmp_path}/t.csv repeats line 2"]
 
 
@@ -421,62 +414,40 @@ def test_idx(tmp_path, end):
     assert named.labels.names == ("shirt", "shoe", "bag")
 
 
-def break_labels(folder):
-    idx(folder / "train-labels-idx1-ubyte", np.zeros(29))
-
-
-def cut_images(folder):
-    path = folder / "train-images-idx3-ubyte"
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def lengthen_images(folder):
-    path = folder / "train-images-idx3-ubyte"
-    path.write_bytes(path.read_bytes() + b"x")
-
-
-def swap_files(folder):
-    path = folder / "train-images-idx3-ubyte"
-    path.write_bytes((folder / "train-labels-idx1-ubyte").read_bytes())
-
-
-def lose_labels(folder):
-    (folder / "t10k-labels-idx1-ubyte").unlink()
-
-
-def cut_gz(folder):
-    path = folder / "train-images-idx3-ubyte"
-    path.rename(path.with_name(path.name + ".gz"))
-    (folder / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(2000))[:-9])
-
-
-def unknown_class(folder):
-    idx(folder / "t10k-labels-idx1-ubyte", np.arange(30) % 4)
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+CUT_GZ = gzip.compress(bytes(2000))[:-9]
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("file", "change", "message"),
     [
-        (break_labels, "29 labels for 30 images"),
-        (cut_images, "its header says 30x5x4, 600 bytes; it has 599"),
-        (lengthen_images, "600 bytes; it has more"),
-        (swap_files, "is not an IDX file of bytes in 3 dimensions"),
-        (lose_labels, "the labels of test are missing"),
-        (cut_gz, "train-images"),
-        (unknown_class, "class '3' is in test but not in train"),
+        (LABELS, np.zeros(29), "29 labels for 30 images"),
+        (IMAGES, lambda data: data[:-1], "its header says 30x5x4, 600 bytes; it has 599"),
+        (IMAGES, lambda data: data + b"x", "600 bytes; it has more"),
+        (
+            IMAGES,
+            lambda data: b"\0\0\10\1" + data[4:],
+            "is not an IDX file of bytes in 3 dimensions",
+        ),
+        ("t10k-labels-idx1-ubyte", None, "the labels of test are missing"),
+        (f"{IMAGES}.gz", lambda data: CUT_GZ, "train-images"),
+        ("t10k-labels-idx1-ubyte", np.arange(30) % 4, "class '3' is in test but not in train"),
     ],
 )
-def test_bad_idx(tmp_path, damage, message):
+def test_bad_idx(tmp_path, file, change, message):
     mnist(tmp_path)
-    damage(tmp_path)
+    path = tmp_path / file
+    if path.suffix == ".gz":
+        (tmp_path / IMAGES).rename(path)
+    if change is None:
+        path.unlink()
+    elif callable(change):
+        path.write_bytes(change(path.read_bytes()))
+    else:
+        idx(path, change)
     with pytest.raises(DataError, match=message) as error:
         open_source(tmp_path)
     assert str(error.value).startswith(str(tmp_path))
-
-
-def test_no_idx(tmp_path):
-    with pytest.raises(DataError, match="no IDX files: looked for train-images"):
-        open_source(f"idx:{tmp_path}")
 
 
 # ---- built in
@@ -484,59 +455,16 @@ def test_no_idx(tmp_path):
 
 def test_digits():
     source = open_source("digits")
-    counts = {split: len(samples) for split, samples in source.splits.items()}
-    assert counts == {"train": 1295, "val": 143, "test": 359}
-    assert sum(counts.values()) == 1797
+    assert sizes(source) == {"train": 1295, "val": 143, "test": 359}
     everything = {sample.id for samples in source.splits.values() for sample in samples}
     assert len(everything) == 1797
     assert source.splits == open_source("digits", seed=5).splits
     image = source.image(source.splits["train"][0])
     assert (image.shape, image.dtype, int(image.min())) == ((1, 8, 8), torch.uint8, 0)
     assert max(int(source.image(s).max()) for s in source.splits["train"][:20]) == 255
-    assert ids(source, "test")[:3] == ids(open_source("digits"), "test")[:3]
+    assert ids(source)["test"][:3] == ids(open_source("digits"))["test"][:3]
     with pytest.raises(DataError, match="digits:5"):
         open_source("digits:5")
-
-
-def test_shapes_are_a_function_of_seed_and_number():
-    source, again, other = (
-        open_source("shapes"),
-        open_source("shapes:9"),
-        open_source("shapes", seed=1),
-    )
-    sample = source.splits["train"][8]
-    assert source.labels.names[sample.target] == SHAPES[sample.target]
-    image = source.image(sample)
-    assert image.shape == (3, 64, 64)
-    assert image.dtype == torch.uint8
-    assert torch.equal(image, again.image(again.splits["train"][8]))
-    assert not torch.equal(image, other.image(other.splits["train"][8]))
-    assert not torch.equal(image, source.image(source.splits["val"][8]))
-    assert len(again.splits["train"]) == 9
-    assert [s.target for s in source.splits["test"][:7]] == [0, 1, 2, 3, 4, 5, 0]
-    assert len(open_source("shapes:1000000000").splits["train"]) == 10**9
-    with pytest.raises(DataError, match="shapes:many: expected the number"):
-        open_source("shapes:many")
-
-
-def test_scenes_have_boxes_and_masks():
-    for number in range(20):
-        image, things = draw_scene(np.random.default_rng(number), 96, list(SHAPES))
-        assert image.shape == (96, 96, 3)
-        assert len(things) >= 3
-        seen = np.zeros((96, 96), int)
-        for thing in things:
-            left, top, right, bottom = thing.box
-            assert 0 <= left < right <= 96
-            assert 0 <= top < bottom <= 96
-            inside = thing.mask[top:bottom, left:right]
-            assert inside.sum() == thing.mask.sum()
-            assert inside[0].any()
-            assert inside[-1].any()
-            assert inside[:, 0].any()
-            assert inside[:, -1].any()
-            seen += thing.mask
-        assert seen.max() == 1
 
 
 # ---- public data sets

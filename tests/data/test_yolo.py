@@ -1,14 +1,13 @@
 """YOLO's text files and data.yaml: what lines mean, where files are, and what is refused."""
 
 import contextlib
-import re
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from problem_facts import assert_problems
+from source_facts import assert_problems, assert_spoiled, ids
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source, same_source
@@ -49,10 +48,6 @@ def data(tmp_path):
 
 def opened(path, **options):
     return open_source(path, **{"val_fraction": 0, **options})
-
-
-def ids(source):
-    return {split: [s.id for s in part] for split, part in source.splits.items()}
 
 
 # ---- what is read
@@ -104,27 +99,6 @@ def test_whatever_numbers_classes_have_each_keeps_its_name(tmp_path_factory, by_
 
 
 # ---- where files are
-
-
-@pytest.mark.parametrize(
-    ("images", "labels", "split"),
-    [
-        ("images", "labels", "train"),
-        ("images/train", "labels/train", "train"),
-        ("images/val", "labels/val", "val"),
-        ("train/images", "train/labels", "train"),
-        ("valid/images", "valid/labels", "val"),
-        ("train", "train", "train"),
-        (".", ".", "train"),
-    ],
-)
-def test_layouts_without_data_yaml(tmp_path, images, labels, split):
-    put(tmp_path, "a", images=images, labels=labels)
-    for name in (tmp_path, f"yolo:{tmp_path}"):
-        source = opened(name)
-        assert (source.kind, list(source.splits), source.problems) == ("yolo", [split], [])
-        assert source.truth(source.splits[split][0])["boxes"].tolist() == [[10, 5, 30, 15]]
-        assert not any("skipped" in note for note in source.notes)
 
 
 def test_data_yaml(data):
@@ -204,19 +178,9 @@ def test_names_of_classes(tmp_path):
         opened(f"yolo:{tmp_path}")
 
 
-def test_folders_that_are_not_yolos(tmp_path):
-    for name in ("cat", "dog"):
-        image(tmp_path / name / "1.jpg")
-        text(tmp_path / name / "1.txt", "0 0.5 0.5 0.5 0.5")
-    assert opened(tmp_path).kind == "folder"
-    with pytest.raises(DataError, match=r"no images with label files: looked for data\.yaml, imag"):
-        opened(f"yolo:{tmp_path}")
-    with pytest.raises(DataError, match="there is no such file or folder"):
-        opened(f"yolo:{tmp_path}/nowhere")
-    text(tmp_path / "settings.yaml", "epochs: 3\ntrain: true")
-    assert opened(tmp_path).kind == "folder"
-    text(tmp_path / "a.yaml", "train: x\nnames: [a]")
-    text(tmp_path / "b.yaml", "train: x\nnames: [a]")
+def test_several_yaml_files(tmp_path):
+    for name in ("a", "b"):
+        text(tmp_path / f"{name}.yaml", "train: x\nnames: [a]")
     with pytest.raises(DataError, match=r"has a\.yaml and b\.yaml: give the path of one of them"):
         opened(tmp_path)
 
@@ -253,35 +217,25 @@ def test_yolo_and_voc_in_one_folder(tmp_path):
     assert "was read as yolo; voc:PATH reads it as voc" in source.notes
 
 
-def test_what_has_no_partner(data):
-    text(data / "labels" / "train" / "orphan.txt", "0 0.5 0.5 0.5 0.5")
-    Image.new("L", (4, 4)).save(data / "images" / "train" / "a.png")
-    source = opened(data)
-    assert_problems(source.problems, [("labels/train/orphan.txt", "no image")])
-    assert set(bad_samples(source)) == {"images/train/a.jpg", "images/train/a.png"}
-    with pytest.raises(DataError, match=r"a\.jpg: has the same name as images/train/a\.png"):
-        source.truth(source.splits["train"][0])
-
-
 # ---- lines that are written badly
 
 
 POLYGON = "0 0.1 0.1 0.9 0.1 0.9 0.9"
 BAD_LINES = {
-    "too few": ("0 0.5 0.5 0.5", "line 2: has 4 numbers, expected 5: class, centre x"),
-    "a score": ("0 0.5 0.5 0.5 0.5 0.9", "line 2: has 6 numbers.* they are predictions"),
-    "a polygon beyond 1": ("0 0.1 0.2 0.3 1.4 0.5 0.6", "line 2: y of point 2 is 1.4, expected 0"),
-    "half a point": (f"{POLYGON} 0.1", "line 2: has 8 numbers, expected 5: .* or 7 or more"),
-    "words": ("cat 0.5 0.5 0.5 0.5", "line 2: 'cat' is not a number"),
-    "commas": ("0,0.5,0.5,0.5,0.5", "line 2: has 1 numbers, expected 5"),
-    "not a number": ("0 0.5 nan 0.5 0.5", "line 2: 'nan' is not a number"),
-    "infinite": ("0 0.5 inf 0.5 0.5", "line 2: 'inf' is not a number"),
-    "half a class": ("0.5 0.5 0.5 0.5 0.5", "line 2: the class is 0.5, expected"),
-    "a class below zero": ("-1 0.5 0.5 0.5 0.5", "line 2: the class is -1, expected"),
-    "an unknown class": ("7 0.5 0.5 0.5 0.5", "line 2: class 7 has no name, the last .* is 1"),
-    "pixels": ("0 20 10 15 12", r"line 2: centre x is 20, .* 1.*: are these pixels\?"),
-    "beyond 1": ("0 0.5 1.01 0.5 0.5", "line 2: centre y is 1.01, expected 0 to 1"),
-    "negative": ("0 0.5 0.5 -0.5 0.5", "line 2: width is -0.5, expected 0 to 1"),
+    "too few": ("0 0.5 0.5 0.5", "has 4 numbers, expected 5: class, centre x"),
+    "a score": ("0 0.5 0.5 0.5 0.5 0.9", "has 6 numbers.* they are predictions"),
+    "a polygon beyond 1": ("0 0.1 0.2 0.3 1.4 0.5 0.6", "y of point 2 is 1.4, expected 0"),
+    "half a point": (f"{POLYGON} 0.1", "has 8 numbers, expected 5: .* or 7 or more"),
+    "words": ("cat 0.5 0.5 0.5 0.5", "'cat' is not a number"),
+    "commas": ("0,0.5,0.5,0.5,0.5", "has 1 numbers, expected 5"),
+    "not a number": ("0 0.5 nan 0.5 0.5", "'nan' is not a number"),
+    "infinite": ("0 0.5 inf 0.5 0.5", "'inf' is not a number"),
+    "half a class": ("0.5 0.5 0.5 0.5 0.5", "the class is 0.5, expected"),
+    "a class below zero": ("-1 0.5 0.5 0.5 0.5", "the class is -1, expected"),
+    "an unknown class": ("7 0.5 0.5 0.5 0.5", "class 7 has no name, the last .* is 1"),
+    "pixels": ("0 20 10 15 12", r"centre x is 20, .* 1.*: are these pixels\?"),
+    "beyond 1": ("0 0.5 1.01 0.5 0.5", "centre y is 1.01, expected 0 to 1"),
+    "negative": ("0 0.5 0.5 -0.5 0.5", "width is -0.5, expected 0 to 1"),
 }
 
 
@@ -289,19 +243,7 @@ BAD_LINES = {
 def test_a_line_that_tells_nothing_spoils_its_image(data, case):
     line, message = BAD_LINES[case]
     put(data, "b", f"1 0.5 0.5 0.5 0.5\n{line}\n", "images/train", "labels/train")
-    source = opened(data)
-    good, bad = source.splits["train"]
-    with pytest.raises(DataError) as error:
-        source.truth(bad)
-    said = str(error.value)
-    assert said.startswith(f"{data}/labels/train/b.txt: ")
-    assert re.search(message, said), said
-    assert len(source.truth(good)["boxes"]) == 1
-    report = check(source)
-    assert [(p.file, p.what) for p in report.unusable] == [
-        ("labels/train/b.txt", said.partition(": ")[2])
-    ]
-    assert "train: with boxes that cannot be used: 1 image, like images/train/b.jpg" in source.notes
+    assert_spoiled(opened(data), "images/train/b.jpg", "labels/train/b.txt", f"line 2: {message}")
 
 
 def test_every_bad_line_is_told(data):

@@ -10,13 +10,12 @@ from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat, resample_abs_po
 from timm.layers.pos_embed_sincos import RotaryEmbeddingDinoV3
 from timm.models._manipulate import adapt_input_conv
 
-from vitreous.layers.learned_2d import Learned2d
+from vitreous.layers.grid_positions import Learned2d, Relative, relative_index
 from vitreous.layers.mlp import ACTIVATIONS, Mlp
-from vitreous.layers.patch import PatchEmbedding
+from vitreous.layers.patch import PatchEmbedding, PatchSizes
 from vitreous.layers.position import Learned1d
-from vitreous.layers.relative import Relative, relative_index
 from vitreous.layers.resample import adapt_channels, resample_grid
-from vitreous.layers.rotary import Rotary
+from vitreous.layers.rotary import Rotary, RotaryConfig
 from vitreous.layers.sines import Sines1d, Sines2d
 
 
@@ -31,7 +30,7 @@ def random(*shape, seed=0):
     ids=str,
 )
 def test_patch_embedding_is_a_convolution(channels, patch, size):
-    layer = PatchEmbedding(channels, patch, 24)
+    layer = PatchEmbedding(PatchSizes(channels, patch, 24))
     layer.bias.copy_(random(24))
     images = random(2, channels, *size)
     wanted = F.conv2d(images, layer.weight, layer.bias, stride=patch).permute(0, 2, 3, 1)
@@ -40,7 +39,7 @@ def test_patch_embedding_is_a_convolution(channels, patch, size):
 
 @torch.no_grad()
 def test_padded_patches_see_zeros_at_the_bottom_and_right():
-    layer = PatchEmbedding(2, (4, 6), 8, pad=True)
+    layer = PatchEmbedding(PatchSizes(2, (4, 6), 8, pad=True))
     images = random(1, 2, 9, 13)
     padded = F.pad(images, (0, 5, 0, 3))
     assert layer(images).shape == (1, 3, 3, 8)
@@ -96,7 +95,7 @@ ROTARY = {
 def test_rotary_positions_are_those_of_timm(name, grid):
     fields, theirs = ROTARY[name]
     x, half = random(2, 3, 2 + grid[0] * grid[1], 16), fields.get("layout") == "halves"
-    turned = Rotary(16, **fields).rotation(2, grid)(x)
+    turned = Rotary(16, RotaryConfig(**fields)).rotation(2, grid)(x)
     assert torch.equal(turned[:, :, :2], x[:, :, :2]), "tokens before the patches have no place"
     wanted = apply_rot_embed_cat(x[:, :, 2:], theirs(list(grid)).get_embed(), half=half)
     torch.testing.assert_close(turned[:, :, 2:], wanted)

@@ -16,7 +16,7 @@ from vitreous.engines.summary import summarise
 from vitreous.errors import ConfigError
 from vitreous.layers.conv_stem import ConvLayer
 from vitreous.models.vit import ViTConfig
-from vitreous.train.optimizer import freeze, frozen_batch_norms
+from vitreous.train.optimizer import batch_norms, freeze
 from vitreous.weights.infer import GivenFields, infer
 
 SMALL = {"dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "classes": 5}
@@ -226,7 +226,7 @@ def test_inside_other_models(family, part):
 def test_frozen_batch_norms_stay_as_they_are():
     model = vitreous.create("vit", **SMALL, **BEFORE)
     freeze(model, ("stem.*",))
-    assert frozen_batch_norms(model) == [model.stem.layers[0].norm]
+    assert batch_norms(model, trained=False) == [model.stem.layers[0].norm]
 
 
 @PLACES
@@ -249,60 +249,24 @@ def test_config_as_json_and_as_text(fields):
 @pytest.mark.parametrize(
     ("stem", "message"),
     [
-        (
-            {"layers": [{"kernal": 3}]},
-            "stem.layers.*row 0: unknown field 'kernal': did you",
-        ),
-        (
-            {"layers": [{}, {"kernel_size": 3}]},
-            "row 1: .*did you mean 'kernel'",
-        ),
-        (
-            {"layers": {"kernel": 3}},
-            "stem.layers.*: expected a list of tables",
-        ),
+        ({"layers": [{"kernal": 3}]}, "stem.layers.*row 0: unknown field 'kernal': did you"),
+        ({"layers": [{}, {"kernel_size": 3}]}, "row 1: .*did you mean 'kernel'"),
+        ({"layers": {"kernel": 3}}, "stem.layers.*: expected a list of tables"),
         ({"layers": [3]}, "row 0: .*expected names and values, got 3"),
-        (
-            {"layers": [{"norm": "bach"}]},
-            "row 0: norm = 'bach' .*did you mean 'batch'",
-        ),
+        ({"layers": [{"norm": "bach"}]}, "row 0: norm = 'bach' .*did you mean 'batch'"),
         ({"layers": [{}] * 100}, "stem.layers = .*fewer than 100 layers"),
         ({"layers": [{"width": 0}]}, "row 0: width = 0"),
         ({"layers": [{"padding": -1}]}, "row 0: padding = -1"),
-        (
-            {"layers": [{"padding": "haf"}]},
-            "row 0: padding = 'haf' .*did you mean 'half'",
-        ),
+        ({"layers": [{"padding": "haf"}]}, "row 0: padding = 'haf' .*did you mean 'half'"),
         ({"layers": [{"kernel": "3"}]}, "row 0: kernel = '3'"),
-        (
-            {"layers": [{"width": 6, "groups": 3}]},
-            r"stem.layers\[0\]: groups = 1 is needed",
-        ),
-        (
-            {"layers": [{"width": 8}, {"groups": 3}]},
-            r"\[1\]: groups = 3 does not divide 8",
-        ),
-        (
-            {"layers": [{"norm": "group", "width": 8}]},
-            "norm_groups = 32 does not divide",
-        ),
-        (
-            {"layers": [{"width": 8, "residual": True}]},
-            "residual = True needs",
-        ),
-        (
-            {"layers": [{"stride": 3, "padding": 0}]},
-            "the stem's map of 10x16 .*multiple of 24",
-        ),
-        (
-            {"layers": [{"kernel": 50, "padding": 0}]},
-            "a map of 32x48 is smaller than",
-        ),
+        ({"layers": [{"width": 6, "groups": 3}]}, r"stem.layers\[0\]: groups = 1 is needed"),
+        ({"layers": [{"width": 8}, {"groups": 3}]}, r"\[1\]: groups = 3 does not divide 8"),
+        ({"layers": [{"norm": "group", "width": 8}]}, "norm_groups = 32 does not divide"),
+        ({"layers": [{"width": 8, "residual": True}]}, "residual = True needs"),
+        ({"layers": [{"stride": 3, "padding": 0}]}, "the stem's map of 10x16 .*multiple of 24"),
+        ({"layers": [{"kernel": 50, "padding": 0}]}, "a map of 32x48 is smaller than"),
         ({"grid_layers": [{"width": 16}]}, "the last with width = 32"),
-        (
-            {"patch_dim": 16},
-            "stem.patch_dim = 16, dim = 32: stem.grid_layers must lead",
-        ),
+        ({"patch_dim": 16}, "stem.patch_dim = 16, dim = 32: stem.grid_layers must lead"),
     ],
 )
 def test_bad_layers(stem, message):

@@ -26,6 +26,7 @@ PARTS = {name: kinds for name, hint in type_hints(ViTConfig).items() if (kinds :
 LAYER = {"kind": "conv", "layers": [{"width": 768}]}
 NEEDED = {
     ("pool", "both"): {"tokens": "class+distillation"},
+    ("stem", "resnet"): {"patch": 1},
     ("embedding", "none"): {"patch": 1, "stem": LAYER, "image_size": 8},
 }
 
@@ -93,6 +94,7 @@ def test_every_kind_is_written_and_read(part, kinds):
         ({"attention.qkvbias": True}, "did you mean 'qkv_bias'"),
         ({"rotary_base": 3}, "position.base"),
         ({"positon": "rotary"}, "unknown field 'positon'.*did you mean 'position'"),
+        ({"base": 100}, "unknown field 'base'.*did you mean 'position.base'"),
     ],
     ids=str,
 )

@@ -6,10 +6,10 @@ from compare import perturb
 
 import vitreous
 from vitreous.errors import ConfigError
+from vitreous.layers.proposals import moved
 from vitreous.layers.windows import into_windows, out_of_windows
 from vitreous.models import configure
 from vitreous.models.rf_detr import used_blocks
-from vitreous.models.rf_detr_parts import moved
 from vitreous.tasks.objects.losses import quality_loss
 from vitreous.weights.infer import GivenFields, infer
 
@@ -129,6 +129,7 @@ def test_every_parameter_learns():
     """What is behind the last map that is used has none that do: nothing reads it."""
     model = tiny(masks=True, blocks=(0, 2)).train()
     output = model(torch.randn(2, 3, 64, 64))
+    assert output.masks.shape == (2, 2, 18, 16, 16)
     targets = [{"labels": torch.tensor([0]), "boxes": torch.tensor([[0.5, 0.5, 0.2, 0.2]])}] * 2
     loss = sum(quality_loss(output, targets, None).values())
     (loss + output.masks.square().mean() + output.proposed_masks.square().mean()).backward()
@@ -161,18 +162,6 @@ def test_groups_do_not_see_each_other():
     assert together.groups == 3
     assert torch.allclose(together.logits[:, :, :6], alone.logits, atol=1e-5)
     assert torch.allclose(together.boxes[:, :, :6], alone.boxes, atol=1e-5)
-
-
-def test_a_batch_is_its_images():
-    model = tiny(masks=True)
-    images = torch.randn(3, 3, 64, 64)
-    with torch.no_grad():
-        batch = model(images)
-        for number, image in enumerate(images):
-            one = model(image[None])
-            assert torch.allclose(batch.logits[:, number], one.logits[:, 0], atol=1e-5)
-            assert torch.allclose(batch.masks[:, number], one.masks[:, 0], atol=1e-5)
-    assert batch.masks.shape == (1, 3, 6, 16, 16)
 
 
 def test_boxes_move_relative_to_their_size():

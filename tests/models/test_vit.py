@@ -13,6 +13,7 @@ from torch import nn
 
 import vitreous
 from vitreous.config import records, type_hints
+from vitreous.engines.accelerate import accelerate
 from vitreous.errors import ConfigError, InputError
 from vitreous.layers.block import DropPath
 from vitreous.layers.head import DistilledOutput
@@ -248,20 +249,6 @@ def test_every_parameter_receives_a_gradient(fields):
         if name.endswith("k_norm.bias"):
             continue  # adds the same to all scores of a query: softmax does not see it
         assert value.abs().max() > 1e-4, name
-
-
-@pytest.mark.parametrize("position", ["learned-1d", "conditional", "relative"])
-def test_every_parameter_of_a_hybrid_receives_a_gradient(position):
-    model = hybrid(position=position, stages=(1, 2)).train()
-    for name, value in gradients(model, model(images(2, (48, 64)))).items():
-        assert value.abs().max() > 1e-5, name
-
-
-def test_every_parameter_of_a_resnet_receives_a_gradient():
-    for block in ("basic", "bottleneck"):
-        model = perturb(vitreous.create("resnet", block=block, stages=(1, 2), width=8, classes=5))
-        for name, value in gradients(model.train(), model(images())).items():
-            assert value.abs().max() > 1e-6, name
 
 
 # Maps and tokens
@@ -501,7 +488,7 @@ def test_another_size_is_what_importing_at_that_size_gives(position):
 
 @torch.no_grad()
 def test_positions_are_resampled_once_for_each_grid(monkeypatch):
-    model, done, resample = vit(dynamic_size=True), [], Learned1d.resample
+    model, done, resample = accelerate(vit(dynamic_size=True)), [], Learned1d.resample
     monkeypatch.setattr(
         Learned1d, "resample", lambda *given: done.append(given[-1]) or resample(*given)
     )
@@ -597,89 +584,6 @@ def test_models_and_layers_need_no_torchvision():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-TORCH = {
-    "vit": lambda: vit(),
-    "distilled": lambda: vit(**BOTH),
-    "relative": lambda: vit(position="relative", attention={"qk_norm": True}, registers=1),
-    "sines": lambda: vit(position="sines-2d", **GAP),
-    "cpvt": lambda: vit(position="conditional"),
-    "rotary": lambda: vit(
-        position="learned-1d+rotary", attention={"key_bias": False}, mlp={"norm": True}
-    ),
-    "pe": lambda: perturb(vitreous.create("pe", **SMALL, head="projection")),
-    "dinov3": lambda: perturb(vitreous.create("dinov3-s+/16", **SMALL, mlp_dim=48)),
-    "beit": lambda: perturb(vitreous.create("beit", **SMALL)),
-    "hybrid": lambda: hybrid(),
-    "resnet": lambda: perturb(vitreous.create("resnet", stages=(1, 1), width=8, classes=5)),
-}
-each = pytest.mark.parametrize("make", TORCH.values(), ids=TORCH)
-
-
-def size_of(model):
-    return SIZE if model.config.image_size == (224, 224) else model.config.image_size
-
-
-@torch.no_grad()
-@each
-def test_compiles_as_one_graph(make):
-    model = make()
-    batch = images(2, size_of(model))
-    compiled = torch.compile(model, fullgraph=True, backend="eager")
-    assert relative_error(compiled(batch), model(batch)) < 1e-6
-    torch.compiler.reset()
-
-
-@torch.no_grad()
-@each
-def test_exports_with_any_batch(make):
-    model = make()
-    batch = images(2, size_of(model))
-    program = torch.export.export(model, (batch,), dynamic_shapes=({0: torch.export.Dim("b")},))
-    more = images(5, size_of(model))
-    assert relative_error(program.module()(more), model(more)) < 1e-6
-
-
-@torch.no_grad()
-@each
-def test_copies_and_states(make):
-    model = make()
-    batch = images(2, size_of(model))
-    twin = copy.deepcopy(model)
-    assert twin.config == model.config
-    assert torch.equal(twin(batch), model(batch))
-    perturb(twin, seed=3)
-    assert not torch.equal(twin(batch), model(batch)), "a copy has weights of its own"
-    twin.load_state_dict(model.state_dict(), strict=True)
-    assert torch.equal(twin(batch), model(batch))
-
-
-@each
-def test_pickles(make, tmp_path):
-    """Spawned workers and torch.save of a whole model need it."""
-    model = make()
-    torch.save(model, tmp_path / "model.pt")
-    again = torch.load(tmp_path / "model.pt", weights_only=False)
-    batch = images(1, size_of(model))
-    assert torch.equal(again(batch), model(batch))
-
-
-@each
-def test_bfloat16(make):
-    model = make()
-    batch = images(2, size_of(model))
-    with torch.no_grad():
-        exact = model(batch)
-        half = copy.deepcopy(model).to(torch.bfloat16)(batch.bfloat16())
-    assert half.dtype == torch.bfloat16
-    assert relative_error(half.float(), exact) < 0.05
-    with torch.autocast("cpu", torch.bfloat16):
-        with tap(dict(model.named_modules()), lambda name, value: None), torch.no_grad():
-            explicit = both_tensors(model(batch))
-        both_tensors(model.train()(batch)).float().sum().backward()
-    assert relative_error(explicit.float(), exact) < 0.05
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
 @torch.no_grad()

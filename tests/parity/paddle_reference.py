@@ -44,14 +44,9 @@ MODELS: Models = {
     "vit": ("VisionTransformer", {**SMALL, "qkv_bias": True, "epsilon": 1e-6}),
     # As ViT_small_patch16_224: no qkv bias, the default epsilon, and scaled by the whole width.
     "vit-scaled": ("VisionTransformer", {**SMALL, "mlp_ratio": 3, "qk_scale": 48**-0.5}),
-    "deit-distilled": (
-        "DistilledVisionTransformer",
-        {**SMALL, "qkv_bias": True, "epsilon": 1e-6},
-    ),
+    "deit-distilled": ("DistilledVisionTransformer", {**SMALL, "qkv_bias": True, "epsilon": 1e-6}),
 }
-FULL: Models = {
-    "ViT_base_patch16_224": ("ViT_base_patch16_224", {}),
-}
+FULL: Models = {"ViT_base_patch16_224": ("ViT_base_patch16_224", {})}
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from vitreous.errors import CheckpointError
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
 from vitreous.tasks.detect.task import Detect
-from vitreous.tasks.objects.matching import match
+from vitreous.tasks.objects.losses import match
 from vitreous.weights.convert import convert
 from vitreous.weights.io.files import read_tensors, write_tensors
 
@@ -94,11 +94,7 @@ def agree(ours, theirs, images):
     assert relative_error(got.boxes[-1], wanted.pred_boxes) < TOLERANCE
 
 
-SIZES = [
-    [(96, 128), (96, 128)],
-    [(96, 80), (64, 128)],
-    [(65, 99), (130, 33), (31, 64)],
-]
+SIZES = [[(96, 128), (96, 128)], [(96, 80), (64, 128)], [(65, 99), (130, 33), (31, 64)]]
 
 
 @torch.no_grad()

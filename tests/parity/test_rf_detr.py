@@ -17,8 +17,7 @@ from transformers import (
 
 import vitreous
 from vitreous.tasks.instance.losses import instance_loss
-from vitreous.tasks.objects.losses import by_group, quality_loss
-from vitreous.tasks.objects.matching import by_focal_loss, match
+from vitreous.tasks.objects.losses import by_focal_loss, by_group, match, quality_loss
 from vitreous.weights.adopt import find
 from vitreous.weights.transformers_files import make_config, read_config
 
@@ -256,7 +255,6 @@ def test_matching_is_theirs():
         by_group(output.boxes, output.proposed_boxes, GROUPS),
         objects,
         by_class=by_focal_loss,
-        class_cost=2.0,
     )
     labels = [{"class_labels": each["labels"], "boxes": each["boxes"]} for each in objects]
     matcher = LwDetrHungarianMatcher(class_cost=2, bbox_cost=5, giou_cost=2)

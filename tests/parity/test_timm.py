@@ -83,10 +83,7 @@ def test_vit_b16_at_full_size():
         ({"reg_tokens": 3}, {"registers": 3}),
         ({"pos_embed": "none"}, {"position": "none"}),
         ({"pre_norm": True}, {"embed_norm": True, "patch_bias": False}),
-        (
-            {"class_token": False, "global_pool": "map"},
-            {"tokens": "none", "pool": "attention"},
-        ),
+        ({"class_token": False, "global_pool": "map"}, {"tokens": "none", "pool": "attention"}),
         (
             {"no_embed_class": True, "reg_tokens": 2, "init_values": 0.1},
             {"prefix_positions": False, "registers": 2, "layer_scale": 0.1},

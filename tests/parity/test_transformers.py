@@ -2,43 +2,8 @@
 
 import pytest
 import torch
+import transformers as hf
 from compare import TOLERANCE, assert_same_bits, both_ways, perturb, picture, relative_error
-from transformers import (
-    BeitConfig,
-    BeitForImageClassification,
-    BeitModel,
-    CLIPConfig,
-    CLIPModel,
-    CLIPVisionConfig,
-    CLIPVisionModel,
-    CLIPVisionModelWithProjection,
-    DeiTConfig,
-    DeiTForImageClassificationWithTeacher,
-    Dinov2Config,
-    Dinov2ForImageClassification,
-    Dinov2Model,
-    Dinov2WithRegistersConfig,
-    Dinov2WithRegistersForImageClassification,
-    Dinov2WithRegistersModel,
-    DINOv3ViTConfig,
-    DINOv3ViTModel,
-    SiglipConfig,
-    SiglipForImageClassification,
-    SiglipModel,
-    SiglipVisionConfig,
-    SiglipVisionModel,
-    SwinConfig,
-    SwinForImageClassification,
-    SwinModel,
-    Tipsv2VisionConfig,
-    Tipsv2VisionModel,
-    ViTConfig,
-    ViTForImageClassification,
-    ViTMAEConfig,
-    ViTMAEForPreTraining,
-    ViTMAEModel,
-    ViTModel,
-)
 
 import vitreous
 from vitreous.errors import CheckpointError
@@ -62,9 +27,23 @@ def logits(output):
     return output.logits
 
 
+def opened(kind, folder):
+    """By transformers, with all of its weights and no others."""
+    again, info = kind.from_pretrained(folder, output_loading_info=True)
+    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
+    return again.eval()
+
+
+def converted(theirs, folder):
+    """A folder that transformers saves, converted by us, as transformers opens it."""
+    theirs.save_pretrained(folder / "theirs")
+    vitreous.convert(folder / "theirs", folder / "ours", to_format="huggingface-v4")
+    return opened(type(theirs), folder / "ours")
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_vit(bias):
-    theirs = ViTForImageClassification(ViTConfig(**SMALL, qkv_bias=bias))
+    theirs = hf.ViTForImageClassification(hf.ViTConfig(**SMALL, qkv_bias=bias))
     ours = vitreous.create("vit", **OURS, classes=7, qkv_bias=bias)
     report = both_ways(theirs, ours, picture(2, 3, 32, 32), "huggingface", logits)
     assert ours.config.norm_eps == 1e-12, "transformers' epsilon comes with its weights"
@@ -73,14 +52,14 @@ def test_vit(bias):
 
 def test_vit_b16_at_full_width():
     """Of the full depth there is one test, against timm."""
-    theirs = ViTForImageClassification(ViTConfig(num_labels=1000, num_hidden_layers=2))
+    theirs = hf.ViTForImageClassification(hf.ViTConfig(num_labels=1000, num_hidden_layers=2))
     ours = vitreous.create("google/vit-base-patch16-224", depth=2)
     report = both_ways(theirs, ours, picture(2, 3, 224, 224), "huggingface", logits)
     assert not report.numbers, "the name already says the epsilon"
 
 
 def test_deit_with_teacher():
-    theirs = DeiTForImageClassificationWithTeacher(DeiTConfig(**SMALL))
+    theirs = hf.DeiTForImageClassificationWithTeacher(hf.DeiTConfig(**SMALL))
     ours = vitreous.create("vit", **OURS, classes=7, tokens="class+distillation", pool="both")
     images = picture(2, 3, 32, 32)
     both_ways(theirs, ours, images, "huggingface", logits)
@@ -92,7 +71,7 @@ def test_deit_with_teacher():
 
 @torch.no_grad()
 def test_bare_model_without_head():
-    theirs = perturb(ViTModel(ViTConfig(**SMALL)))
+    theirs = perturb(hf.ViTModel(hf.ViTConfig(**SMALL)))
     ours = vitreous.create("vit", **OURS, head="none", pool="none").eval()
     report = vitreous.import_weights(ours, theirs.state_dict(), format="huggingface")
     assert report.kept == ["pooler.dense.weight", "pooler.dense.bias"]
@@ -105,37 +84,31 @@ def test_bare_model_without_head():
 @pytest.mark.parametrize("format", ["huggingface", "huggingface-v4"])
 def test_files_of_save_pretrained_and_for_from_pretrained(tmp_path, format):
     """Files keep the names of transformers 4; both spellings are read, by us and by them."""
-    theirs = perturb(ViTForImageClassification(ViTConfig(**SMALL)))
+    theirs = perturb(hf.ViTForImageClassification(hf.ViTConfig(**SMALL)))
     theirs.save_pretrained(tmp_path)
     ours = vitreous.create("vit", **OURS, classes=7).eval()
     vitreous.import_weights(ours, tmp_path, format="huggingface")
     images = picture(2, 3, 32, 32)
     assert relative_error(ours(images), theirs(images).logits) < TOLERANCE
 
-    from vitreous.weights.io.files import write_tensors
-
     perturb(ours, seed=9)
     exported = vitreous.export_weights(ours, format)
     write_tensors(tmp_path / "model.safetensors", exported, "safetensors", {"format": "pt"})
-    again, info = ViTForImageClassification.from_pretrained(tmp_path, output_loading_info=True)
-    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
-    assert relative_error(again.eval()(images).logits, ours(images)) < TOLERANCE
+    again = opened(hf.ViTForImageClassification, tmp_path)
+    assert relative_error(again(images).logits, ours(images)) < TOLERANCE
 
 
-TOWERS = {  # their class and config, our family and fields, and which of their outputs is ours
-    "clip": (CLIPVisionModel, CLIPVisionConfig, {}, "clip", {"head": "none"}, "pooler_output"),
+TOWERS = {  # their class and its config, our family and fields, and which of their outputs is ours
+    "clip": (hf.CLIPVisionModel, {}, "clip", {"head": "none"}, "pooler_output"),
     "clip, gelu": (
-        *(CLIPVisionModelWithProjection, CLIPVisionConfig),
+        hf.CLIPVisionModelWithProjection,
         {"hidden_act": "gelu", "projection_dim": 7, "image_size": 40},
         *("clip", {"head": "projection", "classes": 7, "activation": "gelu", "image_size": 40}),
         "image_embeds",
     ),
-    "siglip": (
-        *(SiglipVisionModel, SiglipVisionConfig, {}),
-        *("siglip", {"head": "none"}, "pooler_output"),
-    ),
+    "siglip": (hf.SiglipVisionModel, {}, "siglip", {"head": "none"}, "pooler_output"),
     "mae": (
-        *(ViTMAEModel, ViTMAEConfig, {"mask_ratio": 0.0}),
+        *(hf.ViTMAEModel, {"mask_ratio": 0.0}),
         *("mae", {"head": "none", "pool": "none"}, "last_hidden_state"),
     ),
 }
@@ -146,14 +119,14 @@ DECODER |= {"decoder_num_attention_heads": 2, "decoder_intermediate_size": 16}
 
 
 def small_towers(kind):
-    model, config, changes, family, fields, output = TOWERS[kind]
-    theirs = model(config(**{**SMALL, **changes}))
+    model, changes, family, fields, output = TOWERS[kind]
+    theirs = model(model.config_class(**{**SMALL, **changes}))
     return theirs, vitreous.create(family, **{**OURS, **fields}), output
 
 
 def images_in_order(theirs, size):
     """A MAE shuffles the patches, even where it masks none: noise that grows keeps their order."""
-    shuffles = isinstance(theirs, ViTMAEModel | ViTMAEForPreTraining)
+    shuffles = isinstance(theirs, hf.ViTMAEModel | hf.ViTMAEForPreTraining)
     options = {"noise": torch.arange(16.0).expand(2, -1)} if shuffles else {}
     return picture(2, 3, *size), options
 
@@ -173,13 +146,10 @@ def test_tower(kind, tmp_path):
 
     report = both_ways(Called(), ours, images, "huggingface")
     assert report.dropped == []
-    theirs.save_pretrained(tmp_path / "theirs")
-    vitreous.convert(tmp_path / "theirs", tmp_path / "ours", to_format="huggingface-v4")
-    again, info = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
+    again = converted(theirs, tmp_path)
     wanted = getattr(theirs(images, **options), output)
     again.config.mask_ratio = 0.0
-    assert relative_error(getattr(again.eval()(images, **options), output), wanted) < TOLERANCE
+    assert relative_error(getattr(again(images, **options), output), wanted) < TOLERANCE
 
 
 @torch.no_grad()
@@ -190,9 +160,9 @@ def test_image_tower_of_a_whole_model(kind, tmp_path):
     text |= {"intermediate_size": 16, "vocab_size": 40, "bos_token_id": 1, "eos_token_id": 2}
     towers = {"vision_config": SMALL, "text_config": text}
     theirs = {
-        "clip": lambda: CLIPModel(CLIPConfig(**towers, projection_dim=7)),
-        "siglip": lambda: SiglipModel(SiglipConfig(**towers)),
-        "mae": lambda: ViTMAEForPreTraining(ViTMAEConfig(**SMALL, **DECODER, mask_ratio=0.0)),
+        "clip": lambda: hf.CLIPModel(hf.CLIPConfig(**towers, projection_dim=7)),
+        "siglip": lambda: hf.SiglipModel(hf.SiglipConfig(**towers)),
+        "mae": lambda: hf.ViTMAEForPreTraining(hf.ViTMAEConfig(**SMALL, **DECODER, mask_ratio=0.0)),
     }[kind]()
     perturb(theirs).save_pretrained(tmp_path)
     family, fields = read_config(tmp_path / "config.json")
@@ -216,8 +186,8 @@ def test_image_tower_of_a_whole_model(kind, tmp_path):
 @torch.no_grad()
 def test_classifier_of_siglip(tmp_path):
     """It reads the mean of the patches, and keeps an attention pooling that it has no use for."""
-    config = SiglipConfig(vision_config=SMALL, num_labels=7)
-    theirs = perturb(SiglipForImageClassification(config))
+    config = hf.SiglipConfig(vision_config=SMALL, num_labels=7)
+    theirs = perturb(hf.SiglipForImageClassification(config))
     theirs.save_pretrained(tmp_path / "theirs")
     family, fields = read_config(tmp_path / "theirs" / "config.json")
     ours = vitreous.create(family, **fields, classes=7)
@@ -225,11 +195,9 @@ def test_classifier_of_siglip(tmp_path):
     report = both_ways(theirs, ours, images, "huggingface", logits)
     assert len(report.kept) == 11
 
-    vitreous.convert(tmp_path / "theirs", tmp_path / "ours", to_format="huggingface-v4")
-    again, info = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
-    stored = type(theirs).from_pretrained(tmp_path / "theirs")
-    assert relative_error(again.eval()(images).logits, stored.eval()(images).logits) < TOLERANCE
+    stored = opened(type(theirs), tmp_path / "theirs")
+    again = converted(stored, tmp_path)
+    assert relative_error(again(images).logits, stored(images).logits) < TOLERANCE
 
     # A file alone shows both the pooling and the classifier: only one model has them.
     write_tensors(tmp_path / "file.safetensors", theirs.state_dict(), "safetensors")
@@ -243,56 +211,57 @@ def test_classifier_of_siglip(tmp_path):
 SWIGLU = {"use_swiglu_ffn": True}
 RELATIVE = {"use_relative_position_bias": True, "intermediate_size": 96}
 GATED = {"use_gated_mlp": True, "hidden_act": "silu", "num_register_tokens": 4}
-BACKBONES = {  # their class, config and its changes; our variant and its; what is ours of theirs
+BACKBONES = {  # their class and its config; our variant and its; what is ours of theirs
     "dinov2, class": (
-        *(Dinov2ForImageClassification, Dinov2Config, {"num_labels": 7}),
+        *(hf.Dinov2ForImageClassification, {"num_labels": 7}),
         *("dinov2-s/14", {"mlp_dim": 192, "classes": 7, "pool": "class+mean"}, "logits"),
     ),
     "dinov2, gated": (
-        *(Dinov2Model, Dinov2Config, SWIGLU),
+        *(hf.Dinov2Model, SWIGLU),
         *("dinov2-g/14", {"mlp_dim": 128, "head": "none"}, "pooler_output"),
     ),
     "dinov2, registers": (
-        *(Dinov2WithRegistersForImageClassification, Dinov2WithRegistersConfig, {"num_labels": 7}),
+        *(hf.Dinov2WithRegistersForImageClassification, {"num_labels": 7}),
         *("dinov2-s/14-reg", {"mlp_dim": 192, "classes": 7, "pool": "class+mean"}, "logits"),
     ),
     "dinov2, registers, gated": (
-        *(Dinov2WithRegistersModel, Dinov2WithRegistersConfig, SWIGLU),
+        *(hf.Dinov2WithRegistersModel, SWIGLU),
         *("dinov2-g/14-reg", {"mlp_dim": 128, "head": "none", "pool": "none"}),
         "last_hidden_state",
     ),
     "tipsv2": (
-        *(Tipsv2VisionModel, Tipsv2VisionConfig, {}),
+        *(hf.Tipsv2VisionModel, {}),
         *("tipsv2-b/14", {"mlp_dim": 192, "head": "none", "pool": "none"}, "last_hidden_state"),
     ),
     "dinov3": (
-        *(DINOv3ViTModel, DINOv3ViTConfig, {"num_register_tokens": 4, "intermediate_size": 96}),
+        *(hf.DINOv3ViTModel, {"num_register_tokens": 4, "intermediate_size": 96}),
         *("dinov3-s/16", {"mlp_dim": 96, "head": "none"}, "pooler_output"),
     ),
     "dinov3, gated": (
-        *(DINOv3ViTModel, DINOv3ViTConfig, {**GATED, "intermediate_size": 96}),
+        *(hf.DINOv3ViTModel, {**GATED, "intermediate_size": 96}),
         *("dinov3-s+/16", {"mlp_dim": 96, "head": "none", "pool": "none"}, "last_hidden_state"),
     ),
     "dinov3, all biases": (
-        *(DINOv3ViTModel, DINOv3ViTConfig, {**GATED, "key_bias": True, "intermediate_size": 96}),
+        *(hf.DINOv3ViTModel, {**GATED, "key_bias": True, "intermediate_size": 96}),
         *("dinov3-s+/16", {"mlp_dim": 96, "head": "none", "key_bias": True}, "pooler_output"),
     ),
     "beit": (
-        *(BeitForImageClassification, BeitConfig, {**RELATIVE, "num_labels": 7}),
+        *(hf.BeitForImageClassification, {**RELATIVE, "num_labels": 7}),
         *("beit-b/16", {"mlp_dim": 96, "classes": 7}, "logits"),
     ),
     "beit, bare": (
-        *(BeitModel, BeitConfig, {**RELATIVE, "use_mask_token": True}),
+        *(hf.BeitModel, {**RELATIVE, "use_mask_token": True}),
         *("beit-l/16", {"mlp_dim": 96, "head": "none"}, "pooler_output"),
     ),
 }
 
 
 def small_backbones(kind):
-    model, config, changes, name, fields, output = BACKBONES[kind]
+    model, changes, name, fields, output = BACKBONES[kind]
     sizes = {key: SMALL[key] for key in SMALL if key not in ("intermediate_size", "num_labels")}
     ours = {**{key: OURS[key] for key in OURS if key != "mlp_dim"}, **fields}
-    return model(config(**sizes, **changes)), vitreous.create(name, **ours), output
+    theirs = model(model.config_class(**sizes, **changes))
+    return theirs, vitreous.create(name, **ours), output
 
 
 @pytest.mark.parametrize("kind", BACKBONES)
@@ -308,19 +277,15 @@ def test_backbone(kind):
 def test_folder_of_a_backbone(kind, tmp_path):
     """Read as transformers saves it, and written for it."""
     theirs, _, output = small_backbones(kind)
-    perturb(theirs).save_pretrained(tmp_path / "theirs")
-    vitreous.convert(tmp_path / "theirs", tmp_path / "ours", to_format="huggingface-v4")
-    again, info = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
-    images = picture(2, 3, 32, 32)
+    again, images = converted(perturb(theirs), tmp_path), picture(2, 3, 32, 32)
     wanted = getattr(theirs(images), output)
-    assert relative_error(getattr(again.eval()(images), output), wanted) < TOLERANCE
+    assert relative_error(getattr(again(images), output), wanted) < TOLERANCE
 
 
-def small_swins(kind=SwinForImageClassification, size=(32, 32), patch=4, **options):
+def small_swins(kind=hf.SwinForImageClassification, size=(32, 32), patch=4, **options):
     shared = {"depths": [2, 2], "qkv_bias": True, "mlp_ratio": 4.0, **options}
     theirs = kind(
-        SwinConfig(
+        hf.SwinConfig(
             image_size=size,
             patch_size=patch,
             embed_dim=16,
@@ -330,7 +295,7 @@ def small_swins(kind=SwinForImageClassification, size=(32, 32), patch=4, **optio
             **shared,
         )
     )
-    head = {"head": "none"} if kind is SwinModel else {"classes": 7}
+    head = {"head": "none"} if kind is hf.SwinModel else {"classes": 7}
     fields = {"image_size": size, "patch": patch, "dim": 16, "heads": (2, 4), "window": 4}
     return theirs, vitreous.create("swin", **fields, **head, **shared)
 
@@ -365,13 +330,13 @@ def test_swin_where_one_side_is_no_longer_than_a_window():
 
 
 def test_bare_swin():
-    theirs, ours = small_swins(SwinModel)
+    theirs, ours = small_swins(hf.SwinModel)
     images = picture(2, 3, 32, 32)
     both_ways(theirs, ours, images, "huggingface", lambda output: output.pooler_output)
 
 
 def test_swin_t_at_full_size():
-    theirs = SwinForImageClassification(SwinConfig(num_labels=1000))
+    theirs = hf.SwinForImageClassification(hf.SwinConfig(num_labels=1000))
     ours = vitreous.create("microsoft/swin-tiny-patch4-window7-224")
     report = both_ways(theirs, ours, picture(2, 3, 224, 224), "huggingface", logits)
     assert not report.numbers, "transformers' epsilon is the paper's here"
@@ -398,6 +363,5 @@ def test_swin_files_of_save_pretrained_and_for_from_pretrained(tmp_path, format)
     exported = vitreous.export_weights(ours, format)
     assert (table in exported) == (format == "huggingface-v4")
     write_tensors(tmp_path / "model.safetensors", exported, "safetensors", {"format": "pt"})
-    again, info = SwinForImageClassification.from_pretrained(tmp_path, output_loading_info=True)
-    assert [*info["missing_keys"], *info["unexpected_keys"]] == []
-    assert relative_error(again.eval()(images).logits, ours(images)) < TOLERANCE
+    again = opened(hf.SwinForImageClassification, tmp_path)
+    assert relative_error(again(images).logits, ours(images)) < TOLERANCE

@@ -4,7 +4,8 @@ import json
 import sys
 
 import pytest
-from runs import vit_file, vit_run
+from runs import vit_file
+from shared import printed, refused
 
 from vitreous.api import summary
 from vitreous.cli.main import main
@@ -17,15 +18,7 @@ SMALL_DETR = [
 ]
 
 
-@pytest.fixture(scope="module")
-def run():
-    return vit_run()
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def benchmarked(capsys, *words):
@@ -101,8 +94,7 @@ def test_an_exported_file_without_its_usual_engine(capsys, monkeypatch):
     assert found["timings"][0]["agreement"] == 1
     assert found["left_out"] == {"onnxruntime": "onnxruntime is not installed"}
     without(monkeypatch, "onnxruntime", "openvino")
-    assert main(["benchmark", str(file), "--no-memory"]) == 2
-    assert "nothing can be measured: onnxruntime: onnx" in capsys.readouterr().err
+    assert "nothing can be measured: onnxruntime: onnx" in refused("benchmark", file, "--no-memory")
 
 
 def test_a_run_without_any_engine_that_was_asked_for(run, capsys, monkeypatch):
@@ -111,10 +103,9 @@ def test_a_run_without_any_engine_that_was_asked_for(run, capsys, monkeypatch):
     assert "nothing can be measured: openvino: openvino is not" in capsys.readouterr().err
 
 
-def test_a_run_as_a_table(run, capsys):
+def test_a_run_as_a_table(run):
     words = ["--batch", "2", "--rounds", "2", "--engines", "torch", "--no-memory"]
-    assert main(["benchmark", str(run), *words]) == 0
-    said = capsys.readouterr().out
+    said = printed("benchmark", run, *words)
     assert "torch" in said
     assert "openvino" not in said
 
@@ -132,6 +123,5 @@ def test_a_run_as_a_table(run, capsys):
         (["--figure", "speed.doc"], "ends in .png"),
     ],
 )
-def test_it_refuses(run, capsys, words, reason):
-    assert main(["benchmark", str(run), *words]) == 2
-    assert reason in capsys.readouterr().err
+def test_it_refuses(run, words, reason):
+    assert reason in refused("benchmark", run, *words)

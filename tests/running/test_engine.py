@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from runs import vit_file, vit_run
+from runs import vit_file
 
 import vitreous
 from vitreous.cli.main import main
@@ -16,17 +16,6 @@ from vitreous.deploy import engine as engines
 from vitreous.errors import ConfigError
 from vitreous.import_run import open_run
 from vitreous.inference import InferenceOptions
-
-
-@pytest.fixture(scope="module")
-def run():
-    return vit_run()
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def image():
@@ -127,7 +116,7 @@ HANDLED = """
 import faulthandler, signal
 import openvino
 from vitreous.engines.graph import openvino_core
-from vitreous.engines.signal_stack import keep_signal_stack
+from vitreous.engines.openvino import keep_signal_stack
 
 faulthandler.enable()  # with a stack for handlers, as pytest has one
 openvino_core()
@@ -172,7 +161,7 @@ def test_of_several_that_need_a_file_one_exports_it(run, cache, monkeypatch):
 
 
 def test_a_server_loads_models_before_its_workers_as_they_will(run):
-    from vitreous.serve import models, server
+    from vitreous.serve import served, server
     from vitreous.serve.settings import Settings
 
     def load(opened, **options):
@@ -187,7 +176,7 @@ def test_a_server_loads_models_before_its_workers_as_they_will(run):
             server._check_models(settings, load)
         server.set_threads(settings)
         with pytest.raises(InterruptedError):
-            models.loader(settings, load)(None, None)
+            served.loader(settings, load)(None, None)
     finally:
         torch.set_num_threads(before)
     assert calls[0] == calls[1]

@@ -7,7 +7,8 @@ import onnx
 import pytest
 import torch
 from PIL import Image
-from runs import NAMES, VIT, made, vit_file, vit_run
+from runs import NAMES, VIT, made, vit_file
+from shared import printed, refused
 
 import vitreous
 from vitreous.cli.main import main
@@ -22,11 +23,6 @@ RESNET = {
     "backbone_fields": {"block": "basic", "stages": (1, 1), "width": 8, "norm": "frozen"},
 }
 RF = {**DETECTOR, "cross_heads": 4, "groups": 2, "projector_depth": 1, "backbone": "vit"}
-
-
-@pytest.fixture(scope="module")
-def run():
-    return vit_run()
 
 
 @pytest.fixture(scope="module")
@@ -113,18 +109,15 @@ def test_commands_take_it_like_a_run_folder(run, file, photo, tmp_path, capsys):
     assert said[0]["score"] == pytest.approx(said[1]["score"], abs=1e-5)
     assert main(["embed", str(file), str(photo), f"--out={tmp_path}/v.npz"]) == 0
     capsys.readouterr()
-    assert main(["explain", str(file), str(photo)]) == 2
-    assert "whose inside cannot be seen: take the run folder" in capsys.readouterr().err
+    assert "whose inside cannot be seen: take the run folder" in refused("explain", file, photo)
 
 
 def test_the_command_says_what_it_has_verified(run, tmp_path, capsys):
     path = tmp_path / "deep" / "model.pt2"
-    assert main(["export", str(run), str(path)]) == 0
-    said = capsys.readouterr().out
+    said = printed("export", run, path)
     assert "verified with torch on" in said
     assert "predictions agree to 100.00%" in said
-    assert main(["export", str(run), str(path)]) == 2
-    assert "exists: choose another name, or replace it with --force" in capsys.readouterr().err
+    assert "exists: choose another name, or replace it with --force" in refused("export", run, path)
     assert main(["export", str(run), str(path), "--force", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["agreement"] == 1
 

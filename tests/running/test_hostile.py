@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from running import hostile
 from running.hostile import Fuse, argument, calling
-from runs import vit_file, vit_run
+from runs import vit_file
 from torch import nn
 
 import vitreous
@@ -23,11 +23,6 @@ from vitreous.deploy.export import Traced, traced
 from vitreous.deploy.rewrite import rewrite
 from vitreous.engines.torch_graph import operator_of
 from vitreous.errors import ConfigError
-
-
-@pytest.fixture(scope="module")
-def run():
-    return vit_run()
 
 
 @pytest.fixture(scope="module")
@@ -65,37 +60,19 @@ def test_a_graph_that_maps_a_file_is_refused(files, tmp_path):
     Path("burnt").unlink()
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "torch.ops.aten.from_file.out",
-        "torch.ops.aten.from_file",
-        "torch.ops.aten.add.out",
-        "torch.ops.aten.set_.source_Tensor",
-        "torch.ops.aten.as_strided.default",
-        "torch.ops.aten.empty.memory_format",
-        "torch.ops.aten.add.__class__",
-        "torch.ops.aten.__class__.mro",
-        "torch.ops.aten.to.__init__",
-        "torch.ops.prims.copy_to.default",
-        "torch.ops.higher_order.cond",
-        "torch.ops.load_library",
-        "torch.ops.profiler._record_function_enter.default",
-        "torch.os.system",
-        "torch.load",
-        "torch.save",
-        "torch.hub.load",
-        "torch.serialization.os.remove",
-        "torch.utils.cpp_extension.load_inline",
-        "_operator.methodcaller",
-        "_operator.attrgetter",
-        "_operator.setitem",
-        "math.factorial",
-        "#namespace:operator",
-        "builtins.eval",
-        "",
-    ],
-)
+OPERATORS = """
+torch.ops.aten.from_file.out torch.ops.aten.from_file torch.ops.aten.add.out
+torch.ops.aten.set_.source_Tensor torch.ops.aten.as_strided.default
+torch.ops.aten.empty.memory_format torch.ops.aten.add.__class__ torch.ops.aten.__class__.mro
+torch.ops.aten.to.__init__ torch.ops.prims.copy_to.default torch.ops.higher_order.cond
+torch.ops.load_library torch.ops.profiler._record_function_enter.default torch.os.system
+torch.load torch.save torch.hub.load torch.serialization.os.remove
+torch.utils.cpp_extension.load_inline _operator.methodcaller _operator.attrgetter
+_operator.setitem math.factorial #namespace:operator builtins.eval
+"""
+
+
+@pytest.mark.parametrize("target", [*OPERATORS.split(), ""])
 def test_no_other_operator_is_called(files, tmp_path, target):
     change = calling(target, argument("self", as_string="touch burnt"))
     with pytest.raises(ConfigError, match="not one of the tensor functions"):
@@ -123,18 +100,13 @@ def test_a_graph_inside_of_a_graph_is_refused(files, tmp_path):
             predicted(hostile.torch_file(files[".pt2"], tmp_path / "a.pt2", change(target)))
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "data__aotinductor__model__code.so",
-        "data__constants__opaque_obj_0",
-        "data__constants__custom_obj_0",
-        "data__weights__model.pt",
-        "models__other.json",
-        "serialized_exported_program.json",
-        "extra__..__..__x",
-    ],
-)
+OTHER_PARTS = """
+data__aotinductor__model__code.so data__constants__opaque_obj_0 data__constants__custom_obj_0
+data__weights__model.pt models__other.json serialized_exported_program.json extra__..__..__x
+"""
+
+
+@pytest.mark.parametrize("part", OTHER_PARTS.split())
 def test_other_parts_of_an_archive_are_refused(files, tmp_path, part):
     bad = hostile.torch_file(files[".pt2"], tmp_path / "bad.pt2", **{part: pickle.dumps(Fuse())})
     with pytest.raises(ConfigError, match="which no export of Vitreous has: it is not opened"):

@@ -11,9 +11,9 @@ import onnx
 import pytest
 import torch
 from runs import VIT, made, write_run
+from shared import printed
 
 import vitreous
-from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy import engine as engines
@@ -92,11 +92,10 @@ def load(run, said=None, **options):
 # ---- files
 
 
-def test_int8_of_a_trained_model(run, tmp_path, capsys):
+def test_int8_of_a_trained_model(run, tmp_path):
     """What it loses is measured by the same path as everything: evaluate says the same."""
     path = tmp_path / "digits.xml"
-    assert main(["export", str(run), str(path), "--precision", "int8", "--max-loss", "3"]) == 0
-    said = capsys.readouterr().out
+    said = printed("export", run, path, "--precision", "int8", "--max-loss", "3")
     assert "(OpenVINO in int8" in said
     assert "measured accuracy 0." in said
     file = load(path)

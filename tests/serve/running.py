@@ -10,10 +10,9 @@ from typing import Any
 import httpx
 
 import vitreous
-from vitreous.serve.life import Life
-from vitreous.serve.models import loader, named_models
+from vitreous.serve.served import loader, named_models
 from vitreous.serve.server import DrainingServer, configured, listening
-from vitreous.serve.settings import Limits, Settings
+from vitreous.serve.settings import Life, Limits, Settings
 
 
 @dataclass

@@ -9,8 +9,8 @@ from serve.running import running_as
 
 import vitreous
 from vitreous.cli.main import main
-from vitreous.serve.hosts import Hosts, is_loopback
-from vitreous.serve.models import named_models
+from vitreous.serve.gate import Hosts, is_loopback
+from vitreous.serve.served import named_models
 from vitreous.serve.settings import Settings
 
 LOOPBACK = ["localhost", "localhost:8000", "LocalHost:1", "localhost.", "127.0.0.1:8000", "[::1]"]

@@ -23,8 +23,8 @@ from vitreous.api.serving import read_token
 from vitreous.cli.main import main
 from vitreous.errors import ConfigError
 from vitreous.serve import server as server_module
-from vitreous.serve.models import named_models
-from vitreous.serve.priority import NICE, computing_threads
+from vitreous.serve.lane import NICE, computing_threads
+from vitreous.serve.served import named_models
 from vitreous.serve.settings import Settings
 
 PATH = "/v1/models/vit/predict"
@@ -32,12 +32,7 @@ PATH = "/v1/models/vit/predict"
 
 def test_names():
     found = named_models(["runs/a", "b=runs/a", "x.onnx", "hf:me/my model"])
-    assert found == {
-        "a": "runs/a",
-        "b": "runs/a",
-        "x": "x.onnx",
-        "my-model": "hf:me/my model",
-    }
+    assert found == {"a": "runs/a", "b": "runs/a", "x": "x.onnx", "my-model": "hf:me/my model"}
     with pytest.raises(ConfigError, match="two models are called 'a'"):
         named_models(["runs/a", "other/a"])
     with pytest.raises(ConfigError, match="give it a name"):

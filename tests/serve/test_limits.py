@@ -54,6 +54,18 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def gated():
+    """A gate that holds models until it is set, which it is; what loads them; and those."""
+    gate, loads = threading.Event(), []
+
+    def load(path, **options):
+        loads.append(slow(0, gate)(path, **options))
+        return loads[0]
+
+    gate.set()
+    return gate, load, loads
+
+
 FORM = "Content-Type: multipart/form-data; boundary=x"
 FORM_START = b'--x\r\nContent-Disposition: form-data; name="a"; filename="a.png"\r\n\r\n'
 
@@ -182,14 +194,7 @@ def test_too_many_connections(runs):
 
 def test_overload(runs, photos):
     """What does not fit is refused at once, with a time to come back; the rest is answered."""
-    gate = threading.Event()
-    loads = []
-
-    def load(path, **options):
-        loads.append(slow(0, gate)(path, **options))
-        return loads[0]
-
-    gate.set()
+    gate, load, loads = gated()
     with running(runs["vit"], load=load, queue=8, images=8, batch=2) as server:
         gate.clear()
         with ThreadPoolExecutor(9) as threads:
@@ -236,13 +241,7 @@ def test_explaining_has_a_queue_of_its_own(runs, photos):
 def test_deadline_and_leaving(runs, photos):
     """Work that nobody waits for is dropped before inference, whether time is up or the client has
     left."""
-    gate, loads = threading.Event(), []
-
-    def load(path, **options):
-        loads.append(slow(0, gate)(path, **options))
-        return loads[0]
-
-    gate.set()
+    gate, load, loads = gated()
     with running(runs["vit"], load=load, deadline=0.8, batch=1) as server:
         gate.clear()
         with ThreadPoolExecutor(2) as threads:
@@ -267,13 +266,7 @@ def test_deadline_and_leaving(runs, photos):
 
 
 def test_a_busy_server_is_asked_again(runs, photos):
-    gate, loads = threading.Event(), []
-
-    def load(path, **options):
-        loads.append(slow(0, gate)(path, **options))
-        return loads[0]
-
-    gate.set()
+    gate, load, loads = gated()
     with running(runs["vit"], load=load, queue=1, images=1, batch=1) as server:
         gate.clear()
         with ThreadPoolExecutor(4) as threads:

@@ -297,14 +297,8 @@ def test_on_a_phone_in_both_schemes_and_chinese(chromium, server, photos, scheme
             assert fits(page), name
         assert look(page).startswith("类别标记最关注第")
         assert fits(page)
-        for selector in (
-            ".choices label",
-            ".hint",
-            ".about",
-            "#pane1-status",
-            "footer",
-            "footer a",
-        ):
+        shown = (".choices label", ".hint", ".about", "#pane1-status", "footer", "footer a")
+        for selector in shown:
             assert page.evaluate(CONTRAST, selector) >= 4.5, selector
         page.click("[data-mode=answer]")
         page.wait_for_selector(".score")

@@ -64,6 +64,15 @@ def checks(random, height, width):
     return coarse.repeat(8, 0).repeat(8, 1)[:height, :width].copy()
 
 
+def kinds_of_images():
+    """The same picture, 20x30: in gray, in colour, with alpha, of 16 bits, and of floats."""
+    bright = torch.arange(600, dtype=torch.int32).reshape(1, 20, 30) % 256
+    byte = bright.to(torch.uint8)
+    alpha = torch.cat((byte, torch.zeros_like(byte)))
+    wide, real = (bright * 100 + 7).to(torch.uint16), bright.float() / 255 - 3
+    return byte, byte.expand(3, -1, -1), alpha, wide, real
+
+
 def write_photos(folder, sizes=SIZES):
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)

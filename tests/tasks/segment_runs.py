@@ -21,12 +21,7 @@ MODELS = {
         "encoder_fields": {**VIT, "tokens": "none", "pool": "mean"},
         "decoder": "linear",
     },
-    "swin, pyramid": {
-        "encoder": "swin",
-        "encoder_fields": SWIN,
-        "decoder": "pyramid",
-        "dim": 16,
-    },
+    "swin, pyramid": {"encoder": "swin", "encoder_fields": SWIN, "decoder": "pyramid", "dim": 16},
     "resnet": {"encoder": "resnet-18", "decoder": "mask", "depth": 1},
 }
 

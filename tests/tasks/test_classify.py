@@ -1,11 +1,9 @@
-"""The metrics are scikit-learn's, whatever the batches; the losses are their formulas."""
+"""The metrics are scikit-learn's; the losses are their formulas."""
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from vitreous.labels import LabelMap
@@ -21,16 +19,15 @@ def predictions(seed, n=200, classes=7):
     return logits, targets
 
 
-def measured(logits, targets, sizes, classes=7):
+def measured(logits, targets, classes=7):
     metrics = Classify(LabelMap.of_ids(range(classes))).metrics()
-    for some, truth in zip(logits.split(sizes), targets.split(sizes), strict=True):
-        metrics.update(some, truth)
+    metrics.update(logits, targets)
     return metrics.compute(metrics.counts())
 
 
 def test_numbers_are_scikit_learns():
     logits, targets = predictions(0)
-    result = measured(logits, targets, [200])
+    result = measured(logits, targets)
     said, truth = logits.argmax(1).numpy(), targets.numpy()
     probability = logits.softmax(1).numpy()
     assert result["accuracy"] == pytest.approx(sk.accuracy_score(truth, said))
@@ -46,20 +43,9 @@ def test_numbers_are_scikit_learns():
         assert row["samples"] == support[i]
 
 
-@given(st.integers(0, 100), st.permutations(range(40)), st.integers(1, 39))
-@settings(max_examples=25, deadline=None, derandomize=True)
-def test_order_and_batches_do_not_matter(seed, order, cut):
-    logits, targets = predictions(seed, 40)
-    whole = measured(logits, targets, [40])
-    parts = measured(logits[list(order)], targets[list(order)], [cut, 40 - cut])
-    assert parts["confusion"] == whole["confusion"]
-    for name in ("accuracy", "f1", "calibration_error", "loss"):
-        assert parts[name] == pytest.approx(whole[name], rel=1e-9)
-
-
 def test_perfect_and_missing_classes():
     targets = torch.tensor([0, 0, 2, 2])
-    result = measured(F.one_hot(targets, 3).float() * 50, targets, [4], classes=3)
+    result = measured(F.one_hot(targets, 3).float() * 50, targets, classes=3)
     assert result["accuracy"] == result["f1"] == result["balanced_accuracy"] == 1.0
     assert result["classes"]["1"]["samples"] == 0
     assert result["classes"]["1"]["f1"] is None

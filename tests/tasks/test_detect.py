@@ -1,7 +1,5 @@
 """Detection: boxes, matching, losses and AP against brute force and libraries that have them."""
 
-import contextlib
-import io
 import itertools
 import json
 import math
@@ -11,22 +9,16 @@ import torch
 import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
+from tasks.detect_runs import make_model
+from tasks.pycocotools_numbers import by_pycocotools
 
-import vitreous
+from vitreous.data.objects.overlap import giou
 from vitreous.engines.torch import TorchEngine
 from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
 from vitreous.tasks.detect.task import Detect
-from vitreous.tasks.objects.boxes import (
-    cxcywh_to_xyxy,
-    giou,
-    normalised,
-    to_pixels,
-    xyxy_to_cxcywh,
-)
-from vitreous.tasks.objects.matching import by_probability, costs, match
+from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, normalised, to_pixels, xyxy_to_cxcywh
+from vitreous.tasks.objects.losses import by_probability, costs, match
 from vitreous.tasks.objects.metrics import NUMBERS, BoxPrediction
 
 LABELS = LabelMap.of_names(["cat", "dog", "owl"])
@@ -77,10 +69,7 @@ def test_boxes_without_area():
     assert giou(nothing, some).item() == pytest.approx(-0.75)
 
 
-@given(
-    boxes=st.lists(box, max_size=4),
-    size=st.tuples(st.integers(1, 2000), st.integers(1, 2000)),
-)
+@given(boxes=st.lists(box, max_size=4), size=st.tuples(st.integers(1, 2000), st.integers(1, 2000)))
 def test_forms_of_boxes_are_told_apart_and_come_back(boxes, size):
     pixels = torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4)
     torch.testing.assert_close(cxcywh_to_xyxy(xyxy_to_cxcywh(pixels)), pixels)
@@ -105,7 +94,7 @@ def test_matching_is_the_cheapest_of_all(queries, objects):
     for seed in range(4):
         output = said(1, 1, queries, seed)
         targets = [target(objects, seed)]
-        cost = costs(*output, targets, by_probability, 1.0, 5.0, 2.0)[0, 0]
+        cost = costs(*output, targets, by_probability)[0, 0]
         if objects <= queries:
             ways = itertools.permutations(range(queries), objects)
             least = min(sum(cost[q, o].item() for o, q in enumerate(way)) for way in ways)
@@ -120,7 +109,7 @@ def test_matching_is_the_cheapest_of_all(queries, objects):
 
 def test_cost_by_hand():
     output, targets = said(1, 1, 2), [target(2)]
-    cost = costs(*output, targets, by_probability, 1.0, 5.0, 2.0)[0, 0]
+    cost = costs(*output, targets, by_probability)[0, 0]
     for query, thing in itertools.product(range(2), range(2)):
         chance = output.logits[0, 0, query].softmax(0)[targets[0]["labels"][thing]]
         a, b = output.boxes[0, 0, query], targets[0]["boxes"][thing]
@@ -264,19 +253,8 @@ def test_perfect_answers_cost_nothing_and_gradients_are_finite():
     assert boxes.grad.isfinite().all()
 
 
-def small_detr(classes=CLASSES):
-    torch.manual_seed(0)
-    resnet = {"block": "basic", "stages": (1, 1), "width": 8, "norm": "group"}
-    return vitreous.create(
-        "detr-small",
-        backbone="resnet",
-        backbone_fields=resnet,
-        dim=32,
-        heads=4,
-        mlp_dim=64,
-        queries=6,
-        classes=classes,
-    )
+def small_detr():
+    return make_model(classes=CLASSES, queries=6, decoder_depth=3)
 
 
 @pytest.mark.parametrize("counts", [(2, 1), (0, 0)])
@@ -308,8 +286,9 @@ def test_infer_batch_equals_singles_and_speaks_in_pixels_of_the_image():
         assert (answer.scores.diff() <= 0).all()
         for box, label, score, query in zip(*answer[:4], strict=True):
             x, y, w, h = output.boxes[-1, i, query].tolist()
-            by_hand = [(x - w / 2) * size[1], (y - h / 2) * size[0]]
-            by_hand += [(x + w / 2) * size[1], (y + h / 2) * size[0]]
+            edges = (x - w / 2, y - h / 2, x + w / 2, y + h / 2)
+            sides = (size[1], size[0]) * 2
+            by_hand = [min(max(e, 0), 1) * side for e, side in zip(edges, sides, strict=True)]
             assert box.tolist() == pytest.approx(by_hand, rel=1e-4, abs=1e-4)
             assert score.item() == pytest.approx(chances[i, query, :CLASSES].max().item())
             assert label == chances[i, query, :CLASSES].argmax()
@@ -416,57 +395,17 @@ def scenes(count=12, seed=0, crowds=True):
     return made
 
 
-def measured(pairs, batch=3):
+def measured(pairs):
     metrics = Detect(LABELS).metrics()
-    for i in range(0, len(pairs), batch):
-        answers, targets = zip(*pairs[i : i + batch], strict=True)
-        metrics.update(list(answers), list(targets))
+    for found, truth in pairs:
+        metrics.update([found], [truth])
     return metrics
-
-
-def by_pycocotools(pairs, labels):
-    """Through files, as everybody does it: the data's own ids, boxes as left, top, width, height"""
-    images, truth, answers = [], [], []
-    results = Detect(labels).decode([found for found, _ in pairs], [""] * len(pairs))
-    for number, ((found, wanted), result) in enumerate(zip(pairs, results, strict=True)):
-        images.append({"id": 1000 + 7 * number, "height": found.size[0], "width": found.size[1]})
-        boxes = to_pixels(wanted["boxes"].double(), found.size)
-        for i, (label, (x0, y0, x1, y1)) in enumerate(
-            zip(wanted["labels"], boxes.tolist(), strict=True)
-        ):
-            area = wanted["area"][i].item() if "area" in wanted else (x1 - x0) * (y1 - y0)
-            truth.append(
-                {
-                    "id": len(truth) + 1,
-                    "image_id": images[-1]["id"],
-                    "category_id": labels.external[label],
-                    "bbox": [x0, y0, x1 - x0, y1 - y0],
-                    "area": area,
-                    "iscrowd": int("crowd" in wanted and wanted["crowd"][i]),
-                }
-            )
-        answers += result.to_coco(images[-1]["id"])
-    with contextlib.redirect_stdout(io.StringIO()):
-        data = COCO()
-        data.dataset = {
-            "info": {},
-            "images": images,
-            "annotations": truth,
-            "categories": [{"id": id} for id in labels.external],
-        }
-        data.createIndex()
-        evaluated = COCOeval(data, data.loadRes(answers), "bbox")
-        evaluated.evaluate()
-        evaluated.accumulate()
-        evaluated.summarize()
-    return evaluated
 
 
 @pytest.mark.parametrize("crowds", [False, True])
 def test_ap_is_pycocotools(crowds):
-    labels = LabelMap(LABELS.names, (3, 14, 90))
-    pairs = scenes(crowds=crowds)
-    result, theirs = measured(pairs).compute(), by_pycocotools(pairs, labels)
+    task, pairs = Detect(LabelMap(LABELS.names, (3, 14, 90))), scenes(crowds=crowds)
+    result, theirs = measured(pairs).compute(), by_pycocotools(task, pairs)
     numbers = [-1 if result[name] is None else result[name] for name in NUMBERS]
     assert numbers == pytest.approx(theirs.stats.tolist(), abs=1e-9)
     assert 0.05 < result["ap"] < 0.9
@@ -481,25 +420,6 @@ def test_ap_is_pycocotools(crowds):
     assert result["samples"] == 12
     assert result["objects"] == Detect(LABELS).count_of([truth for _, truth in pairs])
     json.dumps(result)
-
-
-def test_processes_add_up_whatever_each_has_seen():
-    pairs = scenes()
-    whole = measured(pairs)
-    parts = [measured(some).counts() for some in (pairs[:5], pairs[5:5], pairs[5:6], pairs[6:])]
-    merged = whole.merge(parts)
-    assert torch.equal(merged, whole.counts())
-    assert measured(pairs, 1).compute() == measured(pairs, 12).compute() == whole.compute(merged)
-
-
-def test_metrics_of_other_tasks_are_summed():
-    from vitreous.tasks.classify.task import Classify
-
-    metrics = Classify(LABELS).metrics()
-    metrics.update(torch.eye(3), torch.tensor([0, 1, 1]))
-    both = metrics.merge([metrics.counts(), metrics.counts()])
-    assert torch.equal(both, 2 * metrics.counts())
-    assert metrics.compute(both)["samples"] == 6
 
 
 def test_perfect_answers_have_ap_one():

@@ -1,19 +1,17 @@
 """Instance segmentation: masks in every format, how they move, COCO's numbers, and the way from
 data to results. That the loss is the published one is in parity/test_rf_detr.py."""
 
-import contextlib
-import io
 import json
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import torchvision
 from PIL import Image
 from pycocotools import mask as cocomask
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
-from train.tiny import box_folder, teacher, train, trained, vitreous_command
+from tasks.pycocotools_numbers import by_pycocotools
+from train.tiny import box_folder, teacher, train, trained
 from train.undrawn import undrawn
 from video_files import moving, write_video
 
@@ -27,16 +25,19 @@ from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import InstanceSegmentation
 from vitreous.tasks import show_of
 from vitreous.tasks.data_check import check
-from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
-from vitreous.tasks.instance.task import SegmentInstances
-from vitreous.tasks.instance.truth import InstancesTruth, around
-from vitreous.tasks.instance.verdict import ellipses
+from vitreous.tasks.instance.task import InstanceMetrics, SegmentInstances, ellipses
+from vitreous.tasks.instance.truth import InstancesTruth
 from vitreous.tasks.objects.boxes import normalised, to_pixels
 from vitreous.tasks.objects.metrics import NUMBERS, BoxPrediction
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__")  # pycocotools' decode
 LABELS = LabelMap.of_names(["cat", "dog", "owl"])
 MOVES = InstancesTruth()
+
+
+def around(masks):
+    """(n, h, w) -> (n, 4), each of which has some pixel."""
+    return torchvision.ops.masks_to_boxes(masks) + torch.tensor([0, 0, 1, 1])
 
 
 def blobs(count, size, seed):
@@ -70,7 +71,7 @@ def answers(truth, size, seed):
     labels = torch.cat((truth["labels"], truth["labels"].flip(0)))
     scores = torch.rand(len(logits), generator=generator).sort(descending=True).values
     found = BoxPrediction(boxes, labels, scores, torch.arange(len(boxes)), size)
-    return InstancePrediction.of(found, logits)
+    return found.with_masks(logits)
 
 
 def scenes(count=8):
@@ -93,58 +94,15 @@ def measured(pairs):
 # ---- numbers
 
 
-def theirs(pairs, kind):
-    """pycocotools' twelve numbers."""
-    images, real, found = [], [], []
-    for number, (answer, target) in enumerate(pairs):
-        images.append({"id": number, "height": answer.size[0], "width": answer.size[1]})
-        boxes = to_pixels(target["boxes"].double(), answer.size).tolist()
-        for i, runs in enumerate(target["masks"].encoded()):
-            left, top, right, bottom = boxes[i]
-            row = {"id": len(real) + 1, "image_id": number, "segmentation": runs}
-            row |= {"category_id": int(target["labels"][i]), "iscrowd": int(target["crowd"][i])}
-            row |= {"bbox": [left, top, right - left, bottom - top]}
-            real.append({**row, "area": float(target["area"][i])})
-        result = SegmentInstances(LABELS).decode([answer], ["x"])[0]
-        found += result.to_coco(number, range(3))
-    coco = COCO()
-    coco.dataset = {
-        "images": images,
-        "categories": [{"id": i} for i in range(3)],
-        "annotations": real,
-    }
-    with contextlib.redirect_stdout(io.StringIO()):
-        coco.createIndex()
-        if kind == "segm":  # whose area pycocotools takes from boxes, if there are some
-            found = [{k: v for k, v in row.items() if k != "bbox"} for row in found]
-        evaluated = COCOeval(coco, coco.loadRes(found), kind)
-        evaluated.evaluate()
-        evaluated.accumulate()
-        evaluated.summarize()
-    return evaluated.stats.tolist()
-
-
 def test_numbers_are_pycocotools():
     pairs = scenes()
     result = measured(pairs).compute()
     for prefix, kind in (("", "segm"), ("box_", "bbox")):
         ours = [-1.0 if (v := result[prefix + name]) is None else v for name in NUMBERS]
-        assert ours == pytest.approx(theirs(pairs, kind), abs=1e-12)
+        theirs = by_pycocotools(SegmentInstances(LABELS), pairs, kind).stats.tolist()
+        assert ours == pytest.approx(theirs, abs=1e-12)
     assert 0 < result["ap"] < 1
     assert result["ap"] != result["box_ap"]
-
-
-def test_order_and_processes_do_not_matter():
-    pairs = scenes()
-    whole = measured(pairs).compute()
-    parts = [measured(part).counts() for part in (pairs[:3], pairs[3:3], pairs[3:])]
-    metrics = InstanceMetrics(LABELS)
-    assert metrics.compute(metrics.merge(parts)) == whole
-    back = measured(pairs[::-1]).compute()
-    assert [back[name] for name in NUMBERS] == [whole[name] for name in NUMBERS]
-    limits = measured(pairs).intervals()
-    assert limits["ap"][0] <= whole["ap"] <= limits["ap"][1]
-    assert "box_ap50" in limits
 
 
 def test_nothing_found_and_nothing_there():
@@ -269,18 +227,14 @@ def test_masks_are_padded_as_their_images_are():
 def test_groups_and_a_given_count():
     found = targets(2, 0, 3)
     masks = torch.randn(3, 8, 6, 8, requires_grad=True)
-    task, count = SegmentInstances(LABELS), task_count(found)
+    task = SegmentInstances(LABELS)
     torch.manual_seed(0)
     whole = task.loss(output(masks, groups=2), found)
     torch.manual_seed(0)
-    same = task.loss(output(masks, groups=2), found, count=count)
+    same = task.loss(output(masks, groups=2), found, count=task.count_of(found))
     assert all(torch.allclose(whole[name], same[name]) for name in whole)
     sum(whole.values()).backward()
     assert masks.grad.abs().sum() > 0
-
-
-def task_count(found):
-    return SegmentInstances(LABELS).count_of(found)
 
 
 # ---- results
@@ -350,36 +304,20 @@ def compressed(mask):
     return {"size": runs["size"], "counts": runs["counts"].decode()}
 
 
-def uncompressed(mask):
-    flat = mask.ravel(order="F").astype(int)
-    edges = np.flatnonzero(np.diff(flat, prepend=0))
-    return {
-        "size": list(mask.shape),
-        "counts": np.diff(edges, prepend=0, append=flat.size).tolist(),
-    }
-
-
 def polygon(mask):
     left, top, right, bottom = around(torch.from_numpy(mask)[None])[0].tolist()
     return [[left, top, right, top, right, bottom, left, bottom]]
 
 
-def without_hole(numbers):
-    filled = numbers.copy()
-    filled[2:10, 3:12] = 1
-    return filled
-
-
-@pytest.mark.parametrize("outline", [compressed, uncompressed, polygon])
 @pytest.mark.parametrize("boxes", [True, False])
-def test_coco(scene, tmp_path, outline, boxes):
+def test_coco(scene, tmp_path, boxes):
+    """Masks with holes, as RLE; for others see data/test_annotations.py and data/test_coco.py."""
     source = open_source(
-        write_coco(tmp_path / "d", scene, outline=outline, boxes=boxes), truth="instances"
+        write_coco(tmp_path / "d", scene, outline=compressed, boxes=boxes), truth="instances"
     )
     assert source.labels.names == ("cup", "plate")
     for sample in [*source.splits["train"], *source.splits["val"]]:
         numbers = scene[int(sample.id.split("/")[-1][0])][1]
-        numbers = without_hole(numbers) if outline is polygon else numbers
         truth = source.truth(sample)
         assert np.array_equal(truth["masks"].dense().numpy(), [numbers == 1, numbers == 2])
         assert truth["labels"].tolist() == [0, 1]
@@ -388,10 +326,8 @@ def test_coco(scene, tmp_path, outline, boxes):
         assert open_source(tmp_path / "d").truth_kind == "boxes"  # as before
 
 
-def test_coco_as_train_opens_it(tmp_path):
-    found = vitreous_command("data", "check", str(box_folder()), "--task", "instance", check=False)
-    assert found.returncode == 0, found.stderr
-    assert "instance" in found.stdout
+def test_coco_as_train_opens_it(printed):
+    assert "instance" in printed("data", "check", box_folder(), "--task", "instance")
 
 
 def write_numbers(root, scene, change=lambda numbers: numbers):
@@ -456,29 +392,6 @@ def test_bad_data_from_python(scene, masks, labels, says):
         source.truth(source.splits["train"][0])
 
 
-@pytest.mark.parametrize(
-    ("outline", "says"),
-    [
-        (lambda mask: None, "no outline"),
-        (lambda mask: {"size": [3, 3], "counts": [9]}, "its RLE is for"),
-        (lambda mask: {"size": list(mask.shape), "counts": "~~~"}, "RLE"),
-        (lambda mask: [[1e6, 0, 1e6, 9, 0, 9]], "far outside"),
-    ],
-)
-def test_bad_outlines_are_errors_that_name_them(scene, tmp_path, outline, says):
-    """Of the second object; the first one is good."""
-    seen = []
-
-    def each(mask):
-        seen.append(mask)
-        return outline(mask) if len(seen) == 2 else compressed(mask)
-
-    source = open_source(write_coco(tmp_path / "d", scene, outline=each), truth="instances")
-    with pytest.raises(DataError, match=f"annotation 2.*{says}|{says}"):
-        [source.truth(s) for s in [*source.splits["train"], *source.splits["val"]]]
-    assert any(says.split()[-1] in problem.what for problem in check(source).problems)
-
-
 def test_an_rle_that_claims_to_be_huge_is_refused_undecoded(scene, tmp_path):
     def huge(mask):
         return {"size": [10**6, 10**6], "counts": [10**12]}
@@ -518,14 +431,10 @@ def test_shapes_have_exact_masks():
 # ---- models and commands
 
 
-def test_a_model_without_masks_is_refused_with_a_remedy(tmp_path):
-    found = vitreous_command(
-        *("train", box_folder(), "--task=instance", "--model=rf-detr-n", "--dry-run"),
-        f"--out={tmp_path / 'run'}",
-        check=False,
-    )
-    assert found.returncode == 2
-    assert "finds boxes without masks: give --set masks=true" in found.stderr
+def test_a_model_without_masks_is_refused_with_a_remedy(tmp_path, refused):
+    words = ("train", box_folder(), "--task=instance", "--model=rf-detr-n", "--dry-run")
+    told = refused(*words, f"--out={tmp_path / 'run'}")
+    assert "finds boxes without masks: give --set masks=true" in told
 
 
 def test_imported_models_with_masks_are_for_this_task():
@@ -541,17 +450,17 @@ def run():
     return trained("instance", "--epochs=1", drawn=True)
 
 
-def test_from_data_to_results(run, tmp_path):
+def test_from_data_to_results(run, tmp_path, printed):
     assert "mask AP" in (run / "report.html").read_text()
     images = box_folder() / "test"
     paths = sorted(map(str, images.glob("*.png")))[:3]
-    lines = vitreous_command("predict", run, *paths, "--json", "--threshold=0").stdout.splitlines()
-    record = json.loads(lines[0])
+    words = ("predict", run, *paths, "--threshold=0")
+    record = json.loads(printed(*words, "--json").splitlines()[0])
     height, width = record["size"]
     first = record["objects"][0]["segmentation"]
     assert cocomask.decode(first).shape == (height, width)
     out = tmp_path / "out"
-    vitreous_command("predict", run, *paths, "--out", out, "--threshold=0")
+    printed(*words, "--out", out)
     assert {path.name for path in out.glob("0*")} == {"0-objects.jpg", "0-instances.png", "0.json"}
     with Image.open(out / "0-instances.png") as picture:
         numbers = np.asarray(picture)
@@ -560,7 +469,7 @@ def test_from_data_to_results(run, tmp_path):
     rows = json.loads((out / "results.json").read_text())
     assert {"segmentation", "bbox", "score", "file_name"} <= rows[0].keys()
     labels = tmp_path / "labels"
-    vitreous_command("predict", run, *paths, "--save-labels=coco", "--out", labels, "--threshold=0")
+    printed(*words, "--save-labels=coco", "--out", labels)
     again = open_source(labels, truth="instances")
     assert {len(again.truth(s)["labels"]) for s in again.splits["train"]} <= set(range(1, 9))
 
@@ -577,7 +486,7 @@ def test_masks_become_polygons_and_masks_again(tmp_path):
     boxes = BoxPrediction(around(masks), torch.arange(6) % 3, scores, torch.arange(6), (60, 45))
     path = str(tmp_path / "a.png")
     Image.new("RGB", (45, 60)).save(path)
-    (result,) = SegmentInstances(LABELS).decode([InstancePrediction.of(boxes, logits)], [path])
+    (result,) = SegmentInstances(LABELS).decode([boxes.with_masks(logits)], [path])
     told, show = [], show_of("instance")
     out = {"format": "yolo", "out": tmp_path / "yolo", "names": {path: "a"}, "labels": LABELS}
     with show.labelling(**out, log=told.append) as add:
@@ -590,67 +499,60 @@ def test_masks_become_polygons_and_masks_again(tmp_path):
     assert torch.equal(truth["masks"].dense(), masks[1:])
 
 
-def test_in_tiles(run):
+def test_in_tiles(run, printed):
     path = next((box_folder() / "test").glob("*.png"))
     plain, tiled = (
-        json.loads(vitreous_command("predict", run, path, "--json", "--threshold=0", *more).stdout)
+        json.loads(printed("predict", run, path, "--json", "--threshold=0", *more))
         for more in ((), ("--tile=16", "--overlap=0.3"))
     )
     assert len(tiled["objects"]) > len(plain["objects"])
     assert all(each["segmentation"]["size"] == plain["size"] for each in tiled["objects"])
-    found = json.loads(vitreous_command("evaluate", run, "--json", "--tile=24").stdout)
+    found = json.loads(printed("evaluate", run, "--json", "--tile=24"))
     assert 0 <= found["ap"] <= 1
 
 
-def test_numbers_of_a_results_file_are_those_of_the_model(run, tmp_path):
+def test_numbers_of_a_results_file_are_those_of_the_model(run, tmp_path, printed, refused):
     results, figures = tmp_path / "results.json", tmp_path / "figures"
-    more = ("--results", results, "--figures", figures, "--json")
-    own = json.loads(vitreous_command("evaluate", run, box_folder(), *more).stdout)
-    read = vitreous_command("evaluate", run, box_folder(), "--from", results, "--json").stdout
-    read = json.loads(read)
+    words = ("evaluate", run, box_folder(), "--json")
+    own = json.loads(printed(*words, "--results", results, "--figures", figures))
+    read = json.loads(printed(*words, "--from", results))
     assert {k: read[k] for k in NUMBERS} == pytest.approx({k: own[k] for k in NUMBERS})
     assert any(figures.iterdir())
     rows = json.loads(results.read_text())
     rows[0]["segmentation"] = [[1, 2, 3]]
     results.write_text(json.dumps(rows))
-    found = vitreous_command("evaluate", run, box_folder(), "--from", results, check=False)
-    assert found.returncode == 2
-    assert "row 0: its mask is" in found.stderr
+    assert "row 0: its mask is" in refused(*words, "--from", results)
 
 
-def test_videos_are_drawn_and_tracked(run, tmp_path):
+def test_videos_are_drawn_and_tracked(run, tmp_path, printed):
     clip = write_video(tmp_path / "clip.mp4", [moving(number) for number in range(3)])
     options = ("--threshold=0", "--track", "--out", tmp_path / "drawn", "--json")
-    lines = vitreous_command("predict", run, clip, *options).stdout.splitlines()
-    records = [json.loads(line) for line in lines]
+    records = [json.loads(line) for line in printed("predict", run, clip, *options).splitlines()]
     assert len(records) == 3
     assert {"track", "segmentation"} <= records[-1]["objects"][0].keys()
     assert list((tmp_path / "drawn").glob("clip*.mp4"))
 
 
-def test_around_a_classifier(tmp_path):
+def test_around_a_classifier(tmp_path, printed):
     """The mask head comes by itself."""
     words = ("train", box_folder(), "--task=instance", f"--weights={teacher()}", "--epochs=1")
+    more = ("--image-size", "32", "32", "--set=groups=2", f"--out={tmp_path / 'run'}")
     with undrawn():
-        vitreous_command(
-            *words, "--image-size", "32", "32", "--set=groups=2", f"--out={tmp_path / 'run'}"
-        )
+        printed(*words, *more)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["task"], config["config"]["masks"]) == ("instance", True)
 
 
-def test_explained(run, tmp_path):
+def test_explained(run, tmp_path, printed):
     path = next((box_folder() / "test").glob("*.png"))
-    vitreous_command("explain", run, path, "--out", tmp_path / "found")
+    printed("explain", run, path, "--out", tmp_path / "found")
     assert {"objects.png", "walk.html"} <= {each.name for each in (tmp_path / "found").rglob("*")}
 
 
-def test_what_has_no_meaning_is_refused(run):
+def test_what_has_no_meaning_is_refused(run, refused):
     path = next((box_folder() / "test").glob("*.png"))
-    labels = ("--save-labels=voc", "--out=labels")
-    found = vitreous_command("predict", run, path, *labels, check=False)
-    assert found.returncode == 2
-    assert "--save-labels voc: for the task instance use one of yolo, coco" in found.stderr
+    told = refused("predict", run, path, "--save-labels=voc", "--out=labels")
+    assert "--save-labels voc: for the task instance use one of yolo, coco" in told
     with pytest.raises(ConfigError, match="threshold"):
         vitreous.load(run)(path).above(2)
 

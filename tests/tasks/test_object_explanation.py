@@ -8,17 +8,9 @@ import pytest
 import torch
 from browser import phone, point_at, wait_for
 from pages.test_viewer import page_data, unpack
-from tasks.detect_runs import (
-    LABELS,
-    NAMES,
-    SIZE,
-    SIZES,
-    make_model,
-    make_run,
-)
+from tasks.detect_runs import LABELS, NAMES, SIZE, SIZES, make_model, make_run
 
 import vitreous
-from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import has_attention, look
@@ -26,13 +18,9 @@ from vitreous.layers.tap import tap
 from vitreous.pages import viewer
 from vitreous.pages.inside import model_figures
 from vitreous.predict import Predictor
-from vitreous.results import Detection
 from vitreous.tasks.detect.show import SHOW
 from vitreous.tasks.detect.task import Detect
-from vitreous.tasks.objects.show import object_rows
-from vitreous.tasks.objects.walk import objects_table, walk_through
-
-RED = (230, 25, 75)
+from vitreous.tasks.objects.show import mapped, object_rows, objects_table, walk_through
 
 
 def viewer_data(found):
@@ -183,7 +171,7 @@ def test_maps_are_drawn_with_their_boxes(photos):
         assert (drawn.x1, drawn.y1) == pytest.approx(
             (right * width / 60 - 0.5, bottom * height / 40 - 0.5)
         )
-    rows = object_rows(found, "head", [each.heads[-1] for each in found.looks])
+    rows = object_rows(found, "head", [mapped(found, each.heads[-1]) for each in found.looks])
     place = rows.axes[3 * 1 + 2]  # of the second object the second head
     np.testing.assert_allclose(place.images[-1].get_array(), found.looks[1].heads[-1][1])
 
@@ -237,24 +225,22 @@ def test_the_page_holds_the_queries(photos):
     assert SHOW.answer(nothing) == "No score reaches 1. The highest:"
 
 
-def test_the_explain_command(detector, photos, tmp_path, capsys):
-    options = ["explain", str(detector.path), str(photos[0]), str(photos[3])]
-    assert main([*options, f"--out={tmp_path / 'out'}", "--pixel", "3", "10"]) == 0
+def test_the_explain_command(detector, photos, tmp_path, printed):
+    options = ("explain", detector.path, photos[0], photos[3])
+    printed(*options, f"--out={tmp_path / 'out'}", "--pixel", "3", "10")
     names = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")}
     files = ("objects.png", "layers.png", "heads.png", "pixel.png", "look.html", "walk.html")
     folders = ("001-photo-0", "002-photo-3")
     assert names == {"distances.png", "filters.png"} | {f"{a}/{b}" for a in folders for b in files}
-    capsys.readouterr()
-    assert main([*options, "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = [json.loads(line) for line in printed(*options, "--json").splitlines()]
     assert [each["size"] for each in told] == [[40, 60], [20, 20]]
     assert all(each["looks"] for each in told)
 
 
 @pytest.mark.parametrize("depth", [1, 0], ids=["encoder", "no encoder"])
-def test_the_pages_in_a_browser(chromium, depth, photos, tmp_path):
+def test_the_pages_in_a_browser(chromium, depth, photos, tmp_path, printed):
     detector = make_run(tmp_path / "detector", encoder_depth=depth)
-    assert main(["explain", str(detector.path), str(photos[1]), f"--out={tmp_path}"]) == 0
+    printed("explain", detector.path, photos[1], f"--out={tmp_path}")
     found = vitreous.load(detector.path).explain(photos[1], layers=True)
     gh, gw = found.grid
     with phone(chromium, tmp_path / "photo-1" / "look.html") as page:
@@ -294,16 +280,11 @@ def test_the_pages_in_a_browser(chromium, depth, photos, tmp_path):
         assert "query" in text
 
 
-def test_the_page_begins_with_a_chosen_pixel(chromium, detector, photos, tmp_path):
-    options = ["explain", str(detector.path), str(photos[0]), f"--out={tmp_path}"]
-    assert main([*options, "--pixel", "39", "59"]) == 0
+def test_the_page_begins_with_a_chosen_pixel(chromium, detector, photos, tmp_path, printed):
+    printed("explain", detector.path, photos[0], f"--out={tmp_path}", "--pixel", "39", "59")
     with phone(chromium, tmp_path / "photo-0" / "look.html") as page:
         gh, gw = vitreous.load(detector.path).explain(photos[0]).grid
         assert wait_for(page, "attends").startswith(f"The patch in row {gh}, column {gw} attends")
-
-
-def test_detections_are_what_is_explained(photos):
-    assert isinstance(predictor_of().explain(photos[0]).result, Detection)
 
 
 def test_the_walk_says_whether_the_map_knows_places(photos):

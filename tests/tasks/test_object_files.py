@@ -6,16 +6,10 @@ import re
 import pytest
 from PIL import Image
 from tasks import segment_runs
-from tasks.detect_runs import (
-    LABELS,
-    NAMES,
-    SIZES,
-    objects,
-)
+from tasks.detect_runs import LABELS, NAMES, SIZES, objects
 
 import vitreous
 from vitreous.api import evaluation
-from vitreous.cli.main import main
 from vitreous.errors import ConfigError
 from vitreous.pages.prediction_files import file_names
 from vitreous.tasks.detect.task import Detect
@@ -26,11 +20,11 @@ from vitreous.tasks.objects.show import file_ids
 # ---- predict
 
 
-def test_predict_writes_boxes_and_results(detector, photos, tmp_path, capsys):
+def test_predict_writes_boxes_and_results(detector, photos, tmp_path, printed):
     out = tmp_path / "out"
-    options = ["predict", str(detector.path), str(photos[0].parent), "--threshold", "0.4"]
-    assert main([*options, f"--out={out}", "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    options = ("--threshold=0.4", f"--out={out}", "--json")
+    lines = printed("predict", detector.path, photos[0].parent, *options).splitlines()
+    told = [json.loads(line) for line in lines]
     results = vitreous.load(detector.path)(photos)
     assert told == [result.above(0.4).to_dict() for result in results]
     assert sum(len(each["objects"]) for each in told) > 5
@@ -50,14 +44,13 @@ def test_predict_writes_boxes_and_results(detector, photos, tmp_path, capsys):
         for row in result.to_coco(number)
     ]
     assert len(rows) == 5 * len(photos)  # every query, whatever the threshold
-    assert main(["predict", str(detector.path), *[str(photos[0])] * 2, f"--out={out}"]) == 0
+    printed("predict", detector.path, *photos[:1] * 2, f"--out={out}")
     assert len(json.loads((out / "results.json").read_text())) == 5  # of one image, named twice
 
 
-def test_predict_prints_the_most_confident(detector, photos, capsys):
-    options = ["predict", str(detector.path), *map(str, photos), "--top", "2"]
-    assert main([*options, "--threshold=0.6"]) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
+def test_predict_prints_the_most_confident(detector, photos, printed):
+    text = printed("predict", detector.path, *photos, "--top=2", "--threshold=0.6")
+    head, *rows = text.splitlines()
     assert head.split() == ["image", "size", "objects", "detections"]
     for row, result in zip(rows, vitreous.load(detector.path)(photos), strict=True):
         found = result.above(0.6).objects
@@ -72,54 +65,56 @@ def test_predict_prints_the_most_confident(detector, photos, capsys):
             assert row.endswith(words)
 
 
-def test_thresholds_are_for_detectors(detector, photos, tmp_path, capsys):
+def test_thresholds_are_for_detectors(detector, photos, tmp_path, refused):
     other = segment_runs.make_run(tmp_path / "segmenter", "linear, no token")
-    assert main(["predict", str(other.path), str(photos[0]), "--threshold=0.5"]) == 2
-    assert "--threshold 0.5" in capsys.readouterr().err
+    assert "--threshold 0.5" in refused("predict", other.path, photos[0], "--threshold=0.5")
     for senseless in ("1.5", "-0.1", "nan"):
-        assert main(["predict", str(detector.path), str(photos[0]), "--threshold", senseless]) == 2
-        assert "from 0 to 1" in capsys.readouterr().err
+        words = ("predict", detector.path, photos[0], "--threshold", senseless)
+        assert "from 0 to 1" in refused(*words)
 
 
-def test_names_of_files_and_of_images():
-    paths = ["a/x.png", "b/x.png", "results.png", "c/Results.jpg"]
-    assert file_names(paths, taken=("results",)) == {
-        "a/x.png": "x",
-        "b/x.png": "b-x",
-        "results.png": "results-2",
-        "c/Results.jpg": "c-Results",
-    }
-    assert file_ids(paths) == {
-        "a/x.png": "a/x.png",
-        "b/x.png": "b/x.png",
-        "results.png": "results.png",
-        "c/Results.jpg": "Results.jpg",
-    }
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        (
+            {"a/x.png": "x", "b/x.png": "b-x", "b/X.jpg": "b-X-2", "c d/y?.png": "y"}
+            | {"/z.png": "z", "b-x.tif": "b-x-3"},
+            (),
+        ),
+        ({"a/x.png": "x", "results.png": "results-2", "c/Results.jpg": "c-Results"}, ("results",)),
+    ],
+)
+def test_no_two_images_have_files_of_the_same_name(names, taken):
+    assert file_names([*names, "a/x.png"], taken=taken) == names
 
 
-def test_an_image_that_is_called_results(detector, photos, tmp_path):
+def test_what_results_call_an_image():
+    names = {"a/x.png": "a/x.png", "b/x.png": "b/x.png", "c/Results.jpg": "Results.jpg"}
+    assert file_ids([*names]) == names
+
+
+def test_an_image_that_is_called_results(detector, photos, tmp_path, printed):
     path = tmp_path / "results.png"
     path.write_bytes(photos[0].read_bytes())
-    assert main(["predict", str(detector.path), str(path), f"--out={tmp_path / 'out'}"]) == 0
+    printed("predict", detector.path, path, f"--out={tmp_path / 'out'}")
     written = {p.name for p in (tmp_path / "out").iterdir()}
     name = f"{tmp_path.name}-results"
     assert written == {f"{name}-boxes.jpg", f"{name}.json", "results.json"}
     assert len(json.loads((tmp_path / "out" / "results.json").read_text())) == 5
 
 
-def test_what_cannot_be_written(detector, photos, tmp_path, capsys):
+def test_what_cannot_be_written(detector, photos, tmp_path, refused):
     lost = tmp_path / "a-boxes.png"
     for path in (tmp_path / "a.png", lost):
         path.write_bytes(photos[0].read_bytes())
-    assert main(["predict", str(detector.path), str(tmp_path), f"--out={tmp_path}"]) == 2
-    assert "a-boxes.png would be written over" in capsys.readouterr().err
-    assert main(["predict", str(detector.path), str(photos[0]), f"--out={lost}"]) == 2
-    assert f"--out {lost}: cannot be written" in capsys.readouterr().err
-    bad = tmp_path / "bad.png"
+    told = refused("predict", detector.path, tmp_path, f"--out={tmp_path}")
+    assert "a-boxes.png would be written over" in told
+    told = refused("predict", detector.path, photos[0], f"--out={lost}")
+    assert f"--out {lost}: cannot be written" in told
+    bad, out = tmp_path / "bad.png", tmp_path / "out"
     bad.write_bytes(b"no image")
-    out = tmp_path / "out"
-    assert main(["predict", str(detector.path), str(bad), str(photos[0]), f"--out={out}"]) == 2
-    assert "1 of 2 images could not be used" in capsys.readouterr().err
+    told = refused("predict", detector.path, bad, photos[0], f"--out={out}")
+    assert "1 of 2 images could not be used" in told
     assert len(json.loads((out / "results.json").read_text())) == 5
     assert not list(out.glob("*.part"))
 
@@ -146,23 +141,21 @@ def coco_ap(coco, results):
         yield [None if value < 0 else value for value in measured.stats[:12]]
 
 
-def told_by(capsys, *options):
-    capsys.readouterr()
-    assert main(["evaluate", *map(str, options), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+@pytest.fixture
+def evaluated(printed):
+    return lambda *words: json.loads(printed("evaluate", *words, "--json"))
 
 
-def test_results_written_and_read_give_the_same_numbers(detector, coco, tmp_path, capsys):
+def test_results_written_and_read_give_the_same_numbers(detector, coco, tmp_path, evaluated):
     path = tmp_path / "new" / "results.json"
-    direct = told_by(capsys, detector.path, coco)
-    writing = told_by(capsys, detector.path, coco, "--results", path)
-    assert writing == direct
+    direct = evaluated(detector.path, coco)
+    assert evaluated(detector.path, coco, "--results", path) == direct
     assert 0.2 < direct["ap"] < 0.9
     rows = json.loads(path.read_text())
     assert len(rows) == 5 * len(SIZES)
     assert {row["image_id"] for row in rows} == {1000 - 37 * i for i in range(len(SIZES))}
     assert {row["category_id"] for row in rows} <= set(LABELS.external)
-    read = told_by(capsys, detector.path, coco, "--from", path)
+    read = evaluated(detector.path, coco, "--from", path)
     ours = {key: direct[key] for key in NUMBERS if direct[key] is not None}
     assert 5 < len(ours) < 12
     assert {key: read[key] for key in ours} == pytest.approx(ours, rel=1e-6)
@@ -173,15 +166,14 @@ def test_results_written_and_read_give_the_same_numbers(detector, coco, tmp_path
         assert ours == pytest.approx({key: theirs[key] for key in ours}, rel=1e-6)
 
 
-def test_results_of_predict_can_be_measured(detector, coco, tmp_path, capsys):
+def test_results_of_predict_can_be_measured(detector, coco, tmp_path, printed, evaluated):
     """They know images by the names of their files."""
-    images = coco.parent.parent / "val"
-    assert main(["predict", str(detector.path), str(images), f"--out={tmp_path}"]) == 0
-    read = told_by(capsys, detector.path, coco, "--from", tmp_path / "results.json")
-    assert read["ap"] == pytest.approx(told_by(capsys, detector.path, coco)["ap"], rel=1e-6)
+    printed("predict", detector.path, coco.parent.parent / "val", f"--out={tmp_path}")
+    read = evaluated(detector.path, coco, "--from", tmp_path / "results.json")
+    assert read["ap"] == pytest.approx(evaluated(detector.path, coco)["ap"], rel=1e-6)
 
 
-def test_ids_are_the_data_s_own(detector, coco, tmp_path, capsys):
+def test_ids_are_the_data_s_own(detector, coco, tmp_path, command, evaluated):
     """Other data may call the same classes otherwise, and have fewer of them."""
     values = json.loads(coco.read_text())
     other = {3: 90, 12: 5, 200: 4}
@@ -195,41 +187,36 @@ def test_ids_are_the_data_s_own(detector, coco, tmp_path, capsys):
     path.write_text(json.dumps(values))
     (tmp_path / "val").symlink_to(coco.parent.parent / "val")
     results = tmp_path / "results.json"
-    assert main(["evaluate", str(detector.path), str(path), "--results", str(results)]) == 0
-    assert "has not are left out: dog" in capsys.readouterr().err
+    told = command("evaluate", detector.path, path, "--results", results).err
+    assert "has not are left out: dog" in told
     assert {row["category_id"] for row in json.loads(results.read_text())} <= {90, 5, 4}
-    direct = told_by(capsys, detector.path, path)
-    assert told_by(capsys, detector.path, path, "--from", results)["ap"] == pytest.approx(
-        direct["ap"]
-    )
+    direct = evaluated(detector.path, path)
+    read = evaluated(detector.path, path, "--from", results)
+    assert read["ap"] == pytest.approx(direct["ap"])
     (stats, _) = coco_ap(path, results)
     assert stats[0] == pytest.approx(direct["ap"])
 
 
-def test_images_and_classes_may_have_names_only(detector, tmp_path, monkeypatch, capsys):
+def test_images_and_classes_may_have_names_only(detector, tmp_path, monkeypatch, evaluated):
     """They are numbered, since COCO's tools take nothing else."""
-    labels = vitreous.labels.LabelMap(NAMES, NAMES)
     source = objects()
-    source.labels = labels
+    source.labels = vitreous.labels.LabelMap(NAMES, NAMES)
     monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (source, True))
     path = tmp_path / "results.json"
-    direct = told_by(capsys, detector.path, "--results", path)
+    direct = evaluated(detector.path, "--results", path)
     rows = json.loads(path.read_text())
     assert {(row["image_id"], row["file_name"]) for row in rows} == {
         (i + 1, f"test/{i}<b>.png") for i in range(len(SIZES))
     }
     assert {row["category_id"] for row in rows} <= set(range(len(NAMES)))
-    read = told_by(capsys, detector.path, "--from", path)
+    read = evaluated(detector.path, "--from", path)
     assert read["ar100"] == pytest.approx(direct["ar100"])
     assert (read["samples"], read["objects"]) == (direct["samples"], direct["objects"])
 
 
 GOOD = {"image_id": 963, "category_id": 7, "bbox": [1, 2, 3, 4], "score": 0.5}
 BAD = {
-    "an unknown image": (
-        [{**GOOD, "image_id": 5}],
-        r"1 rows have an image_id that train of .* 5; it",
-    ),
+    "an unknown image": ([{**GOOD, "image_id": 5}], r"1 rows have an image_id that .* 5; it"),
     "images as text": ([{**GOOD, "image_id": "963"}] * 3, r"3 rows .* write them without quotes"),
     "an unknown category": ([GOOD, {**GOOD, "category_id": 8}], r"category_id that .* 8; it has 3"),
     "a name for a category": ([{**GOOD, "category_id": "dog"}], r"category_id .*\"dog\"; it has 3"),
@@ -254,48 +241,40 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_files_that_are_no_results(what, detector, coco, tmp_path, capsys):
+def test_files_that_are_no_results(what, detector, coco, tmp_path, refused):
     values, words = BAD[what]
     path = tmp_path / "theirs.json"
     path.write_text(json.dumps(values))
-    assert main(["evaluate", str(detector.path), str(coco), "--from", str(path)]) == 2
-    error = capsys.readouterr().err
+    error = refused("evaluate", detector.path, coco, "--from", path)
     assert re.search(words, error), error
     assert str(path) in error
 
 
-def test_files_that_cannot_be_read_or_written(detector, coco, photos, tmp_path, capsys):
-    options = ["evaluate", str(detector.path), str(coco)]
-    path = tmp_path / "theirs.json"
-    assert main([*options, f"--from={path}"]) == 2
-    assert "cannot be read: No such file" in capsys.readouterr().err
-    path.write_text("[{")
-    assert main([*options, f"--from={path}"]) == 2
-    assert "theirs.json: is not JSON" in capsys.readouterr().err
-    path.write_bytes(b"\xff\xfe\x00")
-    assert main([*options, f"--from={path}"]) == 2
-    assert "is not text in UTF-8" in capsys.readouterr().err
+def test_files_that_cannot_be_read_or_written(detector, coco, photos, tmp_path, refused, evaluated):
+    options, path = ("evaluate", detector.path, coco), tmp_path / "theirs.json"
+    assert "cannot be read: No such file" in refused(*options, f"--from={path}")
+    for content, says in ((b"[{", "is not JSON"), (b"\xff\xfe\x00", "is not text in UTF-8")):
+        path.write_bytes(content)
+        assert f"theirs.json: {says}" in refused(*options, f"--from={path}")
     for place in (tmp_path, photos[0] / "results.json"):
-        assert main([*options, f"--results={place}"]) == 2
-        assert f"--results {place}: cannot be written" in capsys.readouterr().err
+        told = refused(*options, f"--results={place}")
+        assert f"--results {place}: cannot be written" in told
     path.write_text("[]")
-    assert told_by(capsys, detector.path, coco, "--from", path)["ap"] == 0
-    assert main([*options, f"--from={path}", f"--results={path}"]) == 2
-    assert "use one of them" in capsys.readouterr().err
+    assert evaluated(detector.path, coco, "--from", path)["ap"] == 0
+    assert "use one of them" in refused(*options, f"--from={path}", f"--results={path}")
     assert path.read_text() == "[]"
-    assert main(["evaluate", str(detector.path), str(coco), "--split=test"]) == 2
-    assert "has no split 'test'; it has train" in capsys.readouterr().err
+    assert "has no split 'test'; it has train" in refused(*options, "--split=test")
 
 
-def test_results_are_for_detectors(tmp_path, capsys, monkeypatch):
+def test_results_are_for_detectors(tmp_path, refused, monkeypatch):
     other = segment_runs.make_run(tmp_path / "segmenter", "linear, no token")
     monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (segment_runs.scenes(), True))
     for option in ("--results", "--from"):
-        assert main(["evaluate", str(other.path), option, str(tmp_path / "a.json")]) == 2
-        assert f"{tmp_path / 'a.json'}: COCO files of results" in capsys.readouterr().err
+        told = refused("evaluate", other.path, option, tmp_path / "a.json")
+        assert f"{tmp_path / 'a.json'}: COCO files of results" in told
 
 
-def test_what_is_not_a_number_is_not_written(detector, coco, tmp_path, capsys, monkeypatch):
+def test_what_is_not_a_number_is_not_written(detector, coco, tmp_path, refused, monkeypatch):
     infer = Detect.infer
 
     def broken(self, model, images, sizes):
@@ -303,9 +282,8 @@ def test_what_is_not_a_number_is_not_written(detector, coco, tmp_path, capsys, m
         return [answer._replace(scores=answer.scores * float("nan")) for answer in answers]
 
     monkeypatch.setattr(Detect, "infer", broken)
-    path = tmp_path / "results.json"
-    assert main(["evaluate", str(detector.path), str(coco), f"--results={path}"]) == 2
-    assert "photo 0.png: the model's output is not finite" in capsys.readouterr().err
+    told = refused("evaluate", detector.path, coco, f"--results={tmp_path / 'results.json'}")
+    assert "photo 0.png: the model's output is not finite" in told
     assert list(tmp_path.iterdir()) == []
 
 

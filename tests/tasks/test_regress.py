@@ -108,17 +108,14 @@ def test_predict_and_explain(run, tmp_path):
     assert list(found.class_maps) == ["weight"]
 
 
-def test_commands(run, tmp_path, capsys):
-    from vitreous.cli.main import main
-
+def test_commands(run, tmp_path, printed):
     path = tmp_path / "square.png"
     Image.fromarray(weighed().image(Sample("test/0", 50.0))[0].numpy()).save(path)
-    assert main(["predict", str(run.path), str(path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["value"] == pytest.approx(50, abs=15)
-    assert main(["predict", str(run.path), str(path)]) == 0
-    assert " kg" in capsys.readouterr().out
-    assert main(["explain", str(run.path), str(path), "--out", str(tmp_path / "maps")]) == 0
-    assert main(["export", str(run.path), str(tmp_path / "model.onnx")]) == 0
+    record = json.loads(printed("predict", run.path, path, "--json"))
+    assert record["value"] == pytest.approx(50, abs=15)
+    assert " kg" in printed("predict", run.path, path)
+    printed("explain", run.path, path, "--out", tmp_path / "maps")
+    printed("export", run.path, tmp_path / "model.onnx")
     exported = vitreous.load(tmp_path / "model.onnx")
     assert exported(path).value == pytest.approx(vitreous.load(run.path)(path).value, abs=1e-3)
 

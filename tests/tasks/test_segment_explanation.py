@@ -1,7 +1,6 @@
 """What is explained of a model that segments: a pixel and its patch, against the plain formulas."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -9,11 +8,11 @@ import torch
 from browser import assert_all_is_shown, phone, wait_for
 from compare import assert_same_classes
 from PIL import Image
+from tasks.report_page import assert_report
 from tasks.segment_runs import LABELS, NAMES, WINDOW, make_model, make_run, scenes
 
 import vitreous
 from vitreous.api.report import write_report
-from vitreous.cli.main import main
 from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import look, pixel_reader
@@ -24,7 +23,6 @@ from vitreous.models.model import Places
 from vitreous.pages.content import class_table
 from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
-from vitreous.results import Segmentation
 from vitreous.tasks.classify.task import Classify
 from vitreous.tasks.segment.show import SHOW, image_miou
 from vitreous.tasks.segment.task import Segment
@@ -186,6 +184,7 @@ def test_the_middle_is_asked_about_unless_a_pixel_is_given():
     counts = found.prediction.flatten().bincount(minlength=4)
     largest = sorted((i for i in range(4) if counts[i]), key=lambda i: -counts[i])[:3]
     assert list(found.class_maps) == [NAMES[i] for i in largest]
+    assert predictor.explain(picture(20, 20), 0).class_maps == {}
     chosen = predictor.explain(picture(50, 70), 2, pixel=(25, 35))
     with torch.no_grad():
         view = predictor.view(*predictor.read(picture(50, 70)))
@@ -325,10 +324,9 @@ def photo(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["mask, class token", "swin, pyramid"])
-def test_the_pages_in_a_browser(chromium, kind, photo, tmp_path):
+def test_the_pages_in_a_browser(chromium, kind, photo, tmp_path, printed):
     run = make_run(tmp_path / "run", kind)
-    options = ["explain", str(run.path), str(photo), "--pixel", "40", "69"]
-    assert main([*options, f"--out={tmp_path}"]) == 0
+    printed("explain", run.path, photo, "--pixel", "40", "69", f"--out={tmp_path}")
     with phone(chromium, tmp_path / "my-photo" / "look.html") as page:
         # row 8 and column 23 of what is seen
         place = "row 2, column 3" if "swin" in kind else "row 3, column 6"
@@ -345,14 +343,12 @@ def test_the_pages_in_a_browser(chromium, kind, photo, tmp_path):
         assert "confidence" in text
 
 
-def test_the_explain_command(photo, tmp_path, capsys):
-    run = make_run(tmp_path / "run", "swin, pyramid")
-    options = ["explain", str(run.path), str(photo)]
-    assert main([*options, "--json", "--pixel", "3", "60", "--classes=tree"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_the_explain_command(photo, tmp_path, printed, refused):
+    words = ("explain", make_run(tmp_path / "run", "swin, pyramid").path, photo, "--pixel")
+    told = json.loads(printed(*words, "3", "60", "--json", "--classes=tree"))
     assert (told["pixel"], list(told["class_maps"])) == ([3, 60], ["tree"])
-    assert main([*options, "--pixel", "50", "60", f"--out={tmp_path / 'out'}"]) == 2
-    assert "my photo.png is 50x70 (height x width)" in capsys.readouterr().err
+    told = refused(*words, "50", "60", f"--out={tmp_path / 'out'}")
+    assert "my photo.png is 50x70 (height x width)" in told
     assert not (tmp_path / "out").exists()
 
 
@@ -365,28 +361,14 @@ def report(tmp_path_factory):
 
 
 def test_the_report_has_what_it_promises(report):
-    page, split, result = report
-    text = page.read_text()
-    assert split == "test"
-    assert "best at epoch 1 of 2" in text
-    for key in ("miou", "pixel_accuracy", "mean_accuracy"):
-        assert f"<b>{100 * result[key]:.2f} %</b>" in text
     # loss, mean IoU, learning rate, confusion; inside: four images, distances, filters, positions
-    assert text.count("<svg") == 3 + 1 + 7
-    for words in ("Classes, the hardest first", "Confusion matrix", "Worst images"):
-        assert f"<h2>{words}</h2>" in text
+    drawn = ("mean IoU", ["Confusion matrix"], 3 + 1 + 7, "iou")
+    text, rows = assert_report(report, ("miou", "pixel_accuracy", "mean_accuracy"), 2, *drawn)
     for words in ("input", "ground truth", "prediction"):
         assert text.count(f'alt="{words}"') == 6
     assert text.count("</i>ignored") == 1
     assert "test/0&lt;b&gt;.png" in text
-    assert not re.search(r"""(src|href)=["']http""", text), "nothing is fetched from elsewhere"
-    rows = re.findall(r"<tr><td><i [^>]*></i>(\w+)</td>(.*?)</tr>", text, re.DOTALL)
-    ious = {name: result["classes"][name]["iou"] for name in NAMES}
-    hardest = sorted(NAMES, key=lambda name: 2 if ious[name] is None else ious[name])
-    assert [name for name, _ in rows] == hardest
-    assert "–" in dict(rows)["tree"], "its accuracy, where no pixel is of the class"
-    mious = [float(each) for each in re.findall(r"<b>mean IoU ([\d.]+)</b>", text)]
-    assert mious == sorted(mious)
+    assert "–" in rows["tree"], "its accuracy, where no pixel is of the class"
 
 
 def test_classes_that_nobody_has_seen_come_last():
@@ -407,9 +389,3 @@ def test_an_image_s_own_miou():
 
 def test_the_report_in_a_browser(chromium, report):
     assert_all_is_shown(chromium, report[0])
-
-
-def test_segmentations_are_what_is_explained():
-    found = predictor_of("linear, no token").explain(picture(20, 20), 0)
-    assert isinstance(found.result, Segmentation)
-    assert found.class_maps == {}

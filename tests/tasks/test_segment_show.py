@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from runs import vit_run
+from tasks.detect_runs import kinds_of_images
 from tasks.segment_runs import LABELS, NAMES, make_run, scenes
 
 import vitreous
 from vitreous.api import evaluation
 from vitreous.cli import evaluate
-from vitreous.cli.main import main
 from vitreous.data.decode.masks import read_mask, to_classes
 from vitreous.labels import LabelMap
 from vitreous.pages.colours import colours_of
 from vitreous.pages.figure import save
-from vitreous.pages.prediction_files import file_names
 from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
 from vitreous.tasks.segment.show import SHOW
@@ -32,11 +32,8 @@ def result_of(ids, size=(20, 30)):
 def written(result, folder, image=None):
     image = torch.zeros(3, *result.mask.shape, dtype=torch.uint8) if image is None else image
     draw.write(result, image, folder, "a")
-    return (
-        folder / "a-mask.png",
-        folder / "a-overlay.jpg",
-        json.loads((folder / "a.json").read_text()),
-    )
+    told = json.loads((folder / "a.json").read_text())
+    return folder / "a-mask.png", folder / "a-overlay.jpg", told
 
 
 # ---- masks
@@ -71,18 +68,19 @@ def test_colours_of_the_data_are_kept(tmp_path):
     assert {(each["id"], each["value"]) for each in told["classes"]} == {(0, 0), (1, 1), (2, 2)}
 
 
-def test_ids_that_do_not_fit_are_counted(tmp_path):
-    for ids in ((0, 1, 70_000), (-1, 0, 1), ("cat", "dog", "#ff0000")):
-        path, _, _ = written(result_of(ids), tmp_path)
-        np.testing.assert_array_equal(read_mask(str(path)).values, result_of(ids).mask)
-    large, result = (5, 300, 65_535), result_of((5, 300, 65_535))
+@pytest.mark.parametrize(
+    ("ids", "numbers"),
+    [
+        *((ids, range(3)) for ids in ((0, 1, 70_000), (-1, 0, 1), ("cat", "dog", "#ff0000"))),
+        *((ids, ids) for ids in ((5, 300, 65_535), range(1000))),
+    ],
+)
+def test_ids_that_do_not_fit_are_counted(ids, numbers, tmp_path):
+    result = result_of(ids, (64, 64))
     path, _, _ = written(result, tmp_path)
-    np.testing.assert_array_equal(read_mask(str(path)).values, np.array(large)[result.mask])
-    many = result_of(range(1000), (64, 64))
-    path, _, _ = written(many, tmp_path)
     values = read_mask(str(path)).values
-    assert values.dtype == np.uint16
-    np.testing.assert_array_equal(values, many.mask)
+    np.testing.assert_array_equal(values, np.array(numbers)[result.mask])
+    assert values.dtype == (np.uint16 if max(numbers) > 255 else np.uint8)
 
 
 @pytest.mark.parametrize("count", [2, 19, 20, 150, 256])
@@ -122,14 +120,9 @@ def test_an_overlay_is_the_image_with_a_legend_below(size):
 
 def test_all_kinds_of_images_can_be_under_a_mask():
     result = result_of(range(2))
-    bright = torch.arange(600, dtype=torch.int32).reshape(1, 20, 30) % 256
-    gray = np.asarray(draw.overlay(bright.to(torch.uint8), result))
-    for image in (
-        bright.to(torch.uint8).expand(3, -1, -1),
-        torch.cat((bright, torch.zeros(1, 20, 30))).to(torch.uint8),
-        (bright * 100 + 7).to(torch.uint16),
-        bright.float() / 255 - 3,
-    ):
+    first, *others = kinds_of_images()
+    gray = np.asarray(draw.overlay(first, result))
+    for image in others:
         other = np.asarray(draw.overlay(image, result))
         assert abs(other.astype(int) - gray).max() <= 1
 
@@ -158,10 +151,10 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
-def test_predict_writes_masks_overlays_and_data(run, photos, tmp_path, capsys):
+def test_predict_writes_masks_overlays_and_data(run, photos, tmp_path, printed):
     out = tmp_path / "out"
-    assert main(["predict", str(run.path), str(photos), f"--out={out}", "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = printed("predict", run.path, photos, f"--out={out}", "--json").splitlines()
+    told = [json.loads(line) for line in lines]
     results = vitreous.load(run.path)([photos / "a/x.png", photos / "b/x.png", photos / "b/y.png"])
     assert told == [result.to_dict() for result in results]
     names = ("x", "b-x", "y")
@@ -176,9 +169,8 @@ def test_predict_writes_masks_overlays_and_data(run, photos, tmp_path, capsys):
         assert sum(each["pixels"] for each in stored["classes"]) == result.mask.size
 
 
-def test_predict_prints_the_largest_classes(run, photos, capsys):
-    assert main(["predict", str(run.path), str(photos), "--top", "2"]) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
+def test_predict_prints_the_largest_classes(run, photos, printed):
+    head, *rows = printed("predict", run.path, photos, "--top=2").splitlines()
     assert head.split() == ["image", "size", "largest", "share", "then"]
     result = vitreous.load(run.path)(photos / "b/x.png")
     areas = list(result.areas.items())
@@ -186,64 +178,38 @@ def test_predict_prints_the_largest_classes(run, photos, capsys):
     assert " ".join(rows[1].split()).endswith(f"50x70 {' '.join(words)}")
 
 
-def test_what_cannot_be_written(run, photos, tmp_path, capsys):
+def test_what_cannot_be_written(run, photos, tmp_path, command, refused):
     shutil.copy(photos / "a/x.png", photos / "a/x-mask.png")
-    assert main(["predict", str(run.path), str(photos / "a"), f"--out={photos / 'a'}"]) == 2
-    out, err = capsys.readouterr()
+    out, err = command("predict", run.path, photos / "a", f"--out={photos / 'a'}", code=2)
     assert "x-mask.png would be written over, which is one of the inputs" in err
     assert out == ""
-    assert main(["predict", str(run.path), str(photos), f"--out={photos / 'a/x.png'}"]) == 2
-    assert "cannot be written" in capsys.readouterr().err
-    assert main(["predict", str(run.path), str(photos), "--out=o", "--data=ids.json"]) == 2
-    assert "--data ids.json: no ids are written for the task segment" in capsys.readouterr().err
-    classifier = vitreous.create("vit", image_size=8, patch=4, dim=8, depth=1, heads=1, classes=2)
-    other = make_run(tmp_path / "other", "linear, no token")
-    config = json.loads((other.path / "config.json").read_text())
-    config |= {"task": "classify", "family": "vit", "model": "vit"}
-    config |= {"config": vitreous.config.to_dict(classifier.config)}
-    config["labels"] = {"names": ["a", "b"], "external": ["a", "b"]}
-    config["preprocess"] |= {"whole": False, "resize": "square", "image_size": 8}
-    (other.path / "config.json").write_text(json.dumps(config))
-    other.write_weights(classifier, classifier.state_dict())
-    assert main(["predict", str(other.path), str(photos), f"--out={tmp_path / 'o'}"]) == 2
-    assert "nothing is drawn for the task classify" in capsys.readouterr().err
+    words = ("predict", run.path, photos)
+    assert "cannot be written" in refused(*words, f"--out={photos / 'a/x.png'}")
+    told = refused(*words, "--out=o", "--data=ids.json")
+    assert "--data ids.json: no ids are written for the task segment" in told
+    told = refused("predict", vit_run(), photos, f"--out={tmp_path / 'o'}")
+    assert "nothing is drawn for the task classify" in told
     assert not (tmp_path / "o").exists()
 
 
-def test_no_two_images_have_files_of_the_same_name():
-    paths = ["a/x.png", "b/x.png", "b/X.jpg", "c d/y?.png", "a/x.png", "/z.png", "b-x.tif"]
-    assert file_names(paths) == {
-        "a/x.png": "x",
-        "b/x.png": "b-x",
-        "b/X.jpg": "b-X-2",
-        "c d/y?.png": "y",
-        "/z.png": "z",
-        "b-x.tif": "b-x-3",
-    }
-
-
-def test_other_masks_are_named_by_a_file(run, tmp_path, capsys):
+def test_other_masks_are_named_by_a_file(run, tmp_path, printed, refused):
     """Masks have numbers, which a names file outside of the data gives names."""
     for folder, values in (("images", 255), ("masks", len(NAMES))):
         (tmp_path / "data" / folder).mkdir(parents=True)
         pixels = np.random.default_rng(0).integers(0, values, (20, 30), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "data" / folder / "1.png")
-    words = ["evaluate", str(run.path), str(tmp_path / "data")]
-    assert main(words) == 2
-    assert "or pass --names FILE" in capsys.readouterr().err
+    words = ("evaluate", run.path, tmp_path / "data")
+    assert "or pass --names FILE" in refused(*words)
     file = tmp_path / "names.json"
     file.write_text(json.dumps(dict(enumerate(NAMES))))
-    assert main([*words, f"--names={file}", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["samples"] == 1
-    assert main(["evaluate", str(run.path), f"--names={file}"]) == 2
-    assert "leave out the options" in capsys.readouterr().err
+    assert json.loads(printed(*words, f"--names={file}", "--json"))["samples"] == 1
+    assert "leave out the options" in refused("evaluate", run.path, f"--names={file}")
 
 
-def test_evaluation_is_printed_and_drawn(run, tmp_path, capsys, monkeypatch):
+def test_evaluation_is_printed_and_drawn(run, tmp_path, printed, monkeypatch):
     monkeypatch.setattr(evaluation, "labelled_source", lambda *given: (scenes(), True))
     figures = tmp_path / "figures"
-    assert main(["evaluate", str(run.path), f"--figures={figures}"]) == 0
-    text = capsys.readouterr().out
+    text = printed("evaluate", run.path, f"--figures={figures}")
     result = vitreous.load(run.path).evaluate(scenes(), "test")
     for name in ("miou", "pixel_accuracy", "mean_accuracy"):
         assert f"{name:<18} {result[name]:.4f}" in text
@@ -253,8 +219,7 @@ def test_evaluation_is_printed_and_drawn(run, tmp_path, capsys, monkeypatch):
     assert tree[2] == "-", "no pixel is a tree, so that none can be found"
     assert lines[-4][:2] == ["0", "sky"]
     assert sorted(p.name for p in figures.iterdir()) == ["classes.png", "confusion.png"]
-    assert main(["evaluate", str(run.path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["miou"] == result["miou"]
+    assert json.loads(printed("evaluate", run.path, "--json"))["miou"] == result["miou"]
 
 
 def test_large_counts_are_shown_as_shares(capsys):
@@ -273,13 +238,13 @@ def test_figures_leave_out_what_is_not_known(tmp_path):
         assert save(figure, tmp_path / f"{name}.png").stat().st_size > 1000
 
 
-def test_other_data_is_opened_for_the_run_s_task(run, capsys, monkeypatch):
+def test_other_data_is_opened_for_the_run_s_task(run, printed, monkeypatch):
     opened = {}
 
     def open_source(name, **options):
         opened.update(options)
         return scenes()
 
-    monkeypatch.setattr("vitreous.data.formats.open_source", open_source)
-    assert main(["evaluate", str(run.path), "elsewhere", "--json"]) == 0
+    monkeypatch.setattr("vitreous.train.open_data.open_source", open_source)
+    printed("evaluate", run.path, "elsewhere", "--json")
     assert opened["truth"] == "mask"

@@ -10,15 +10,14 @@ from bright import SCENES, BrightRectangles, SmallWhole, boxes, predictor, scene
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tasks import segment_runs
-from tasks.detect_runs import make_run, write_coco, write_photos
 
 import vitreous
-from vitreous.cli.main import main
+from vitreous.data.objects.overlap import iou
 from vitreous.data.source import Sample, Source
 from vitreous.errors import ConfigError, DataError
 from vitreous.inference import InferenceOptions
 from vitreous.predict import Predictor
-from vitreous.tasks.objects.boxes import iou, nms
+from vitreous.tasks.objects.boxes import nms
 from vitreous.tasks.objects.merge import merge
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.tiles import Tile, TiledInference, tiles_of
@@ -337,19 +336,12 @@ def test_tiled_inference_is_for_tasks_that_merge():
 # ---- the commands
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("runs") / "run")
-
-
-def test_predict_in_tiles(run, tmp_path, capsys):
-    photos = write_photos(tmp_path / "photos")
-    command = ["predict", str(run.path), *map(str, photos), "--threshold", "0", "--json"]
-    lines = {}
-    for options in ("", "--tile 200", "--tile 24 --overlap 0.3 --nms 0.6 --batch 3"):
-        assert main([*command, *options.split()]) == 0
-        lines[options] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    plain, one, many = lines.values()
+def test_predict_in_tiles(detector, photos, printed):
+    words = ("predict", detector.path, *photos, "--threshold=0", "--json")
+    plain, one, many = (
+        [json.loads(line) for line in printed(*words, *options.split()).splitlines()]
+        for options in ("", "--tile 200", "--tile 24 --overlap 0.3 --nms 0.6 --batch 3")
+    )
     assert one == plain
     for line, other in zip(plain, many, strict=True):
         assert line["size"] == other["size"]
@@ -359,30 +351,25 @@ def test_predict_in_tiles(run, tmp_path, capsys):
             assert 0 <= left <= right <= width
             assert 0 <= top <= bottom <= height
         assert other["objects"] != line["objects"] or max(line["size"]) <= 24
-    python = vitreous.predict(run.path, photos[0], 3, tile=24, overlap=0.3, nms=0.6).above(0)
+    python = vitreous.predict(detector.path, photos[0], 3, tile=24, overlap=0.3, nms=0.6).above(0)
     assert python.to_dict() == many[0]
 
 
-def test_evaluate_in_tiles(run, tmp_path, capsys):
-    data = write_coco(tmp_path / "coco", run)
-    command = ["evaluate", str(run.path), str(data), "--json"]
-    results = []
-    for options in ("", "--tile 200", "--tile 24 --nms 0.5"):
-        assert main([*command, *options.split()]) == 0
-        results.append(json.loads(capsys.readouterr().out)["ap"])
-    assert results[0] == results[1] != results[2]
-    assert main([*command, "--from", "x.json", "--tile", "24"]) == 2
-    assert "--from: boxes of a file are evaluated as they are: leave --tile out" in (
-        capsys.readouterr().err
+def test_evaluate_in_tiles(detector, coco, printed, refused):
+    words = ("evaluate", detector.path, coco, "--json")
+    plain, one, many = (
+        json.loads(printed(*words, *options.split()))["ap"]
+        for options in ("", "--tile 200", "--tile 24 --nms 0.5")
     )
+    assert plain == one != many
+    told = refused(*words, "--from", "x.json", "--tile=24")
+    assert "--from: boxes of a file are evaluated as they are: leave --tile out" in told
 
 
-def test_options_that_a_task_has_not(tmp_path, capsys):
+def test_options_that_a_task_has_not(photos, tmp_path, refused):
     segmenter = segment_runs.make_run(tmp_path / "segmenter")
-    photo = write_photos(tmp_path / "photos")[0]
     for option, words in (
         ("--tile 64", "tile = 64: a model for the task segment goes over large images in windows"),
         ("--nms 0.5", "nms = 0.5: a model for the task segment predicts no boxes: leave nms out"),
     ):
-        assert main(["predict", str(segmenter.path), str(photo), *option.split()]) == 2
-        assert words in capsys.readouterr().err
+        assert words in refused("predict", segmenter.path, photos[0], *option.split())

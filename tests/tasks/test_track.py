@@ -29,39 +29,29 @@ def result(*objects, threshold=0.5):
     )
 
 
-def numbers(*frames):
+CAT, DOG, ELSEWHERE = (0, 10, 10, 20), (1, 10, 10, 20), (0, 50, 50, 20)
+TRACKED = {
+    "moving, in any order": (
+        [[CAT, (0, 60, 10, 20)], [(0, 56, 12, 20), (0, 15, 11, 20)], [(0, 20, 12, 20)]],
+        [(1, 2), (2, 1), (1,)],
+    ),
+    "the best for all: greedily, the first would take the place of the second": (
+        [[CAT, (0, 24, 10, 20)], [(0, 19, 10, 20), (0, 31, 10, 20)]],
+        [(1, 2), (1, 2)],
+    ),
+    "classes are apart": ([[CAT], [DOG], [CAT]], [(1,), (2,), (1,)]),
+    "what is far away is another object": ([[CAT], [ELSEWHERE]], [(1,), (2,)]),
+    "missing once": ([[CAT], [], [CAT]], [(1,), (), (1,)]),
+    "missing long": ([[CAT], *[[]] * PATIENCE, [CAT]], [(1,), *[()] * PATIENCE, (1,)]),
+    "forgotten": ([[CAT], *[[]] * (PATIENCE + 1), [CAT]], [(1,), *[()] * (PATIENCE + 1), (2,)]),
+}
+
+
+@pytest.mark.parametrize("what", TRACKED)
+def test_objects_keep_their_numbers(what):
+    frames, numbers = TRACKED[what]
     track = Tracker()
-    return [track(frame).tracks for frame in frames]
-
-
-def test_moving_objects_keep_their_numbers_in_any_order():
-    first, second = (0, 10, 10, 20), (0, 60, 10, 20)
-    frames = [result(first, second), result((0, 58, 12, 20), (0, 15, 11, 20))]
-    frames.append(result((0, 20, 12, 20), (0, 56, 14, 20)))
-    assert numbers(*frames) == [(1, 2), (2, 1), (1, 2)]
-
-
-def test_the_assignment_is_the_best_of_all_not_the_first():
-    """Greedily, the first box would take the place of the second."""
-    before = result((0, 10, 10, 20), (0, 24, 10, 20))
-    after = result((0, 19, 10, 20), (0, 31, 10, 20))
-    assert numbers(before, after) == [(1, 2), (1, 2)]
-
-
-def test_classes_are_apart():
-    frames = [result((0, 10, 10, 20)), result((1, 10, 10, 20)), result((0, 10, 10, 20))]
-    assert numbers(*frames) == [(1,), (2,), (1,)]
-
-
-@pytest.mark.parametrize("missing", [1, PATIENCE, PATIENCE + 1])
-def test_a_number_outlives_a_few_frames(missing):
-    seen = result((0, 10, 10, 20))
-    *_, last = numbers(seen, *[result()] * missing, seen)
-    assert last == ((1,) if missing <= PATIENCE else (2,))
-
-
-def test_what_is_far_away_is_another_object():
-    assert numbers(result((0, 10, 10, 20)), result((0, 50, 50, 20))) == [(1,), (2,)]
+    assert [track(result(*frame)).tracks for frame in frames] == numbers
 
 
 def test_only_what_is_above_the_threshold_is_tracked():

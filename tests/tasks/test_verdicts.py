@@ -9,23 +9,22 @@ from scipy import stats
 from sklearn.metrics import average_precision_score
 from tasks.test_detect import LABELS, scenes
 from tasks.test_detect import measured as detected
+from tasks.test_instance import scenes as masked
 
 from vitreous.data.loader import Batch
+from vitreous.data.objects.overlap import iou
 from vitreous.deploy.loss import _differences
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.tasks import bootstrap, task_class
-from vitreous.tasks.classify.verdict import MostFrequentClass, NearestImages, variation
-from vitreous.tasks.metric import percent
+from vitreous.tasks.classify.task import MostFrequentClass, NearestImages
+from vitreous.tasks.metric import best_threshold, percent
 from vitreous.tasks.objects import metrics as detect_metrics
-from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, iou, to_pixels
-from vitreous.tasks.objects.judge import judge
+from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, to_pixels
+from vitreous.tasks.objects.metrics import judge
 from vitreous.tasks.objects.verdict import ConstantBoxes, covering_boxes, repeated
-from vitreous.tasks.segment.metrics import MaskPrediction
-from vitreous.tasks.segment.verdict import GRID, ClassPerPosition
-from vitreous.tasks.tag.task import weighted_ap
-from vitreous.tasks.tag.verdict import LabelFrequencies
-from vitreous.tasks.threshold import best_threshold
-from vitreous.tasks.verdict import never_predicted
+from vitreous.tasks.segment.metrics import GRID, ClassPerPosition, MaskPrediction
+from vitreous.tasks.tag.task import LabelFrequencies, weighted_ap
+from vitreous.tasks.verdict import never_predicted, variation
 from vitreous.wording import and_between
 
 NAMES = LabelMap.of_names(["a", "b", "c"])
@@ -132,33 +131,47 @@ def test_a_draw_of_images_is_measured_as_if_they_were_the_data(monkeypatch):
         assert precision[0][precision[0] > -1].mean() == pytest.approx(whole["ap50"])
 
 
-def test_intervals_of_boxes_hold_the_number():
-    found = detected(scenes())
-    limits, result = found.intervals(), found.compute()
-    for name in ("ap", "ap50", "ap75"):
-        assert limits[name][0] < result[name] < limits[name][1]
-    assert detected([]).intervals() == {}
-
-
-def _seen(task, wrong):
-    """Metrics of 40 images, of which the first so many are answered wrongly."""
+def answered(task, wrong=0):
+    """Predictions and targets of some images, of which the first so many are answered wrongly."""
     generator = torch.Generator().manual_seed(0)
-    if task == "detect":
-        pairs = scenes()
-        for answer, _ in pairs[:wrong]:
+    if task in ("detect", "instance"):
+        answers, targets = zip(*(scenes if task == "detect" else masked)(), strict=True)
+        for answer in answers[:wrong]:
             answer.boxes[:] += 1000
-        return detected(pairs)
+        return answers, targets
     if task == "segment":
         masks = torch.randint(3, (40, 6, 5), generator=generator)
         answers = torch.where(torch.rand(masks.shape, generator=generator) < 0.2, 0, masks)
         answers[:wrong] = (masks[:wrong] + 1) % 3
-        return metrics_of(task, ([MaskPrediction(each, each.half()) for each in answers], masks))
+        return [MaskPrediction(each, each.half()) for each in answers], masks
     targets = torch.randint(3, (40,), generator=generator)
     logits = torch.randn(40, 3, generator=generator) + 2 * torch.nn.functional.one_hot(targets, 3)
     logits[:wrong] *= -1
     if task == "tag":
         targets = torch.nn.functional.one_hot(targets, 3).float()
-    return metrics_of(task, (logits, targets))
+    return logits, targets
+
+
+def scalars(task, counts):
+    """All single numbers of an evaluation."""
+    result = task_class(task)(NAMES).metrics().compute(counts)
+    return {key: value for key, value in result.items() if isinstance(value, float | int)}
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "segment", "detect", "instance"])
+def test_order_batches_and_processes_do_not_matter(task):
+    output, targets = answered(task)
+    whole = metrics_of(task, (output, targets))
+    expected = scalars(task, whole.counts())
+    assert expected["samples"] == len(targets)
+    low, high = whole.intervals()[task_class(task).metric.key]
+    assert low < expected[task_class(task).metric.key] < high
+    for cut in (1, 4, len(targets) - 1):
+        one_by_one = [(output[i : i + 1], targets[i : i + 1]) for i in range(cut)]
+        processes = ([(output[cut:], targets[cut:])], [], one_by_one)
+        counts = [metrics_of(task, *batches).counts() for batches in processes]
+        assert scalars(task, whole.merge(counts)) == pytest.approx(expected)
+    assert metrics_of(task).intervals() == {}
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "segment", "detect"])
@@ -166,12 +179,12 @@ def test_two_models_are_compared_on_the_same_draws(task):
     """Equal models never differ; one that is wrong about a few images is nowhere better, and the
     interval of the difference is narrower than that of the metric."""
     metric = task_class(task).metric.key
-    exact, same, worse = _seen(task, 0), _seen(task, 0), _seen(task, 3)
+    exact, same, worse = (metrics_of(task, answered(task, wrong)) for wrong in (0, 0, 3))
     assert _differences(exact, same, metric).abs().max() == 0
     found = _differences(exact, worse, metric)
     assert len(found) >= 100
     low, high = bootstrap.interval(found)
-    difference = exact.compute(exact.counts())[metric] - worse.compute(worse.counts())[metric]
+    difference = exact.compute()[metric] - worse.compute()[metric]
     assert low < difference < high
     below, above = worse.intervals()[metric]
     assert high - low < above - below
@@ -320,9 +333,10 @@ def test_what_repeats():
 
 def test_how_much_probabilities_vary():
     sure = torch.eye(3).repeat(4, 1)
-    assert variation(sure) == pytest.approx(1)
-    assert variation(sure.mean(dim=0).expand(5, -1)) == pytest.approx(0, abs=1e-6)
-    assert variation(torch.tensor([[1.0, 0, 0]]).expand(5, -1)) == 0
+    torch.testing.assert_close(*variation(sure))
+    for one in (sure.mean(dim=0), torch.tensor([1.0, 0, 0])):
+        apart, _ = variation(one.expand(5, -1))
+        assert apart.sum().item() == pytest.approx(0, abs=1e-6)
 
 
 # ---- sentences

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from train.test_resume import assert_same_run, final
-from train.tiny import class_folder, mask_folder, vitreous_command
+from train.test_resume import assert_same_run
+from train.tiny import class_folder, final, mask_folder, prepared, vitreous_command
 
 import vitreous
 from vitreous.data.augment import Augment, OwnAugment
 from vitreous.data.formats import open_source
 from vitreous.data.formats.python_data import FROM_PYTHON, from_python
 from vitreous.data.loader import TrainSet
+from vitreous.engines.world import ALONE
 from vitreous.errors import ConfigError
 from vitreous.layers.lora import add_lora, merge_lora
 from vitreous.run_folder import Run
 from vitreous.train import features, trainer
-from vitreous.train.distributed import joined
 from vitreous.train.open_data import FromPython, stored_recipe
 from vitreous.train.recipe import Recipe
 from vitreous.train.run import prepare, train
@@ -28,11 +28,7 @@ FIELDS = ("patch=4", "dim=16", "depth=2", "heads=2")
 BASE = {"model": "vit", "fields": FIELDS, "image_size": (8,), "batch": 16, "epochs": 4, "lr": 0.01}
 PROBE = {"freeze": ("!head.*",), "crop": "none", "flip": False}
 DROPOUT = {"ema": 0.9, "fields": (*FIELDS, "dropout=0.1"), "crop": "shift"}
-HOW = {
-    "probe": PROBE,
-    "unfreeze": {"unfreeze_after": 2, **DROPOUT},
-    "lora": {"lora": 2, **DROPOUT},
-}
+HOW = {"probe": PROBE, "unfreeze": {"unfreeze_after": 2, **DROPOUT}, "lora": {"lora": 2, **DROPOUT}}
 
 
 def recipe_for(how, **changes):
@@ -95,19 +91,16 @@ def test_stored_features_take_the_steps_of_the_whole_model(runs, tmp_path, monke
 @pytest.mark.parametrize("options", [{}, {"overfit": 8, "epochs": 1}])
 def test_each_image_is_read_once(tmp_path, monkeypatch, options):
     """Also those that an overfit repeats."""
-    reads = []
-    with joined("cpu") as world:
-        recipe = recipe_for("probe", **options)
-        ready, _ = prepare(recipe, Run(tmp_path), world, print, lambda event: None)
-        kind = type(ready.train_set.source)
-        decode = kind.decode
+    reads, ready = [], prepared(recipe_for("probe", **options), tmp_path)[0]
+    kind = type(ready.train_set.source)
+    decode = kind.decode
 
-        def noted(source, sample, *given, **named):
-            reads.append(sample.id)
-            return decode(source, sample, *given, **named)
+    def noted(source, sample, *given, **named):
+        reads.append(sample.id)
+        return decode(source, sample, *given, **named)
 
-        monkeypatch.setattr(kind, "decode", noted)
-        ready.fit()
+    monkeypatch.setattr(kind, "decode", noted)
+    ready.fit()
     assert len(reads) == len(set(reads)) == (options.get("overfit") or 160 + 20)
 
 
@@ -191,8 +184,8 @@ def test_options_that_contradict_each_other(options, message):
 )
 def test_options_that_do_not_suit_the_model(how, options, message, tmp_path):
     told = []
-    with joined("cpu") as world, pytest.raises(ConfigError, match=message):
-        prepare(recipe_for(how, **options), Run(tmp_path), world, told.append, print)
+    with pytest.raises(ConfigError, match=message):
+        prepare(recipe_for(how, **options), Run(tmp_path), ALONE, told.append)
     assert any("has random weights; --weights gives trained ones" in line for line in told)
 
 
@@ -253,8 +246,8 @@ def test_a_run_with_lora_is_a_plain_model(runs):
 def test_a_model_without_attention_has_nothing_to_adapt(tmp_path):
     small = ("block=basic", "stages=[1]", "width=8")
     recipe = Recipe(data=str(class_folder()), model="resnet", fields=small, lora=4)
-    with joined("cpu") as world, pytest.raises(ConfigError, match="no attention"):
-        prepare(recipe, Run(tmp_path), world, print, lambda event: None)
+    with pytest.raises(ConfigError, match="no attention"):
+        prepared(recipe, tmp_path)
 
 
 def test_tags_are_learned_on_stored_features(tmp_path):

@@ -9,27 +9,22 @@ import torch
 import transformers
 from compare import perturb
 from PIL import Image
+from shared import printed
+from train import tiny
 from train.tiny import arguments, box_folder, train, trained, vitreous_command
 
 import vitreous
 from vitreous.cli.main import main
 from vitreous.errors import ConfigError
-from vitreous.run_folder import Run
-from vitreous.train.distributed import joined
 from vitreous.train.recipe import Recipe
-from vitreous.train.run import prepare
 from vitreous.weights.io.files import write_tensors
 
 SMALL = {"model": "detr-small", "image_size": (16, 16), "fields": ("dim=16", "heads=2")}
 
 
 def prepared(tmp_path, **options):
-    said = []
     usual = {"data": str(box_folder()), "epochs": 1, "batch": 8}
-    recipe = Recipe(**{**usual, **SMALL, **options})
-    with joined("cpu") as world:
-        trainer, config = prepare(recipe, Run(tmp_path / "run"), world, said.append, print)
-    return trainer, config, "\n".join(said)
+    return tiny.prepared(Recipe(**{**usual, **SMALL, **options}), tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
@@ -183,11 +178,10 @@ def test_what_does_not_fit_together(tmp_path, options, message):
     assert not (tmp_path / "run").exists()
 
 
-def test_dry_run_shows_the_boxes(tmp_path, capsys):
+def test_dry_run_shows_the_boxes(tmp_path):
     """Images of different sizes in one picture, each box where it has moved to."""
     arguments = ["train", str(box_folder()), "--dry-run", f"--out={tmp_path / 'x'}", "--batch=16"]
-    assert main([*arguments, "--epochs=1", "--image-size", "32"]) == 0
-    assert "batch       16x3" in capsys.readouterr().out
+    assert "batch       16x3" in printed(*arguments, "--epochs=1", "--image-size", "32")
     with Image.open(tmp_path / "x-first-batch.png") as picture:
         pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int)
     blue = (abs(pixels - (0x43, 0x63, 0xD8)) < 8).all(axis=1)  # the first class's
@@ -226,13 +220,11 @@ def test_a_few_images_are_learned_in_small_batches(tmp_path):
 def test_what_was_learned_by_heart_is_measured_once(tmp_path, capsys):
     """By its name, as the split train: 8 images, not 400, and not as if they had been held out."""
     few = ["--overfit=2", "--epochs=1", "--batch=20", f"--out={tmp_path / 'run'}"]
-    assert main(["train", *arguments("detect")[:-2], *few]) == 0
-    said = capsys.readouterr().out
+    said = printed("train", *arguments("detect")[:-2], *few)
     assert "on train (2 images)" in said
     assert "These images were trained on." in (tmp_path / "run" / "report.html").read_text()
     results = tmp_path / "said.json"
-    assert main(["evaluate", str(tmp_path / "run"), f"--results={results}"]) == 0
-    first = capsys.readouterr().out
+    first = printed("evaluate", tmp_path / "run", f"--results={results}")
     assert ", train: 2 images" in first
     assert len(json.loads(results.read_text())) == 2 * 4  # images, queries
     assert main(["evaluate", str(tmp_path / "run"), f"--from={results}"]) == 0

@@ -12,10 +12,9 @@ from vitreous.engines.linear import training_step
 from vitreous.engines.world import ALONE
 from vitreous.errors import ConfigError
 from vitreous.models import create
-from vitreous.train import plan, recompute
-from vitreous.train.memory import checkpoint_blocks
+from vitreous.train import memory, plan
+from vitreous.train.memory import cheap, checkpoint_blocks, recompute_cheap, recomputing
 from vitreous.train.recipe import Recipe, continued
-from vitreous.train.recompute import cheap, recompute_cheap, recomputing
 from vitreous.train.rehearsal import dry_run
 
 SMALL_VIT = {"patch": 4, "dim": 32, "depth": 2, "heads": 2, "image_size": 16}
@@ -86,7 +85,7 @@ def test_the_step_has_the_same_bits(name, precision, how):
 
 def test_memory_that_is_used_again_is_not_taken_for_what_was_there(monkeypatch):
     """A cheap tensor that nobody needs goes, and then others may be where it was."""
-    monkeypatch.setattr(recompute, "_memory", lambda tensor: 0)
+    monkeypatch.setattr(memory, "_memory", lambda tensor: 0)
     x, weight = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
     with recomputing():
         cheap(torch.sin, x)

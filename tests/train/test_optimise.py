@@ -5,12 +5,7 @@ import torch
 
 import vitreous
 from vitreous.errors import ConfigError
-from vitreous.train.optimizer import (
-    Average,
-    freeze,
-    lr_factor,
-    parameter_groups,
-)
+from vitreous.train.optimizer import Average, freeze, lr_factor, parameter_groups
 
 FIELDS = {"image_size": 16, "patch": 8, "dim": 16, "depth": 3, "heads": 2, "classes": 4}
 

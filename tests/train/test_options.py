@@ -12,19 +12,18 @@ import pytest
 import tifffile
 import torch
 from PIL import Image
-from train.tiny import class_folder
+from shared import printed
+from train.tiny import class_folder, prepared
 
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.data.loader import Batch, train_batches
-from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.models.vit import ViT
-from vitreous.run_folder import Run
 from vitreous.tasks.classify.task import Classify
 from vitreous.train.open_data import open_usable, stored_recipe
 from vitreous.train.recipe import Recipe, find_recipe
-from vitreous.train.run import prepare, train
+from vitreous.train.run import train
 from vitreous.train.teacher import sample_weights
 from vitreous.train.trainer import TrainingError
 
@@ -37,7 +36,6 @@ SMALL = Recipe(
     crop="none",
     ema=0.0,
 )
-ALONE = World(0, 1, torch.device("cpu"))
 
 
 def last_loss(run):
@@ -88,9 +86,7 @@ def test_what_depends_on_all_of_a_batch_is_not_computed_in_parts(
     changes, why, tmp_path, monkeypatch
 ):
     """The error says why, and what to do instead; nothing is changed in silence."""
-    trainer, _ = prepare(
-        replace(SMALL, **changes), Run(tmp_path), ALONE, lambda _: None, lambda _: None
-    )
+    trainer, *_ = prepared(replace(SMALL, **changes), tmp_path)
 
     def full(*given):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -105,10 +101,9 @@ def test_what_depends_on_all_of_a_batch_is_not_computed_in_parts(
 
 
 def test_accumulating_with_batch_norm_is_said(tmp_path):
-    said = []
     recipe = replace(SMALL, model="vit-c-mini/2", fields=(), accumulate=2)
-    prepare(recipe, Run(tmp_path), ALONE, said.append, lambda _: None)
-    assert any("batch norm normalises each of the parts by itself" in line for line in said)
+    said = prepared(recipe, tmp_path)[2]
+    assert "batch norm normalises each of the parts by itself" in said
 
 
 def test_bfloat16_is_near_and_not_the_same(plain, tmp_path):
@@ -136,7 +131,7 @@ def test_patience_stops_a_run_that_does_not_improve(tmp_path):
 
 def test_patience_looks_at_the_smoothed_metric(tmp_path):
     """One lucky evaluation does not make all that follow look like no improvement."""
-    trainer, _ = prepare(SMALL, Run(tmp_path), ALONE, lambda _: None, lambda _: None)
+    trainer, *_ = prepared(SMALL, tmp_path)
     waited = []
     for value in (0.5, 0.7, 0.6, 0.64, 0.66, 0.66, 0.5, 0.5):
         trainer.validation._wait(trainer.progress, value)
@@ -145,17 +140,9 @@ def test_patience_looks_at_the_smoothed_metric(tmp_path):
 
 
 def test_multi_scale_gives_each_step_a_size_of_its_own(tmp_path):
-    recipe = Recipe(
-        data="shapes:16",
-        task="detect",
-        model="detr-small",
-        image_size=(64, 64),
-        batch=4,
-        crop="none",
-        epochs=1,
-        multi_scale=(0.5, 1.5),
-    )
-    trainer, _ = prepare(recipe, Run(tmp_path), ALONE, lambda _: None, lambda _: None)
+    small = {"model": "detr-small", "image_size": (64, 64), "batch": 4, "crop": "none", "epochs": 1}
+    recipe = Recipe(data="shapes:16", task="detect", **small, multi_scale=(0.5, 1.5))
+    trainer, *_ = prepared(recipe, tmp_path)
     batch = Batch(torch.rand(2, 3, 64, 64), [], [], [])
     sizes = [tuple(trainer.learner.rescaled(step, batch).images.shape[2:]) for step in range(20)]
     assert sizes == [
@@ -180,9 +167,7 @@ def test_multi_scale_is_for_boxes(tmp_path):
 
 
 def test_frozen_parts_stay(tmp_path):
-    trainer, _ = prepare(
-        replace(SMALL, freeze=("blocks.*",)), Run(tmp_path), ALONE, lambda _: None, lambda _: None
-    )
+    trainer, *_ = prepared(replace(SMALL, freeze=("blocks.*",)), tmp_path)
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     trainer.fit()
     moved = {n for n, v in trainer.model.state_dict().items() if not torch.equal(v, before[n])}
@@ -216,7 +201,7 @@ def test_rare_classes_count_more(uneven):
 
 def test_balanced_sampling_draws_classes_equally_often(uneven, tmp_path):
     recipe = replace(SMALL, data=uneven, sampler="balanced", batch=8)
-    trainer, _ = prepare(recipe, Run(tmp_path / "run"), ALONE, lambda _: None, lambda _: None)
+    trainer, *_ = prepared(recipe, tmp_path / "run")
     drawn = [
         trainer.train_set.samples[number].target
         for epoch in range(100)
@@ -263,8 +248,7 @@ def test_names_and_seed_of_the_run_are_those_of_its_evaluation(tmp_path, capsys)
     run = train(replace(SMALL, names=str(names), seed=3), tmp_path / "run")
     assert run.read_config().labels.names[7] == "digit 7"
     capsys.readouterr()
-    assert main(["evaluate", str(run.path), "--split=val", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = json.loads(printed("evaluate", run.path, "--split=val", "--json"))
     assert result["accuracy"] == pytest.approx(run.metrics()[-1]["accuracy"])
     assert "digit 7" in result["classes"]
 
@@ -272,11 +256,8 @@ def test_names_and_seed_of_the_run_are_those_of_its_evaluation(tmp_path, capsys)
 def test_figures_of_an_evaluation(plain, tmp_path):
     folder = tmp_path / "figures"
     assert main(["evaluate", str(plain.path), f"--figures={folder}"]) == 0
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "calibration.png",
-        "classes.png",
-        "confusion.png",
-    ]
+    drawn = {f"{name}.png" for name in ("calibration", "classes", "confusion")}
+    assert {path.name for path in folder.iterdir()} == drawn
     for path in folder.iterdir():
         with Image.open(path) as picture:
             assert len(picture.convert("RGB").getcolors(1 << 20)) > 20
@@ -295,13 +276,8 @@ def test_a_run_that_stopped_early_says_so_and_goes_on_only_when_made_longer(tmp_
 
 
 def test_everything_but_the_head_rests(tmp_path):
-    trainer, _ = prepare(
-        replace(SMALL, model="resnet-18", fields=(), freeze=("!head.*",), epochs=1),
-        Run(tmp_path),
-        ALONE,
-        lambda _: None,
-        lambda _: None,
-    )
+    recipe = replace(SMALL, model="resnet-18", fields=(), freeze=("!head.*",))
+    trainer, *_ = prepared(recipe, tmp_path)
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     trainer.fit()
     after = trainer.model.state_dict()
@@ -463,13 +439,10 @@ def test_overfit_takes_images_of_all_classes():
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(tmp_path, change, words):
-    recipe = replace(SMALL, data="digits", **change)
     with pytest.raises(ConfigError, match=words):
-        prepare(recipe, Run(tmp_path / "run"), ALONE, print, print)
+        prepared(replace(SMALL, **change), tmp_path / "run")
 
 
 def test_an_option_that_does_nothing_here_is_told(tmp_path):
-    said = []
-    recipe = replace(SMALL, data="digits", crop=None, scale=0.5)
-    prepare(recipe, Run(tmp_path / "run"), ALONE, said.append, print)
-    assert any(re.search("scale = 0.5 .*'shift'.*'resized'", line) for line in said)
+    said = prepared(replace(SMALL, crop=None, scale=0.5), tmp_path / "run")[2]
+    assert re.search("scale = 0.5 .*'shift'.*'resized'", said)

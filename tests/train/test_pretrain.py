@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from train.tiny import PRETRAIN, class_folder, mask_folder, vitreous_command
-from train.undrawn import undrawn
+from train.tiny import (
+    PRETRAIN,
+    class_folder,
+    evaluations,
+    mask_folder,
+    quick,
+    set_recipe,
+    vitreous_command,
+)
 
 import vitreous
 from vitreous.data.formats import open_source
@@ -37,15 +44,6 @@ def run(photos, tmp_path_factory):
     words = [*PRETRAIN, "--set=decoder_dim=16", "--epochs=3", f"--out={out}"]
     vitreous_command("pretrain", photos, *words)
     return out
-
-
-def quick(*words):
-    with undrawn():
-        return vitreous_command(*words)
-
-
-def evaluations(out):
-    return [m for m in Run(out).metrics() if m["kind"] == "evaluation"]
 
 
 def test_a_folder_without_classes(run):
@@ -99,13 +97,9 @@ def test_the_encoder_is_fine_tuned(run, tmp_path):
 
 
 def test_another_task_takes_the_encoder_and_a_file_of_the_run(run, tmp_path):
-    options = [
-        f"--weights={run / 'model.safetensors'}",
-        "--epochs=1",
-        "--set-recipe=mean=[0.5]",
-        "--set-recipe=std=[0.5]",
-    ]
-    quick("train", mask_folder(), *options, "--image-size=16", f"--out={tmp_path}/seg")
+    options = [f"--weights={run / 'model.safetensors'}", *set_recipe("mean=[0.5]", "std=[0.5]")]
+    more = ["--epochs=1", "--image-size=16", f"--out={tmp_path}/seg"]
+    quick("train", mask_folder(), *options, *more)
     assert Run(tmp_path / "seg").read_config().config["encoder"] == "vit"
 
 
@@ -199,10 +193,8 @@ def test_what_makes_no_sense_is_refused(words, says, photos, run):
 
 def test_images_alone(photos, tmp_path):
     source = open_source(photos, truth="none")
-    assert {split: len(samples) for split, samples in source.splits.items()} == {
-        "train": 36,
-        "val": 4,
-    }
+    counts = {split: len(samples) for split, samples in source.splits.items()}
+    assert counts == {"train": 36, "val": 4}
     assert (source.truth_kind, source.kind, source.labelled) == ("none", "images", None)
     labelled = open_source(class_folder(), truth="none")
     assert (labelled.truth_kind, len(labelled.labels)) == ("none", 0)

@@ -1,7 +1,7 @@
 """The progress that is printed."""
 
 from vitreous.train import progress
-from vitreous.train.events import Event
+from vitreous.train.progress import Event
 
 
 def test_the_time_to_go_is_that_of_the_steps(monkeypatch, capsys):

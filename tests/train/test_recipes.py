@@ -11,10 +11,10 @@ import torch
 from follow import shorten
 from PIL import Image
 from runs import OLD_RUNS
+from shared import printed
 from train.tiny import box_folder, digit_folder, mask_folder, vitreous_command
 from train.undrawn import undrawn
 
-from vitreous.cli.main import main
 from vitreous.errors import ConfigError
 from vitreous.run_folder import Run
 from vitreous.train.recipe import Recipe, parse_recipe, read_recipe, write_recipe
@@ -173,10 +173,9 @@ def test_a_gradient_that_is_not_finite_is_called_so_with_advice_about_the_rate(
     assert len(text) < 400
 
 
-def test_dry_run_says_what_would_happen_and_leaves_nothing(tmp_path, capsys, monkeypatch):
+def test_dry_run_says_what_would_happen_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "digits", "--dry-run", "--epochs", "2", "--out", "runs/x"]) == 0
-    said = capsys.readouterr().out
+    said = printed("train", "digits", "--dry-run", "--epochs", "2", "--out", "runs/x")
     assert "64x1x8x8" in said
     assert "MiB" in said
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["x-first-batch.png"]

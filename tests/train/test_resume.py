@@ -9,20 +9,13 @@ import time
 import pytest
 import torch
 from train.processes import end, start
-from train.tiny import command, train, trained
+from train.tiny import command, final, train, trained
 
 from vitreous.errors import WriteError
 from vitreous.run_folder import newest_checkpoint
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
 from vitreous.weights.io.files import read_tensors
-
-
-def final(out):
-    last = newest_checkpoint(out / "checkpoints")
-    tensors, progress = checkpoint.load(last)
-    assert progress.finished
-    return tensors
 
 
 def assert_same_run(one, other):
@@ -39,12 +32,6 @@ def assert_same_run(one, other):
 def whole():
     """A run that was never killed."""
     return trained()
-
-
-def test_same_seed_twice_gives_the_same_run(whole, tmp_path):
-    """Of the other tasks, a run that was killed shows it too."""
-    train(tmp_path / "again", "--workers=2")
-    assert_same_run(whole, tmp_path / "again")
 
 
 @pytest.mark.parametrize(

@@ -8,29 +8,24 @@ import timm
 import torch
 from compare import assert_same_classes
 from PIL import Image
+from train import tiny
 from train.tiny import mask_folder, train, vitreous_command
 
 import vitreous
 from vitreous.errors import ConfigError
-from vitreous.run_folder import Run
 from vitreous.tasks.segment.task import Segment
-from vitreous.train.distributed import joined
 from vitreous.train.recipe import Recipe
-from vitreous.train.run import prepare
 from vitreous.train.run import train as fit
 
 
 def prepared(tmp_path, **options):
-    said = []
     recipe = Recipe(data=str(mask_folder()), epochs=1, batch=8, **options)
-    with joined("cpu") as world:
-        trainer, config = prepare(recipe, Run(tmp_path / "run"), world, said.append, print)
-    return trainer, config, "\n".join(said)
+    return tiny.prepared(recipe, tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
 def timm_file(tmp_path_factory):
-    """A ViT of timm with every parameter moved, on disk."""
+    """A ViT of timm with every parameter moved, and options that begin with it, on disk."""
     torch.manual_seed(0)
     model = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=7, depth=2).eval()
     with torch.no_grad():
@@ -38,20 +33,13 @@ def timm_file(tmp_path_factory):
             parameter += 0.05 * torch.randn_like(parameter)
     path = tmp_path_factory.mktemp("timm") / "vit.pth"
     torch.save(model.state_dict(), path)
-    return model, path
+    weights = {"weights": str(path), "weights_format": "timm"}
+    return model, {"model": "segmenter-ti/16", "fields": ("encoder.depth=2",), **weights}
 
 
 def test_from_a_classifier_of_another_library(timm_file, tmp_path):
-    theirs, path = timm_file
-    fields = ("encoder.depth=2",)
-    trainer, config, said = prepared(
-        tmp_path,
-        model="segmenter-ti/16",
-        weights=str(path),
-        weights_format="timm",
-        image_size=(32, 32),
-        fields=fields,
-    )
+    theirs, options = timm_file
+    trainer, config, said = prepared(tmp_path, **options, image_size=(32, 32))
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         wanted = theirs.forward_features(images)[:, 1:]
@@ -67,14 +55,7 @@ def test_from_a_classifier_of_another_library(timm_file, tmp_path):
 
 
 def test_positions_are_resampled(timm_file, tmp_path):
-    trainer, _, said = prepared(
-        tmp_path,
-        model="segmenter-ti/16",
-        weights=str(timm_file[1]),
-        weights_format="timm",
-        image_size=(48, 64),
-        fields=("encoder.depth=2",),
-    )
+    trainer, _, said = prepared(tmp_path, **timm_file[1], image_size=(48, 64))
     assert "resampled" in said
     assert trainer.model.encoder.position.grid == (3, 4)
 

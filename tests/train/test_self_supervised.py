@@ -1,13 +1,23 @@
 """Pre-training by LeJEPA and by feature distillation, and what is made of the runs."""
 
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from train.tiny import class_folder, teacher, train, trained, vitreous_command
+from train.tiny import (
+    class_folder,
+    evaluations,
+    quick,
+    set_recipe,
+    teacher,
+    train,
+    trained,
+    vitreous_command,
+)
 from train.undrawn import undrawn
 
 import vitreous
@@ -28,10 +38,6 @@ METHODS = ("lejepa", "distil")
 @pytest.fixture(scope="module", params=METHODS)
 def run(request):
     return trained(request.param, "--epochs=3", "--lr=0.01", drawn=True)
-
-
-def evaluations(out):
-    return [m for m in Run(out).metrics() if m["kind"] == "evaluation"]
 
 
 def test_it_learns_and_is_judged(run):
@@ -74,19 +80,13 @@ def test_the_run_is_used_by_every_command(run, tmp_path):
     assert predictor.explain(image).rollout.shape == (4, 4)
     assert "knn" in vitreous_command("embed", run, class_folder(), "--knn", "--json").stdout
     options = [f"--weights={run}", "--freeze=!head.*", "--epochs=1", f"--out={tmp_path}/ft"]
-    with undrawn():
-        vitreous_command("train", class_folder(), *options)
+    quick("train", class_folder(), *options)
     tuned, before = Run(tmp_path / "ft"), Run(run)
     assert (tuned.read_config().family, len(tuned.read_config().labels)) == ("vit", 4)
     name = "blocks.0.mlp.fc1.weight"
     assert torch.equal(tuned.read_weights()[name], before.read_weights()[f"encoder.{name}"])
-    file = [
-        f"--weights={run / 'model.safetensors'}",
-        "--set-recipe=mean=[0.5]",
-        "--set-recipe=std=[0.5]",
-    ]
-    with undrawn():
-        vitreous_command("train", class_folder(), *file, "--epochs=1", f"--out={tmp_path}/file")
+    file = [f"--weights={run / 'model.safetensors'}", *set_recipe("mean=[0.5]", "std=[0.5]")]
+    quick("train", class_folder(), *file, "--epochs=1", f"--out={tmp_path}/file")
     assert Run(tmp_path / "file").read_config().family == "vit"
 
 
@@ -140,24 +140,15 @@ def _same(images):
 
 def test_any_model_can_be_the_student(tmp_path):
     fields = {"encoder.stages": [1], "encoder.width": 8, "encoder.block": "basic"}
-    options = {"epochs": 1, "image_size": 16, "batch": 32, "progress": False}
+    options = {"epochs": 1, "image_size": 16, "batch": 32, "progress": False, "model": "resnet"}
+    options |= {"method": "distil", "teacher": teacher(), "fields": fields}
     with undrawn():
-        run = vitreous.pretrain(
-            class_folder(),
-            method="distil",
-            teacher=teacher(),
-            model="resnet",
-            fields=fields,
-            out=tmp_path / "run",
-            **options,
-        )
+        run = vitreous.pretrain(class_folder(), out=tmp_path / "run", **options)
     assert Run(run).read_config().config["encoder"] == "resnet"
     assert vitreous.load(run).embed([Image.new("L", (8, 8))]).shape == (1, 8)
 
 
 def test_a_teacher_that_is_gone_is_named(tmp_path):
-    import shutil
-
     shutil.copytree(teacher(), tmp_path / "teacher")
     train(tmp_path / "run", f"--teacher={tmp_path / 'teacher'}", "--epochs=1", task="distil")
     shutil.rmtree(tmp_path / "teacher")

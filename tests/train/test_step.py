@@ -4,13 +4,11 @@ import math
 
 import pytest
 import torch
+from train.tiny import prepared
 
-from vitreous.data.decode.channels import as_channels
+from vitreous.data.decode.pixels import as_channels
 from vitreous.data.loader import train_batches
-from vitreous.run_folder import Run
-from vitreous.train.distributed import joined
 from vitreous.train.recipe import Recipe
-from vitreous.train.run import prepare
 from vitreous.train.trainer import TrainingError
 
 FIELDS = ("patch=4", "dim=16", "depth=1", "heads=2", "dropout=0.3", "drop_path=0.3")
@@ -20,8 +18,7 @@ SMALL = {"model": "vit", "fields": FIELDS, "image_size": (8,), "batch": 16, "lr"
 @pytest.fixture
 def trainer(tmp_path, request):
     recipe = Recipe(data="digits", **{**SMALL, **getattr(request, "param", {})})
-    with joined("cpu") as world:
-        yield prepare(recipe, Run(tmp_path), world, lambda text: None, lambda event: None)[0]
+    return prepared(recipe, tmp_path)[0]
 
 
 def first_batch(trainer):
@@ -67,30 +64,20 @@ def test_detection_skips_steps_that_are_not_finite(tmp_path, allowed):
     """The option holds for every task, and the image is named."""
     fields = ("queries=4", "dim=16", "heads=2", "mlp_dim=16", "encoder_depth=1", "decoder_depth=2")
     parts = ("backbone=resnet", "backbone.block=basic", "backbone.stages=[1]", "backbone.width=8")
-    recipe = Recipe(
-        data="shapes:16",
-        task="detect",
-        model="detr-small",
-        fields=(*fields, *parts),
-        image_size=(64,),
-        batch=8,
-        lr=1e-3,
-        epochs=1,
-        skip_nonfinite=allowed,
-    )
-    told = []
-    with joined("cpu") as world:
-        trainer = prepare(recipe, Run(tmp_path), world, told.append, lambda event: None)[0]
-        batch = first_batch(trainer)
-        bad = next(i for i, target in enumerate(batch.targets) if len(target["boxes"]))
-        batch.targets[bad]["boxes"][0, 0] = float("nan")
-        if allowed:
-            assert not math.isfinite(trainer.step(0, batch))
-            assert batch.ids[bad] in told[-1]
-            assert trainer.progress.skipped == 1
-        else:
-            with pytest.raises(TrainingError, match=rf"{batch.ids[bad]}: the boxes in the data"):
-                trainer.step(0, batch)
+    small = {"model": "detr-small", "fields": (*fields, *parts), "image_size": (64,), "batch": 8}
+    recipe = Recipe(data="shapes:16", task="detect", **{**SMALL, **small}, skip_nonfinite=allowed)
+    trainer, told = prepared(recipe, tmp_path)[0], []
+    trainer.log = told.append
+    batch = first_batch(trainer)
+    bad = next(i for i, target in enumerate(batch.targets) if len(target["boxes"]))
+    batch.targets[bad]["boxes"][0, 0] = float("nan")
+    if allowed:
+        assert not math.isfinite(trainer.step(0, batch))
+        assert batch.ids[bad] in told[-1]
+        assert trainer.progress.skipped == 1
+    else:
+        with pytest.raises(TrainingError, match=rf"{batch.ids[bad]}: the boxes in the data"):
+            trainer.step(0, batch)
 
 
 def test_luminance_is_computed_where_the_image_is():

@@ -11,6 +11,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
+from shared import printed
 from train.tiny import CLASSIFY, class_folder, teacher
 from train.undrawn import undrawn
 
@@ -27,10 +28,8 @@ from vitreous.tasks.objects.boxes import clipped
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.segment.metrics import MaskPrediction
 from vitreous.train import baselines
-from vitreous.train.curve import Curve
 from vitreous.train.recipe import Recipe, write_recipe
-from vitreous.train.remedies import Remedies
-from vitreous.train.verdicts import evaluate
+from vitreous.train.verdicts import Curve, Remedies, evaluate
 
 COUNTS = {"train": 60, "val": 120, "test": 120}
 SIZE = 40
@@ -97,6 +96,20 @@ def logits(classes, sure=5.0):
     return sure * torch.nn.functional.one_hot(classes, 3).float()
 
 
+def bright(random, number):
+    """One of three classes, told by the brightness."""
+    return noise(random) // 4 + np.uint8(60 * (number % 3)), "abc"[number % 3]
+
+
+def by_brightness(images):
+    return (images.float().mean(dim=(1, 2)) / 60 - 0.5).round().long().clamp(0, 2)
+
+
+def rare(random, number):
+    """Two images of c, the others of a and b."""
+    return marked(random, 2 if number in (4, 5) else number % 2)
+
+
 def test_a_good_model_is_told_beside_what_knows_nothing(tmp_path):
     result = judged(tmp_path, data(marked), lambda x, sizes: logits(seen_classes(x)))
     (verdict,) = result["verdicts"]
@@ -123,15 +136,6 @@ def test_one_class_for_everything(tmp_path):
     assert second["seen"].endswith("has not learned more than the most frequent class")
 
 
-def test_probabilities_that_do_not_depend_on_the_image(tmp_path):
-    def answer(x, sizes):
-        return 0.01 * torch.randn(len(x), 3, generator=torch.Generator().manual_seed(0))
-
-    result = judged(tmp_path, data(marked), answer)
-    assert "nearly the same probabilities" in result["verdicts"][0]["seen"]
-    assert severities(result)[0] == "bad"
-
-
 def test_a_class_that_is_never_predicted(tmp_path):
     def answer(x, sizes):
         return logits(seen_classes(x).clamp(max=1))
@@ -144,15 +148,6 @@ def test_a_class_that_is_never_predicted(tmp_path):
     assert "66.7 %" in compared["seen"]
     again = judged(tmp_path, data(marked), answer, name="again", class_weights="auto")
     assert again["verdicts"][0]["next"].startswith("label more of them, or train longer: ")
-
-
-def test_few_images_of_a_class_are_missed_by_chance(tmp_path):
-    def rare(random, number):
-        image, _ = marked(random, 2 if number in (4, 5) else number % 2)
-        return image, "abc"[(image[0, 0] + 50) // 100]
-
-    result = judged(tmp_path, data(rare), lambda x, s: logits(seen_classes(x).clamp(max=1)))
-    assert severities(result) == ["good"]
 
 
 def test_few_validation_images(tmp_path):
@@ -179,40 +174,6 @@ def test_worse_in_training(tmp_path):
     assert severities(result) == ["warn", "good"]
     assert "on 60 training images is worse than 100.0 % on test" in worse["seen"]
     assert worse["next"] == "look for both: vitreous data check photos"
-
-
-def test_no_better_than_neighbours(tmp_path):
-    """Images that pixels tell apart: k-NN is right, and a model that is not is no success."""
-
-    def bright(random, number):
-        return noise(random) // 4 + np.uint8(60 * (number % 3)), "abc"[number % 3]
-
-    def answer(x, sizes):
-        right = (x.float().mean(dim=(1, 2)) / 60 - 0.5).round().long().clamp(0, 2)
-        return logits(torch.where(torch.arange(len(x)) % 4 > 0, right, 0))
-
-    result = judged(tmp_path, data(bright), answer)
-    (only,) = result["verdicts"]
-    assert result["baselines"]["k-NN on pixels"]["accuracy"] == 1
-    assert only["severity"] == "warn"
-    assert only["seen"].endswith(": k-NN on pixels is better")
-
-
-def test_images_that_pixels_tell_apart_are_no_fault_of_the_model(tmp_path):
-    """Where k-NN on pixels is as good, that is told as a fact, and nothing is advised."""
-
-    def bright(random, number):
-        return noise(random) // 4 + np.uint8(60 * (number % 3)), "abc"[number % 3]
-
-    def answer(x, sizes):
-        return logits((x.float().mean(dim=(1, 2)) / 60 - 0.5).round().long().clamp(0, 2))
-
-    (only,) = judged(tmp_path, data(bright), answer)["verdicts"]
-    assert (only["severity"], only["next"]) == ("good", "")
-    assert only["seen"].endswith(
-        "against 33.3 % for the most frequent class; 100.0 % for k-NN on pixels, too: these images "
-        "can be told apart by their pixels"
-    )
 
 
 def test_other_data_is_compared_with_its_own_frequencies(tmp_path):
@@ -397,31 +358,6 @@ def test_masks(masks, tmp_path):
     assert result["verdicts"][1]["seen"].endswith(text)
 
 
-def test_the_same_map_for_every_image(masks, tmp_path):
-    always = torch.zeros(SIZE, SIZE, dtype=torch.int16)
-    always[10:20] = 1
-
-    def answer(x, sizes):
-        """Not to the pixel."""
-        return mask_answers([always.roll(int(image[1, 1]) % 2, 0) for image in x])
-
-    result = judged(tmp_path, masks, answer)
-    assert severities(result)[0] == "bad"
-    assert "the same map for every image" in result["verdicts"][0]["seen"]
-
-
-def test_only_one_class_of_pixels(masks, tmp_path):
-    result = judged(tmp_path, masks, lambda x, s: mask_answers(0 * found_masks(x)))
-    assert result["verdicts"][0]["seen"] == "the model predicts only 0"
-
-
-def test_a_class_of_pixels_that_is_never_predicted(masks, tmp_path):
-    answer = lambda x, s: mask_answers(found_masks(x).clamp(max=1))  # noqa: E731
-    result = judged(tmp_path, masks, answer)
-    seen = [each["seen"] for each in result["verdicts"]]
-    assert "1 class never found (IoU below 0.01): 2 (60 images)" in seen
-
-
 # ---- boxes
 
 
@@ -488,14 +424,73 @@ def test_the_same_boxes_for_every_image(blocks, tmp_path, alternating):
     assert " --weights " in result["verdicts"][0]["next"]
 
 
-def test_a_class_of_objects_that_is_never_predicted(blocks, tmp_path):
-    def answer(x, sizes):
-        found = [found_boxes(*each) for each in zip(x, sizes, strict=True)]
-        return [each._replace(labels=0 * each.labels) for each in found]
+# ---- single findings
 
-    result = judged(tmp_path, blocks, answer)
-    seen = [each["seen"] for each in result["verdicts"]]
-    assert "1 class never predicted: b (60 objects)" in seen
+
+def hardly_different(images):
+    return 0.01 * torch.randn(len(images), 3, generator=torch.Generator().manual_seed(0))
+
+
+def same_map(images):
+    """Not to the pixel."""
+    always = torch.zeros(SIZE, SIZE, dtype=torch.int16)
+    always[10:20] = 1
+    return mask_answers([always.roll(int(image[1, 1]) % 2, 0) for image in images])
+
+
+def hardly_found(images):
+    """Some pixels are right by chance, which is not to find a class."""
+    found = found_masks(images).clamp(max=1)
+    found[:, 5, 5] = 2
+    return mask_answers(found)
+
+
+def often_the_first(images):
+    return logits(torch.where(torch.arange(len(images)) % 4 > 0, by_brightness(images), 0))
+
+
+def blocks_of_one_class(images):
+    found = [found_boxes(image, (SIZE, SIZE)) for image in images]
+    return [each._replace(labels=0 * each.labels) for each in found]
+
+
+NEVER_FOUND = "1 class never found (IoU below 0.01): 2 (60 images)"
+FINDINGS = {
+    "probabilities that do not depend on the image": (
+        *(marked, hardly_different, "bad", "nearly the same probabilities"),
+    ),
+    "few images of a class, missed by chance": (
+        *(rare, lambda x: logits(seen_classes(x).clamp(max=1)), "good", "accuracy"),
+    ),
+    "k-NN on pixels is better": (bright, often_the_first, "warn", ": k-NN on pixels is better"),
+    "pixels tell images apart, which is no fault of the model": (
+        *(bright, lambda x: logits(by_brightness(x)), "good"),
+        "against 33.3 % for the most frequent class; 100.0 % for k-NN on pixels, too: these images "
+        "can be told apart by their pixels",
+    ),
+    "the same map for every image": (masked, same_map, "bad", "the same map for every image"),
+    "one class of pixels": (
+        *(masked, lambda x: mask_answers(0 * found_masks(x)), "bad", "the model predicts only 0"),
+    ),
+    "a class of pixels that is never predicted": (
+        *(masked, lambda x: mask_answers(found_masks(x).clamp(max=1)), "warn", NEVER_FOUND),
+    ),
+    "a class of pixels that is hardly found": (masked, hardly_found, "warn", NEVER_FOUND),
+    "a class of objects that is never predicted": (
+        *(boxed, blocks_of_one_class, "warn", "1 class never predicted: b (60 objects)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FINDINGS)
+def test_a_finding(tmp_path, what):
+    make, answer, severity, words = FINDINGS[what]
+    result = judged(tmp_path, data(make), lambda x, sizes: answer(x))
+    assert severities(result)[0] == severity
+    (told,) = [each for each in result["verdicts"] if words in each["seen"]]
+    assert told["severity"] == severity
+    if severity == "good":
+        assert (len(result["verdicts"]), told["next"]) == (1, "")
 
 
 # ---- what to do next, and where it is told
@@ -639,18 +634,6 @@ def test_a_loss_that_still_falls(tmp_path):
     assert "was still falling when training ended: 0.8 by epoch 2, 0.7 by epoch 3" in found.seen
 
 
-def test_a_class_of_pixels_that_is_hardly_found(masks, tmp_path):
-    """Some pixels are right by chance, which is not to find a class."""
-
-    def answer(x, sizes):
-        found = found_masks(x).clamp(max=1)
-        found[:, 5, 5] = 2
-        return mask_answers(found)
-
-    seen = [each["seen"] for each in judged(tmp_path, masks, answer)["verdicts"]]
-    assert "1 class never found (IoU below 0.01): 2 (60 images)" in seen
-
-
 def options():
     return [each.name for each in (*fields(Recipe), *fields(TrainArguments))]
 
@@ -658,8 +641,7 @@ def options():
 def test_training_and_evaluation_tell_it(tmp_path, capsys):
     out = tmp_path / "run"
     words = ["train", str(class_folder()), *CLASSIFY, "--epochs=1", "--out", str(out)]
-    assert main([*words, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = json.loads(printed(*words, "--json"))
     assert result["run"] == str(out)
     assert result["intervals"]["accuracy"][0] <= result["accuracy"]
     kept = json.loads((out / "verdict.json").read_text())
@@ -682,15 +664,13 @@ def test_a_test_split_is_held_out_for_good(tmp_path, capsys):
     out, folder = tmp_path / "run", class_folder() / "train"  # which has no splits of its own
     words = [str(folder), *CLASSIFY, "--test-fraction=0.2", "--epochs=2", "--out", str(out)]
     with undrawn():
-        assert main(["train", *words, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+        result = json.loads(printed("train", *words, "--json"))
     assert (result["split"], result["samples"]) == ("test", 32)
     assert result["selection"] == {"split": "val", "samples": 12, "evaluations": 2}
     kept = json.loads((out / "verdict.json").read_text())
     assert kept["selection"] == result["selection"]
     assert "test_fraction = 0.2" in (out / "recipe.toml").read_text()
-    assert main(["evaluate", str(out), "--json"]) == 0
-    again = json.loads(capsys.readouterr().out)
+    again = json.loads(printed("evaluate", out, "--json"))
     assert {name: again[name] for name in result.keys() & again.keys()} == {
         name: result[name] for name in result.keys() & again.keys()
     }
@@ -702,10 +682,9 @@ def test_a_test_split_is_held_out_for_good(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["baselines"] == result["baselines"]
 
 
-def test_without_a_test_split_the_score_is_told_to_be_optimistic(tmp_path, capsys):
+def test_without_a_test_split_the_score_is_told_to_be_optimistic(tmp_path):
     out, folder = tmp_path / "run", class_folder() / "train"
-    assert main(["train", str(folder), *CLASSIFY, "--epochs=2", "--out", str(out)]) == 0
-    told = capsys.readouterr().out
+    told = printed("train", folder, *CLASSIFY, "--epochs=2", "--out", out)
     assert "on val (16 images)" in told.splitlines()[0]
     sentence = "this score is optimistic: the same 16 validation images chose the weights, the best"
     assert sentence in told

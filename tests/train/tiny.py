@@ -1,21 +1,21 @@
 """The smallest trainings that have every kind of randomness in them: half a second an epoch."""
 
-import contextlib
 import functools
 import gzip
-import io
 import json
 import struct
-import subprocess
 
 import numpy as np
 from PIL import Image
-from shared import made_once, once
+from shared import made_once, once, run_command
 from sklearn.datasets import load_digits
 from train.undrawn import undrawn
 
-from vitreous.cli.main import main
+from vitreous.run_folder import Run, newest_checkpoint
 from vitreous.tasks import PRETRAINING
+from vitreous.train import checkpoint
+from vitreous.train.distributed import joined
+from vitreous.train.run import prepare
 
 
 def set_recipe(*changes):
@@ -200,14 +200,41 @@ def command(out, *more, task="classify"):
 
 
 def train(out, *more, task="classify", check=True, drawn=False):
-    with contextlib.nullcontext() if drawn else undrawn():
-        return vitreous_command(*command(out, *more, task=task), check=check)
+    run = vitreous_command if drawn else quick
+    return run(*command(out, *more, task=task), check=check)
 
 
 def vitreous_command(*words, check=True):
-    """A command as a user gives it, in this process: another one takes seconds to start."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([*map(str, words)])
-    assert not check or code == 0, err.getvalue()
-    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+    done = run_command(*words)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def quick(*words, check=True):
+    """The same without the report's figures."""
+    with undrawn():
+        return vitreous_command(*words, check=check)
+
+
+def evaluations(out):
+    """As the run's log has them."""
+    return [line for line in Run(out).metrics() if line["kind"] == "evaluation"]
+
+
+def final(out):
+    """All tensors of a finished run."""
+    tensors, progress = checkpoint.load(newest_checkpoint(out / "checkpoints"))
+    assert progress.finished
+    return tensors
+
+
+def progress_of(out):
+    return json.loads((newest_checkpoint(out / "checkpoints") / "progress.json").read_text())
+
+
+def prepared(recipe, folder):
+    """The trainer of a recipe before its first step, its config, and what was logged."""
+    said = []
+    with joined("cpu") as world:
+        trainer, config = prepare(recipe, Run(folder), world, said.append)
+    return trainer, config, "\n".join(said)

@@ -10,7 +10,7 @@ import pytest
 
 import vitreous
 from vitreous.errors import CheckpointError, HubError
-from vitreous.weights import download, hub
+from vitreous.weights import hub
 from vitreous.weights.catalog import CatalogEntry, catalog, find_entry
 from vitreous.weights.io.files import write_tensors
 
@@ -260,16 +260,16 @@ def test_files_of_the_catalog_are_fetched_once_and_hashed(server, tmp_path, monk
     digest = hashlib.sha256(data).hexdigest()
     address = f"{server.address}/files/model.safetensors"
     with pytest.raises(HubError, match="not with the published 00000000"):
-        download.fetch(address, "0" * 8)
+        hub.fetch(address, "0" * 8)
     kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert not kept, "nothing is kept of a wrong file"
-    path = download.fetch(address, digest[:8])
+    path = hub.fetch(address, digest[:8])
     assert path.read_bytes() == data
     asked = len(server.asked)
-    assert download.fetch(address, digest[:8]) == path
+    assert hub.fetch(address, digest[:8]) == path
     assert len(server.asked) == asked, "the second time comes from the cache"
     with pytest.raises(HubError, match="cannot be downloaded"):
-        download.fetch(f"{server.address}/files/none.pth")
+        hub.fetch(f"{server.address}/files/none.pth")
 
 
 def test_catalog_names_are_references(monkeypatch):
@@ -320,7 +320,7 @@ def test_downloads_can_be_forbidden(monkeypatch, tmp_path):
     monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(HubError, match="HF_HUB_OFFLINE forbids"):
-        download.fetch("https://example.invalid/w.pth")
+        hub.fetch("https://example.invalid/w.pth")
 
 
 def test_a_misspelt_checkpoint_gets_a_suggestion():
@@ -332,10 +332,10 @@ def test_a_misspelt_checkpoint_gets_a_suggestion():
 def test_files_of_the_same_name_do_not_meet_in_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path))
     monkeypatch.setattr(
-        download, "_download", lambda address, path, *more: path.write_text(address) and ""
+        hub, "_download", lambda address, path, *more: path.write_text(address) and ""
     )
     entries = [e for e in catalog().values() if e.address.startswith("https://")]
-    paths = {download.fetch(entry.address) for entry in entries}
+    paths = {hub.fetch(entry.address) for entry in entries}
     assert len(paths) == len({entry.address for entry in entries})
 
 
@@ -343,5 +343,5 @@ def test_a_download_that_breaks_off_is_not_kept(server, monkeypatch, tmp_path):
     monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
     server.cut = {"model.safetensors"}
     with pytest.raises(HubError, match=r"only 100 of 80,224 bytes arrived"):
-        download.fetch(f"{server.address}/files/model.safetensors")
+        hub.fetch(f"{server.address}/files/model.safetensors")
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]

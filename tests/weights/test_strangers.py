@@ -18,7 +18,7 @@ from vitreous import api
 from vitreous.errors import CheckpointError, ConfigError, VitreousError
 from vitreous.weights.adopt import find
 from vitreous.weights.identify import readings
-from vitreous.weights.io.files import read_entries, read_tensors
+from vitreous.weights.io.files import read_tensors
 
 
 @torch.no_grad()
@@ -176,7 +176,7 @@ def test_what_training_scripts_keep_beside_the_weights(tmp_path):
     torch.save(content, tmp_path / "w.pth")
     for name in ("w.pth", "deeper.pth"):
         assert read_tensors(tmp_path / name).tensors.keys() == theirs.state_dict().keys()
-    assert "nhead=3" in read_entries(tmp_path / "w.pth")["args"]
+    assert "nhead=3" in read_tensors(tmp_path / "w.pth").entries["args"]
     found = find(tmp_path / "w.pth", format=rules)
     assert found.assumed["heads"] == (3, "the file says nhead=3")
     model, _ = found.load()

@@ -4,6 +4,7 @@ The command line calls these functions, and the public names of `vitreous` come 
 are imported when a function needs them: `vitreous --help` must not wait for torch.
 """
 
+# ruff: noqa: F401
 from __future__ import annotations
 
 import importlib
@@ -28,7 +29,6 @@ from vitreous.api.training import (
     dry_run,
     find_lr,
     pretrain,
-    recipe_for,
     stored_values,
     train,
 )
@@ -38,42 +38,6 @@ if TYPE_CHECKING:
     from vitreous.models import create
     from vitreous.weights.importing import import_weights
     from vitreous.weights.rules.exporting import export_weights
-
-__all__ = [
-    "TrainedRun",
-    "benchmark",
-    "check_data",
-    "check_method",
-    "convert",
-    "create",
-    "dry_run",
-    "embed",
-    "evaluate",
-    "explain",
-    "explanation_folder",
-    "export",
-    "export_weights",
-    "find_lr",
-    "import_run",
-    "import_weights",
-    "list_weights",
-    "load",
-    "model_counts",
-    "models",
-    "predict",
-    "predict_files",
-    "predict_video",
-    "pretrain",
-    "public_weights",
-    "recipe_for",
-    "serve",
-    "stored_values",
-    "summary",
-    "train",
-    "write_explanations",
-    "write_map",
-    "write_sheet",
-]
 
 _ELSEWHERE = {
     "create": "vitreous.models",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vitreous.terminal import print
@@ -22,17 +23,27 @@ def to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def python_source(data: Any, settings: Recipe, names: Any = None) -> Source:
-    """Data that a program has, split by the recipe."""
-    from vitreous.data.formats.python_data import from_python
-    from vitreous.tasks import TASKS, UNLABELLED
+def is_named(data: Data) -> bool:
+    """Whether it is a path or a name, and not from Python."""
+    return isinstance(data, str | os.PathLike)
 
-    kind = None if settings.task is None else TASKS[settings.task]
-    return from_python(
+
+def source_of(data: Data, settings: Recipe, names: Any = None) -> Source:
+    """Data read and split by a recipe; `names` are those of its classes: a file, and for data that
+    a program has also a list or a dict."""
+    from vitreous.data.formats.python_data import from_python
+    from vitreous.tasks import UNLABELLED
+    from vitreous.train.open_data import open_named, truth_of
+
+    if is_named(data):
+        file = None if names is None else os.fspath(names)
+        return open_named(replace(settings, data=os.fspath(data), names=file))
+    source = from_python(
         data,
-        truth=UNLABELLED if settings.method else kind,
+        truth=truth_of(settings),
         seed=settings.seed,
         val_fraction=settings.val_fraction,
         test_fraction=settings.test_fraction,
         names=names,
     )
+    return source.unlabelled() if truth_of(settings) == UNLABELLED else source

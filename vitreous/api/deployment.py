@@ -119,7 +119,12 @@ def export(
         raise ConfigError(f"{path} exists: choose another name, or replace it with --force")
     log = log or to_stderr
     if path.suffix.lower() in PAGES:
-        given = {"input": input != "float32", "max_loss": max_loss, "images": images, "merge": merge}
+        given = {
+            "input": input != "float32",
+            "max_loss": max_loss,
+            "images": images,
+            "merge": merge,
+        }
         if wrong := [name for name, value in given.items() if value]:
             option = wrong[0].replace("_", "-")
             raise ConfigError(f"--{option} is not for pages: leave it out")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from vitreous.api.arguments import Folder, python_source, to_stderr
+from vitreous.api.arguments import Folder, is_named, source_of, to_stderr
 from vitreous.api.deployment import load_run
 from vitreous.api.evaluation import labelled_source
 from vitreous.errors import ConfigError, DataError
@@ -94,13 +94,13 @@ def _images(
     """What is to be embedded: labelled data, or else files."""
     from vitreous.data.image_paths import paths_of
     from vitreous.embed.images import of_paths, of_source
-    from vitreous.measure import check_split
+    from vitreous.measure import chosen_split
 
     many = list(images) if isinstance(images, list | tuple) else [images]
-    files = all(isinstance(each, str | os.PathLike) for each in many)
+    files = all(map(is_named, many))
     source = None
     if not files:
-        source = python_source(images, Recipe(val_fraction=0))
+        source = source_of(images, Recipe(val_fraction=0))
         source.max_pixels = max_pixels
     elif len(many) == 1:
         source = _source_to_embed(
@@ -109,7 +109,7 @@ def _images(
     if source is not None:
         asked = [split] if isinstance(split, str) else split
         for name in asked or ():
-            check_split(source, name)
+            chosen_split(source, name)
         return of_source(source, list(source.splits) if asked is None else asked)
     if split is not None or any(columns):
         raise ConfigError(

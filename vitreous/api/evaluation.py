@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import Data, Folder, python_source, to_stderr
-from vitreous.config import choice
+from vitreous.api.arguments import Data, Folder, is_named, source_of, to_stderr
 from vitreous.errors import ConfigError, DataError
 from vitreous.inference import InferenceOptions
 from vitreous.progress import Log, silent
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from vitreous.engines.world import World
     from vitreous.predict import Predictor
     from vitreous.run_folder import OpenedRun, RunConfig
-    from vitreous.tasks.task import See
 
 ALL = "all"
 """What a result calls the only split of data that has none."""
@@ -62,7 +59,7 @@ def evaluate(
     from vitreous.api.deployment import load_run
     from vitreous.engines.world import ALONE
     from vitreous.import_run import open_run
-    from vitreous.measure import check_split
+    from vitreous.measure import chosen_split
     from vitreous.pages.figure import save
     from vitreous.tasks import show_of, task_class
     from vitreous.train.verdicts import evaluate as evaluate_run
@@ -80,8 +77,7 @@ def evaluate(
     opened = open_run(run, verify=inference.verify)
     columns = (path_column, label_column, split_column)
     source, own = labelled_source(opened, data, log, columns, inference.max_pixels, names)
-    split = split or next(name for name in ("test", "val", "train") if name in source.splits)
-    check_split(source, split)
+    split = chosen_split(source, split)
     config = opened.config
     task = task_class(config.task).restored(config.labels, config.decoding)
     file = from_results or results
@@ -99,13 +95,13 @@ def evaluate(
             objects = predictor.task.objects(refused)
             writing = objects.writing_results(Path(results), source, split, log)
         with world.only_first(lambda: writing) as write:
-            watching = [write, None if merging is None else merging.see]
+            watching = filter(None, (write, None if merging is None else merging.see))
             metrics = evaluate_run(
                 *(opened, predictor, source, split),
                 own=own,
                 batch=batch,
                 workers=workers,
-                see=_all_of(watching),
+                watchers=tuple(watching),
                 log=log,
                 world=world,
             )
@@ -119,16 +115,6 @@ def evaluate(
     # other data that has no splits was not trained on, though it is read as train
     shown = ALL if not own and list(source.splits) == ["train"] else split
     return {"data": source.name, "split": shown, **metrics}
-
-
-def _all_of(watching: Iterable[See | None]) -> See | None:
-    all_of = [each for each in watching if each is not None]
-
-    def see(*given: Any) -> None:
-        for each in all_of:
-            each(*given)
-
-    return see if all_of else None
 
 
 class MergingComparison:
@@ -173,44 +159,35 @@ def labelled_source(
 ) -> tuple[Source, bool]:
     """The run's own data, split as it was for training, or other data as it is; and whether it is
     what the run was trained on."""
-    from vitreous.data.formats import Columns, is_table, is_there, open_source, same_source
+    from vitreous.data.formats import is_table, is_there, same_source
     from vitreous.data.formats.python_data import FROM_PYTHON
     from vitreous.tasks import PRETRAINING, truth_kind_of
     from vitreous.train.open_data import NOTHING, columns_of, open_usable, stored_recipe
 
     config, recipe = run.config, stored_recipe(run)
-    truth_kind = truth_kind_of(config.task)
+    truth_kind_of(config.task)  # a model without a head cannot be evaluated
     method = config.task if config.task in PRETRAINING else None
     task = None if method else config.task
     if data is None and config.origin:
         raise ConfigError(f"{run.path} was imported and has no data of its own: give some")
     if recipe is not None:
         recipe = replace(recipe, max_pixels=max_pixels or recipe.max_pixels)
-    if data is not None and not isinstance(data, str | os.PathLike):
-        settings = Recipe(task=task, method=method, val_fraction=0)
-        source = python_source(data, settings, names)
-        source = source.unlabelled() if method else source
-        source.max_pixels = max_pixels or source.max_pixels
-        return source, False
     if data is None and recipe is not None:
         NOTHING.check(replace(recipe, augment=None))
-    if data is not None and not same_source(os.fspath(data), config.data):
-        name = os.fspath(data)
-        known = config.data == FROM_PYTHON or is_there(config.data)
-        if recipe is not None and not known and names is None:
-            moved = _moved_source(replace(recipe, data=name, task=task), config)
-            if moved is not None:
-                log(f"{config.data} is not there: {name} is taken for it, split as in training")
-                return moved, True
-        own = columns_of(recipe) if recipe is not None and is_table(name) else Columns()
-        both = Columns(*(given or usual for given, usual in zip(columns, own, strict=True)))
-        source = open_source(
-            name,
-            truth=truth_kind,
-            val_fraction=0,
-            names=None if names is None else Path(names),
-            columns=both,
-        )
+    if data is not None and not (is_named(data) and same_source(os.fspath(data), config.data)):
+        if recipe is not None and is_named(data):
+            known = config.data == FROM_PYTHON or is_there(config.data)
+            moved = replace(recipe, data=os.fspath(data), task=task)
+            if not known and names is None and (source := _moved_source(moved, config)):
+                log(f"{config.data} is not there: {data} is taken for it, split as in training")
+                return source, True
+            if is_table(os.fspath(data)):
+                usual = columns_of(recipe)
+                columns = tuple(a or b for a, b in zip(columns, usual, strict=True))
+        path, label, split = columns
+        called = Recipe(path_column=path, label_column=label, split_column=split)
+        settings = replace(called, task=task, method=method, val_fraction=0)
+        source = source_of(data, settings, names)
         source.max_pixels = max_pixels or source.max_pixels
         return source, False
     if any(columns) or names is not None:
@@ -261,25 +238,16 @@ def check_data(
 
     `options` are the task's own: for boxes `queries`, how many objects a model can find.
     """
-    from vitreous.data.formats import Columns, open_source
-    from vitreous.data.formats.python_data import from_python
-    from vitreous.tasks import TASKS
     from vitreous.tasks.data_check import check
 
-    kind = None if task is None else TASKS[choice("task", task, TASKS)]
-    source: Source
-    if isinstance(path, str | os.PathLike):
-        source = open_source(
-            os.fspath(path),
-            truth=kind,
-            download=download,
-            seed=seed,
-            val_fraction=val_fraction,
-            test_fraction=test_fraction,
-            names=None if names is None else Path(names),
-            columns=Columns(path_column, label_column, split_column),
-        )
-    else:
-        held = {"val_fraction": val_fraction, "test_fraction": test_fraction}
-        source = from_python(path, truth=kind, seed=seed, names=names, **held)
-    return check(source, max_pixels=max_pixels, **options)
+    settings = Recipe(
+        task=task,
+        path_column=path_column,
+        label_column=label_column,
+        split_column=split_column,
+        download=download,
+        seed=seed,
+        val_fraction=val_fraction,
+        test_fraction=test_fraction,
+    )
+    return check(source_of(path, settings, names), max_pixels=max_pixels, **options)

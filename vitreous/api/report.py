@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.inference import InferenceOptions
 from vitreous.loading import predictor_of
+from vitreous.measure import chosen_split
 from vitreous.pages.report import report_page
 from vitreous.progress import CountProgress
 from vitreous.run_folder import OpenedRun, Run
@@ -39,7 +39,7 @@ def write_report(
     recipe = stored_recipe(run)
     device = None if recipe is None else recipe.device
     predictor = predictor_of(run, InferenceOptions(device=device))
-    split = split or next(s for s in ("test", "val", "train") if s in source.splits)
+    split = chosen_split(source, split)
     part = show_of(predictor.task.name).report(predictor)
     count = len(source.splits[split])
     log(f"report: evaluating the best weights on {split}, {counted(count, 'image')}")
@@ -49,7 +49,7 @@ def write_report(
             part.see(batch, output, targets)
             shown.add(len(batch.ids))
 
-        result = evaluate(run, predictor, source, split, own=True, see=see, log=log)
+        result = evaluate(run, predictor, source, split, own=True, watchers=[see], log=log)
     log(f"report: drawing {run.path / 'report.html'}")
     advice = None
     if recipe is not None and "train" in source.splits:
@@ -57,13 +57,9 @@ def write_report(
         advice = fine_tuning_advice(recipe, type(predictor.task), source, on_cpu)
     page = report_page(run, predictor, source, split, result, part, recipe, advice)
     run.write_text("report.html", page)
-    run.write_text("verdict.json", _verdict(split, result))
-    return run.path / "report.html", split, result
-
-
-def _verdict(split: str, result: Mapping[str, Any]) -> str:
-    """What the report says, as verdict.json has it."""
     numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
     names = ("intervals", "baselines", "train", "selection", "verdicts")
     parts = {name: result[name] for name in names if name in result}
-    return json.dumps({"split": split, **numbers, **parts}, indent=2) + "\n"
+    verdict = json.dumps({"split": split, **numbers, **parts}, indent=2)
+    run.write_text("verdict.json", f"{verdict}\n")
+    return run.path / "report.html", split, result

@@ -43,8 +43,8 @@ def serve(
     if missing:
         raise ConfigError(f"serving needs {', '.join(missing)}: pip install 'vitreous[serve]'")
     from vitreous.import_run import open_run
-    from vitreous.serve.hosts import Hosts, is_loopback
-    from vitreous.serve.models import named_models
+    from vitreous.serve.gate import Hosts, is_loopback
+    from vitreous.serve.served import named_models
     from vitreous.serve.server import serve
     from vitreous.serve.settings import Limits, Settings
 

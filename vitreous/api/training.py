@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import Data, Folder, python_source, to_stderr
+from vitreous.api.arguments import Data, Folder, is_named, source_of, to_stderr
 from vitreous.config import checked
 from vitreous.errors import ConfigError
 from vitreous.progress import Log, silent
@@ -205,15 +205,6 @@ def stored_values(
     return read_recipe(path)
 
 
-def recipe_for(weights: Any, lora: Any, log: Log, method: str | None = None) -> str | None:
-    """The recipe that applies where none is given; for weights to start from there is one, and for
-    each method of pre-training."""
-    chosen = default_recipe(weights, lora, method)
-    if chosen is not None and method is None:
-        log(f"recipe: {chosen}, because weights are given (--recipe {NO_RECIPE} uses none)")
-    return chosen
-
-
 def check_method(method: Any, *, pretrains: bool) -> None:
     """A recipe with a method is for `pretrain`, and one with a task for `train`."""
     if method is not None and not pretrains:
@@ -237,7 +228,7 @@ def _settings(
 
     given = {**({} if data is None else {"data": data}), **options}
     names = None
-    if program := data is not None and not isinstance(data, str | os.PathLike):
+    if program := data is not None and not is_named(data):
         given["data"] = FROM_PYTHON
         names = given.pop("names", None)  # also a list or a dict
     own = None if augment is None else OwnAugment(augment)
@@ -248,8 +239,8 @@ def _settings(
         base = recipe
     else:
         if recipe is None and not resume:
-            named = (given.get("weights"), given.get("lora"), log, given.get("method"))
-            recipe = recipe_for(*named)
+            weights, lora, method = (given.get(name) for name in ("weights", "lora", "method"))
+            recipe = default_recipe(weights, lora, method, log)
         base = Recipe(**stored_values(recipe, out, resume))
     if "method" in given:
         check_method(base.method, pretrains=given["method"] is not None)
@@ -257,7 +248,7 @@ def _settings(
         if name in given:
             given[name] = (*getattr(base, name), *given[name])
     settings = replace(base, **given)
-    source = python_source(data, settings, names) if program else None
+    source = source_of(data, settings, names) if program else None
     return settings, FromPython(source, own)
 
 

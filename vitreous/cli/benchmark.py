@@ -13,8 +13,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import ConfigOptions
-from vitreous.cli.print_json import print_json
-from vitreous.cli.text_table import TextTable
+from vitreous.cli.printing import TextTable, print_json
 from vitreous.errors import ConfigError
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option

@@ -11,7 +11,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import ConfigOptions, WeightOptions, options_besides
-from vitreous.cli.print_json import print_json
+from vitreous.cli.printing import print_json
 from vitreous.config import to_dict
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option

@@ -10,8 +10,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import options_besides
-from vitreous.cli.print_json import print_json
-from vitreous.cli.text_table import TextTable
+from vitreous.cli.printing import TextTable, print_json
 from vitreous.errors import DataError
 from vitreous.tasks import TASKS
 from vitreous.terminal import print
@@ -75,7 +74,7 @@ def run(arguments: DataArguments) -> None:
 
 
 def _print(report: CheckReport) -> None:
-    from vitreous.data.check.listing import listing
+    from vitreous.data.check.report import listing
     from vitreous.data.check.truth_check import by_split, copies
     from vitreous.tasks import task_for
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from vitreous import api
-from vitreous.cli.options import EngineOptions
-from vitreous.cli.print_json import print_json
-from vitreous.cli.text_table import TextTable
+from vitreous.cli.options import EngineOptions, ImagePaths
+from vitreous.cli.printing import TextTable, print_json
 from vitreous.config import positive
 from vitreous.errors import ConfigError, DataError
 from vitreous.pages.page_file import check_page_name
@@ -32,14 +31,13 @@ COMPUTED = (
 )
 """Arguments of `embed`; the others say what to do with the vectors."""
 TOP = {"near": 10, "duplicates": 50, "suspects": 50}
-IMAGES = tyro.conf.arg(metavar="IMAGES...", help_behavior_hint="(required)")
 
 
 @dataclass(frozen=True)
 class EmbedArguments:
     run: tyro.conf.Positional[str]
     """Run folder of a trained or imported model, hf:OWNER/NAME, or a name from the catalog."""
-    images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
+    images: ImagePaths
     """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input; or
     labelled data: a folder of class folders, a table, digits …"""
     out: Annotated[Path | None, option("FILE", "none")] = None
@@ -123,7 +121,10 @@ def run(arguments: EmbedArguments) -> None:
     }
     written = _write(_asked(found, arguments), arguments, results)
     if arguments.json:
-        plain = {name: _plain(value) for name, value in results.items()}
+        plain = {
+            name: [each.to_dict() for each in value] if isinstance(value, list) else value
+            for name, value in results.items()
+        }
         print_json({**facts, **plain, **written})
         return
     print(
@@ -195,12 +196,6 @@ def _write(found: Embeddings, arguments: EmbedArguments, results: dict[str, Any]
         path, layout = api.write_map(found, arguments.map, arguments.layout)
         written |= {"map": str(path), "layout": layout}
     return written
-
-
-def _plain(value: Any) -> Any:
-    if not isinstance(value, list):
-        return value
-    return [each.to_dict() for each in value]
 
 
 def _print_near(value: Sequence[Any], arguments: EmbedArguments) -> None:

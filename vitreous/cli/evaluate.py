@@ -11,9 +11,7 @@ import tyro
 from vitreous import api
 from vitreous.api.evaluation import ALL
 from vitreous.cli.options import Merge, PredictionOptions, options_besides
-from vitreous.cli.print_json import print_json
-from vitreous.cli.text_table import TextTable
-from vitreous.cli.verdicts import number_text, print_verdicts
+from vitreous.cli.printing import TextTable, number_text, print_json, print_verdicts
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 from vitreous.wording import counted

@@ -9,9 +9,8 @@ from typing import Annotated
 import tyro
 
 from vitreous import api
-from vitreous.cli.image_paths import IMAGES, Complaints
-from vitreous.cli.options import ReadingOptions
-from vitreous.cli.print_json import print_json
+from vitreous.cli.options import ImagePaths, ReadingOptions
+from vitreous.cli.printing import Complaints, print_json
 from vitreous.errors import DataError
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, Repeated, option
@@ -21,7 +20,7 @@ from vitreous.train.recipe import Flag, Repeated, option
 class ExplainArguments:
     run: tyro.conf.Positional[Path]
     """Run folder of a trained or imported model, hf:OWNER/NAME, or a name from the catalog."""
-    images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
+    images: ImagePaths
     """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input."""
     out: Annotated[Path | None, option("FOLDER", "RUN/explain")] = None
     """Folder to write to."""

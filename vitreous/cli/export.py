@@ -13,7 +13,7 @@ import tyro
 
 from vitreous import api
 from vitreous.cli.options import Merge, options_besides
-from vitreous.cli.print_json import print_json
+from vitreous.cli.printing import print_json
 from vitreous.terminal import print
 from vitreous.train.recipe import Flag, option
 from vitreous.wording import counted
@@ -31,9 +31,10 @@ class ExportArguments:
         Literal["float32", "bfloat16", "bf16", "float16", "fp16", "int8"] | None,
         option("PRECISION", "float32; for large pages float16"),
     ] = None
-    """Precision of the file (float32, bfloat16, float16, int8): bfloat16 (.xml, .pt2) is computed in sixteen bits where the CPU is
-    made for it; float16 (.onnx, .xml) halves the file and is computed in float32; int8 (.xml,
-    .onnx) is computed in integers, calibrated with images of --data."""
+    """Precision of the file (float32, bfloat16, float16, int8): bfloat16 (.xml, .pt2) is computed
+    in sixteen bits where the CPU is made for it; float16 (.onnx, .xml, .html) halves the file and
+    is computed in float32; int8 (.xml, .onnx) is computed in integers, calibrated with images of
+    --data; in .html, weights are stored in it."""
     max_loss: Annotated[float | None, option("POINTS", "0.5")] = None
     """Points of the metric (or, without labels, percent of the predictions) that a lower precision
     may lose on --data; nothing is written if it loses more by more than chance (95 % interval)."""

@@ -95,10 +95,9 @@ def _dispatch(arguments: list[str]) -> int:
     if command in ("train", "pretrain"):
         _wait_briefly()
     module = module_of(command)
-    from vitreous.cli.advice import in_shell
-    from vitreous.cli.parse import arguments_of, options_of, parse
+    from vitreous.cli.parse import advice_in_shell, arguments_of, options_of, parse
 
-    with spelled_by(in_shell(options_of(arguments_of(module)))):
+    with spelled_by(advice_in_shell(options_of(arguments_of(module)))):
         try:
             parsed = parse(command, module, rest)
         except VitreousError as error:  # all processes of torchrun have the same words

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 import tyro
 
 from vitreous import api
-from vitreous.cli.print_json import print_json
-from vitreous.cli.text_table import TextTable
+from vitreous.cli.printing import TextTable, print_json
 from vitreous.train.recipe import Flag
 
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import tyro
+
 from vitreous.config import config_fields, size_of
 from vitreous.engines.table import CHOICES
 from vitreous.train.recipe import Flag, Repeated, option
 
 Merge = Annotated[int | None, option("R", "none")]
+ImagePaths = Annotated[
+    tyro.conf.Positional[tuple[str, ...]],
+    tyro.conf.arg(metavar="IMAGES...", help_behavior_hint="(required)"),
+]
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from typing import Any, Literal
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from vitreous.config import FOREIGN_FIELDS, choice
-from vitreous.errors import ConfigError, did_you_mean
+from vitreous.config import FOREIGN_FIELDS, choice, marks
+from vitreous.errors import ConfigError, Spelling, Word, did_you_mean
 from vitreous.terminal import reaching
 from vitreous.train.recipe import HINTS, KEYS
 
@@ -98,6 +98,21 @@ def _options(arguments: type) -> Iterator[tuple[str, Any, list[Any]]]:
             yield (own or [field])[0].replace("_", "-"), kind, notes
 
 
+def _given(words: Sequence[str]) -> Iterator[tuple[str, bool, str]]:
+    """Of each word before `--`: the option that it may be, whether its value is a part of it, and
+    the value, which is else the next word."""
+    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
+        if word == "--":
+            return
+        start, equals, value = word.partition("=")
+        yield start.replace("_", "-"), bool(equals), value if equals else following
+
+
+def values_of(words: Sequence[str], option: str) -> list[str]:
+    """Of an option that may be repeated."""
+    return [value for name, _, value in _given(words) if name == option and value]
+
+
 def _with_values(words: Sequence[str], arguments: type) -> list[str]:
     """Flags with the value that tyro wants. Without one they mean True. A value is an error, unless
     the flag can take back what a recipe sets: then the help shows one."""
@@ -106,22 +121,15 @@ def _with_values(words: Sequence[str], arguments: type) -> list[str]:
         for name, kind, notes in _options(arguments)
         if kind is bool
     }
-    full, ended = [], False
-    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
+    full: list[str] = []
+    given = list(_given(words))
+    for word, (flag, inside, value) in zip(words, given, strict=False):
         full.append(word)
-        ended |= word == "--"
-        start, equals, value = word.partition("=")
-        flag = start.replace("_", "-")
-        if ended or flag not in flags:
-            continue
-        if not equals and following.lower() in _TRUTHS:
-            value = following
-        if value or equals:
-            if not flags[flag]:
-                raise ConfigError(f"{flag} takes no value, got {value!r}: {_without(flag, value)}")
-        else:
+        if flag in flags and not (inside or value.lower() in _TRUTHS):
             full.append("True")
-    return full
+        elif flag in flags and not flags[flag]:
+            raise ConfigError(f"{flag} takes no value, got {value!r}: {_without(flag, value)}")
+    return [*full, *words[len(given) :]]
 
 
 _TRUTHS = ("true", "false", "yes", "no", "on", "off")
@@ -189,12 +197,8 @@ def _check_choices(arguments: type, words: Sequence[str]) -> None:
         for note in notes
         if (getattr(note, "metavar", None) or "").startswith("{") and kind is not bool
     }
-    for word, following in itertools.pairwise([*words, ""]):
-        start, equals, value = word.partition("=")
-        option = start.replace("_", "-")
-        if word == "--":
-            return
-        if option in known and (value := value if equals else following):
+    for option, _, value in _given(words):
+        if option in known and value:
             try:
                 choice(option, value, known[option])
             except ConfigError:
@@ -253,3 +257,36 @@ KINDS: dict[Any, tuple[Callable[[str], Any], str, str]] = {
     Path: (Path, "PATH", "a path"),
 }
 """For each type: how a word is read, its name in the help, and what an error expects."""
+
+
+def advice_in_shell(options: Mapping[str, bool]) -> Spelling:
+    """Advice in errors (see `vitreous.errors.advice`) as options of a command that has these, by
+    name; and whether each is a flag."""
+    from vitreous.cli import convert
+
+    def spelled(name: str, value: Any) -> str:
+        option, words = name.replace("_", "-"), _words(value)
+        if option in options:
+            return f"--{option}" if options[option] else f"--{option} {words}"
+        if "set-recipe" in options and name in KEYS:
+            return f"--set-recipe {name}={words}"
+        if "set" in options and name in config_names():
+            return f"--set {name}={words}"
+        # Weights that do not fit can be changed by `convert` first.
+        if "weights" in options and option in options_of(arguments_of(convert)):
+            return f"--{option} {words} to 'vitreous convert'"
+        return ""
+
+    return spelled
+
+
+def _words(value: Any) -> str:
+    values = value if isinstance(value, list | tuple) else [value]
+    return " ".join(each if isinstance(each, Word) else shlex.quote(str(each)) for each in values)
+
+
+def config_names() -> set[str]:
+    """The fields of all models, which --set changes."""
+    from vitreous.models import FAMILIES
+
+    return {name for family in FAMILIES.values() for name in marks(family.config)}

@@ -11,10 +11,8 @@ import tyro
 
 from vitreous import api
 from vitreous.api.arguments import to_stderr
-from vitreous.cli.image_paths import IMAGES, Complaints
-from vitreous.cli.options import PredictionOptions
-from vitreous.cli.print_json import print_json
-from vitreous.cli.text_table import TextLines, TextTable
+from vitreous.cli.options import ImagePaths, PredictionOptions
+from vitreous.cli.printing import Complaints, TextLines, TextTable, print_json
 from vitreous.config import positive
 from vitreous.errors import ConfigError, DataError
 from vitreous.progress import CountProgress, silent
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 class PredictArguments:
     run: tyro.conf.Positional[Path]
     """Run folder of a trained or imported model, hf:OWNER/NAME, or a name from the catalog."""
-    images: Annotated[tyro.conf.Positional[tuple[str, ...]], IMAGES]
+    images: ImagePaths
     """Files, folders, patterns like 'photos/*.jpg', or - for a list of files on standard input; and
     videos: files like clip.mp4, 0 for the first camera, addresses like rtsp://HOST/STREAM."""
     top: Annotated[int, option("N")] = 5

@@ -11,16 +11,10 @@ from typing import Annotated, Literal
 from tyro.conf import Fixed as Key
 
 from vitreous import api
-from vitreous.cli.train import TrainArguments, defaults_of, print_done, rehearse, value_of
+from vitreous.cli import train
+from vitreous.cli.train import TrainArguments, defaults_of, value_of
 from vitreous.tasks import PRETRAINING
-from vitreous.terminal import print
-from vitreous.train.recipe import (
-    DataOptions,
-    ModelOptions,
-    OptimisationOptions,
-    option,
-    recipe_help,
-)
+from vitreous.train.recipe import DataOptions, ModelOptions, OptimisationOptions, option
 
 
 @dataclass(frozen=True)
@@ -69,13 +63,4 @@ def defaults(words: Sequence[str]) -> PretrainArguments:
 
 
 def run(arguments: PretrainArguments) -> None:
-    if arguments.help_recipe:
-        print(recipe_help())
-        return
-    recipe = arguments.to_recipe()
-    if arguments.dry_run or arguments.lr_find:
-        rehearse(recipe, arguments)
-        return
-    done = api.pretrain(recipe=recipe, out=arguments.out, resume=arguments.resume)
-    if done.metrics:  # of several processes the first one prints
-        print_done(done, json=arguments.json)
+    train.run(arguments, api.pretrain)

@@ -3,16 +3,15 @@ settings chosen for them, and writes a new folder in runs/."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from vitreous import api
 from vitreous.api.arguments import to_stderr
-from vitreous.cli.print_json import print_json
-from vitreous.cli.verdicts import number_text, print_verdicts
+from vitreous.cli.parse import values_of
+from vitreous.cli.printing import number_text, print_json, print_verdicts
 from vitreous.errors import DataError
 from vitreous.terminal import print
 from vitreous.train.recipe import (
@@ -27,6 +26,7 @@ from vitreous.train.recipe import (
     Repeated,
     RunOptions,
     assigned,
+    default_recipe,
     option,
     recipe_help,
 )
@@ -82,7 +82,7 @@ def defaults_of(
     if recipe is None and not resume:
         weights = value_of(words, "--weights") or changes.get("weights")
         lora = (value_of(words, "--lora") or str(changes.get("lora", 0))) != "0"
-        recipe = api.recipe_for(weights, lora, to_stderr, method)
+        recipe = default_recipe(weights, lora, method, to_stderr)
     values = api.stored_values(recipe, out, resume) | changes
     api.check_method(values.get("method"), pretrains=method is not None)
 
@@ -95,7 +95,7 @@ def defaults_of(
     return kind(**given(CommonOptions), **own, **groups)
 
 
-def run(arguments: TrainArguments) -> None:
+def run(arguments: TrainArguments, verb: Callable[..., api.TrainedRun] = api.train) -> None:
     if arguments.help_recipe:
         print(recipe_help())
         return
@@ -103,14 +103,10 @@ def run(arguments: TrainArguments) -> None:
     if arguments.dry_run or arguments.lr_find:
         rehearse(recipe, arguments)
         return
-    done = api.train(recipe=recipe, out=arguments.out, resume=arguments.resume)
+    done = verb(recipe=recipe, out=arguments.out, resume=arguments.resume)
     if not done.metrics:
         return  # of several processes the first one prints
-    print_done(done, json=arguments.json)
-
-
-def print_done(done: api.TrainedRun, *, json: bool) -> None:
-    if json:
+    if arguments.json:
         print_json({"run": str(done.path), "split": done.split, **done.metrics})
         return
     images = done.metrics["samples"]
@@ -156,13 +152,3 @@ def rehearse(recipe: Recipe, arguments: TrainArguments) -> None:
 
 def value_of(words: Sequence[str], name: str) -> str | None:
     return next(iter(values_of(words, name)), None)
-
-
-def values_of(words: Sequence[str], name: str) -> list[str]:
-    """Of an option that may be repeated."""
-    found = []
-    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
-        option, equals, value = word.partition("=")
-        if option.replace("_", "-") == name and (value or following):
-            found.append(value if equals else following)
-    return found

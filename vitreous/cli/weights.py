@@ -9,8 +9,7 @@ from typing import Annotated
 import tyro
 
 from vitreous import api
-from vitreous.cli.print_json import print_json
-from vitreous.cli.text_table import TextTable
+from vitreous.cli.printing import TextTable, print_json
 from vitreous.terminal import print, printable
 from vitreous.train.recipe import Flag, option
 from vitreous.wording import counted

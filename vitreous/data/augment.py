@@ -21,8 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.config import choice, fraction, pair
-from vitreous.data.decode.channels import as_channels
-from vitreous.data.decode.pixels import MAX_PIXELS
+from vitreous.data.decode.pixels import MAX_PIXELS, as_channels
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.truth import Truth
 from vitreous.errors import ConfigError, DataError, advice
@@ -139,9 +138,11 @@ class Augment:
         smaller. pixels: an image of bytes need not be normalised, if that is the last thing to do.
         """
         image = as_channels(image, preprocess.channels)
-        image, truth = self._place(image, truth, preprocess, moves, max_pixels, cut)
+        moving = _Moving(image, truth, preprocess, moves, max_pixels)
+        self._place(moving, cut)
+        image, truth = moving.image, moving.truth
         if self.flip and torch.rand(()) < 0.5:
-            image, truth = image.flip(-1), moves.hflip(truth, _size(image))
+            image, truth = image.flip(-1), moves.hflip(truth, moving.size)
         if self.randaugment:
             image = transforms().RandAugment(num_ops=2, magnitude=self.randaugment)(image)
         if self.jitter:
@@ -162,56 +163,36 @@ class Augment:
         """What the crop `resized` cuts out of an image of this size. Draws from torch's RNG."""
         return random_part(stored, self.scale)
 
-    def _place(
-        self,
-        image: Tensor,
-        truth: Any,
-        preprocess: Preprocess,
-        moves: Truth,
-        max_pixels: int,
-        cut: Cut | None,
-    ) -> tuple[Tensor, Any]:
+    def _place(self, moving: _Moving, cut: Cut | None) -> None:
         """What is seen of an image and how large; with window it may still be too small."""
-        size = pair("image_size", preprocess.image_size)
+        preprocess, size = moving.preprocess, pair("image_size", moving.preprocess.image_size)
         if self.crop == "resized":
-            drawn = cut or self.draw(_size(image))
-            image, truth = cropped(image, truth, moves, *drawn.inside(_size(image)))
-            return resized(image, truth, moves, size, preprocess, max_pixels)
+            moving.crop(*(cut or self.draw(moving.size)).inside(moving.size))
+            moving.resize(size)
+            return
         if self.crop == "window":
-            return self._window(image, truth, size, preprocess, moves, max_pixels)
+            low, high = (math.log(factor) for factor in self.zoom)
+            factor = math.exp(low + (high - low) * float(torch.rand(())))
+            working = preprocess.working_size(*moving.size)
+            zoomed = (max(1, round(working[0] * factor)), max(1, round(working[1] * factor)))
+            moving.resize(zoomed)
+            free = [max(have - want, 0) for have, want in zip(zoomed, size, strict=True)]
+            top, left = (int(torch.randint(0, room + 1, ())) for room in free)
+            moving.crop(top, left, *size)
+            return
         if preprocess.whole:
-            working = preprocess.working_size(*_size(image))
-            image, truth = resized(image, truth, moves, working, preprocess, max_pixels)
+            moving.resize(preprocess.working_size(*moving.size))
         else:
-            image = preprocess.fit(image, max_pixels)
-        if image.shape[1:] != size and not moves.any_size:
-            sizes = "x".join(map(str, image.shape[1:])), "x".join(map(str, size))
+            moving.image = preprocess.fit(moving.image, moving.max_pixels)
+        if moving.size != size and not moving.moves.any_size:
+            sizes = "x".join(map(str, moving.size)), "x".join(map(str, size))
             raise DataError(
                 f"is {sizes[0]} pixels large where {sizes[1]} are trained on: with crop = "
                 f"{self.crop!r} nothing is cut out"
                 f"{advice('; pass ', crop='window', resize='square')}"
             )
         if self.crop == "shift":
-            return _shift(image, truth, moves)
-        return image, truth
-
-    def _window(
-        self,
-        image: Tensor,
-        truth: Any,
-        size: tuple[int, int],
-        preprocess: Preprocess,
-        moves: Truth,
-        max_pixels: int,
-    ) -> tuple[Tensor, Any]:
-        low, high = (math.log(factor) for factor in self.zoom)
-        factor = math.exp(low + (high - low) * float(torch.rand(())))
-        working = preprocess.working_size(*_size(image))
-        zoomed = (max(1, round(working[0] * factor)), max(1, round(working[1] * factor)))
-        image, truth = resized(image, truth, moves, zoomed, preprocess, max_pixels)
-        free = [max(have - want, 0) for have, want in zip(zoomed, size, strict=True)]
-        top, left = (int(torch.randint(0, room + 1, ())) for room in free)
-        return cropped(image, truth, moves, top, left, *size)
+            moving.shift()
 
     def mix(self, first: Tensor, second: Tensor) -> tuple[Tensor, float]:
         """Two normalised images blended, and the share that the first one has."""
@@ -318,37 +299,38 @@ def random_part(stored: tuple[int, int], scale: float) -> Cut:
     return Cut(stored, (height - h) // 2, (width - w) // 2, h, w)
 
 
-def cropped(
-    image: Tensor, truth: Any, moves: Truth, top: int, left: int, height: int, width: int
-) -> tuple[Tensor, Any]:
-    truth = moves.crop(truth, _size(image), top, left, height, width)
-    return image[:, top : top + height, left : left + width], truth
+@dataclass
+class _Moving:
+    """An image (c, h, w) and its ground truth, which is moved with it."""
 
+    image: Tensor
+    truth: Any
+    preprocess: Preprocess
+    moves: Truth
+    max_pixels: int
 
-def resized(
-    image: Tensor,
-    truth: Any,
-    moves: Truth,
-    size: tuple[int, int],
-    preprocess: Preprocess,
-    max_pixels: int,
-) -> tuple[Tensor, Any]:
-    return preprocess.resized(image, size, max_pixels), moves.resize(truth, _size(image), size)
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.image.shape[1], self.image.shape[2]
 
+    def crop(self, top: int, left: int, height: int, width: int) -> None:
+        self.truth = self.moves.crop(self.truth, self.size, top, left, height, width)
+        self.image = self.image[:, top : top + height, left : left + width]
 
-def _shift(image: Tensor, truth: Any, moves: Truth) -> tuple[Tensor, Any]:
-    """By up to an eighth of the size; the pixels at the border are repeated."""
-    height, width = _size(image)
-    dy, dx = height // 8, width // 8
-    down = int(torch.randint(-dy, dy + 1, ())) if dy else 0
-    right = int(torch.randint(-dx, dx + 1, ())) if dx else 0
-    rows = torch.arange(height).sub_(down).clamp_(0, height - 1)
-    columns = torch.arange(width).sub_(right).clamp_(0, width - 1)
-    return image[:, rows][:, :, columns], moves.shift(truth, rows, columns)
+    def resize(self, size: tuple[int, int]) -> None:
+        self.truth = self.moves.resize(self.truth, self.size, size)
+        self.image = self.preprocess.resized(self.image, size, self.max_pixels)
 
-
-def _size(image: Tensor) -> tuple[int, int]:
-    return image.shape[1], image.shape[2]
+    def shift(self) -> None:
+        """By up to an eighth of the size; the pixels at the border are repeated."""
+        height, width = self.size
+        dy, dx = height // 8, width // 8
+        down = int(torch.randint(-dy, dy + 1, ())) if dy else 0
+        right = int(torch.randint(-dx, dx + 1, ())) if dx else 0
+        rows = torch.arange(height).sub_(down).clamp_(0, height - 1)
+        columns = torch.arange(width).sub_(right).clamp_(0, width - 1)
+        self.image = self.image[:, rows][:, :, columns]
+        self.truth = self.moves.shift(self.truth, rows, columns)
 
 
 def transforms() -> Any:

@@ -16,11 +16,9 @@ Complain = Callable[[object], None]
 
 
 def paths_of(named: Sequence[str], complain: Complain, more: tuple[str, ...] = ()) -> Iterator[str]:
-    """The files that names, folders, patterns and - (standard input) stand for; and addresses.
-
-    Of a folder these are the images, and files with one of `more` endings. A name without any file
-    is an error; `complain` is called for folders that cannot be read.
-    """
+    """The files that names, folders, patterns and - (standard input) stand for; and addresses. Of a
+    folder these are the images, and files with one of `more` endings. A name without any file is an
+    error; `complain` is called for folders that cannot be read."""
     if not named:
         raise ConfigError(
             "no images are given: name files, folders or patterns like 'photos/*.jpg', or - for a "

@@ -8,7 +8,7 @@ needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,16 +78,11 @@ class InstanceMasks:
     def dense(self) -> Tensor:
         """(n, h, w) of bool."""
         found = torch.zeros(len(self), *self.size, dtype=torch.bool)
-        for number, mask in enumerate(self._each()):
-            found[number] = mask
-        return found
-
-    def _each(self) -> Iterator[Tensor]:
-        """(h, w) of bool, one by one."""
-        for each in self.encoded():
+        for number, each in enumerate(self.encoded()):
             mask = torch.from_numpy(decode(each))
             mask = mask if self.rows is None else mask[self.rows]
-            yield mask if self.columns is None else mask[:, self.columns]
+            found[number] = mask if self.columns is None else mask[:, self.columns]
+        return found
 
     def encoded(self) -> list[Runs]:
         """In the image as it is stored."""
@@ -100,6 +95,16 @@ class InstanceMasks:
     def boxes(self) -> Tensor:
         """(n, 4): left, top, right, bottom of each, in the image as it is stored."""
         return torch.tensor([box(each) for each in self.encoded()]).float().reshape(-1, 4)
+
+    def truth(self, labels: Sequence[int], crowd: Sequence[bool]) -> dict[str, Any]:
+        """With the class of each, as `Source.truth` gives instances."""
+        return {
+            "boxes": self.boxes(),
+            "labels": torch.tensor(labels, dtype=torch.int64),
+            "crowd": torch.tensor(crowd, dtype=torch.bool),
+            "area": self.areas(),
+            "masks": self,
+        }
 
 
 def decode(runs: Runs) -> NDArray[np.bool_]:

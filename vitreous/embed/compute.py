@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import MISSING, fields
 from functools import partial
 from pathlib import Path
@@ -51,12 +51,7 @@ def embed(
     pool, on_bad = choice("pool", pool, POOLS), choice("on_bad", on_bad, ("error", "skip"))
     if not len(images):
         raise DataError("there are no images to embed")
-    about = About(
-        predictor.exact().title,
-        model_hash(predictor),
-        pool,
-        images.truth_kind,
-    )
+    about = About(predictor.exact().title, model_hash(predictor), pool, images.truth_kind)
     places = {entry.name: i for i, entry in enumerate(images.entries)}
     vectors = np.zeros((len(images), predictor.vector_length(pool)), np.float32)
     stamps = np.zeros((len(images), 2), np.int64)
@@ -82,7 +77,9 @@ def embed(
 
     missing = [entry for entry, there in zip(images.entries, done, strict=True) if not there]
     visible = progress and world.is_first
-    with _keeping(parts), CountProgress(len(missing), log, visible=visible) as shown:
+    with ExitStack() as at_end, CountProgress(len(missing), log, visible=visible) as shown:
+        if parts is not None:  # however it ends, what was computed is kept
+            at_end.callback(parts.flush)
         batch = predictor.batch_size(batch)
         work = partial(_vectors, predictor, images, batch=batch, pool=pool, readers=readers)
         for names, marks, found, wrong in world.share(missing, batch, work):
@@ -106,19 +103,20 @@ def embed(
     if not done.any():
         raise DataError(f"none of the {len(images)} images could be used: see above")
     entries = [entry for entry, there in zip(images.entries, done, strict=True) if there]
-    result = Stored(
+    result = Embeddings(
         [entry.name for entry in entries],
         vectors if done.all() else vectors[done],
         stamps[done],
         [entry.label for entry in entries],
         [entry.split for entry in entries],
         about,
+        Images(entries, images.source, images.max_pixels),
+        predictor,
     )
     if out is not None and parts is not None:
         write(out, result)
         parts.remove()
-    usable = Images(entries, images.source, images.max_pixels)
-    return Embeddings.of(result, usable, predictor)
+    return result
 
 
 def _vectors(
@@ -212,13 +210,3 @@ def _take(
     for (i, place), kept in zip(rows, there, strict=True):
         if kept:
             vectors[place], stamps[place], done[place] = stored.vectors[i], stored.stamps[i], True
-
-
-@contextmanager
-def _keeping(parts: PartFiles | None) -> Iterator[None]:
-    """However it ends, what was computed inside is kept."""
-    try:
-        yield
-    finally:
-        if parts is not None:
-            parts.flush()

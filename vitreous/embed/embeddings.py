@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vitreous.embed import vector_files
 from vitreous.embed.images import Images, of_paths
 from vitreous.embed.plane import on_plane
-from vitreous.embed.vector_files import About, Stored
+from vitreous.embed.vector_files import Stored
 from vitreous.errors import ConfigError, DataError
 from vitreous.labels import natural
 from vitreous.neighbours import K, nearest, normalised, similar_pairs, vote
@@ -34,7 +34,7 @@ class ImageMatch:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            key: _short(value)
+            key: round(value, 4) if isinstance(value, float) else value
             for key, value in asdict(self).items()
             if key not in ("index", "indices", "neighbours")
         }
@@ -82,43 +82,27 @@ class Suspect(ImageMatch):
     neighbours: tuple[int, ...]
 
 
-@dataclass
-class Embeddings:
+@dataclass(frozen=True)
+class Embeddings(Stored):
     """What `vitreous.embed` returns. Vectors are as the model gives them, not normalised."""
 
-    paths: list[str]
-    vectors: NDArray[np.float32]
-    """(n, d)"""
-    labels: list[str]
-    """Of each image; empty where nothing is known."""
-    splits: list[str]
-    stamps: NDArray[np.int64] = field(repr=False)
-    about: About
     images: Images = field(repr=False)
     """Where the images themselves are read."""
     predictor: Predictor | None = field(default=None, repr=False)
     """The model that made the vectors; not there if they come from a file."""
 
     @classmethod
-    def of(
-        cls, stored: Stored, images: Images | None = None, predictor: Predictor | None = None
-    ) -> Embeddings:
-        images = images or of_paths(stored.paths)
-        rest = (stored.labels, stored.splits, stored.stamps, stored.about)
-        return cls(stored.paths, stored.vectors, *rest, images, predictor)
-
-    @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Embeddings:
         """Those in a file that `vitreous embed --out` wrote."""
         if not os.path.isfile(path):
             raise DataError(f"{os.fspath(path)}: there is no such file")
-        return cls.of(vector_files.read(Path(path)))
+        stored = vector_files.read(Path(path))
+        return cls(**vars(stored), images=of_paths(stored.paths))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """To a .npz or .parquet."""
         vector_files.check_out(Path(path))
-        parts = (self.paths, self.vectors, self.stamps, self.labels, self.splits, self.about)
-        vector_files.write(Path(path), Stored(*parts))
+        vector_files.write(Path(path), self)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -219,10 +203,8 @@ class Embeddings:
 
     def suspects(self, k: int = K) -> list[Suspect]:
         """Images whose label differs from that of most of their neighbours, the likely errors
-        first: each is classified by its k nearest others, whose votes are weighted by exp(cos/T).
-
-        A label is the more doubtful the more votes the other one has, and the fewer its own.
-        """
+        first: each is classified by its k nearest others, whose votes are weighted by exp(cos/T). A
+        label is the more doubtful the more votes the other one has, and the fewer its own."""
         _at_least("k", k, 1)
         labels, names = self._classes()
         if len(self) < 2:
@@ -310,10 +292,6 @@ def _order(pair: Duplicate) -> tuple[Any, ...]:
     one, other = pair.splits
     kind = {("train", "test"): 0, ("train", "val"): 1}.get((one, other), 2 if one != other else 3)
     return kind, not pair.identical, -pair.similarity, natural(pair.paths[0])
-
-
-def _short(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
 
 
 def _at_least(name: str, value: int, least: int) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from vitreous.data.check.inspect import digest_of
+from vitreous.data.check.truth_check import digest_of
 from vitreous.data.decode.images import read_image, shown
 from vitreous.data.decode.pixels import MAX_PIXELS
 from vitreous.data.formats.files import FileSource

@@ -13,7 +13,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,8 +52,10 @@ class Stored:
 
     paths: list[str]
     vectors: NDArray[np.float32]
-    stamps: NDArray[np.int64]
+    """(n, d)"""
+    stamps: NDArray[np.int64] = field(repr=False)
     labels: list[str]
+    """Of each image; empty where nothing is known."""
     splits: list[str]
     about: About
 

@@ -24,12 +24,14 @@ from vitreous.engines.convolution import (
 )
 from vitreous.engines.fewer_tokens import skip_unread
 from vitreous.engines.linear import FastLinear, FastMlp, put_on_linears
+from vitreous.engines.positions import CachedPosition
 from vitreous.engines.swap import put_on, take_off
-from vitreous.models.resnet import ResNet, Trunk
+from vitreous.layers.residual import Trunk
+from vitreous.models.resnet import ResNet
 
 M = TypeVar("M", bound=nn.Module)
 FAST: tuple[type[nn.Module], ...] = (
-    *(FastHeads, FastAttention, CachedWindows, FastMlp),
+    *(FastHeads, FastAttention, CachedWindows, CachedPosition, FastMlp),
     *(FastRoot, FastShortcut, FastBasic, FastBottleneck),
 )
 """Each takes the place of the class that it is derived from."""

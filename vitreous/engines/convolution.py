@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from vitreous.engines.onednn import fits, packed
 from vitreous.engines.swap import is_watched
 from vitreous.layers.conv_stem import ConvStem
-from vitreous.models.resnet import Basic, Bottleneck, FrozenBatchNorm, Root, Shortcut
+from vitreous.layers.residual import Basic, Bottleneck, Root, Shortcut
+from vitreous.models.resnet import FrozenBatchNorm
 
 WORK = 1 << 22
 """Multiplications from which on it is worth looking for the packed weight."""

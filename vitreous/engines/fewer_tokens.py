@@ -149,6 +149,10 @@ class FewerTokensBlock(Block):
 class FewerTokensViT(ViT):
     skips_unread = False
 
+    def forward(self, images: Tensor) -> Tensor:
+        self._check(images, dynamic=bool(self.config.dynamic_size))
+        return self.head(self.pooled(images))
+
     def pooled(self, images: Tensor) -> Tensor:
         x, grid = self.embed(images)
         reads = self.config.reads if self.skips_unread else None

@@ -25,10 +25,9 @@ from torch import Tensor
 from vitreous.config import pair
 from vitreous.data.preprocess import Preprocess
 from vitreous.engines.file_checks import check_onnx, external_files, read_openvino
-from vitreous.engines.openvino import OpenVINO
+from vitreous.engines.openvino import OpenVINO, keep_signal_stack
 from vitreous.engines.precision import PRECISIONS, check_bfloat16, has_bfloat16
 from vitreous.engines.seal import check_seal
-from vitreous.engines.signal_stack import keep_signal_stack
 from vitreous.engines.table import engines_for
 from vitreous.engines.threads import TorchThreads
 from vitreous.engines.torch_graph import entries_of, read_torch_graph

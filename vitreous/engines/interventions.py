@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,8 +55,8 @@ class Interventions(dict[str, Tensor]):
         if core.class_tokens:
             found["class_token"] = torch.ones(())
         if layers:
-            most = max(core.get_submodule(each.name).heads for each in layers)  # type: ignore[type-var, arg-type]
-            found["heads"] = torch.ones(len(layers), int(most))
+            most = max(heads_of(core, each) for each in layers)
+            found["heads"] = torch.ones(len(layers), most)
             found["attention"] = torch.ones(len(layers))
             found["mlp"] = torch.ones(len(layers))
         return found
@@ -123,10 +124,10 @@ def watched(model: Model) -> dict[str, nn.Module]:
     """The modules of the encoder that are looked at: its steps, and in each block the norms, the
     attention, its projection and the layers of the MLP."""
     core = model.core
-    found = {name: part for name, part in core.steps().items()}
+    found = core.steps()
     for layer in encoder_layers(model):
         block = layer.name.rpartition(".")[0]
-        inside = {name: part for name, part in core.get_submodule(block).named_children()}
+        inside = dict(core.get_submodule(block).named_children())
         for name in ("norm1", "attention", "norm2", "mlp"):
             found[f"{block}.{name}"] = inside[name]
         found[f"{block}.mlp.fc1"] = inside["mlp"].get_submodule("fc1")
@@ -137,6 +138,11 @@ def watched(model: Model) -> dict[str, nn.Module]:
 def encoder_layers(model: Model) -> list[AttentionLayer]:
     """Of the model that looks at the image."""
     return [layer for layer in model.core.attentions() if layer.part == "encoder"]
+
+
+def heads_of(core: Model, layer: AttentionLayer) -> int:
+    heads: Any = core.get_submodule(layer.name).heads
+    return int(heads)
 
 
 def positions_of(core: Model) -> nn.Module | None:

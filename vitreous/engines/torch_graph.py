@@ -49,20 +49,10 @@ NAMES = """
 OPERATORS = frozenset(NAMES.split())
 """The functions of ATen that a graph may call: what exports of ours use, and other functions from
 tensors to tensors. None reads or writes a file, a device or memory that is not its inputs'."""
+ARITHMETIC = """add sub mul floordiv truediv mod neg
+    eq ne lt le gt ge"""
 NUMBERS: dict[str, Callable[..., Any]] = {
-    "_operator.add": operator.add,
-    "_operator.sub": operator.sub,
-    "_operator.mul": operator.mul,
-    "_operator.floordiv": operator.floordiv,
-    "_operator.truediv": operator.truediv,
-    "_operator.mod": operator.mod,
-    "_operator.neg": operator.neg,
-    "_operator.eq": operator.eq,
-    "_operator.ne": operator.ne,
-    "_operator.lt": operator.lt,
-    "_operator.le": operator.le,
-    "_operator.gt": operator.gt,
-    "_operator.ge": operator.ge,
+    **{f"_operator.{name}": getattr(operator, name) for name in ARITHMETIC.split()},
     "math.ceil": math.ceil,
     "math.floor": math.floor,
     "torch.sym_max": max,
@@ -84,11 +74,7 @@ DTYPES = {
     12: torch.bool,
     13: torch.bfloat16,
 }
-MEMORY_FORMATS = {
-    1: torch.contiguous_format,
-    2: torch.channels_last,
-    4: torch.preserve_format,
-}
+MEMORY_FORMATS = {1: torch.contiguous_format, 2: torch.channels_last, 4: torch.preserve_format}
 STRIDED = 7
 SCHEMA = 8
 """The format of the JSON, of torch 2.10 and later."""

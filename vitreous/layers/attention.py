@@ -21,13 +21,33 @@ Rotate = Callable[[Tensor], Tensor]
 """A positional encoding on queries and on keys, (b, heads, n, e) -> the same shape."""
 
 
+@dataclass(frozen=True)
+class AttentionConfig(Record):
+    """What may differ in a self-attention of some width and number of heads."""
+
+    qkv_bias: bool = True
+    key_bias: bool = True
+    """Whether keys have a bias where queries and values have one."""
+    projection_bias: bool = True
+    """Whether the linear layer behind the heads has a bias."""
+    scale: Finite[float | None] = None
+    """Factor on the scores; head_dim^-0.5 unless given."""
+    qk_norm: bool = False
+    """LayerNorm on queries and keys."""
+    dropout: Fraction = 0.0
+    """On the weights."""
+
+
+USUAL = AttentionConfig()
+
+
 class Heads(nn.Module):
     """softmax(q kᵀ · scale + bias) v for each head, then a projection back to `dim`.
 
-    `head_dim` need not be `dim / heads`; `scale` is head_dim^-0.5 unless given. The
-    rows of `qkv` make queries, keys and values, in this order; the subclasses choose from what.
-    Without `key_bias`, queries and values alone have a bias (BEiT): what a key's bias adds to the
-    scores of a query is the same for all keys, unless positions turn some of them.
+    `head_dim` need not be `dim / heads`. The rows of `qkv` make queries, keys and values, in this
+    order; the subclasses choose from what. Without `key_bias`, queries and values alone have a bias
+    (BEiT): what a key's bias adds to the scores of a query is the same for all keys, unless
+    positions turn some of them.
     """
 
     linear: ClassVar[type[nn.Linear]] = nn.Linear
@@ -37,27 +57,22 @@ class Heads(nn.Module):
         dim: int,
         heads: int,
         head_dim: int,
+        config: AttentionConfig = USUAL,
         *,
-        qkv_bias: bool = True,
-        key_bias: bool = True,
-        projection_bias: bool = True,
-        scale: float | None = None,
-        qk_norm: bool = False,
         norm_eps: float = 1e-6,
-        attention_dropout: float = 0.0,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.heads, self.head_dim = heads, head_dim
-        self.scale = head_dim**-0.5 if scale is None else scale
-        self.attention_dropout = attention_dropout
-        width = heads * head_dim
-        self.qkv = self.linear(dim, 3 * width, bias=qkv_bias and key_bias)
-        partly = qkv_bias and not key_bias
+        self.scale = head_dim**-0.5 if config.scale is None else config.scale
+        self.attention_dropout = config.dropout
+        width, qk_norm = heads * head_dim, config.qk_norm
+        self.qkv = self.linear(dim, 3 * width, bias=config.qkv_bias and config.key_bias)
+        partly = config.qkv_bias and not config.key_bias
         self.qv_bias = nn.Parameter(torch.zeros(2 * width)) if partly else None
         self.q_norm = nn.LayerNorm(head_dim, eps=norm_eps) if qk_norm else nn.Identity()
         self.k_norm = nn.LayerNorm(head_dim, eps=norm_eps) if qk_norm else nn.Identity()
-        self.projection = nn.Linear(width, dim, bias=projection_bias)
+        self.projection = nn.Linear(width, dim, bias=config.projection_bias)
         self.dropout = nn.Dropout(dropout)
 
     def split(self, made: Tensor) -> Tensor:
@@ -79,7 +94,9 @@ class Heads(nn.Module):
         """The same, and everybody can see it."""
         q, k, v = (show(self, name, each) for name, each in (("q", q), ("k", k), ("v", v)))
         scores = show(self, "scores", q @ k.transpose(-2, -1))
-        scaled = show(self, "scaled", scores * self.scale if bias is None else scores * self.scale + bias)
+        scaled = show(
+            self, "scaled", scores * self.scale if bias is None else scores * self.scale + bias
+        )
         weights = show(self, "weights", scaled.softmax(dim=-1))
         return show(self, "heads", F.dropout(weights, self.attention_dropout, self.training) @ v)
 
@@ -99,40 +116,6 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None, scale: float) -
     """softmax(q kᵀ · scale + bias): (b, heads, m, n)."""
     scores = (q if scale == 1.0 else q * scale) @ k.transpose(-2, -1)
     return torch.softmax(scores if bias is None else scores + bias, dim=-1)
-
-
-@dataclass(frozen=True)
-class AttentionConfig(Record):
-    """What may differ in a self-attention of some width and number of heads."""
-
-    qkv_bias: bool = True
-    key_bias: bool = True
-    """Whether keys have a bias where queries and values have one."""
-    projection_bias: bool = True
-    """Whether the linear layer behind the heads has a bias."""
-    scale: Finite[float | None] = None
-    """Factor on the scores; head_dim^-0.5 unless given."""
-    qk_norm: bool = False
-    """LayerNorm on queries and keys."""
-    dropout: Fraction = 0.0
-    """On the weights."""
-
-    def make(
-        self, dim: int, heads: int, head_dim: int, norm_eps: float, dropout: float
-    ) -> Attention:
-        return Attention(
-            dim,
-            heads,
-            head_dim,
-            qkv_bias=self.qkv_bias,
-            key_bias=self.key_bias,
-            projection_bias=self.projection_bias,
-            scale=self.scale,
-            qk_norm=self.qk_norm,
-            norm_eps=norm_eps,
-            attention_dropout=self.dropout,
-            dropout=dropout,
-        )
 
 
 class Attention(Heads):

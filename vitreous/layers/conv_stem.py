@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vitreous.config import Check, Count, Epsilon, Record, Size, Uncommon, choice, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.mlp import ACTIVATIONS
-from vitreous.layers.patch import PatchSizes
+from vitreous.layers.patch import PatchSizes, StemConfig
 
 MAX_PADDING = 1024
 ConvActivation = Literal[
@@ -194,52 +194,6 @@ Layers = Annotated[
 
 
 @dataclass(frozen=True)
-class StemConfig(Record):
-    """Nothing before and behind the patch embedding; what other stems have otherwise."""
-
-    kind: str = ""
-
-    @property
-    def stride(self) -> tuple[int, int]:
-        """Pixels of the image for each position of the map that is cut into patches,"""
-        return 1, 1
-
-    @property
-    def grid_stride(self) -> tuple[int, int]:
-        """and patches for each token."""
-        return 1, 1
-
-    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of what is cut into patches: the image, or a stem's map of it."""
-        return size
-
-    def grid_of(self, patches: tuple[int, int]) -> tuple[int, int]:
-        """Tokens in height and width of a grid of patches."""
-        return patches
-
-    def patch_width(self, dim: int) -> int:
-        """Width of a patch's embedding, for tokens of this width."""
-        return dim
-
-    def check(self, channels: int, dim: int) -> int:
-        """The channels of what is cut into patches; an error where something does not fit."""
-        return channels
-
-    def make(self, channels: int) -> nn.Module:
-        """What stands before the patch embedding,"""
-        return nn.Identity()
-
-    def make_grid(self, dim: int) -> nn.Module:
-        """and behind it."""
-        return nn.Identity()
-
-
-@dataclass(frozen=True)
-class NoStem(StemConfig):
-    kind: Literal["none"] = "none"
-
-
-@dataclass(frozen=True)
 class ConvStemConfig(StemConfig):
     """Convolutions before the patch embedding, whose map is cut into patches, and behind it."""
 
@@ -272,7 +226,7 @@ class ConvStemConfig(StemConfig):
     def patch_width(self, dim: int) -> int:
         return self.patch_dim or dim
 
-    def check(self, channels: int, dim: int) -> int:
+    def out_channels(self, channels: int, dim: int) -> int:
         found = check_layers("stem.layers", self.layers, channels)
         if self.layers and self.layers[0].groups > 1:
             raise ConfigError("stem.layers[0]: groups = 1 is needed where the image is seen first")
@@ -291,24 +245,15 @@ class ConvStemConfig(StemConfig):
         return GridStem(layers, width) if layers else nn.Identity()
 
 
-class Stem(nn.Module):
-    """What stands before the patch embedding: some convolutions, or a hybrid's network."""
-
-    def __init__(self, out_channels: int) -> None:
-        super().__init__()
-        self.out_channels = out_channels
-        """Of the map that it gives: what a patch is cut from."""
-
-
-class ConvStem(Stem):
+class ConvStem(nn.Module):
     """Layers one behind another."""
 
     def __init__(self, layers: Sequence[ConvLayer], channels: int) -> None:
-        super().__init__(channels)
+        super().__init__()
         self.layers = nn.ModuleList()
         for layer in layers:
-            self.layers.append(ConvNormActivation(layer, self.out_channels))
-            self.out_channels = layer.width or self.out_channels
+            self.layers.append(ConvNormActivation(layer, channels))
+            channels = layer.width or channels
 
     def forward(self, images: Tensor) -> Tensor:
         for layer in self.layers:

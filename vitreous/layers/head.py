@@ -1,17 +1,92 @@
-"""From what the encoder gives to class scores. Every parameter here begins with `head.`.
+"""From all tokens of an image to what the head sees (ViT, equation 4), and to class scores.
 
-Each kind is a record, which a config holds, and the module that it makes.
+Each kind of pooling and of head is a record, which a config holds, and the module that it makes.
+Pooling by attention is in `cross_attention.py`, and what published models do not have in
+`uncommon.py`. Every parameter of a head begins with `head.`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from vitreous.config import Record
+from vitreous.layers.mlp import Activation
+
+
+class PoolSizes(NamedTuple):
+    """What a pooling may depend on."""
+
+    dim: int
+    prefix: int
+    """Tokens before the patches."""
+    heads: int
+    head_dim: int
+    mlp_dim: int
+    activation: Activation
+    norm_eps: float
+
+
+@dataclass(frozen=True)
+class PoolConfig(Record):
+    """The choice of a pooling."""
+
+    kind: str = ""
+    learned: ClassVar[bool] = False
+    """Whether it has parameters."""
+
+    @property
+    def reads(self) -> int | None:
+        """How many leading tokens it reads, where it reads no others."""
+        return None
+
+    def width(self, dim: int, tokens: int) -> int:
+        """Channels of what it gives for so many tokens of this width."""
+        return dim
+
+    def make(self, sizes: PoolSizes) -> nn.Module:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class TokenPoolConfig(PoolConfig):
+    """Which tokens the head sees: class (the class token), mean (of the patches), class+mean (side
+    by side), both (class and distillation token, DeiT), none (all)."""
+
+    kind: Literal["class", "mean", "class+mean", "both", "none"] = "class"
+
+    @property
+    def reads(self) -> int | None:
+        return {"class": 1, "both": 2}.get(self.kind)
+
+    def width(self, dim: int, tokens: int) -> int:
+        return 2 * dim if self.kind == "class+mean" else dim
+
+    def make(self, sizes: PoolSizes) -> nn.Module:
+        return TokenPool(self.kind, sizes.prefix)
+
+
+class TokenPool(nn.Module):
+    """(b, n, d) -> (b, d), or several tokens of it. See `TokenPoolConfig`."""
+
+    def __init__(self, kind: str, prefix: int) -> None:
+        super().__init__()
+        self.kind, self.prefix = kind, prefix
+
+    def forward(self, x: Tensor) -> Tensor:
+        match self.kind:
+            case "class":
+                return x[:, 0]
+            case "both":
+                return x[:, :2]
+            case "mean":
+                return x[:, self.prefix :].mean(dim=1)
+            case "class+mean":
+                return torch.cat((x[:, 0], x[:, self.prefix :].mean(dim=1)), dim=-1)
+        return x
 
 
 class HeadSizes(NamedTuple):

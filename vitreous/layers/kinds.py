@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from vitreous.config import PARTLY_HIDDEN
-from vitreous.layers.conditional import ConditionalConfig
-from vitreous.layers.conv_stem import ConvStemConfig, NoEmbeddingConfig, NoStem
-from vitreous.layers.head import LinearHeadConfig, TanhHeadConfig
-from vitreous.layers.learned_2d import Learned2dConfig
-from vitreous.layers.patch import PatchConfig
-from vitreous.layers.pool import AttentionPoolConfig, TokenPoolConfig
+from vitreous.layers.conv_stem import ConvStemConfig, NoEmbeddingConfig
+from vitreous.layers.cross_attention import AttentionPoolConfig
+from vitreous.layers.grid_positions import ConditionalConfig, Learned2dConfig, RelativeConfig
+from vitreous.layers.head import LinearHeadConfig, TanhHeadConfig, TokenPoolConfig
+from vitreous.layers.patch import NoStem, PatchConfig
 from vitreous.layers.position import Learned1dConfig, NoPosition
-from vitreous.layers.relative import RelativeConfig
+from vitreous.layers.resnet_stem import ResNetStemConfig
 from vitreous.layers.rotary import LearnedRotaryConfig, RotaryConfig
 from vitreous.layers.sines import Sines1dConfig, Sines2dConfig
-from vitreous.layers.uncommon_heads import MlpHeadConfig, SequencePoolConfig, UncommonPoolConfig
+from vitreous.layers.uncommon import MlpHeadConfig, SequencePoolConfig, UncommonPoolConfig
 
 Position = Annotated[
     NoPosition
@@ -33,5 +32,5 @@ Pool = Annotated[
     TokenPoolConfig | AttentionPoolConfig | UncommonPoolConfig | SequencePoolConfig, PARTLY_HIDDEN
 ]
 Head = LinearHeadConfig | TanhHeadConfig | MlpHeadConfig
-Stem = NoStem | ConvStemConfig
+Stem = NoStem | ConvStemConfig | ResNetStemConfig
 Embedding = PatchConfig | NoEmbeddingConfig

@@ -13,15 +13,64 @@ from vitreous.config import Record, Uncommon
 from vitreous.errors import ConfigError, advice
 
 
+@dataclass(frozen=True)
+class StemConfig(Record):
+    """What stands before and behind the patch embedding: nothing, as in the paper, or what other
+    stems put there (`conv_stem.py`; the ResNet of a hybrid)."""
+
+    kind: str = ""
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        """Pixels of the image for each position of the map that is cut into patches,"""
+        return 1, 1
+
+    @property
+    def grid_stride(self) -> tuple[int, int]:
+        """and patches for each token."""
+        return 1, 1
+
+    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of what is cut into patches: the image, or a stem's map of it."""
+        return size
+
+    def grid_of(self, patches: tuple[int, int]) -> tuple[int, int]:
+        """Tokens in height and width of a grid of patches."""
+        return patches
+
+    def patch_width(self, dim: int) -> int:
+        """Width of a patch's embedding, for tokens of this width."""
+        return dim
+
+    def out_channels(self, channels: int, dim: int) -> int:
+        """Of what is cut into patches; an error where something does not fit."""
+        return channels
+
+    def make(self, channels: int) -> nn.Module:
+        """What stands before the patch embedding,"""
+        return nn.Identity()
+
+    def make_grid(self, dim: int) -> nn.Module:
+        """and behind it."""
+        return nn.Identity()
+
+
+@dataclass(frozen=True)
+class NoStem(StemConfig):
+    kind: Literal["none"] = "none"
+
+
 class PatchSizes(NamedTuple):
     """What a patch embedding depends on."""
 
     channels: int
     patch: tuple[int, int]
     dim: int
-    pad: bool
-    windows: int
-    norm_eps: float
+    pad: bool = False
+    """Whether images are padded with zeros at the bottom and right up to whole patches,"""
+    windows: int = 1
+    """and to a multiple of so many of them."""
+    norm_eps: float = 1e-6
 
 
 @dataclass(frozen=True)
@@ -34,16 +83,7 @@ class PatchConfig(Record):
     """LayerNorm before (in) or after (out) the patch embedding; True: both, as in vit-pytorch."""
 
     def make(self, sizes: PatchSizes) -> nn.Module:
-        return PatchEmbedding(
-            sizes.channels,
-            sizes.patch,
-            sizes.dim,
-            bias=self.bias,
-            pad=sizes.pad,
-            windows=sizes.windows,
-            norm=self.norm,
-            norm_eps=sizes.norm_eps,
-        )
+        return PatchEmbedding(sizes, bias=self.bias, norm=self.norm)
 
 
 class PatchEmbedding(nn.Module):
@@ -53,26 +93,14 @@ class PatchEmbedding(nn.Module):
     keeps the convolution's layout (dim, c, ph, pw), which is how most checkpoints store it and how
     one looks at the filters. `norm` puts a LayerNorm before ("in") or after ("out") the map, or
     both (True, vit-pytorch).
-    `pad` pads the image with zeros at the bottom and right up to whole patches, and to a multiple
-    of `windows` of them.
     """
 
     channels_last = True
 
-    def __init__(
-        self,
-        channels: int,
-        patch: tuple[int, int],
-        dim: int,
-        *,
-        bias: bool = True,
-        pad: bool = False,
-        windows: int = 1,
-        norm: bool | str = False,
-        norm_eps: float = 1e-6,
-    ) -> None:
+    def __init__(self, sizes: PatchSizes, *, bias: bool = True, norm: bool | str = False) -> None:
         super().__init__()
-        self.patch, self.pad, self.windows = patch, pad, windows
+        channels, patch, dim, self.pad, self.windows, norm_eps = sizes
+        self.patch = patch
         self.weight = nn.Parameter(torch.empty(dim, channels, *patch))
         self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
         width = channels * patch[0] * patch[1]

@@ -6,7 +6,7 @@ behind a block. Grids are (height, width) in patches. Class, distillation and re
 no place in the image; each encoding says what it does with them.
 
 Each kind is a record, which a config holds, and the module that it makes. The others are in
-`learned_2d.py`, `sines.py`, `relative.py`, `conditional.py` and `rotary.py`.
+`grid_positions.py`, `sines.py` and `rotary.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from vitreous.config import Record, Size, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Rotate
-from vitreous.layers.resample import PLAIN, Grid, ResampledCache, resample_grid
+from vitreous.layers.resample import PLAIN, Grid, resample_grid
 from vitreous.layers.tap import show
 
 
@@ -76,10 +76,6 @@ class Position(nn.Module):
     at_run_time = "bicubic"
     """How they are resampled for images of another size."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.resampled = ResampledCache()
-
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
         """x (b, prefix + gh·gw, d), before the first block."""
         return x
@@ -114,14 +110,10 @@ class Position(nn.Module):
 
     def on(self, name: str, grid: Grid, value: Tensor) -> Tensor:
         """The parameter `name`, with this value, for images of any grid: exactly what importing at
-        that size would give, computed once for each grid where no gradient is needed."""
+        that size would give."""
         if grid == self.grid:
             return value
-
-        def make() -> Tensor:
-            return self.resample(name, value, self.grid, self.at_run_time, grid)
-
-        return self.resampled.get(name, value, grid, make)
+        return self.resample(name, value, self.grid, self.at_run_time, grid)
 
 
 @dataclass(frozen=True)

@@ -41,24 +41,13 @@ class TurnedConfig(PositionConfig):
                 "4, a pair of channels for each axis"
             )
 
-    def rotary(self, head_dim: int) -> Rotary:
-        return Rotary(
-            head_dim,
-            base=self.base,
-            coordinates=self.coordinates,
-            offset=self.offset,
-            reference=None if self.reference is None else pair("reference", self.reference),
-            order=self.order,
-            layout=self.layout,
-        )
-
 
 @dataclass(frozen=True)
 class RotaryConfig(TurnedConfig):
     kind: Literal["rotary"] = "rotary"
 
     def make(self, sizes: TokenSizes) -> Position:
-        return self.rotary(sizes.head_dim)
+        return Rotary(sizes.head_dim, self)
 
 
 @dataclass(frozen=True)
@@ -71,7 +60,7 @@ class LearnedRotaryConfig(TurnedConfig):
 
     def make(self, sizes: TokenSizes) -> Position:
         rows = sizes.rows if self.prefix else 0
-        rotary = self.rotary(sizes.head_dim)
+        rotary = Rotary(sizes.head_dim, self)
         return LearnedRotary(sizes.dim, sizes.grid, rows, rotary, antialias=self.antialias)
 
 
@@ -90,24 +79,13 @@ class Rotary(Position):
 
     merges_from = None
 
-    def __init__(
-        self,
-        head_dim: int,
-        *,
-        base: float = 10_000.0,
-        coordinates: str = "patches",
-        offset: float = 0.0,
-        reference: Grid | None = None,
-        order: str = "yx",
-        layout: str = "pairs",
-    ) -> None:
+    def __init__(self, head_dim: int, config: TurnedConfig) -> None:
         super().__init__()
-        self.head_dim, self.base, self.coordinates = head_dim, base, coordinates
-        self.offset, self.reference, self.order, self.layout = offset, reference, order, layout
-        self.scaled = coordinates == "centred" or reference is not None
+        self.head_dim, self.config = head_dim, config
+        self.scaled = config.coordinates == "centred" or config.reference is not None
 
     def rotation(self, prefix: int, grid: Grid, device: torch.device | None = None) -> Rotate:
-        pairs = self.layout == "pairs"
+        pairs = self.config.layout == "pairs"
         angles = self.angles(grid, device)  # (n, e/2)
         angles = angles.repeat_interleave(2, dim=1) if pairs else angles.repeat(1, 2)
         # An angle of 0 leaves the prefix exactly as it is, without taking the tokens apart.
@@ -128,28 +106,28 @@ class Rotary(Position):
     def periods(self) -> Tensor:
         """(e/4,), the reciprocals of the frequencies, as DINOv3's files have them."""
         quarter = self.head_dim // 4
-        return self.base ** (torch.arange(quarter) / quarter)
+        return self.config.base ** (torch.arange(quarter) / quarter)
 
     def angles(self, grid: Grid, device: torch.device | None = None) -> Tensor:
         """(gh·gw, e/2), in float32 whatever the model computes in."""
-        quarter = self.head_dim // 4
-        frequencies = self.base ** -(torch.arange(quarter, device=device) / quarter)
+        config, quarter = self.config, self.head_dim // 4
+        frequencies = config.base ** -(torch.arange(quarter, device=device) / quarter)
         gh, gw = grid
 
         def along(axis: int) -> Tensor:  # (count, e/4)
             count = grid[axis]
             places = torch.arange(count, device=device, dtype=torch.float32)
-            if self.coordinates == "centred":
+            if config.coordinates == "centred":
                 places = (2 * (places + 0.5) / count - 1) * (2 * math.pi)
             else:
-                places = places + self.offset
-                if self.reference is not None:
-                    places = places / count * self.reference[axis]
+                places = places + config.offset
+                if config.reference is not None:
+                    places = places / count * pair("reference", config.reference)[axis]
             return places[:, None] * frequencies
 
         y = along(0)[:, None].expand(-1, gw, -1)
         x = along(1)[None].expand(gh, -1, -1)
-        return torch.cat((y, x) if self.order == "yx" else (x, y), dim=-1).flatten(0, 1)
+        return torch.cat((y, x) if config.order == "yx" else (x, y), dim=-1).flatten(0, 1)
 
 
 class LearnedRotary(Learned1d):

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from vitreous.config import HIDDEN, Uncommon
 from vitreous.layers.position import Position, PositionConfig, TokenSizes, add_to_patches
-from vitreous.layers.tap import show
 from vitreous.layers.resample import Grid
+from vitreous.layers.tap import show
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@
 
 calls `see(name, tensor)` for the output of each of these modules, and for what a module shows
 besides its output (`show`; attention shows its weights). A tensor that `see` returns takes the
-place of what it was shown: that is how a head or a position is switched off. Who looks is a context variable: other
-threads may compute with the same modules meanwhile, and they are not tapped.
+place of what it was shown: that is how a head or a position is switched off. Who looks is a
+context variable: other threads may compute with the same modules meanwhile, and they are not
+tapped.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 See = Callable[[str, Tensor], Tensor | None]
@@ -61,12 +61,8 @@ def tap(modules: Mapping[str, nn.Module], see: See) -> Iterator[None]:
 
 
 def is_tapped(module: nn.Module) -> bool:
-    """Whether anybody in this thread looks at `module`; never in a compiled program. (An exported
-    one may be: a page shows what is inside.)"""
-    if torch.compiler.is_dynamo_compiling():
-        return False
-    taps = _TAPS.get()
-    return bool(taps) and any(module in each.names for each in taps)
+    """Whether anybody in this thread looks at `module`."""
+    return any(module in each.names for each in _TAPS.get())
 
 
 def is_of_tap(hook: object) -> bool:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vitreous.layers.attention import AttentionConfig
+from vitreous.layers.grid_positions import RelativeConfig
+from vitreous.layers.head import TokenPoolConfig
 from vitreous.layers.kinds import Pool, Position
-from vitreous.layers.pool import TokenPoolConfig
-from vitreous.layers.relative import RelativeConfig
 from vitreous.models.vit import SIZES, LayerScale, ViT, ViTConfig
 
 

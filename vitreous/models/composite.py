@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from vitreous.config import Size
 from vitreous.errors import ConfigError
 from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig
 
@@ -38,6 +39,20 @@ class CompositeConfig(ModelConfig):
         """The changes with which the model inside is created."""
         own = {name: getattr(self, name) for name in ("image_size", "channels")}
         return {**own, "head": "none", **self.core_changes}
+
+
+@dataclass(frozen=True)
+class EncoderConfig(CompositeConfig):
+    """The config of a model around an encoder."""
+
+    part = "encoder"
+
+    image_size: Size = 224
+    channels: int = 3
+    encoder: str = "vit-s/16"
+    """The name of any model that classifies."""
+    encoder_fields: dict[str, Any] = field(default_factory=dict)
+    """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
 
 
 class Composite(Model):

@@ -8,8 +8,8 @@ them translation equivariant up to the image's border.
 
 from __future__ import annotations
 
-from vitreous.layers.conditional import ConditionalConfig
-from vitreous.layers.pool import TokenPoolConfig
+from vitreous.layers.grid_positions import ConditionalConfig
+from vitreous.layers.head import TokenPoolConfig
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 
 CPVTConfig = ViTConfig

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitreous.layers.pool import TokenPoolConfig
+from vitreous.layers.head import TokenPoolConfig
 from vitreous.layers.position import Learned1dConfig
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 

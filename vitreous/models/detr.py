@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.config import Classes, Count, Depth, Epsilon, Fraction, Hidden, OneOrMore, Size
+from vitreous.layers.attention import AttentionConfig
 from vitreous.layers.cross_attention import CrossAttention
 from vitreous.layers.decoder import BoxHead, DecoderLayer
 from vitreous.layers.mlp import Activation, Mlp
@@ -30,11 +31,7 @@ from vitreous.layers.sines import image_sines
 from vitreous.layers.tap import show
 from vitreous.models.composite import CompositeConfig
 from vitreous.models.detector import SMALL_BACKBONE, Detector, check_width
-from vitreous.models.model import (
-    AttentionLayer,
-    Model,
-    Places,
-)
+from vitreous.models.model import AttentionLayer, Model, Places
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ class DETR(Detector):
             dim,
             config.heads,
             dim // config.heads,
-            attention_dropout=config.attention_dropout,
+            AttentionConfig(dropout=config.attention_dropout),
             dropout=config.dropout,
         )
         mlp = partial(

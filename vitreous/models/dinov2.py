@@ -48,11 +48,6 @@ VARIANTS = (
     }
     | {
         f"tipsv2-{size}/14": DINOv2Config(image_size=448, layer_scale=1.0, registers=1, **fields)
-        for size, fields in {
-            "b": SIZES["b"],
-            "l": SIZES["l"],
-            "so400m": SO400M,
-            "g": GIANT,
-        }.items()
+        for size, fields in {"b": SIZES["b"], "l": SIZES["l"], "so400m": SO400M, "g": GIANT}.items()
     }
 )

@@ -11,31 +11,23 @@ images, are taken out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vitreous.config import Size
 from vitreous.layers.tap import show
-from vitreous.models.composite import Composite, CompositeConfig
+from vitreous.models.composite import Composite, EncoderConfig
 from vitreous.models.model import Model
 
 
 @dataclass(frozen=True)
-class StudentConfig(CompositeConfig):
+class StudentConfig(EncoderConfig):
     """What is trained."""
 
-    part = "encoder"
     core_defaults = {}  # noqa: RUF012
 
-    image_size: Size = 224
-    channels: int = 3
-    encoder: str = "vit-s/16"
-    """The name of any model that classifies."""
-    encoder_fields: dict[str, Any] = field(default_factory=dict)
-    """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
     teacher_dim: int = 768
     """Width of the teacher's vectors."""
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from vitreous.config import Size
 from vitreous.layers.attention import AttentionConfig
+from vitreous.layers.head import TokenPoolConfig
 from vitreous.layers.kinds import Pool, Position
 from vitreous.layers.mlp import Activation, MlpConfig
-from vitreous.layers.pool import TokenPoolConfig
 from vitreous.layers.rotary import LearnedRotaryConfig
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 

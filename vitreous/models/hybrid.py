@@ -1,118 +1,47 @@
 """Hybrid: a ViT whose patches come from the feature map of a ResNet (ViT paper, section 3.1 and
-appendix B; the small ones from Steiner et al. 2021).
-
-The ResNet is BiT's (Kolesnikov et al. 2020): convolutions with standardised weights, group norm,
-and TensorFlow's "SAME" padding, which pads the bottom and right more when it cannot be even.
-"""
+appendix B; the small ones from Steiner et al. 2021). The ResNet is BiT's
+(`layers/resnet_stem.py`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from vitreous.config import Depths, Epsilon, Hidden
+from vitreous.config import Size
 from vitreous.errors import ConfigError
-from vitreous.models.resnet import Bottleneck, Parts, Trunk
+from vitreous.layers.kinds import Stem
+from vitreous.layers.resnet_stem import ResNetStemConfig
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 
 
 @dataclass(frozen=True)
 class HybridConfig(ViTConfig):
-    """A ViT behind a ResNet stem. `patch` counts in positions of the stem's feature map."""
+    """A ViT behind a ResNet. `patch` counts in positions of its feature map."""
 
-    patch: int | tuple[int, int] = 1
-    stages: Depths = (3, 4, 9)
-    """Blocks in each stage of the stem; none leaves its first convolution and pooling."""
-    width: int = 64
-    """Channels behind the stem's first convolution."""
-    stem_norm_eps: Epsilon = 1e-5
-    """Of the stem's group norms: 1e-5 in timm, 1e-6 in Google's own code."""
-    standardise: Hidden[Literal["variance", "deviation"]] = "variance"
-    """What the stem's filters, less their mean, are divided by: sqrt(variance + 1e-8) as in timm,
-    or standard deviation + 1e-5 as in Google's own code."""
+    patch: Size = 1
+    stem: Stem = ResNetStemConfig()
 
     def __post_init__(self) -> None:
-        if self.width % 32 or self.width < 32:
-            raise ConfigError(f"width = {self.width}: use a multiple of 32, the norm's groups")
-        if any(blocks < 1 for blocks in self.stages):
-            raise ConfigError(f"stages = {self.stages}: expected at least one block per stage")
-        if self.stem.kind != "none":
-            raise ConfigError("stem: a hybrid's stem is its ResNet; use a 'vit' instead")
         super().__post_init__()
-
-    @property
-    def stem_stride(self) -> tuple[int, int]:
-        stride = 4 << max(len(self.stages) - 1, 0)
-        return stride, stride
-
-    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        stride = self.stem_stride[0]
-        return -(-size[0] // stride), -(-size[1] // stride)
-
-
-class StandardisedConv(nn.Conv2d):
-    """A convolution whose filters are brought to mean 0 and variance 1 before use (Qiao et al.)."""
-
-    def __init__(self, channels: int, out: int, kernel: int, stride: int, standardise: str) -> None:
-        super().__init__(channels, out, kernel, stride, bias=False)
-        self.standardise = standardise
-
-    def forward(self, x: Tensor) -> Tensor:
-        filters = self.weight.flatten(1)  # (out, in·kernel·kernel)
-        if self.standardise == "deviation":
-            std, mean = torch.std_mean(filters, dim=1, correction=0, keepdim=True)
-            filters = (filters - mean) / (std + 1e-5)
-        else:
-            # Each filter is a channel of one sample to batch norm: its kernel standardises them all
-            # at once and rounds as timm's does, which many layers later decides about the fifth
-            # digit.
-            filters = F.batch_norm(filters[None], None, None, training=True, eps=1e-8)
-        weight = filters.view_as(self.weight)
-        return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, None, self.stride)
-
-
-def pad_same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
-    """Pads so that the output has ceil(size / stride) positions, the odd one at the far side."""
-    h, w = (max((-(-s // stride) - 1) * stride + kernel - s, 0) for s in x.shape[2:])
-    if h == 0 and w == 0:
-        return x
-    return F.pad(x, (w // 2, w - w // 2, h // 2, h - h // 2), value=value)
-
-
-def pool_same(x: Tensor) -> Tensor:
-    return F.max_pool2d(pad_same(x, 3, 2, value=-torch.inf), 3, stride=2)
-
-
-def standardised_parts(norm_eps: float, standardise: str) -> Parts:
-    return Parts(
-        conv=lambda cin, cout, kernel, stride: StandardisedConv(
-            cin, cout, kernel, stride, standardise
-        ),
-        norm=lambda channels: nn.GroupNorm(32, channels, eps=norm_eps),
-        pool=pool_same,
-    )
+        if self.stem.kind != "resnet":
+            raise ConfigError("stem: a hybrid's stem is its ResNet; use a 'vit' instead")
 
 
 class Hybrid(ViT):
     """(b, c, h, w) -> logits (b, classes): a ViT over the map of a ResNet."""
 
-    def __init__(self, config: HybridConfig) -> None:
-        parts = standardised_parts(config.stem_norm_eps, config.standardise)
-        stem = Trunk(config.channels, config.width, config.stages, Bottleneck, parts)
-        super().__init__(config, stem=stem)
+
+def _variant(size: str, *stages: int, **fields: Any) -> HybridConfig:
+    return HybridConfig(stem=ResNetStemConfig(stages=stages), **SIZES[size], **fields)
 
 
 VARIANTS = {
     # The stem alone, cut into 8x8 patches: "/16" is the name that its authors gave it.
-    "r+vit-ti/16": HybridConfig(stages=(), patch=8, **SIZES["ti"]),
-    "r26+vit-s/32": HybridConfig(stages=(2, 2, 2, 2), **SIZES["s"]),
-    "r26+vit-b/32": HybridConfig(stages=(2, 2, 2, 2), **SIZES["b"]),
+    "r+vit-ti/16": _variant("ti", patch=8),
+    "r26+vit-s/32": _variant("s", 2, 2, 2, 2),
+    "r26+vit-b/32": _variant("b", 2, 2, 2, 2),
     # Nine blocks in the third stage: the paper moves the fourth stage's three blocks there to
     # keep a stride of 16 with the same number of layers.
-    "r50+vit-b/16": HybridConfig(stages=(3, 4, 9), **SIZES["b"]),
-    "r50+vit-l/32": HybridConfig(stages=(3, 4, 6, 3), **SIZES["l"]),
+    "r50+vit-b/16": _variant("b", 3, 4, 9),
+    "r50+vit-l/32": _variant("l", 3, 4, 6, 3),
 }

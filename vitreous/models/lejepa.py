@@ -12,31 +12,23 @@ and those of several processes differ.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from vitreous.config import Size
 from vitreous.errors import ConfigError
 from vitreous.layers.tap import show
-from vitreous.models.composite import Composite, CompositeConfig
+from vitreous.models.composite import Composite, EncoderConfig
 from vitreous.models.model import Model
 
 
 @dataclass(frozen=True)
-class LeJEPAConfig(CompositeConfig):
+class LeJEPAConfig(EncoderConfig):
     """What is pre-trained."""
 
-    part = "encoder"
     core_defaults = {}  # noqa: RUF012
 
-    image_size: Size = 224
-    channels: int = 3
-    encoder: str = "vit-s/16"
-    """The name of any model that classifies."""
-    encoder_fields: dict[str, Any] = field(default_factory=dict)
-    """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
     views: int = 2
     """How many random views of each image are compared in training."""
     regularisation: float = 0.02

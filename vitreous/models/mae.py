@@ -13,25 +13,26 @@ normalised patches keeps the file's norm as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vitreous.config import Epsilon, OptionalDepth, Size, pair
+from vitreous.config import Epsilon, OptionalDepth, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Attention
 from vitreous.layers.block import Block
+from vitreous.layers.head import TokenPoolConfig
 from vitreous.layers.init import initialise
 from vitreous.layers.kinds import Pool
 from vitreous.layers.mlp import Mlp
-from vitreous.layers.pool import TokenPoolConfig
 from vitreous.layers.position import Learned1d
 from vitreous.layers.resample import Grid
 from vitreous.layers.sines import grid_sines
 from vitreous.layers.tap import show
-from vitreous.models.composite import Composite, CompositeConfig
+from vitreous.models.composite import Composite, EncoderConfig
 from vitreous.models.model import Model
 from vitreous.models.vit import SIZES, ViT, ViTConfig, is_empty
 
@@ -73,19 +74,14 @@ VARIANTS = {
 
 
 @dataclass(frozen=True)
-class MaskedAutoencoderConfig(CompositeConfig):
+class MaskedAutoencoderConfig(EncoderConfig):
     """What is pre-trained. The defaults are the paper's for B/16; those of the decoder become
     smaller with the encoder."""
 
-    part = "encoder"
     core_defaults = {"pool": "mean"}  # noqa: RUF012 -- nothing teaches a class token to be read
 
-    image_size: Size = 224
-    channels: int = 3
     encoder: str = "mae-b/16"
     """The name of any ViT whose positions are added to the tokens."""
-    encoder_fields: dict[str, Any] = field(default_factory=dict)
-    """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
     mask_ratio: float = 0.75
     """The part of the patches that is hidden."""
     normalised_pixels: bool = True
@@ -127,37 +123,46 @@ class Masked(NamedTuple):
     """(b, gh, gw): 1 where a patch was hidden, 0 where the encoder saw it."""
 
 
+class DecoderSizes(NamedTuple):
+    dim: int
+    depth: int
+    heads: int
+    mlp_dim: int
+
+
+def decoder_sizes(core: ViT, config: MaskedAutoencoderConfig) -> DecoderSizes:
+    """As they are given, or fit the encoder."""
+    width, small = core.config.dim, core.config.dim < SIZES["b"]["dim"]
+    dim = config.decoder_dim or min(512, -(-2 * width // 3 // HEAD_WIDTH) * HEAD_WIDTH)
+    return DecoderSizes(
+        dim,
+        config.decoder_depth or (max(core.depth // 3, 1) if small else 8),
+        config.decoder_heads or max(dim // HEAD_WIDTH, 1),
+        config.decoder_mlp_dim or 4 * dim,
+    )
+
+
 class Decoder(nn.Module):
     """The encoder's tokens of the visible patches -> the pixels of all (section 3, MAE decoder)."""
 
-    def __init__(
-        self,
-        width: int,
-        dim: int,
-        grid: Grid,
-        rows: int,
-        out: int,
-        *,
-        depth: int,
-        heads: int,
-        mlp_dim: int,
-        norm_eps: float,
-    ) -> None:
+    def __init__(self, core: ViT, config: MaskedAutoencoderConfig) -> None:
         super().__init__()
+        dim, depth, heads, mlp_dim = decoder_sizes(core, config)
+        norm_eps, pixels = config.norm_eps, math.prod(core.config.pixels)
         if dim % heads or dim % 4:
             raise ConfigError(
                 f"decoder_dim = {dim} with decoder_heads = {heads}: use a multiple of both 4 and "
                 "the number of heads"
             )
-        self.embed = nn.Linear(width, dim)
+        self.embed = nn.Linear(core.config.dim, dim)
         self.mask_token = nn.Parameter(torch.empty(dim))
-        self.position = Learned1d(dim, grid, rows)
+        self.position = Learned1d(dim, core.config.grid, core.class_tokens)
         self.blocks = nn.ModuleList(
             Block(dim, Attention(dim, heads, dim // heads), Mlp(dim, mlp_dim), norm_eps=norm_eps)
             for _ in range(depth)
         )
         self.norm = nn.LayerNorm(dim, eps=norm_eps)
-        self.out = nn.Linear(dim, out)
+        self.out = nn.Linear(dim, config.channels * pixels)
         initialise(self, "trunc-normal")
         nn.init.trunc_normal_(self.mask_token, std=0.02)
         sines_(self.position)
@@ -184,26 +189,10 @@ class MaskedAutoencoder(Composite):
     def __init__(self, config: MaskedAutoencoderConfig, encoder: Model) -> None:
         super().__init__(config, encoder)
         core = checked(encoder, config)
-        width, small = core.config.dim, core.config.dim < SIZES["b"]["dim"]
-        dim = config.decoder_dim or min(512, -(-2 * width // 3 // HEAD_WIDTH) * HEAD_WIDTH)
-        sizes = {
-            "depth": config.decoder_depth or (max(core.depth // 3, 1) if small else 8),
-            "heads": config.decoder_heads or max(dim // HEAD_WIDTH, 1),
-            "mlp_dim": config.decoder_mlp_dim or 4 * dim,
-        }
+        sizes = decoder_sizes(core, config)._asdict()
         # A run keeps what was chosen.
-        chosen: dict[str, Any] = {f"decoder_{name}": value for name, value in sizes.items()}
-        self.config = replace(config, decoder_dim=dim, **chosen)
-        pixels = core.config.pixels[0] * core.config.pixels[1]
-        self.decoder = Decoder(
-            width,
-            dim,
-            core.config.grid,
-            core.class_tokens,
-            config.channels * pixels,
-            **sizes,
-            norm_eps=config.norm_eps,
-        )
+        self.config = replace(config, **{f"decoder_{name}": size for name, size in sizes.items()})
+        self.decoder = Decoder(core, config)
 
     def forward(self, images: Tensor, noise: Tensor | None = None) -> Masked:
         """noise (b, n): the patches with the smallest values are visible."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vitreous.config import flat_fields, marks
+from vitreous.config import flat_fields, kind_of, marks
 
 
 class Renamed(NamedTuple):
@@ -52,6 +52,17 @@ OLD_FIELDS = {
     "qk_norm": Renamed("attention.qk_norm"),
     "attention_dropout": Renamed("attention.dropout"),
 }
+HYBRID_FIELDS = {
+    "stages": Renamed("stem.stages"),
+    "width": Renamed("stem.width"),
+    "stem_norm_eps": Renamed("stem.norm_eps"),
+    "standardise": Renamed("stem.standardise"),
+}
+
+
+def _renamed(name: str, config: type) -> Renamed | None:
+    table = OLD_FIELDS | HYBRID_FIELDS if kind_of(config, "stem") == "resnet" else OLD_FIELDS
+    return table.get(name)
 
 
 def upgraded_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,14 +73,16 @@ def upgraded_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
         values["embedding"] = "linear" if values.pop("patch_embedding") else "none"
     if any(values.get(name) for name in ("stem_layers", "grid_layers", "patch_dim")):
         values.setdefault("stem", "conv")
+    if values.get("stem") == "none" and kind_of(config, "stem") == "resnet":
+        del values["stem"]  # a hybrid's ResNet was no stem then
     found: dict[str, Any] = {}
     for name, value in values.items():
-        renamed = OLD_FIELDS.get(name)
+        renamed = _renamed(name, config)
         if renamed is None or renamed.now not in known:
             found[name] = value
             continue
         part = renamed.now.partition(".")[0]
-        if part == "stem" and not value and "stem" not in values:
+        if part == "stem" and not value and "stem" not in values and name != "stages":
             continue
         given = values.get(part)
         kinds = (
@@ -82,5 +95,5 @@ def upgraded_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def today(name: str, config: type) -> str:
     """The name of a field today."""
-    renamed = OLD_FIELDS.get(name)
+    renamed = _renamed(name, config)
     return renamed.now if renamed and renamed.now in marks(config) else name

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitreous.config import Epsilon
+from vitreous.layers.cross_attention import AttentionPoolConfig
 from vitreous.layers.kinds import Embedding, Pool, Position
 from vitreous.layers.patch import PatchConfig
-from vitreous.layers.pool import AttentionPoolConfig
 from vitreous.layers.rotary import LearnedRotaryConfig
 from vitreous.models.vit import SIZES, ViT, ViTConfig
 

@@ -31,28 +31,25 @@ from vitreous.layers.cross_attention import CrossAttention
 from vitreous.layers.decoder import DecoderLayer
 from vitreous.layers.deformable import DeformableAttention
 from vitreous.layers.mlp import Activation, Mlp
-from vitreous.layers.padding import Images, Padding
-from vitreous.layers.resample import Grid
-from vitreous.layers.tap import show
-from vitreous.models.composite import CompositeConfig
-from vitreous.models.detector import SMALL_BACKBONE, Detector, check_width
-from vitreous.models.model import AttentionLayer, Model
-from vitreous.models.rf_detr_parts import (
+from vitreous.layers.padding import Images
+from vitreous.layers.projector import Projector
+from vitreous.layers.proposals import (
     ClassHead,
-    MaskHead,
-    Projector,
+    MapTokens,
     Proposals,
     Proposed,
+    anchors_of,
     box_change,
     box_sines,
     moved,
 )
+from vitreous.layers.tap import show
+from vitreous.models.composite import CompositeConfig
+from vitreous.models.detector import SMALL_BACKBONE, Detector, check_width
+from vitreous.models.model import AttentionLayer, Model
 
 ROUNDING = 1e-4
 """The part of the largest score by which two scores may differ and be the same up to rounding."""
-PROPOSED = 0.05
-"""Width and height of the boxes that positions start from, as fractions of the image; twice that
-for each further level."""
 
 
 @dataclass(frozen=True)
@@ -136,27 +133,46 @@ class RFDETROutput(NamedTuple):
     """(b, queries): the number of the position in the maps that each query begins at."""
 
 
-class MapTokens(NamedTuple):
-    """The projector's maps as tokens, one map behind another."""
+class MaskBlock(nn.Module):
+    """Neighbours, then channels: (b, d, h, w) -> (b, d, h, w)."""
 
-    tokens: Tensor
-    """(b, n, d)"""
-    grids: list[Grid]
-    inside: Tensor | None
-    """(b, n): False on padding; None: there is none."""
-    sizes: Tensor
-    """(b or 1, levels, 2): how many columns and rows of each map are image."""
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(dim, dim, 3, padding=1, groups=dim)
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.pointwise = nn.Linear(dim, dim)
 
-    @classmethod
-    def of(cls, maps: Sequence[Tensor], padding: Padding | None) -> MapTokens:
-        tokens = torch.cat([each.flatten(2).transpose(1, 2) for each in maps], dim=1)
-        grids = [(each.shape[2], each.shape[3]) for each in maps]
-        if padding is None:
-            sizes = torch.tensor([[(gw, gh) for gh, gw in grids]], device=tokens.device)
-            return cls(tokens, grids, None, sizes.float())
-        inside, counts = zip(*(padding.on(grid) for grid in grids), strict=True)
-        whole = torch.cat([each.flatten(1) for each in inside], dim=1)
-        return cls(tokens, grids, whole, torch.stack(counts, dim=1).flip(-1).float())
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        return x + F.gelu(self.pointwise(made)).permute(0, 3, 1, 2)
+
+
+class MaskHead(nn.Module):
+    """Queries (b, q, d) of each decoder layer and the projector's map -> mask logits, one block of
+    the map for each layer (RF-DETR, segmentation head)."""
+
+    def __init__(self, dim: int, mlp_dim: int, depth: int, norm_eps: float) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(MaskBlock(dim) for _ in range(depth))
+        self.map_projection = nn.Conv2d(dim, dim, 1)
+        self.query_norm = nn.LayerNorm(dim, eps=norm_eps)
+        self.query_mlp = Mlp(dim, mlp_dim)
+        self.query_projection = nn.Linear(dim, dim)
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, maps: Tensor, queries: Sequence[Tensor]) -> Tensor:
+        """maps (b, d, h, w), queries of the last layers or all -> (layers, b, q, h, w)."""
+        found, first = [], len(self.blocks) - len(queries)
+        for i, block in enumerate(self.blocks):
+            maps = block(maps)
+            if i >= first:
+                found.append(self.masks(queries[i - first], self.map_projection(maps)))
+        return torch.stack(found)
+
+    def masks(self, queries: Tensor, maps: Tensor) -> Tensor:
+        """(b, q, d), (b, d, h, w) -> (b, q, h, w)"""
+        x = self.query_projection(queries + self.query_mlp(self.query_norm(queries)))
+        return (x @ maps.flatten(2)).unflatten(2, maps.shape[2:]) + self.bias
 
 
 class RFDETR(Detector):
@@ -246,7 +262,7 @@ class RFDETR(Detector):
 
     def propose(self, memory: MapTokens, groups: int, places: Tensor | None) -> Proposed:
         """The first stage: the best positions for each group of queries, one behind another."""
-        anchors, valid = _anchors(memory)
+        anchors, valid = anchors_of(memory)
         count = min(self.config.queries, memory.tokens.shape[1])
         proposed = [
             proposal(memory.tokens, anchors, valid, count, places)
@@ -332,23 +348,6 @@ class RFDETR(Detector):
         return [*read, *self.decoder_attentions(grid, pixels)]
 
 
-def _anchors(memory: MapTokens) -> tuple[Tensor, Tensor]:
-    """Where positions start to look for their box: (b or 1, n, 4), normalised cxcywh around
-    themselves; and (b or 1, n), which of them are inside the image."""
-    found, device = [], memory.tokens.device
-    for level, (gh, gw) in enumerate(memory.grids):
-        rows = torch.arange(gh, device=device, dtype=torch.float32) + 0.5
-        columns = torch.arange(gw, device=device, dtype=torch.float32) + 0.5
-        y, x = torch.meshgrid(rows, columns, indexing="ij")
-        places = torch.stack((x, y), dim=-1).flatten(0, 1)[None]  # (1, gh·gw, 2)
-        centre = places / memory.sizes[:, level, None]
-        side = torch.full_like(centre, PROPOSED * 2**level)
-        found.append(torch.cat((centre, side), dim=-1))
-    anchors = torch.cat(found, dim=1)
-    valid = ((anchors > 0.01) & (anchors < 0.99)).all(dim=-1)
-    return anchors, valid if memory.inside is None else valid & memory.inside
-
-
 def used_blocks(backbone: Model, blocks: tuple[int, ...] | None) -> list[int]:
     """Of a ViT four that divide it evenly, the last included; of a pyramid all stages."""
     if blocks is not None:
@@ -378,12 +377,7 @@ def _base(name: str, **fields: Any) -> RFDETRConfig:
         **{"windows.side": 4, "windows.global_blocks": (2, 5, 8, 11)},
         **{"layer_scale": 1.0, "position.grid": 37},
     }
-    return RFDETRConfig(
-        backbone=name,
-        backbone_fields=backbone,
-        blocks=(1, 4, 7, 10),
-        **fields,
-    )
+    return RFDETRConfig(backbone=name, backbone_fields=backbone, blocks=(1, 4, 7, 10), **fields)
 
 
 _MINI = RFDETRConfig(

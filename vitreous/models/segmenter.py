@@ -9,7 +9,7 @@ maps of several sizes (Swin, ResNet) get a simple feature pyramid (Lin et al. 20
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -24,30 +24,19 @@ from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
 from vitreous.layers.resample import enlarged
 from vitreous.layers.tap import show
-from vitreous.models.composite import Composite, CompositeConfig
-from vitreous.models.model import (
-    AttentionLayer,
-    Model,
-    Places,
-)
+from vitreous.models.composite import Composite, EncoderConfig
+from vitreous.models.model import AttentionLayer, Model, Places
 
 CONV_WIDTH = 256
 
 
 @dataclass(frozen=True)
-class SegmenterConfig(CompositeConfig):
+class SegmenterConfig(EncoderConfig):
     """What a Segmenter is made of. The defaults are Seg-S-Mask/16 for ADE20K."""
-
-    part = "encoder"
 
     image_size: Size = 512
     """Height and width of what it sees at once; larger images are covered by sliding windows."""
-    channels: int = 3
     classes: Classes = 150
-    encoder: str = "vit-s/16"
-    """The name of any model that classifies: its features are decoded."""
-    encoder_fields: dict[str, Any] = field(default_factory=dict)
-    """Changes to the encoder's config; on the command line `--set encoder.depth=6`."""
     decoder: Literal["mask", "linear", "progressive", "pyramid"] = "mask"
     """mask (the paper's transformer), linear, progressive (SETR) or pyramid (Swin, ResNet)."""
     dim: int | None = None
@@ -93,20 +82,11 @@ class MaskTransformer(nn.Module):
     (b, d, gh, gw) -> (b, classes, gh, gw).
     """
 
-    def __init__(
-        self,
-        width: int,
-        classes: int,
-        *,
-        dim: int | None,
-        depth: int,
-        heads: int | None,
-        dropout: float,
-        norm_eps: float,
-    ) -> None:
+    def __init__(self, width: int, config: SegmenterConfig) -> None:
         super().__init__()
-        dim = dim or width
-        heads = heads or max(dim // 64, 1)
+        classes, dropout, norm_eps = config.classes, config.dropout, config.norm_eps
+        dim = config.dim or width
+        heads = config.heads or max(dim // 64, 1)
         if dim % heads:
             raise ConfigError(f"a decoder of width {dim} does not divide into {heads} heads")
         self.project = nn.Linear(width, dim)
@@ -118,7 +98,7 @@ class MaskTransformer(nn.Module):
                 Mlp(dim, 4 * dim, dropout=dropout),
                 norm_eps=norm_eps,
             )
-            for _ in range(depth)
+            for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(dim, eps=norm_eps)
         self.patch_out = nn.Linear(dim, dim, bias=False)
@@ -208,15 +188,7 @@ class Segmenter(Composite):
         width, _, (stride, _) = levels[-1]
         match config.decoder:
             case "mask":
-                self.decoder: nn.Module = MaskTransformer(
-                    width,
-                    config.classes,
-                    dim=config.dim,
-                    depth=config.depth,
-                    heads=config.heads,
-                    dropout=config.dropout,
-                    norm_eps=config.norm_eps,
-                )
+                self.decoder: nn.Module = MaskTransformer(width, config)
             case "linear":
                 self.decoder = LinearDecoder(width, config.classes)
                 initialise(self.decoder, "trunc-normal")

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from vitreous.layers.cross_attention import AttentionPoolConfig
 from vitreous.layers.kinds import Pool
 from vitreous.layers.mlp import Activation
-from vitreous.layers.pool import AttentionPoolConfig
 from vitreous.models.vit import SIZES, Tokens, ViT, ViTConfig
 
 

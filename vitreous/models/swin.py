@@ -19,22 +19,16 @@ from torch import Tensor, nn
 
 from vitreous.config import Classes, Depths, Epsilon, Fraction, Hidden, Positive, Size, pair
 from vitreous.errors import ConfigError
-from vitreous.layers.attention import Attention, Rotate
+from vitreous.layers.attention import Attention, AttentionConfig, Rotate
 from vitreous.layers.block import Block
+from vitreous.layers.grid_positions import relative_index
 from vitreous.layers.head import HeadSizes, LinearHeadConfig
 from vitreous.layers.init import initialise
 from vitreous.layers.mlp import Mlp
-from vitreous.layers.patch import PatchEmbedding
-from vitreous.layers.relative import relative_index
+from vitreous.layers.patch import PatchEmbedding, PatchSizes
 from vitreous.layers.resample import Grid, resample_grid
 from vitreous.layers.tap import show
-from vitreous.models.model import (
-    AttentionLayer,
-    Level,
-    Model,
-    ModelConfig,
-    Places,
-)
+from vitreous.models.model import AttentionLayer, Level, Model, ModelConfig, Places
 
 
 @dataclass(frozen=True)
@@ -243,9 +237,8 @@ class Swin(Model):
     def __init__(self, config: SwinConfig) -> None:
         super().__init__()
         self.config, self.depth = config, len(config.depths)
-        self.patch = PatchEmbedding(
-            config.channels, pair("patch", config.patch), config.dim, pad=True
-        )
+        patch = pair("patch", config.patch)
+        self.patch = PatchEmbedding(PatchSizes(config.channels, patch, config.dim, pad=True))
         self.patch_norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
         self.dropout = nn.Dropout(config.dropout)
         rates = torch.linspace(0, config.drop_path, sum(config.depths), device="cpu").split(
@@ -330,8 +323,7 @@ def _stage(config: SwinConfig, number: int, drop_path: list[float]) -> Stage:
             config.heads[number],
             pair("window", config.window),
             shifted=i % 2 == 1,
-            qkv_bias=config.qkv_bias,
-            attention_dropout=config.attention_dropout,
+            config=AttentionConfig(qkv_bias=config.qkv_bias, dropout=config.attention_dropout),
             dropout=config.dropout,
         )
         mlp = Mlp(dim, int(config.mlp_ratio * dim), dropout=config.dropout)

@@ -38,15 +38,20 @@ from vitreous.config import (
     pair,
 )
 from vitreous.errors import ConfigError, InputError
-from vitreous.layers.attention import AttentionConfig
+from vitreous.layers.attention import Attention, AttentionConfig
 from vitreous.layers.block import Block
-from vitreous.layers.conv_stem import NoStem
-from vitreous.layers.head import DistilledHead, DistilledOutput, HeadSizes, LinearHeadConfig
+from vitreous.layers.head import (
+    DistilledHead,
+    DistilledOutput,
+    HeadSizes,
+    LinearHeadConfig,
+    PoolSizes,
+    TokenPoolConfig,
+)
 from vitreous.layers.init import initialise
 from vitreous.layers.kinds import Embedding, Head, Pool, Position, Stem
 from vitreous.layers.mlp import Activation, Mlp, MlpConfig
-from vitreous.layers.patch import PatchConfig, PatchSizes, PrefixTokens, patch_grid
-from vitreous.layers.pool import PoolSizes, TokenPoolConfig
+from vitreous.layers.patch import NoStem, PatchConfig, PatchSizes, PrefixTokens, patch_grid
 from vitreous.layers.position import Learned1dConfig, TokenSizes
 from vitreous.layers.resample import Grid
 from vitreous.layers.tap import show
@@ -92,7 +97,7 @@ class ViTConfig(ModelConfig):
     attention, stream for the MLP (compact transformers)."""
     norm_eps: Epsilon = 1e-6
     stem: Stem = NoStem()
-    """Convolutions before or behind the patch embedding: none, conv."""
+    """Convolutions before or behind the patch embedding: none, conv, resnet (of a hybrid)."""
     embedding: Embedding = PatchConfig()
     """Of patches: linear; or none, where the stem's map has the tokens."""
     tokens: Tokens = "class"
@@ -143,7 +148,7 @@ class ViTConfig(ModelConfig):
         self._check_pool()
         if self.mlp.out_activation and self.activation == "silu-gated":
             raise ConfigError("mlp.out_activation = True with activation = 'silu-gated': use one")
-        width = self.stem.check(self.channels, self.dim)
+        width = self.stem.out_channels(self.channels, self.dim)
         if self.embedding.kind == "none":
             self._check_stem_tokens(width)
         if self.windows.side > 1:
@@ -196,9 +201,9 @@ class ViTConfig(ModelConfig):
     def grid_of(self, size: tuple[int, int]) -> Grid:
         """Tokens in height and width of an image of this size; an error where they do not fit."""
         side, patch = self.windows.side, pair("patch", self.patch)
-        grid = self.stem.grid_of(
-            patch_grid(self.map_of(size), patch, self.pad, self.stem_stride, side)
-        )
+        stem = self.stem
+        patches = patch_grid(stem.map_of(size), patch, self.pad, stem.stride, side)
+        grid = stem.grid_of(patches)
         if grid[0] % side or grid[1] % side:
             raise ConfigError(
                 f"a grid of {grid[0]}x{grid[1]} tokens does not divide into {side}x{side} windows: "
@@ -206,18 +211,10 @@ class ViTConfig(ModelConfig):
             )
         return grid
 
-    def map_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of what is cut into patches: the image, or a stem's map of it."""
-        return self.stem.map_of(size)
-
-    @property
-    def stem_stride(self) -> tuple[int, int]:
-        return self.stem.stride
-
     @property
     def pixels(self) -> tuple[int, int]:
         """Height and width of a token's place in pixels of the image."""
-        steps = pair("patch", self.patch), self.stem_stride, self.stem.grid_stride
+        steps = pair("patch", self.patch), self.stem.stride, self.stem.grid_stride
         height, width = map(math.prod, zip(*steps, strict=True))
         return height, width
 
@@ -262,12 +259,9 @@ class ViTConfig(ModelConfig):
 
 
 class ViT(Model):
-    """(b, c, h, w) -> logits (b, classes). See `ViTConfig` for every choice.
+    """(b, c, h, w) -> logits (b, classes). See `ViTConfig` for every choice."""
 
-    `stem` turns images into a feature map that is cut into patches instead (hybrid).
-    """
-
-    def __init__(self, config: ViTConfig, stem: nn.Module | None = None) -> None:
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.config, self.depth = config, config.depth
         dim, eps, side = config.dim, config.norm_eps, config.windows.side
@@ -275,8 +269,8 @@ class ViT(Model):
         self.windows = (
             WindowedBlocks(side, config.windows.global_blocks, config.prefix) if side > 1 else None
         )
-        self.stem = stem or config.stem.make(config.channels)
-        channels = getattr(self.stem, "out_channels", config.channels)
+        self.stem = config.stem.make(config.channels)
+        channels = config.stem.out_channels(config.channels, dim)
         patch, width = pair("patch", config.patch), config.stem.patch_width(dim)
         self.patch = config.embedding.make(
             PatchSizes(channels, patch, width, config.pad, side, eps)
@@ -316,10 +310,13 @@ class ViT(Model):
 
     def forward(self, images: Tensor) -> Tensor | DistilledOutput:
         self._check(images, dynamic=bool(self.config.dynamic_size))
-        return self.head(self.pooled(images))
+        x, grid = self.embed(images)  # z₀: (b, p + n, d)
+        x = self.encode(x, grid)  # z_L
+        return self.head(self.pool(x))  # (b, classes)
 
     def embed(self, images: Tensor) -> tuple[Tensor, Grid]:
-        """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos; CLIP normalises it."""
+        """Equation 1: z₀ = [x_class; x¹E; …; xⁿE] + E_pos. The paper's model has neither stem nor
+        windows; CLIP normalises z₀."""
         self._check(images, dynamic=self.config.dynamic_size is not False)
         patches = self.grid_stem(self.patch(self.stem(images)))  # (b, gh, gw, d)
         grid = (patches.shape[1], patches.shape[2])
@@ -332,8 +329,8 @@ class ViT(Model):
     def encode(self, x: Tensor, grid: Grid, first: int = 0, last: int | None = None) -> Tensor:
         """Equations 2 and 3, for the blocks from `first` to before `last`: z_l of z_(l-1).
 
-        If positions act on the tokens alone, some of the patches may be left out: masked
-        pre-training encodes the visible ones.
+        E_pos is in z₀; other positions act in the blocks or behind them. Where none does, some of
+        the patches may be left out: masked pre-training encodes the visible ones.
         """
         if self.windows is not None:
             return self.windows.encode(list(enumerate(self.blocks))[first:last], x, grid)
@@ -426,7 +423,11 @@ def make_block(config: ViTConfig, drop_path: float) -> Block:
     mlp = ActivatedMlp if config.mlp.out_activation else Mlp
     return BLOCKS[config.norm](
         dim,
-        config.attention.make(dim, config.heads, config.head_width, eps, config.dropout),
+        Attention(
+            *(dim, config.heads, config.head_width, config.attention),
+            norm_eps=eps,
+            dropout=config.dropout,
+        ),
         mlp(
             dim,
             config.mlp_width,

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from vitreous.layers.conditional import ConditionalConfig
 from vitreous.layers.conv_stem import ConvLayer, ConvStemConfig, NoEmbeddingConfig
-from vitreous.layers.pool import TokenPoolConfig
+from vitreous.layers.grid_positions import ConditionalConfig
+from vitreous.layers.head import TokenPoolConfig
 from vitreous.models.vit import ViT, ViTConfig
 
 ViTCConfig = ViTConfig

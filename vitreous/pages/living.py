@@ -37,7 +37,7 @@ from vitreous.deploy.living import (
     stored,
 )
 from vitreous.deploy.web_runtime import WebRuntime, web_runtime
-from vitreous.engines.interventions import encoder_layers
+from vitreous.engines.interventions import encoder_layers, heads_of
 from vitreous.engines.precision import precision_named
 from vitreous.errors import ConfigError
 from vitreous.models.model import Model
@@ -110,7 +110,7 @@ def about(
             name: {"dims": list(value.shape), "whole": not value.is_floating_point()}
             for name, value in graph.interventions.items()
         },
-        "heads": [core.get_submodule(layer.name).heads for layer in layers],
+        "heads": [heads_of(core, layer) for layer in layers],
         "blocks": _blocks(core, graph),
         "draw": preprocess.channels == 1 and max(size) <= 32,
         "layers": [f"{layer.name}.weights" for layer in layers if layer.columns.windows is None],
@@ -136,7 +136,10 @@ def _blocks(core: Any, graph: LivingGraph) -> list[str]:
 
 def token_names(core: Any) -> list[list[str]]:
     """Of the tokens before the patches, in English and Chinese."""
-    kinds = {"class": ["class token", "类别标记"], "distillation": ["distillation token", "蒸馏标记"]}
+    kinds = {
+        "class": ["class token", "类别标记"],
+        "distillation": ["distillation token", "蒸馏标记"],
+    }
     tokens = getattr(core.config, "tokens", "none")
     named = [kinds[each] for each in tokens.split("+") if each in kinds]
     registers = range(1, getattr(core.config, "registers", 0) + 1)
@@ -153,7 +156,9 @@ def steps_of(predictor: Predictor, graph: LivingGraph) -> list[dict[str, Any]]:
         found += _vit_steps(core, inner, graph)
     else:
         names = [name for name in graph.outputs if name not in graph.answers.values()]
-        found += [_step("other", name, None) for name in names if len(graph.outputs[name]) in (3, 4)]
+        found += [
+            _step("other", name, None) for name in names if len(graph.outputs[name]) in (3, 4)
+        ]
     if predictor.task.name == "classify":
         found.append(_step("answer", "", None, how={"kind": "softmax", "of": "logits"}))
     return found
@@ -169,11 +174,16 @@ def _vit_steps(core: ViT, inner: str, graph: LivingGraph) -> list[dict[str, Any]
         return {"kind": "linear", "of": of, "weight": weight, "bias": bias, "first": first}
 
     def norm(of: str, module: str, eps: float) -> dict[str, Any]:
-        return {"kind": "norm", "of": of, "weight": f"{inner}{module}.weight",
-                "bias": f"{inner}{module}.bias", "eps": eps}
+        return {
+            "kind": "norm",
+            "of": of,
+            "weight": f"{inner}{module}.weight",
+            "bias": f"{inner}{module}.bias",
+            "eps": eps,
+        }
 
     known = {"kind": "patch", "weight": f"{inner}patch.weight", "bias": f"{inner}patch.bias"}
-    plain_patch = core.config.stem.kind == "none" and not core.config.embedding.norm  # type: ignore[union-attr]
+    plain_patch = core.config.stem.kind == "none" and not core.config.embedding.norm
     steps = []
     if has("stem"):
         steps.append(_step("other", "stem", None))
@@ -185,11 +195,15 @@ def _vit_steps(core: ViT, inner: str, graph: LivingGraph) -> list[dict[str, Any]
     if has("position.table"):
         steps.append(_step("table", "position.table", None))
     if has("position"):
-        sum_of = {"kind": "sum", "of": [before, "position.table"]} if has("position.table") else None
+        sum_of = (
+            {"kind": "sum", "of": [before, "position.table"]} if has("position.table") else None
+        )
         steps.append(_step("position", "position", None, how=sum_of))
     if has("embed_norm"):
         eps = core.config.norm_eps
-        steps.append(_step("embed_norm", "embed_norm", None, how=norm("position", "embed_norm", eps)))
+        steps.append(
+            _step("embed_norm", "embed_norm", None, how=norm("position", "embed_norm", eps))
+        )
     before = next((each for each in ("embed_norm", "position", before) if has(each)), before)
     for number, block in enumerate(core.blocks):
         steps += _block_steps(core, number, block, before, graph, linear, norm)
@@ -212,7 +226,9 @@ def _vit_steps(core: ViT, inner: str, graph: LivingGraph) -> list[dict[str, Any]
     if has("head"):
         simple = f"{inner}head.out.weight" in graph.weights and core.config.head.kind == "linear"
         simple = simple and f"{inner}head.distillation.weight" not in graph.weights
-        steps.append(_step("head", "head", None, how=linear(before, "head.out") if simple else None))
+        steps.append(
+            _step("head", "head", None, how=linear(before, "head.out") if simple else None)
+        )
     return steps
 
 
@@ -227,10 +243,12 @@ def _block_steps(
     simple = not core.config.attention.qk_norm and block.attention.qv_bias is None
     simple = simple and "rotary" not in core.config.position.kind
     scaled = core.config.layer_scale is not None
-    made = [linear(f"{name}.norm1", "blocks.%d.attention.qkv" % number, i * width) for i in range(3)]
+    made = [linear(f"{name}.norm1", f"{attention}.qkv", i * width) for i in range(3)]
     act = core.config.activation
     mlp = f"blocks.{number}.mlp"
-    gelu = {"kind": "activation", "of": f"{name}.mlp.fc1", "name": act} if "gated" not in act else None
+    gelu = (
+        {"kind": "activation", "of": f"{name}.mlp.fc1", "name": act} if "gated" not in act else None
+    )
     join = {**linear("", f"{attention}.projection"), "kind": "join", "of": f"{attention}.heads"}
     biased = core.config.position.kind == "relative"
     every: list[tuple[str, str, dict[str, Any] | None]] = [
@@ -239,18 +257,41 @@ def _block_steps(
             (part, f"{attention}.{part}", made[i] if simple or part == "v" else None)
             for i, part in enumerate("qkv")
         ),
-        ("scores", f"{attention}.scores", {"kind": "scores", "of": [f"{attention}.q", f"{attention}.k"]}),
-        ("scaled", f"{attention}.scaled",
-         None if biased else {"kind": "scale", "of": f"{attention}.scores", "by": scale}),
+        (
+            "scores",
+            f"{attention}.scores",
+            {"kind": "scores", "of": [f"{attention}.q", f"{attention}.k"]},
+        ),
+        (
+            "scaled",
+            f"{attention}.scaled",
+            None if biased else {"kind": "scale", "of": f"{attention}.scores", "by": scale},
+        ),
         ("weights", f"{attention}.weights", {"kind": "softmax", "of": f"{attention}.scaled"}),
-        ("heads", f"{attention}.heads", {"kind": "mix", "of": [f"{attention}.weights", f"{attention}.v"]}),
+        (
+            "heads",
+            f"{attention}.heads",
+            {"kind": "mix", "of": [f"{attention}.weights", f"{attention}.v"]},
+        ),
         ("attention", attention, join),
-        ("sum", f"{name}.sum", {"kind": "sum", "of": [attention, before]} if pre and not scaled else None),
+        (
+            "sum",
+            f"{name}.sum",
+            {"kind": "sum", "of": [attention, before]} if pre and not scaled else None,
+        ),
         ("norm2", f"{name}.norm2", norm(f"{name}.sum", f"{name}.norm2", eps) if pre else None),
         ("fc1", f"{mlp}.fc1", linear(f"{name}.norm2", f"{mlp}.fc1")),
         ("activated", f"{mlp}.activated", gelu),
-        ("mlp", mlp, linear(f"{mlp}.activated", f"{mlp}.fc2") if not core.config.mlp.norm else None),
-        ("block", name, {"kind": "sum", "of": [mlp, f"{name}.sum"]} if pre and not scaled else None),
+        (
+            "mlp",
+            mlp,
+            linear(f"{mlp}.activated", f"{mlp}.fc2") if not core.config.mlp.norm else None,
+        ),
+        (
+            "block",
+            name,
+            {"kind": "sum", "of": [mlp, f"{name}.sum"]} if pre and not scaled else None,
+        ),
     ]
     return [
         _step(key, output, number, how=how) for key, output, how in every if output in graph.outputs
@@ -286,8 +327,10 @@ def _source(file: str, function: str, part: str) -> dict[str, Any]:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name
         )
     statements = [
-        node for node in ast.walk(owner)
-        if isinstance(node, ast.stmt) and not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.If | ast.For | ast.With)
+        node
+        for node in ast.walk(owner)
+        if isinstance(node, ast.stmt)
+        and not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.If | ast.For | ast.With)
         and part in "\n".join(lines[node.lineno - 1 : node.end_lineno])
     ]
     if not statements:
@@ -348,8 +391,14 @@ def living_page(
         )
     write_page(path, text)
     return Exported(
-        path, "living page", found.by, precision, path.stat().st_size, found.difference,
-        found.images, found.agreement,
+        path,
+        "living page",
+        found.by,
+        precision,
+        path.stat().st_size,
+        found.difference,
+        found.images,
+        found.agreement,
     )
 
 

@@ -7,12 +7,12 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -21,14 +21,11 @@ from vitreous.errors import VitreousError
 from vitreous.serve import openapi
 from vitreous.serve.body import Memory, check_count, check_length, read_images
 from vitreous.serve.examples import add_examples
-from vitreous.serve.gate import CLIENT_LEFT, FAILURE, Account, Gate
-from vitreous.serve.hosts import Hosts
-from vitreous.serve.lane import Lane, QueueFullError
-from vitreous.serve.life import Life
+from vitreous.serve.gate import CLIENT_LEFT, FAILURE, Account, Gate, Hosts
+from vitreous.serve.lane import Lane, QueueFullError, computing_threads
 from vitreous.serve.logs import log
 from vitreous.serve.metrics import MEDIA_TYPE, ServerMetrics
 from vitreous.serve.page_files import add_page
-from vitreous.serve.priority import computing_threads
 from vitreous.serve.problem import ProblemError, kind_of
 from vitreous.serve.schema import (
     Alive,
@@ -40,12 +37,10 @@ from vitreous.serve.schema import (
     Prediction,
     PredictOptions,
 )
-from vitreous.serve.served import PREDICT, ServedModel
-from vitreous.serve.settings import Settings
+from vitreous.serve.served import PREDICT, Load, ServedModel
+from vitreous.serve.settings import Life, Settings
 
 T = TypeVar("T")
-Load = Callable[[ThreadPoolExecutor, ServerMetrics], dict[str, ServedModel]]
-"""Loads all models; takes its time."""
 
 
 def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate:
@@ -93,15 +88,24 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
         redirect_slashes=False,
     )
 
+    def post(verb: str, answer: type[BaseModel]) -> Callable[[Any], Any]:
+        """A route that takes images."""
+        responses, body = openapi.answers(answer), openapi.BODY
+        path = f"/v1/models/{{name}}/{verb}"
+        return app.post(path, responses=responses, openapi_extra=body, response_model=None)
+
     def account_of(request: Request) -> Account:
         account: Account = request.state.account
         account.route = request.scope["route"].path
         return account
 
-    def find(request: Request, name: str) -> ServedModel:
-        account = account_of(request)
+    def check_ready() -> None:
         if not life.ready:
             raise ProblemError("not-ready", "the models are being loaded: try again", RETRY)
+
+    def find(request: Request, name: str) -> ServedModel:
+        account = account_of(request)
+        check_ready()
         if name not in served:
             known = ", ".join(served)
             raise ProblemError("not-found", f"there is no model {name!r}; there are {known}")
@@ -154,12 +158,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
             ) from None
         return Response(text, media_type="application/json")
 
-    @app.post(
-        "/v1/models/{name}/predict",
-        responses=openapi.answers(Prediction),
-        openapi_extra=openapi.BODY,
-        response_model=None,
-    )
+    @post("predict", Prediction)
     async def predict(
         request: Request, name: str, options: Annotated[PredictOptions, Query()]
     ) -> Response:
@@ -173,12 +172,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
 
         return await compute(request, model, model.lane, PREDICT, make)
 
-    @app.post(
-        "/v1/models/{name}/explain",
-        responses=openapi.answers(Explanations),
-        openapi_extra=openapi.BODY,
-        response_model=None,
-    )
+    @post("explain", Explanations)
     async def explain(
         request: Request, name: str, options: Annotated[ExplainOptions, Query()]
     ) -> Response:
@@ -191,12 +185,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
 
         return await compute(request, model, model.explain_lane, key, make)
 
-    @app.post(
-        "/v1/models/{name}/embed",
-        responses=openapi.answers(Embedding),
-        openapi_extra=openapi.BODY,
-        response_model=None,
-    )
+    @post("embed", Embedding)
     async def embed(
         request: Request, name: str, options: Annotated[EmbedOptions, Query()]
     ) -> Response:
@@ -214,8 +203,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
     async def models(request: Request) -> Any:
         """The models: task, labels, preprocessing, licence."""
         account_of(request)
-        if not life.ready:
-            raise ProblemError("not-ready", "the models are being loaded: try again", RETRY)
+        check_ready()
         return Models(models=[model.description for model in served.values()])
 
     @app.get("/livez", response_model=Alive, responses=openapi.problem(421))
@@ -230,8 +218,7 @@ def create_app(settings: Settings, load: Load, life: Life | None = None) -> Gate
         account_of(request)
         if life.draining:
             raise ProblemError("not-ready", "the server is stopping: ask another one")
-        if not life.ready:
-            raise ProblemError("not-ready", "the models are being loaded: try again", RETRY)
+        check_ready()
         return Alive(status="ready")
 
     @app.get(
@@ -306,42 +293,42 @@ def encoded(content: Any) -> bytes:
 
 
 def _add_errors(app: FastAPI) -> None:
-    def answered(request: Request, problem: ProblemError) -> Response:
-        account: Account = request.state.account
-        account.problem = problem.kind
-        return problem.response(account.id)
+    """Every error is answered by problem details."""
 
-    async def on_problem(request: Request, error: Any) -> Response:
-        return answered(request, error)
-
-    async def on_user_error(request: Request, error: Any) -> Response:
-        return answered(request, ProblemError("cannot-be-used", str(error)))
-
-    async def on_invalid(request: Request, error: Any) -> Response:
+    def invalid(request: Request, error: Any) -> ProblemError:
         request.state.account.route = request.scope["route"].path
         where = "; ".join(
             f"{'.'.join(str(part) for part in each['loc'][1:])}: {each['msg']}"
             for each in error.errors()
         )
-        return answered(request, ProblemError("cannot-be-used", f"in the address: {where}"))
+        return ProblemError("cannot-be-used", f"in the address: {where}")
 
-    async def on_http_error(request: Request, error: Any) -> Response:
+    def of_http(request: Request, error: Any) -> ProblemError:
         detail = {
             404: f"there is nothing at {request.url.path}: see /openapi.json",
             405: f"{request.method} is not for {request.url.path}: see /openapi.json",
         }.get(error.status_code, str(error.detail))
-        problem = ProblemError(kind_of(error.status_code), detail, dict(error.headers or {}))
-        return answered(request, problem)
+        return ProblemError(kind_of(error.status_code), detail, dict(error.headers or {}))
+
+    problems: dict[type[Exception], Callable[[Request, Any], ProblemError]] = {
+        ProblemError: lambda request, error: error,
+        VitreousError: lambda request, error: ProblemError("cannot-be-used", str(error)),
+        RequestValidationError: invalid,
+        HTTPException: of_http,
+        Exception: lambda request, error: FAILURE,  # starlette raises it again, the gate logs it
+    }
+
+    def answering(problem_of: Callable[[Request, Any], ProblemError]) -> Any:
+        async def answer(request: Request, error: Any) -> Response:
+            account, problem = request.state.account, problem_of(request, error)
+            account.problem = problem.kind
+            return problem.response(account.id)
+
+        return answer
 
     async def on_leaving(request: Request, error: Any) -> Response:
         return Response(status_code=CLIENT_LEFT)  # which nobody sees
 
-    async def on_failure(request: Request, error: Any) -> Response:
-        return answered(request, FAILURE)  # starlette raises the error again, and the gate logs it
-
     app.add_exception_handler(ClientDisconnect, on_leaving)
-    app.add_exception_handler(Exception, on_failure)
-    app.add_exception_handler(ProblemError, on_problem)
-    app.add_exception_handler(VitreousError, on_user_error)
-    app.add_exception_handler(RequestValidationError, on_invalid)
-    app.add_exception_handler(HTTPException, on_http_error)
+    for kind, problem_of in problems.items():
+        app.add_exception_handler(kind, answering(problem_of))

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from python_multipart.exceptions import FormParserError
@@ -34,11 +35,12 @@ PART_HEAD = 4096
 LONGEST_NAME = 200
 
 
+@dataclass
 class Memory:
     """The bytes of all bodies that are held, and their limit."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit, self.used = limit, 0
+    limit: int
+    used: int = 0
 
     @contextmanager
     def holding(self) -> Iterator[Hold]:
@@ -49,11 +51,12 @@ class Memory:
             self.used -= hold.bytes
 
 
+@dataclass
 class Hold:
     """The share of one request."""
 
-    def __init__(self, memory: Memory) -> None:
-        self.memory, self.bytes = memory, 0
+    memory: Memory
+    bytes: int = 0
 
     def add(self, count: int) -> None:
         if self.memory.used + count > self.memory.limit:

@@ -7,6 +7,7 @@ answers for all.
 from __future__ import annotations
 
 import os
+from typing import Any, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,9 +17,11 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.process_collector import ProcessCollector
 
+T = TypeVar("T", bound=MetricWrapperBase)
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
@@ -32,58 +35,35 @@ class ServerMetrics:
     def __init__(self) -> None:
         disable_created_metrics()
         self.shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "vitreous_requests",
-            "Requests that were answered; 499: the client left.",
-            ("route", "model", "status"),
-            registry=registry,
-        )
-        self.images = Counter(
-            "vitreous_images", "Images that were computed.", ("model", "lane"), registry=registry
-        )
-        self.seconds = Histogram(
-            "vitreous_stage_seconds",
+        self.registry = CollectorRegistry()
+
+        def made(kind: type[T], name: str, text: str, *labels: str, **options: Any) -> T:
+            return kind(f"vitreous_{name}", text, labels, registry=self.registry, **options)
+
+        answered = "Requests that were answered; 499: the client left."
+        self.requests = made(Counter, "requests", answered, "route", "model", "status")
+        self.images = made(Counter, "images", "Images that were computed.", "model", "lane")
+        self.seconds = made(
+            *(Histogram, "stage_seconds"),
             "Where time goes: body, queue, decode, batch (waiting for others), compute, encode, "
             "and request, which is all of it.",
-            ("model", "stage"),
+            *("model", "stage"),
             buckets=SECONDS,
-            registry=registry,
         )
-        self.batch = Histogram(
-            "vitreous_batch_images",
-            "Images that a model computed at once.",
-            ("model", "lane"),
-            buckets=SIZES,
-            registry=registry,
+        together = "Images that a model computed at once."
+        self.batch = made(Histogram, "batch_images", together, "model", "lane", buckets=SIZES)
+        waiting = "Images that wait for a model."
+        self.depth = made(
+            Gauge, "queue_images", waiting, "model", "lane", multiprocess_mode="livesum"
         )
-        self.depth = Gauge(
-            "vitreous_queue_images",
-            "Images that wait for a model.",
-            ("model", "lane"),
-            multiprocess_mode="livesum",
-            registry=registry,
-        )
-        self.rejections = Counter(
-            "vitreous_rejections",
-            "Requests that were refused, by problem.",
-            ("problem",),
-            registry=registry,
-        )
-        self.dropped = Counter(
-            "vitreous_dropped_images",
-            "Images that nobody waited for any more, and that were not computed.",
-            ("model", "lane"),
-            registry=registry,
-        )
-        self.ready = Gauge(
-            "vitreous_ready_workers",
-            "Workers whose models are ready.",
-            multiprocess_mode="livesum",
-            registry=registry,
-        )
+        refused = "Requests that were refused, by problem."
+        self.rejections = made(Counter, "rejections", refused, "problem")
+        given_up = "Images that nobody waited for any more, and that were not computed."
+        self.dropped = made(Counter, "dropped_images", given_up, "model", "lane")
+        ready = "Workers whose models are ready."
+        self.ready = made(Gauge, "ready_workers", ready, multiprocess_mode="livesum")
         if not self.shared:
-            ProcessCollector(registry=registry)
+            ProcessCollector(registry=self.registry)
 
     def text(self) -> bytes:
         if not self.shared:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,66 +12,50 @@ Pool = Literal["head", "class", "mean", "class+mean", "pixels"]
 
 
 class Options(BaseModel):
-    """Parameters in the address. What is not known is refused."""
+    """What a request may say. What is not known is refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class PredictOptions(Options):
-    top: Annotated[
-        int | None, Field(ge=1, le=100_000, description="How many classes or objects to give.")
-    ] = None
-    threshold: Annotated[
-        float | None,
-        Field(
-            ge=0,
-            le=1,
-            allow_inf_nan=False,
-            description="Smallest score at which an object or a label counts as found.",
-        ),
-    ] = None
-    masks: Annotated[
-        Literal["png", "rle"] | None, Field(description="Give masks, and in which form.")
-    ] = None
+    top: int | None = Field(
+        None, ge=1, le=100_000, description="How many classes or objects to give."
+    )
+    threshold: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Smallest score at which an object or a label counts as found.",
+    )
+    masks: Literal["png", "rle"] | None = Field(None, description="Give masks, and in which form.")
 
 
 class ExplainOptions(Options):
-    classes: Annotated[
-        list[str], Field(description="Classes to make maps for; may be repeated.")
-    ] = []
-    top: Annotated[
-        int | None,
-        Field(ge=0, le=20, description="Or: how many of the most likely classes (3)."),
-    ] = None
-    y: Annotated[
-        int | None,
-        Field(ge=0, le=10**6, description="Row of the pixel to explain, with x."),
-    ] = None
-    x: Annotated[int | None, Field(ge=0, le=10**6, description="Its column.")] = None
-    maps: Annotated[
-        Literal["array", "png", "viewer"],
-        Field(
-            description="Maps as lists of numbers; as gray PNGs, in which 255 is their largest "
-            "value; or all attention, as the page of `vitreous explain` takes it."
-        ),
-    ] = "array"
+    classes: list[str] = Field([], description="Classes to make maps for; may be repeated.")
+    top: int | None = Field(
+        None, ge=0, le=20, description="Or: how many of the most likely classes (3)."
+    )
+    y: int | None = Field(None, ge=0, le=10**6, description="Row of the pixel to explain, with x.")
+    x: int | None = Field(None, ge=0, le=10**6, description="Its column.")
+    maps: Literal["array", "png", "viewer"] = Field(
+        "array",
+        description="Maps as lists of numbers; as gray PNGs, in which 255 is their largest value; "
+        "or all attention, as the page of `vitreous explain` takes it.",
+    )
 
 
 class EmbedOptions(Options):
-    pool: Annotated[Pool, Field(description="Of what each vector is made.")] = "head"
+    pool: Pool = Field("head", description="Of what each vector is made.")
 
 
-class ImageInJSON(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    data: Annotated[
-        str, Field(description="An image file in base64.", json_schema_extra={"format": "byte"})
-    ]
-    name: Annotated[str, Field(description="What answers and errors call it.")] = ""
+class ImageInJSON(Options):
+    data: str = Field(description="An image file in base64.", json_schema_extra={"format": "byte"})
+    name: str = Field("", description="What answers and errors call it.")
 
 
-class ImagesInJSON(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    images: Annotated[list[ImageInJSON], Field(min_length=1)]
+class ImagesInJSON(Options):
+    images: list[ImageInJSON] = Field(min_length=1)
 
 
 class ModelInfo(BaseModel):

@@ -1,9 +1,14 @@
-"""A model that is served: its predictor, its description, and the lanes in front of it."""
+"""The models of a server: their names, how they are loaded, their descriptions, and the lanes in
+front of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Executor
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,22 +17,51 @@ from torch import Tensor
 from vitreous.config import pair, to_dict
 from vitreous.data.decode.images import ImageBytes
 from vitreous.engines.graph import GraphEngine
+from vitreous.engines.table import FORMATS
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import has_attention
 from vitreous.explain.parameters import position_similarity
+from vitreous.import_run import open_run
 from vitreous.pages.colours import colours_of
 from vitreous.pages.pictures import png_base64
 from vitreous.predict import POOLS, Predictor
-from vitreous.run_folder import RunConfig
-from vitreous.serve.examples import ExampleImage
+from vitreous.run_folder import OpenedRun, RunConfig
+from vitreous.serve.examples import ExampleImage, read_examples
 from vitreous.serve.lane import Lane
 from vitreous.serve.metrics import ServerMetrics
 from vitreous.serve.schema import ExplainOptions, ModelInfo, PredictOptions
-from vitreous.serve.settings import Limits
+from vitreous.serve.settings import Limits, Settings
 from vitreous.tasks import show_of
 
 PREDICT = "predict"
 """The key of predictions in their lane; that of vectors is their pool."""
+LoadPredictor = Callable[..., Predictor]
+"""`vitreous.load`, which stands above this layer."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def named_models(given: Sequence[str]) -> dict[str, str]:
+    """Of NAME=PATH, or PATH alone, which is called like its last part."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not equals or "/" in name or not _NAME.fullmatch(name):
+            path = text
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", _last_part(text)).strip("-.")[:64]
+        if not _NAME.fullmatch(name) or not path:
+            raise ConfigError(f"{text}: give it a name of letters and digits: NAME={path}")
+        if name in found:
+            raise ConfigError(
+                f"two models are called {name!r}: {found[name]} and {path}: give one another name, "
+                f"NAME={path}"
+            )
+        found[name] = path
+    return found
+
+
+def _last_part(text: str) -> str:
+    path = Path(text).resolve() if Path(text).exists() else Path(text)
+    return path.stem if path.suffix in FORMATS else path.name
 
 
 class ServedModel:
@@ -81,19 +115,16 @@ class ServedModel:
         return list(self.predictor.vectors(prepared, key).numpy())
 
     def _explain(self, key: tuple[Any, ...], images: Sequence[ImageBytes]) -> list[dict[str, Any]]:
-        classes, pixel, maps = key
-        named = list(classes) if isinstance(classes, tuple) else classes
-        return [self._explained(image, named, pixel, maps) for image in images]
-
-    def _explained(self, image: ImageBytes, classes: Any, pixel: Any, maps: str) -> dict[str, Any]:
+        (classes, pixel, maps), (image,) = key, images  # they come one by one
+        classes = list(classes) if isinstance(classes, tuple) else classes
         predictor = self.show.subject(self.predictor)
         show = show_of(predictor.task.name)
         layers = maps == "viewer"
         found = show.explain(predictor, image, classes, pixel=pixel, layers=layers)
         if layers:
             data = show.viewer_data(found, position_similarity(predictor.model))
-            return {"image": image.name, **data}
-        return found.to_dict(as_png) if maps == "png" else found.to_dict()
+            return [{"image": image.name, **data}]
+        return [found.to_dict(as_png) if maps == "png" else found.to_dict()]
 
     # Before and behind them
 
@@ -181,3 +212,33 @@ def as_png(maps: Tensor) -> dict[str, Any]:
     steps = (rows.clamp(min=0) / max(most, 1e-12) * 255).round().to(torch.uint8)
     picture = png_base64(Image.fromarray(steps.numpy())) if rows.numel() else ""
     return {"png": picture, "shape": list(maps.shape), "max": most}
+
+
+Load = Callable[[ThreadPoolExecutor, ServerMetrics], dict[str, ServedModel]]
+"""Loads all models; takes its time."""
+
+
+def loader(settings: Settings, load: LoadPredictor) -> Load:
+    """What loads all models and warms them up, for the app."""
+    return partial(_load, settings, load)
+
+
+def load_model(path: str, settings: Settings, load: LoadPredictor) -> tuple[OpenedRun, Predictor]:
+    """Here and in every worker."""
+    run = open_run(path, verify=settings.inference.verify)
+    options = replace(settings.inference, max_pixels=settings.limits.pixels)
+    return run, load(run, **vars(options))
+
+
+def _load(
+    settings: Settings, load: LoadPredictor, pool: ThreadPoolExecutor, metrics: ServerMetrics
+) -> dict[str, ServedModel]:
+    found = {}
+    for name, path in settings.models.items():
+        run, predictor = load_model(path, settings, load)
+        examples = read_examples(name, run, settings.examples, settings.limits.pixels)
+        found[name] = ServedModel(
+            *(name, predictor, run.config, settings.limits, pool, metrics, examples)
+        )
+        found[name].warm_up()
+    return found

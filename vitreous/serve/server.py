@@ -15,22 +15,22 @@ import os
 import signal
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
 
 import torch
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn import Config, Server
 
 from vitreous.errors import ConfigError, VitreousError
-from vitreous.serve.app import Load, create_app
-from vitreous.serve.life import Life
+from vitreous.serve.app import create_app
 from vitreous.serve.logs import log, set_up_logs
-from vitreous.serve.models import LoadPredictor, load_model, loader
 from vitreous.serve.protocol import PatientProtocol
-from vitreous.serve.settings import Settings
+from vitreous.serve.served import Load, LoadPredictor, load_model, loader
+from vitreous.serve.settings import Life, Settings
+from vitreous.train.stop import handling
 
 HEAD_BYTES = 32_768
 """Of a request's head."""
@@ -62,18 +62,8 @@ class DrainingServer(Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
+        with handling(self.handle_exit, signal.SIGTERM, signal.SIGINT):
             yield
-            return
-        before = {
-            number: signal.signal(number, self.handle_exit)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         if self.life.draining and sig == signal.SIGINT:
@@ -225,7 +215,7 @@ def _supervise(settings: Settings, load: LoadPredictor, port: socket.socket) -> 
                 if each.is_alive() or stopping:
                     continue
                 log("worker died", logging.ERROR, pid=each.pid, code=each.exitcode)
-                _forget(each.pid)
+                mark_process_dead(each.pid)
                 young = young + 1 if time.monotonic() - born.pop(each.pid) < YOUNG_SECONDS else 0
                 if young == YOUNG_DEATHS:
                     stopping = True
@@ -242,9 +232,3 @@ def _supervise(settings: Settings, load: LoadPredictor, port: socket.socket) -> 
             f"{YOUNG_DEATHS} workers died one after the other, each soon after its start: the log "
             "above says how (a negative code is a signal; -9 often means too little memory)"
         )
-
-
-def _forget(pid: int) -> None:
-    from prometheus_client.multiprocess import mark_process_dead
-
-    mark_process_dead(pid)

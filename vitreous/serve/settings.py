@@ -1,7 +1,8 @@
-"""What a server is to do. It goes to the worker processes as it is."""
+"""What a server is to do, which goes to the worker processes as it is; and how it stands."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from vitreous.inference import USUAL, InferenceOptions
@@ -62,3 +63,18 @@ class Settings:
     examples: int = 0
     """Images of each run's own data that the page shows."""
     limits: Limits = Limits()
+
+
+@dataclass
+class Life:
+    """Whether a server is ready, draining or has failed."""
+
+    ready: bool = False
+    draining: bool = False
+    failure: BaseException | None = None
+    stop: Callable[[], None] = field(default=lambda: None)
+    """Ends the server."""
+
+    def fail(self, error: BaseException) -> None:
+        self.failure = error
+        self.stop()

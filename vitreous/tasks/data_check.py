@@ -30,9 +30,7 @@ def check(
 
 
 def task_checks(
-    source: Source,
-    choose_preprocess: Callable[[Source], Preprocess] | None = None,
-    **options: Any,
+    source: Source, choose_preprocess: Callable[[Source], Preprocess] | None = None, **options: Any
 ) -> TaskChecks:
     """What the task of a source gives to the data check."""
     task = task_for(source.truth_kind)

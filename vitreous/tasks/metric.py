@@ -1,4 +1,5 @@
-"""What a metric means: its range, which way is better, and how its values are written."""
+"""What a metric means: its range, which way is better, and how its values are written; and the
+threshold of a score that gives the largest F1."""
 
 from __future__ import annotations
 
@@ -7,8 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
+from torch import Tensor
+
 LEARNT = 0.97
 """The part of a metric's range from which on a few images are known by heart (`--overfit`)."""
+USUAL = 0.5
+"""A threshold where nothing is known."""
 T = TypeVar("T", bound=Mapping[str, Any])
 
 
@@ -95,3 +101,20 @@ class Metric:
 def percent(value: float) -> str:
     """12.3 %, or 0.04 %"""
     return Metric("").text(value)
+
+
+def best_threshold(scores: Tensor, right: Tensor, positives: int | None = None) -> float:
+    """For predictions with scores (n,), of which some are `right` (n,); half-way to the next lower
+    score. `positives`: how many there are to find, if not all of them are among the predictions.
+    """
+    positives = int(right.sum()) if positives is None else positives
+    if not positives or not right.any():
+        return USUAL
+    order = scores.argsort(descending=True)
+    ranked, true = scores[order].double(), right[order].double().cumsum(dim=0)
+    predicted = torch.arange(1, len(ranked) + 1)
+    f1 = 2 * true / (predicted + positives)
+    below = torch.cat((ranked[1:], ranked.new_zeros(1)))
+    f1[ranked == below] = -1.0  # equal scores are above a threshold together
+    last = int(f1.argmax())
+    return round(((ranked[last] + below[last]) / 2).item(), 4)

@@ -1,4 +1,4 @@
-"""Random numbers of a loss for a batch that several processes share (`train/shared_batch.py`)."""
+"""Random numbers of a loss for a batch that several processes share (`train/distributed.py`)."""
 
 from __future__ import annotations
 

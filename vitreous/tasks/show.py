@@ -86,11 +86,14 @@ class TaskReport:
     """Metrics to draw over epochs, by key, and their names; the first decides."""
     more_curves: Mapping[str, Mapping[str, str]] = {}
     """Others, in charts of their own, by title."""
+    most = 12
+    """Images in `worst`."""
     evaluations: Sequence[Mapping[str, Any]] = ()
     """What training has measured; known when `headline` is asked for."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
+        self.worst = Worst[Any](self.most)
         labels = predictor.task.labels
         self.colours = class_colours(labels.names, labels.external)
 
@@ -154,7 +157,7 @@ class Show:
     def write(
         self, result: Any, image: Tensor, folder: Path, name: str, predictor: Predictor
     ) -> None:
-        """What `predict --out` writes for one image, (c, h, w) as it is stored."""
+        """What `predict --out` writes into its folder for one image, (c, h, w) as it is stored."""
         raise NotImplementedError
 
     has_picture = False
@@ -181,20 +184,7 @@ class Show:
         return nullcontext(lambda result, path: None)
 
     label_formats: tuple[str, ...] = ()
-    """The formats of `predict --save-labels`."""
-
-    def labelling(
-        self,
-        format: str,
-        out: Path,
-        names: Mapping[str, str],
-        labels: LabelMap,
-        data: Path | None = None,
-        log: Log = lambda text: None,
-    ) -> AbstractContextManager[Callable[[Any, str], None]]:
-        """Inside, a function that writes a result, given with its path, as labels of a data set in
-        `out`. `names`: by path, what an image is called there."""
-        raise NotImplementedError
+    """The formats of `predict --save-labels`; a task that has some has `ObjectShow.labelling`."""
 
     # ---- serve
 
@@ -234,8 +224,7 @@ class Show:
 
     # ---- evaluation
 
-    def report(self, predictor: Predictor) -> TaskReport:
-        raise NotImplementedError
+    report: type[TaskReport]
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         """What `evaluate --figures` draws, by file name."""

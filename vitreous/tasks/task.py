@@ -6,10 +6,8 @@ What a task advises (model, batch, epochs) is beside it, in `Defaults`; what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -27,9 +25,13 @@ from vitreous.progress import Log as Log
 from vitreous.tasks.bootstrap import Intervals, intervals
 from vitreous.tasks.defaults import Defaults
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline, Finding, Signs
 
+if TYPE_CHECKING:
+    from vitreous.tasks.objects.object_task import ObjectTask
+
+Sizes = Sequence[tuple[int, int]]
+"""Height and width of each image."""
 See = Callable[[Batch, Any, Any], None]
 """Is shown a batch with the task's predictions and the targets in our classes."""
 
@@ -76,30 +78,6 @@ class TaskMetrics:
     def intervals(self) -> Intervals:
         """95 % confidence intervals of the main numbers, of what this object has seen itself."""
         return intervals(self.resampled())
-
-
-class FindsObjects(Protocol):
-    """What only a task that finds objects can do."""
-
-    def merge(self, outputs: Iterable[Any], tiles: Sequence[Tile]) -> Any:
-        """The prediction for an image from those for its tiles; the first tile is all of the image.
-        Outputs are in pixels of their tile, and come one by one."""
-
-    def with_nms(self, iou: float) -> Any:
-        """The same task with non-maximum suppression: of boxes of a class whose IoU is larger, only
-        the most confident one is predicted."""
-
-    def tracker(self) -> Callable[[Any], Any]:
-        """A function that is given the results of a video's frames in their order, and gives them
-        back with a number for each object, the same in all frames."""
-
-    def writing_results(
-        self, path: Path, source: Source, split: str, log: Log
-    ) -> AbstractContextManager[See]:
-        """Inside, what the given function is shown is written as a COCO file of results."""
-
-    def measure_results(self, path: Path, source: Source, split: str) -> dict[str, Any]:
-        """The metrics of such a file, of any program."""
 
 
 class Task:
@@ -185,19 +163,20 @@ class Task:
 
     # Answering
 
-    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Any:
-        """The predictions for prepared images, on the CPU, as `decode` and the metrics take them.
+    def infer(self, engine: Engine, images: Any, sizes: Sizes) -> Any:
+        """The predictions for prepared images, on the CPU, as `decode` and the metrics take them;
+        unless a task does it otherwise, just what the model gives.
 
         images: (b, c, h, w), or a list of (c, h, w) where sizes differ; sizes: the height and width
         that each has where it is stored.
         """
-        raise NotImplementedError
+        return engine(images).cpu()
 
     def decode(self, output: Any, images: list[str]) -> list[Any]:
         """Results, one per image."""
         raise NotImplementedError
 
-    def objects(self, refused: str) -> FindsObjects:
+    def objects(self, refused: str) -> ObjectTask:
         """What only a task that finds objects can do; of any other, an error with these words."""
         raise ConfigError(refused)
 

@@ -21,7 +21,7 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.errors import ConfigError
 
 if TYPE_CHECKING:
-    from vitreous.tasks.task import Engine, Task
+    from vitreous.tasks.task import Engine, Sizes, Task
 
 OVERLAP = 0.2
 """Part of a tile that it shares with the next one."""
@@ -99,11 +99,7 @@ class TiledInference:
         return image
 
     def infer(
-        self,
-        engine: Engine,
-        images: Iterable[Tensor],
-        sizes: Sequence[tuple[int, int]],
-        batch: int = 8,
+        self, engine: Engine, images: Iterable[Tensor], sizes: Sizes, batch: int = 8
     ) -> list[Any]:
         """The predictions for images (c, h, w), `batch` tiles at a time; see `Task.infer`."""
         pairs = zip(images, sizes, strict=True)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from torch import Tensor
+
 from vitreous.data.loader import Batch
 from vitreous.wording import counted
 
@@ -22,6 +24,8 @@ FEW = 5
 """A class with fewer images or objects than this may be missed by chance."""
 LISTED = 5
 """Names of classes in one sentence."""
+STILL = 0.02
+"""A share of how much probabilities could vary, below which they do not."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,18 @@ class Finding(NamedTuple):
     severity: Severity
     seen: str
     remedy: Remedy
+
+
+SAME_FOR_ALL = Finding(
+    "bad", "the model gives every image nearly the same probabilities: it does not look", "learn"
+)
+
+
+def variation(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, classes) -> (classes,) each: how far probabilities are from their mean over images, and
+    how far they would be with the same mean and each of them 0 or 1."""
+    mean = probabilities.mean(dim=0)
+    return (probabilities - mean).abs().mean(dim=0), 2 * mean * (1 - mean)
 
 
 class Baseline:

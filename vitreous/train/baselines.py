@@ -105,19 +105,15 @@ def _compared(
     )
 
 
+@dataclass
 class _Reading:
     """The images of a split as baselines take them; `copies`: with thumbnails."""
 
-    def __init__(
-        self,
-        task: Task,
-        source: Source,
-        samples: Sequence[Sample],
-        here: Sequence[int] | None,
-        workers: int,
-    ) -> None:
-        self.task, self.source, self.samples = task, source, samples
-        self.here, self.workers = here, workers
+    task: Task
+    source: Source
+    samples: Sequence[Sample]
+    here: Sequence[int] | None
+    workers: int
 
     def batches(self, copies: bool) -> Iterator[Batch]:
         found = self._read() if copies or not self.task.truth.stays else self._targets()

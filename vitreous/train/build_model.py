@@ -17,7 +17,7 @@ from vitreous.data.source import Sample, Source
 from vitreous.data.statistics import measure_statistics
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.import_run import known_preprocess
-from vitreous.labels import LabelMap
+from vitreous.labels import LabelMap, NoLabels
 from vitreous.models import FAMILIES, configure, create, family_of
 from vitreous.models import names as model_names
 from vitreous.models.model import Model
@@ -26,14 +26,13 @@ from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING, task_class
 from vitreous.tasks.task import Task, is_classifier
 from vitreous.train.recipe import Recipe
-from vitreous.weights.adopt import find, known_file
+from vitreous.weights.adopt import find
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.hub import resolve
-from vitreous.weights.identify import assumptions, readings
+from vitreous.weights.identify import assumptions, detect_format, readings
 from vitreous.weights.importing import import_weights
 from vitreous.weights.io.files import Checkpoint, read_tensors
-from vitreous.weights.origin import Stated, stated_by
-from vitreous.weights.rules.keys import detect_format
+from vitreous.weights.origin import known_file, stated_by
 from vitreous.weights.rules.report import ImportReport
 from vitreous.wording import counted
 
@@ -68,7 +67,7 @@ class Start:
     fields: dict[str, Any]
     labels: LabelMap | None
     preprocess: Preprocess | None
-    weights: Path | dict[str, Tensor]
+    weights: Path | Checkpoint | dict[str, Tensor]
     assumed: tuple[str, ...] = ()
     """Fields of the model that the tensors do not show, and why they have these values."""
 
@@ -109,8 +108,12 @@ def find_start(recipe: Recipe) -> Start:
         given = config_fields(recipe.fields)
         left = {name: why for name, why in found.assumed.items() if name not in given}
         assumed = tuple(assumptions(left))
-    labels, preprocess = _stated_labels(stated), known_preprocess(stated.preprocessing)
-    return Start(origin[0], origin[1], labels, preprocess, path, assumed)
+    labels = labels_of(stated.names) if stated.names else None
+    if labels is None and stated.labels in SETS:
+        labels = labels_for(0, stated.labels)
+    opened = replace(stored, source=str(path))
+    preprocess = known_preprocess(stated.preprocessing)
+    return Start(origin[0], origin[1], labels, preprocess, opened, assumed)
 
 
 def _encoder_of(
@@ -128,12 +131,6 @@ def _encoder_of(
     other = recipe.model not in (None, name, family) and is_classifier(recipe.model or "")
     inside = {k.removeprefix(owner): v for k, v in tensors.items() if k.startswith(owner)}
     return Start(name, {} if other else fields, None, preprocess, inside)
-
-
-def _stated_labels(stated: Stated) -> LabelMap | None:
-    if stated.names:
-        return labels_of(stated.names)
-    return labels_for(0, stated.labels) if stated.labels in SETS else None
 
 
 def _stored_model(model: str, recipe: Recipe, stored: Checkpoint) -> tuple[str, dict[str, Any]]:
@@ -213,7 +210,8 @@ def _named_fields(
 def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) -> ImportReport:
     """Weights of a classifier go into the part of the model that is one. The head stays where the
     classes are the same."""
-    names, known = source.labels.names, start.labels.names if start.labels else ()
+    names, theirs = source.labels.names, start.labels or NoLabels()
+    known = theirs.names
     inside = model.core is not model and is_classifier(start.model)
     if recipe.keep_head and inside:
         raise ConfigError(
@@ -228,7 +226,7 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
             f"keep_head: the head of the weights has {counted(count, 'class')}, {source.name} has "
             f"{len(names)}: leave it out for a new head"
         )
-    order = [number for name in names if (number := _class_of(start, name)) is not None]
+    order = [number for name in names if (number := theirs.named(name)) is not None]
     same = sorted(order) == [*range(len(known))] and len(names) == len(known) > 0
     same &= start.fields.get("head") not in ("none", "projection")
     # Only in the head of a classifier it is known which rows are those of classes.
@@ -238,7 +236,10 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
     about = state_dict_of(into)
     reinit = [] if keep else [*(about.behind_maps if inside else about.classwise(model))]
     if not inside:
-        reinit += _added_parts(model, start)
+        with torch.device("meta"):
+            parts = dict(create(start.model, **start.fields).named_children())
+        # what the model of the weights does not have, such as a detector's mask head
+        reinit += [f"{name}.*" for name, _ in model.named_children() if name not in parts]
     report = import_weights(
         into,
         start.weights,
@@ -257,17 +258,6 @@ def _load(model: Model, recipe: Recipe, source: Source, start: Start, log: Log) 
         fields = {**getattr(model.config, name), "norm_eps": into.config.norm_eps}
         model.config = replace(model.config, **{name: fields})
     return report
-
-
-def _added_parts(model: Model, start: Start) -> list[str]:
-    """What a model has and the one of the weights does not, such as a detector's mask head."""
-    with torch.device("meta"):
-        parts = dict(create(start.model, **start.fields).named_children())
-    return [f"{name}.*" for name, _ in model.named_children() if name not in parts]
-
-
-def _class_of(start: Start, name: str) -> int | None:
-    return None if start.labels is None else start.labels.named(name)
 
 
 CLASS_LAYERS = ("head.out.", "head.distillation.")

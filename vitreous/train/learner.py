@@ -19,24 +19,20 @@ from vitreous.engines.world import World
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.layers.lora import add_lora
 from vitreous.models.model import Model
+from vitreous.progress import Log
 from vitreous.tasks.shared_random import sharing_batch
 from vitreous.tasks.task import Task
-from vitreous.train.distributed import whole, wrap
-from vitreous.train.memory import checkpoint_blocks, keep_memory
+from vitreous.train.distributed import RandomRows, synchronise_batch_norms, whole, wrap
+from vitreous.train.memory import checkpoint_blocks, keep_memory, recompute_cheap, recomputing
 from vitreous.train.optimizer import (
     Average,
+    batch_norms,
     freeze,
-    frozen_batch_norms,
-    has_training_batch_norms,
     head_parameters,
     make_optimizer,
     set_lr,
 )
 from vitreous.train.recipe import Recipe
-from vitreous.train.recompute import recompute_cheap, recomputing
-from vitreous.train.shared_batch import RandomRows, synchronise_batch_norms
-
-Log = Callable[[str], None]
 
 
 class NotFiniteStepError(VitreousError):
@@ -92,7 +88,7 @@ class Learner:
         self.average = Average(model, recipe.ema) if recipe.ema else None
         self.terms: dict[str, float] = {}
         """The terms of the last step's loss."""
-        self.has_batch_norms = has_training_batch_norms(model)
+        self.has_batch_norms = bool(batch_norms(model, trained=True))
         """Whether what the model gives for an image depends on the others of its batch, or part."""
         if recipe.accumulate > 1 and self.has_batch_norms:
             log(
@@ -125,7 +121,8 @@ class Learner:
         head = set(head_parameters(self.model)) if head_alone else set(self.trained)
         for parameter in self.trained:
             parameter.requires_grad_(parameter in head)
-        self.frozen_norms = frozen_batch_norms(self.model)
+        self.frozen_norms = batch_norms(self.model, trained=False)
+        """They stay in eval mode, which freezes their statistics too."""
         self.wrapped: nn.Module = self.computed
         self.compute: Callable[..., Any] = self.computed  # nothing keeps what was wrapped before
         self.wrapped = wrap(self.computed, self.world, self.recipe.shard)
@@ -165,7 +162,7 @@ class Learner:
             part = batch.part(number, parts) if parts > 1 else batch
             last = number == parts - 1
             with self._without_sync(not last):
-                with self._forward(), self._random_rows(part):  # the backward follows its types
+                with self._forward(len(part.ids)):  # the backward follows its types
                     output = self.compute(part.images)
                 if self.teacher is not None:
                     with self._precision():
@@ -248,16 +245,15 @@ class Learner:
             return torch.autocast(self.world.device.type, torch.bfloat16)
         return contextlib.nullcontext()
 
-    def _random_rows(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
-        return RandomRows(len(batch.ids)) if self.shares_chance else contextlib.nullcontext()
-
-    def _memory(self) -> contextlib.AbstractContextManager[Any]:
-        return recomputing(self.see_kept) if self.recipe.recompute else contextlib.nullcontext()
-
     @contextlib.contextmanager
-    def _forward(self) -> Iterator[None]:
-        """Around a forward that is learned from."""
-        with self._precision(), self._memory(), training_step():
+    def _forward(self, rows: int) -> Iterator[None]:
+        """Around a forward of so many images that is learned from."""
+        with self._precision(), contextlib.ExitStack() as stack:
+            if self.recipe.recompute:
+                stack.enter_context(recomputing(self.see_kept))
+            stack.enter_context(training_step())
+            if self.shares_chance:
+                stack.enter_context(RandomRows(rows))
             yield
 
 

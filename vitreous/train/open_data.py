@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vitreous.data.augment import OwnAugment
-from vitreous.data.check.listing import listing
+from vitreous.data.check.report import listing
 from vitreous.data.formats import BUILT_IN, ON_DISK, Columns, open_source
 from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.preprocess import Preprocess
@@ -34,6 +34,11 @@ def stored_recipe(run: Run) -> Recipe | None:
     """The recipe of a run, or None if there is no run yet."""
     text = run.recipe_text()
     return None if text is None else parse_recipe(text, str(run.path / "recipe.toml"))
+
+
+def resuming(recipe: Recipe, run: Run) -> str:
+    """The command that continues a run."""
+    return f"vitreous {recipe.command} --resume --out {shlex.quote(str(run.path))}"
 
 
 def absolute(recipe: Recipe) -> Recipe:
@@ -89,7 +94,7 @@ def open_named(recipe: Recipe, own: Source | None = None) -> Source:
     names = None if recipe.names is None else Path(recipe.names)
     return open_source(
         recipe.data,
-        truth=UNLABELLED if recipe.method else None if recipe.task is None else TASKS[recipe.task],
+        truth=truth_of(recipe),
         download=recipe.download,
         seed=recipe.seed,
         val_fraction=recipe.val_fraction,
@@ -97,6 +102,11 @@ def open_named(recipe: Recipe, own: Source | None = None) -> Source:
         names=names,
         columns=columns_of(recipe),
     )
+
+
+def truth_of(recipe: Recipe) -> str | None:
+    """The kind of ground truth that the recipe names; None: the data's own."""
+    return UNLABELLED if recipe.method else None if recipe.task is None else TASKS[recipe.task]
 
 
 def columns_of(recipe: Recipe) -> Columns:

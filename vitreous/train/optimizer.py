@@ -72,19 +72,14 @@ def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
         if matching and pattern.startswith("!"):
             matching = [name for name in names if name not in matching]
         if not matching:
-            raise ConfigError(f"freeze = {pattern!r} matches no parameter{_instead(model)}")
+            inside = getattr(model.config, "part", "") if isinstance(model, Composite) else ""
+            instead = advice(f": to train all but its {inside}, pass ", freeze=f"{inside}.*")
+            of = f"of this model{instead}" if inside else "of the model"
+            raise ConfigError(f"freeze = {pattern!r} matches no parameter {of}")
         frozen += matching
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and name not in frozen)
     return frozen
-
-
-def _instead(model: nn.Module) -> str:
-    """What can be frozen where there is no head of one linear layer to probe with."""
-    if not isinstance(model, Composite):
-        return " of the model"
-    part = model.config.part
-    return " of this model" + advice(f": to train all but its {part}, pass ", freeze=f"{part}.*")
 
 
 def head_parameters(model: Model) -> list[nn.Parameter]:
@@ -95,24 +90,11 @@ def head_parameters(model: Model) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter not in inside]
 
 
-def frozen_batch_norms(model: nn.Module) -> list[nn.Module]:
-    """The batch norms whose parameters are frozen. They stay in eval mode, which freezes their
-    statistics too."""
-    return [norm for norm in _batch_norms(model) if not _is_trained(norm)]
-
-
-def has_training_batch_norms(model: nn.Module) -> bool:
-    """Whether what a model gives for an image depends on the others in the batch."""
-    return any(map(_is_trained, _batch_norms(model)))
-
-
-def _batch_norms(model: nn.Module) -> list[nn.Module]:
+def batch_norms(model: nn.Module, *, trained: bool) -> list[nn.Module]:
+    """Those whose parameters are trained, or those whose parameters are frozen."""
     kind = nn.modules.batchnorm._BatchNorm
-    return [module for module in model.modules() if isinstance(module, kind)]
-
-
-def _is_trained(module: nn.Module) -> bool:
-    return any(parameter.requires_grad for parameter in module.parameters())
+    found = [module for module in model.modules() if isinstance(module, kind)]
+    return [norm for norm in found if any(p.requires_grad for p in norm.parameters()) == trained]
 
 
 @dataclass(frozen=True)

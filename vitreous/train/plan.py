@@ -10,7 +10,7 @@ import torch
 
 from vitreous.config import config_fields, pair, size_of
 from vitreous.data.source import Source
-from vitreous.engines.cpu import has_bfloat16
+from vitreous.engines.precision import has_bfloat16
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError
 from vitreous.models import create
@@ -42,6 +42,8 @@ def fill_in(
     glance = glance_at(source, world.device.type == "cpu")
     plan = Plan(recipe, task, source, count, world, glance, start)
     for decide in DECISIONS:
+        if getattr(plan.recipe, decide.__name__, None) not in (None, ()):
+            continue
         changes, reasons = decide(plan)
         plan.recipe = replace(plan.recipe, **changes)
         for reason in reasons:
@@ -91,8 +93,6 @@ def decided(name: str, value: Any, reason: str = "", called: str = "") -> Decisi
 
 
 def channels(plan: Plan) -> Decision:
-    if plan.recipe.channels is not None:
-        return NOTHING
     return decided("channels", plan.glance.channels, "as most images have")
 
 
@@ -120,7 +120,7 @@ def model_around(plan: Plan) -> Decision:
 def model(plan: Plan) -> Decision:
     """A model to learn from scratch, where neither it nor weights are named."""
     recipe = plan.recipe
-    if recipe.model is not None or plan.fine_tunes:
+    if plan.fine_tunes:
         return NOTHING
     chosen = plan.task.defaults.choose_model(plan.source, plan.glance)
     size = recipe.image_size or chosen.image_size
@@ -134,7 +134,7 @@ def image_size(plan: Plan) -> Decision:
     """Of small images, where the whole of each is judged: a size below the model's own."""
     recipe, glance = plan.recipe, plan.glance
     side = None
-    if recipe.image_size or not plan.task.truth.stays:
+    if not plan.task.truth.stays:
         return NOTHING
     if not plan.fine_tunes:
         side = fitting_size(str(recipe.model), recipe.fields, glance)
@@ -149,8 +149,6 @@ def image_size(plan: Plan) -> Decision:
 
 def batch(plan: Plan) -> Decision:
     recipe, defaults = plan.recipe, plan.task.defaults
-    if recipe.batch is not None:
-        return NOTHING
     usual = defaults.choose_batch(plan.count, fine_tunes=plan.fine_tunes)
     if recipe.overfit:
         usual = min(usual, defaults.overfit_batch(recipe.overfit))
@@ -160,7 +158,7 @@ def batch(plan: Plan) -> Decision:
 
 def epochs(plan: Plan) -> Decision:
     recipe, defaults = plan.recipe, plan.task.defaults
-    if recipe.epochs is not None or recipe.time is not None:
+    if recipe.time is not None:
         return NOTHING
     least, most, images = defaults.effort(plan.glance, fine_tunes=plan.fine_tunes)
     usual = max(least, min(most, round(images / plan.count)))
@@ -172,8 +170,6 @@ def epochs(plan: Plan) -> Decision:
 def optimizer(plan: Plan) -> Decision:
     """Weights that AdamW has trained are best fine-tuned by it, too."""
     recipe, defaults = plan.recipe, plan.task.defaults
-    if recipe.optimizer is not None:
-        return NOTHING
     scratch = not plan.fine_tunes and not recipe.shard
     if scratch and defaults.scratch_optimizer(plan.glance, recipe.model or "") == "muon":
         return decided("optimizer", "muon", "which learns faster from scratch")
@@ -190,7 +186,7 @@ def scratch_lr(plan: Plan) -> Decision:
     return Decision({"lr": lr}, (f"lr: {lr:g}, from scratch",))
 
 
-def crop(plan: Plan) -> Decision:
+def crop_and_its_options(plan: Plan) -> Decision:
     """With a check: an option that the crop does not use is refused, or logged if the crop was not
     asked for."""
     recipe, glance, task = plan.recipe, plan.glance, plan.task
@@ -216,16 +212,12 @@ def crop(plan: Plan) -> Decision:
 def flip(plan: Plan) -> Decision:
     """Digits, letters and scans are gray, and flipped they are something else."""
     recipe = plan.recipe
-    if recipe.flip is not None:
-        return NOTHING
     gray = recipe.channels == 1
     value = not gray and plan.source.may_flip and not recipe.overfit
     return decided("flip", value, "for gray images" if gray else "")
 
 
 def class_weights(plan: Plan) -> Decision:
-    if plan.recipe.class_weights is not None:
-        return NOTHING
     value = plan.task.defaults.choose_class_weights(fine_tunes=plan.fine_tunes)
     if value == "none":
         return Decision({"class_weights": value})
@@ -234,13 +226,10 @@ def class_weights(plan: Plan) -> Decision:
 
 
 def smoothing(plan: Plan) -> Decision:
-    usual = plan.task.defaults.smoothing
-    return NOTHING if plan.recipe.smoothing is not None else Decision({"smoothing": usual})
+    return Decision({"smoothing": plan.task.defaults.smoothing})
 
 
 def workers(plan: Plan) -> Decision:
-    if plan.recipe.workers is not None:
-        return NOTHING
     cores = available_cores()
     some = min(cores - 1 if plan.glance.on_cpu else cores, 8)
     return decided("workers", 0 if plan.glance.small or cores < 2 else some)
@@ -248,9 +237,10 @@ def workers(plan: Plan) -> Decision:
 
 DECISIONS: tuple[Callable[[Plan], Decision], ...] = (
     *(channels, model_around, model, image_size, batch, epochs, optimizer, scratch_lr),
-    *(crop, flip, class_weights, smoothing, workers),
+    *(crop_and_its_options, flip, class_weights, smoothing, workers),
 )
-"""In the order in which they are logged; a later one sees what was decided before."""
+"""In the order in which they are logged; a later one sees what was decided before. One with the
+name of a field of the recipe is made where that is left open."""
 
 
 def size_text(size: Any) -> str:

@@ -1,18 +1,55 @@
-"""The progress of a run, on stderr."""
+"""The progress of a run: on stderr, and for those who have it in TensorBoard."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
 
+from vitreous.errors import ConfigError
 from vitreous.progress import CountProgress, time_left
 from vitreous.terminal import print, printable
-from vitreous.train.events import Event
 
 
-class TrainingProgress(CountProgress):
+@dataclass
+class Event:
+    """The state after a step, for progress bars and logs."""
+
+    step: int
+    steps: int
+    epoch: float
+    loss: float
+    lr: float
+    images_per_second: float
+    evaluated: dict[str, Any] | None = None
+    primary: str = ""
+    """The metric in `evaluated` that decides which weights are kept,"""
+    watched: tuple[str, ...] = ()
+    """and others that are of interest."""
+
+
+Watch = Callable[[Event], None]
+
+
+class Display:
+    """Shows people what takes long, besides events and logs; this one shows nothing."""
+
+    def tell(self, text: str) -> None:
+        """Print a line at once: it may be called while another is being printed."""
+
+    def evaluated(self, done: int, total: int) -> None:
+        """So many images of an evaluation are done."""
+
+
+SILENT = Display()
+
+
+class TrainingProgress(CountProgress, Display):
     """A bar of steps on a terminal, a line per evaluation elsewhere."""
 
     def __init__(self) -> None:
@@ -22,10 +59,10 @@ class TrainingProgress(CountProgress):
         self.began = time.perf_counter()
         self.first: tuple[int, float] | None = None
         """The step of this session's first event, and when it was."""
+
+    def __enter__(self) -> Self:
         if sys.stderr.isatty():
             self.show(stays=True)
-
-    def __enter__(self) -> TrainingProgress:
         return self
 
     def line(self, text: str) -> None:
@@ -82,3 +119,25 @@ class TrainingProgress(CountProgress):
             (event.step - step, now - since) if event.step > step else (1, now - self.began)
         )
         return spent / done * (event.steps - event.step)
+
+
+@contextmanager
+def board(folder: Path, step: int) -> Iterator[Watch]:
+    """Writes what it is shown; what was written behind `step` by a run that died is dropped."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ConfigError(
+            "tensorboard = true needs a package: pip install 'vitreous[tensorboard]'"
+        ) from error
+    with SummaryWriter(str(folder), purge_step=step + 1) as writer:
+
+        def see(event: Event) -> None:
+            writer.add_scalar("train/loss", event.loss, event.step)
+            writer.add_scalar("train/lr", event.lr, event.step)
+            writer.add_scalar("train/images_per_second", event.images_per_second, event.step)
+            for name, value in (event.evaluated or {}).items():
+                if isinstance(value, int | float):
+                    writer.add_scalar(f"val/{name}", value, event.step)
+
+        yield see

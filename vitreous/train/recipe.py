@@ -37,6 +37,7 @@ from vitreous.config import (
     to_dict,
 )
 from vitreous.errors import ConfigError, did_you_mean
+from vitreous.progress import Log, silent
 from vitreous.tasks import PRETRAINING, RECIPES, TASKS
 
 INSTALLED = Path("share", "vitreous", "recipes")
@@ -411,12 +412,18 @@ def find_recipe(name: str) -> Path:
 NO_RECIPE = "none"
 
 
-def default_recipe(weights: object, lora: object, method: str | None = None) -> str | None:
+def default_recipe(
+    weights: object, lora: object, method: str | None = None, log: Log = silent
+) -> str | None:
     """The name of the recipe that applies where none is given: one for weights to start from, or
     for a method of pre-training."""
     if method is not None:
         return RECIPES[choice("method", method, PRETRAINING)]
-    return None if weights is None else "lora" if lora else "fine-tune"
+    if weights is None:
+        return None
+    chosen = "lora" if lora else "fine-tune"
+    log(f"recipe: {chosen}, because weights are given (--recipe {NO_RECIPE} uses none)")
+    return chosen
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

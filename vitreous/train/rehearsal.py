@@ -19,7 +19,7 @@ from vitreous.data.loader import Batch, train_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem
 from vitreous.labels import LabelMap
-from vitreous.progress import Log
+from vitreous.progress import Log, silent
 from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
 from vitreous.train.build_model import find_start, wrapped
@@ -171,8 +171,8 @@ def _trainer(recipe: Recipe, log: Log, own: FromPython) -> Iterator[Trainer]:
         joined(recipe.device) as world,
         computing_threads(recipe.threads),
     ):
-        quiet = log if world.is_first else (lambda text: None)
-        yield prepare(recipe, Run(folder), world, quiet, lambda event: None, own)[0]
+        quiet = log if world.is_first else silent
+        yield prepare(recipe, Run(folder), world, quiet, own=own)[0]
 
 
 def _first_batches(trainer: Trainer, count: int) -> list[Batch]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -17,9 +16,8 @@ from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Source
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError
-from vitreous.labels import LabelMap
 from vitreous.models import configure, family_of
-from vitreous.progress import Log
+from vitreous.progress import Log, silent
 from vitreous.run_folder import Run, RunConfig, newest_checkpoint, versions
 from vitreous.tasks import UNLABELLED, task_class, task_for
 from vitreous.tasks.task import Task
@@ -34,7 +32,6 @@ from vitreous.train.build_model import (
 )
 from vitreous.train.claim import claimed
 from vitreous.train.distributed import joined, restarts
-from vitreous.train.events import SILENT, Display, Event
 from vitreous.train.open_data import (
     NOTHING,
     FromPython,
@@ -42,20 +39,19 @@ from vitreous.train.open_data import (
     advising,
     open_usable,
     parts,
+    resuming,
     stored_recipe,
 )
 from vitreous.train.plan import check_options, choose_precision, fill_in, fine_tuning_lr
 from vitreous.train.probe import probe_for
+from vitreous.train.progress import SILENT, Display, Watch, board
 from vitreous.train.recipe import Recipe, continued, is_longer, seconds, write_recipe
-from vitreous.train.stop import StoppedError, is_main_thread
+from vitreous.train.stop import StoppedError, handling
 from vitreous.train.teacher import answers_of, find_teacher, sample_weights, some_vectors
-from vitreous.train.tensorboard import board
 from vitreous.train.threads import computing_threads
 from vitreous.train.time_budget import TimeBudget
 from vitreous.train.trainer import Trainer
 from vitreous.train.verdicts import images_measured
-
-Watch = Callable[[Event], None]
 
 
 def train(
@@ -63,7 +59,7 @@ def train(
     out: Path | None = None,
     *,
     resume: bool = False,
-    log: Log = lambda text: None,
+    log: Log = silent,
     watch: Watch = lambda event: None,
     report: Callable[[Run, Source], object] = lambda run, source: None,
     own: FromPython = NOTHING,
@@ -80,50 +76,34 @@ def train(
     """
     began = time.perf_counter() if began is None else began
     reported: list[tuple[Run, Source]] = []
+    interrupt = signal.getsignal(signal.SIGINT)
+
+    def write_report() -> None:
+        """Of a run that nobody claims any more: it may be resumed meanwhile. The other processes
+        need not wait for it. Ctrl-C says at once what is lost, before anything that waits for
+        others comes to its end."""
+        for run, source in reported:
+            if run.has_weights:
+                usual = interrupt is signal.default_int_handler
+                with handling(leave, signal.SIGINT) if usual else contextlib.nullcontext():
+                    report(run, source)
+
+    def leave(number: int, frame: object) -> None:
+        show.tell(
+            "stopping: the weights are safe, the report is not written: "
+            f"{resuming(recipe, reported[0][0])} writes it"
+        )
+        signal.signal(number, interrupt)
+        raise KeyboardInterrupt
+
     try:
         run = _fit(recipe, out, resume, log, watch, own, show, reported, began)
     except StoppedError:
         with contextlib.suppress(KeyboardInterrupt):
-            _report(report, reported, recipe, show)
+            write_report()
         raise
-    _report(report, reported, recipe, show)
+    write_report()
     return run
-
-
-def _report(
-    report: Callable[[Run, Source], object],
-    reported: list[tuple[Run, Source]],
-    recipe: Recipe,
-    show: Display,
-) -> None:
-    """Write the report of a run that nobody claims any more: it may be resumed meanwhile. The other
-    processes need not wait for it."""
-    for run, source in reported:
-        again = f"vitreous {recipe.command} --resume --out {shlex.quote(str(run.path))}"
-        text = f"stopping: the weights are safe, the report is not written: {again} writes it"
-        if run.has_weights:
-            with _telling(text, show):
-                report(run, source)
-
-
-@contextlib.contextmanager
-def _telling(text: str, show: Display) -> Iterator[None]:
-    """Inside, Ctrl-C says this at once, before anything that waits for others comes to its end."""
-    own = signal.getsignal(signal.SIGINT)
-    if own is not signal.default_int_handler or not is_main_thread():
-        yield
-        return
-
-    def leave(number: int, frame: object) -> None:
-        show.tell(text)
-        signal.signal(number, own)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, own)
 
 
 def _fit(
@@ -144,7 +124,7 @@ def _fit(
         claimed(out, recipe.data, world) as claim,
         contextlib.ExitStack() as stack,
     ):
-        quiet: Log = log if world.is_first else (lambda text: None)
+        quiet: Log = log if world.is_first else silent
         run = claim.run
         # torchrun starts all processes again when one has died: that is a resume.
         again = world.any(resume or restarts() > 0)
@@ -187,34 +167,23 @@ def _fit(
             trainer.progress.threads = threads
             if recipe.tensorboard and world.is_first:
                 drawn = board(run.path / "tensorboard", trainer.progress.step)
-                trainer.watch = _both(watch, stack.enter_context(drawn))
+                trainer.watchers.append(stack.enter_context(drawn))
             try:
                 with advising(recipe):
                     trainer.fit()
             except KeyboardInterrupt:
-                path = shlex.quote(str(run.path))
-                quiet(
-                    f"left at once: vitreous {recipe.command} --resume --out {path} continues "
-                    f"after step {trainer.saved}"
-                )
+                command = resuming(recipe, run)
+                quiet(f"left at once: {command} continues after step {trainer.saved}")
                 raise
     return run
-
-
-def _both(one: Watch, other: Watch) -> Watch:
-    def watch(event: Event) -> None:
-        one(event)
-        other(event)
-
-    return watch
 
 
 def prepare(
     recipe: Recipe,
     run: Run,
     world: World,
-    log: Log,
-    watch: Watch,
+    log: Log = silent,
+    watch: Watch = lambda event: None,
     own: FromPython = NOTHING,
     show: Display = SILENT,
 ) -> tuple[Trainer, RunConfig]:
@@ -244,13 +213,20 @@ def prepare(
     teacher = find_teacher(recipe, world)
     learned, measured = parts(recipe, source)
     if begun is not None and newest is not None:
-        _check_same_classes(begun.labels, source)
+        if source.labels != begun.labels:
+            raise DataError(
+                f"{source.name} now has the classes {', '.join(source.labels.names)}, but the run "
+                f"to resume has {', '.join(begun.labels.names)}: start another run with this one "
+                "as --weights"
+            )
         model, preprocess = Run(newest).create_model(), begun.preprocess
         if recipe.precision == "auto":  # a run from before there was a choice
             recipe = replace(recipe, precision="float32")
     else:
         with advising(recipe):
-            _log_advice(recipe, kind, source, world, log)
+            advice = fine_tuning_advice(recipe, kind, source, world.device.type == "cpu")
+            if advice is not None:  # what would learn more from few images than random weights do
+                log(f"{advice.why}\n  {advice.command}   ({advice.weights})")
             recipe = fill_in(recipe, kind, source, len(learned), world, log, start)
             needed = kind.fields_for(None if teacher is None else teacher.model)
             recipe = replace(recipe, fields=(*needed, *recipe.fields))
@@ -314,7 +290,7 @@ def planned_preprocess(
     def choose(source: Source) -> Preprocess:
         kind = task_of(recipe, source)
         count = len(source.splits["train"])
-        planned = fill_in(recipe, kind, source, count, world, lambda text: None, start)
+        planned = fill_in(recipe, kind, source, count, world, silent, start)
         return preprocess_of_plan(planned, kind, source, start)
 
     return choose
@@ -330,18 +306,3 @@ def task_of(recipe: Recipe, source: Source) -> type[Task]:
             f"{recipe.data}' learns from images alone"
         )
     return task_for(source.truth_kind)
-
-
-def _log_advice(recipe: Recipe, task: type[Task], source: Source, world: World, log: Log) -> None:
-    """What would learn more from few images than random weights do."""
-    advice = fine_tuning_advice(recipe, task, source, world.device.type == "cpu")
-    if advice is not None:
-        log(f"{advice.why}\n  {advice.command}   ({advice.weights})")
-
-
-def _check_same_classes(before: LabelMap, source: Source) -> None:
-    if source.labels != before:
-        raise DataError(
-            f"{source.name} now has the classes {', '.join(source.labels.names)}, but the run to "
-            f"resume has {', '.join(before.names)}: start another run with this one as --weights"
-        )

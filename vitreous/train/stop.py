@@ -7,6 +7,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from vitreous.errors import VitreousError
 
@@ -19,21 +21,17 @@ class StoppedError(VitreousError):
         self.code = code
 
 
+@dataclass
 class StopSignals:
     """The first one asks the loop to stop, a second one stops at once."""
 
-    def __init__(self, answer: Callable[[], None]) -> None:
-        self.answer = answer
-        """Tells people what will happen."""
-        self.asked = 0
-        """The signal that asked, or 0."""
+    answer: Callable[[], None]
+    """Tells people what will happen."""
+    asked: int = 0
+    """The signal that asked, or 0."""
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Inside, signals are asked by; they are the main thread's."""
-        if not is_main_thread():
-            yield
-            return
         process = os.getpid()
 
         def ask(number: int, frame: object) -> None:
@@ -43,14 +41,19 @@ class StopSignals:
             if os.getpid() == process:  # those that load data are forks
                 self.answer()
 
-        before = {n: signal.signal(n, ask) for n in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with handling(ask, signal.SIGINT, signal.SIGTERM):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
-def is_main_thread() -> bool:
-    """The one that handles signals."""
-    return threading.current_thread() is threading.main_thread()
+@contextmanager
+def handling(handle: Callable[[int, Any], object], *signals: signal.Signals) -> Iterator[None]:
+    """Inside, these signals are handled so; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 AIM = 0.95
 """The part of the time that is planned for: what cannot be foreseen makes a run longer."""
@@ -30,21 +31,23 @@ NEWS = 0.2
 """and afterwards, if it has changed by this fraction."""
 
 
+@dataclass
 class TimeBudget:
     """The steps that fit into a time, by the clock."""
 
-    def __init__(
-        self, seconds: float, began: float, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self.seconds, self.began, self.clock = seconds, began, clock
-        self.before = 0.0
-        """Seconds that were spent before this session, by a run that is resumed."""
-        self.report_images = 0
-        """Predictions that the report needs, of images or of windows,"""
-        self.checked_images = 1
-        """and those of one evaluation."""
-        self.check: float | None = None
-        """Seconds that an evaluation takes."""
+    seconds: float
+    began: float
+    clock: Callable[[], float] = time.perf_counter
+    before: float = 0.0
+    """Seconds that were spent before this session, by a run that is resumed."""
+    report_images: int = 0
+    """Predictions that the report needs, of images or of windows,"""
+    checked_images: int = 1
+    """and those of one evaluation."""
+    check: float | None = None
+    """Seconds that an evaluation takes."""
+
+    def __post_init__(self) -> None:
         self._first: int | None = None
         """The step that this session began at,"""
         self._last = (0, 0.0)
@@ -102,9 +105,7 @@ class TimeBudget:
         """Of the last steps, those since the last plan included."""
         (last, since), now = self._last, self.clock()
         if step > last:
-            weight = (
-                1e-3 if last == self._first else 1.0
-            )  # the first step is slower than all others
+            weight = 1e-3 if last == self._first else 1.0  # the first is slower than all others
             kept = math.exp(-(now - since) / (REMEMBERED * self.seconds))
             self._steps = kept * self._steps + weight * (step - last)
             self._seconds = kept * self._seconds + weight * (now - since)

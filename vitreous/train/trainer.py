@@ -19,21 +19,17 @@ from vitreous.data.loader import Batch, EvalSet, Order, TrainSet, train_batches
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, VitreousError
 from vitreous.models.model import Model
+from vitreous.progress import Log, silent
 from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
 from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
-from vitreous.train.events import SILENT, Display, Event
-from vitreous.train.features import (
-    HeadAlone,
-    store_features,
-    trains_head_alone,
-    why_not_stored,
-)
+from vitreous.train.features import HeadAlone, store_features, trains_head_alone, why_not_stored
 from vitreous.train.learner import Learner, NotFiniteStepError
+from vitreous.train.open_data import resuming
 from vitreous.train.optimizer import Schedule, set_lr
+from vitreous.train.progress import SILENT, Display, Event, Watch
 from vitreous.train.recipe import Recipe, write_recipe
-from vitreous.train.state import gather, restore
 from vitreous.train.stop import StoppedError, StopSignals
 from vitreous.train.time_budget import TimeBudget
 from vitreous.train.validation import Probe, Validation
@@ -74,15 +70,15 @@ class Trainer:
         weights: Tensor | None = None,
         teacher: Callable[[Tensor], Tensor] | None = None,
         probe: Probe = lambda model, final: {},
-        watch: Callable[[Event], None] = lambda event: None,
-        log: Callable[[str], None] = lambda text: None,
+        watch: Watch = lambda event: None,
+        log: Log = silent,
         show: Display = SILENT,
     ) -> None:
         assert recipe.batch is not None
         assert recipe.epochs is not None or recipe.time is not None
         assert recipe.lr is not None
         self.recipe, self.run, self.task, self.world = recipe, run, task, world
-        self.train_set, self.watch, self.log = train_set, watch, log
+        self.train_set, self.watchers, self.log = train_set, [watch], log
         count = len(train_set.samples)
         self.batch = self._batch(recipe.batch, count)
         self.order = Order(
@@ -183,7 +179,8 @@ class Trainer:
                     began, counted = time.perf_counter(), 0
                 elif self.recipe.log_every and step % self.recipe.log_every == 0:
                     self._log("step", {"loss": loss, **_named(self.learner.terms)})
-                self.watch(event)
+                for watch in self.watchers:
+                    watch(event)
                 if event.evaluated is not None and self._is_enough(event.evaluated):
                     last = True
                 self.progress.finished = last
@@ -195,8 +192,8 @@ class Trainer:
                     return
                 if stop:
                     raise StoppedError(
-                        f"stopped at step {step} of {self.steps} and saved; to continue: vitreous "
-                        f"{self.recipe.command} --resume --out {self.run.path}",
+                        f"stopped at step {step} of {self.steps} and saved; to continue: "
+                        f"{resuming(self.recipe, self.run)}",
                         code=128 + (self.stop.asked or signal.SIGTERM),
                     )
 
@@ -290,7 +287,7 @@ class Trainer:
         found = newest_checkpoint(self.run.checkpoints)
         if found is not None:
             tensors, self.progress = checkpoint.load(found)
-            restore(tensors, self.model, self.learner.optimizer, self.learner.average)
+            checkpoint.restore(tensors, self.model, self.learner.optimizer, self.learner.average)
             if self.progress.lr is not None:
                 set_lr(self.learner.optimizer, self.progress.lr)
             if self.budget is not None:
@@ -327,7 +324,7 @@ class Trainer:
             plan = self.schedule
             self.progress.schedule = (plan.steps, plan.planned_at, plan.done)
             self.progress.spent = self.budget.spent()
-        tensors = gather(self.model, self.learner.optimizer, self.learner.average)
+        tensors = checkpoint.gather(self.model, self.learner.optimizer, self.learner.average)
         if self.world.is_first:
             checkpoint.save(self.run.checkpoints, tensors, self.progress)
             checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)

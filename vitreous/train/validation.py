@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vitreous.data.loader import Batch, EvalSet, eval_batches
@@ -13,8 +13,8 @@ from vitreous.models.model import Model
 from vitreous.run_folder import Run
 from vitreous.train.checkpoint import Progress
 from vitreous.train.distributed import whole
-from vitreous.train.events import Display
 from vitreous.train.learner import Learner
+from vitreous.train.progress import Display
 
 SMOOTHING = 0.5
 """What the metric that `patience` watches keeps of its last value."""
@@ -22,21 +22,17 @@ Probe = Callable[[Model, bool], dict[str, Any]]
 """What each evaluation measures besides the task's metrics, and whether it is the last."""
 
 
+@dataclass
 class Validation:
     """Measures a learner on the images that are held out from it."""
 
-    def __init__(
-        self,
-        learner: Learner,
-        val_set: EvalSet,
-        run: Run,
-        batch: int,
-        workers: int,
-        probe: Probe,
-        show: Display,
-    ) -> None:
-        self.learner, self.val_set, self.run, self.batch = learner, val_set, run, batch
-        self.workers, self.probe, self.show = workers, probe, show
+    learner: Learner
+    val_set: EvalSet
+    run: Run
+    batch: int
+    workers: int
+    probe: Probe
+    show: Display
 
     def measure(self, progress: Progress, last: bool) -> dict[str, Any]:
         """The metrics of the averaged weights. The best ones so far are written."""

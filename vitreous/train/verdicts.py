@@ -6,28 +6,43 @@ next. How its metric is read (range, direction) is said by the task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
+from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.loader import Batch
 from vitreous.data.source import Sample, Source
+from vitreous.data.split import HELD_OUT
 from vitreous.engines.world import ALONE, World
 from vitreous.errors import DataError
+from vitreous.measure import chosen_split
 from vitreous.predict import Predictor
 from vitreous.run_folder import Run
 from vitreous.tasks.metric import Metric
 from vitreous.tasks.task import Log, See, Task
-from vitreous.tasks.verdict import Finding, Severity, Verdict
+from vitreous.tasks.verdict import Finding, Remedy, Severity, Verdict
+from vitreous.train.advice import fine_tuning_advice
 from vitreous.train.baselines import Compared, compare, drawn
-from vitreous.train.remedies import Remedies
+from vitreous.train.open_data import resuming, stored_recipe
+from vitreous.train.recipe import Recipe, doubled
 from vitreous.wording import and_between, counted
 
 FEW_TO_CHOOSE = 100
 """Validation images below which the best evaluation is likely to be one by chance."""
 MOST_REPEATED = 500
 """Images of the training set that the model is measured on."""
+TEST_PART = 0.1
+"""The part of train that is advised to be held out as test."""
+FEW_EVALUATIONS = 5
+"""Below which a curve does not show whether it has become flat."""
+RISING = 0.025
+"""By which fraction of its value a metric improves in the last third of a run that was too short:
+0.046 in the eight epochs on street scenes in docs/segmentation.md, of which more bring more."""
 ORDER = {"bad": 0, "warn": 1, "good": 2}
+Measured = Callable[[Sequence[Sample]], dict[str, Any]]
+"""Gives the metrics on some samples."""
 
 
 def evaluate(
@@ -39,7 +54,7 @@ def evaluate(
     own: bool,
     batch: int | None = None,
     workers: int = 0,
-    see: See | None = None,
+    watchers: Sequence[See] = (),
     log: Log = lambda text: None,
     world: World = ALONE,
 ) -> dict[str, Any]:
@@ -55,8 +70,13 @@ def evaluate(
 
     def watch(batch: Batch, output: Any, targets: Any) -> None:
         signs.see(output, targets)
-        if see is not None:
+        for see in watchers:
             see(batch, output, targets)
+
+    def measured_on(samples: Sequence[Sample]) -> dict[str, Any]:
+        part = copy(source)
+        part.splits = {"some": samples}
+        return predictor.evaluate(part, "some", batch, workers)
 
     result = predictor.evaluate(source, split, batch, workers, watch, log, world)
     if not world.is_first:
@@ -78,13 +98,13 @@ def evaluate(
         few = drawn(source.splits["train"], min(result["samples"], MOST_REPEATED))
         log(f"evaluating {counted(len(few), 'training image')}, to compare with {split}")
         try:
-            again = _on(predictor, source, few, batch, workers)
+            again = measured_on(few)
         except DataError:  # which the comparison has logged
             again = None
         if again is not None:
             result["train"] = {name: again[name] for name in (*result["intervals"], "samples")}
             findings += _worse_in_training(task.metric, again, result, split)
-            findings += _selection(remedies, predictor, split, result, batch, workers)
+            findings += _selection(remedies, task.metric, split, result, measured_on)
     # longer training comes before other advice
     return result | {"verdicts": _verdicts([*remedies.still_rising, *findings], remedies)}
 
@@ -101,23 +121,10 @@ def _verdicts(findings: Sequence[Finding], remedies: Remedies) -> list[dict[str,
 
 def images_measured(source: Source) -> int:
     """How many predictions `evaluate` needs for the report of a run."""
-    split = next((name for name in ("test", "val", "train") if name in source.splits), "train")
+    split = chosen_split(source)
     count, val = (len(source.splits.get(name, ())) for name in (split, "val"))
     again = val if split != "val" and val < FEW_TO_CHOOSE else 0
     return count + (min(count, MOST_REPEATED) if split != "train" else 0) + again
-
-
-def _on(
-    predictor: Predictor,
-    source: Source,
-    samples: Sequence[Sample],
-    batch: int | None,
-    workers: int,
-) -> dict[str, Any]:
-    """The metrics on some samples of a source."""
-    part = copy(source)
-    part.splits = {"some": samples}
-    return predictor.evaluate(part, "some", batch, workers)
 
 
 def _comparison(
@@ -216,18 +223,12 @@ def _worse_in_training(
 
 
 def _selection(
-    remedies: Remedies,
-    predictor: Predictor,
-    split: str,
-    result: dict[str, Any],
-    batch: int | None,
-    workers: int,
+    remedies: Remedies, metric: Metric, split: str, result: dict[str, Any], measured_on: Measured
 ) -> list[Finding]:
     """The weights that are kept are the best on val: its score is too good to be expected of other
     images, and a few images choose by chance. What chose is kept in the result as `selection`."""
     val = remedies.source.splits.get("val", ())
-    count, metric = len(val), predictor.task.metric
-    steps, best = remedies.curve.points, remedies.curve.best
+    count, steps, best = len(val), remedies.curve.points, remedies.curve.best
     if not count:
         return []
     result["selection"] = {"split": "val", "samples": count, "evaluations": len(steps)}
@@ -245,7 +246,7 @@ def _selection(
         return [Finding("warn", seen, "test")]
     if not few:
         return []
-    chosen = result if split == "val" else _on(predictor, remedies.source, val, batch, workers)
+    chosen = result if split == "val" else measured_on(val)
     value = metric.with_interval(chosen[metric.key], chosen["intervals"].get(metric.key))
     which = "the weights" if best is None else f"the weights of step {best['step']}"
     seen = (
@@ -253,3 +254,119 @@ def _selection(
         f"{metric.name} {value} on {'it' if count == 1 else 'them'}{last}"
     )
     return [Finding("warn", seen, "hold out")]
+
+
+class Curve:
+    """The evaluations of a run that have the metric, as metrics.jsonl has them."""
+
+    def __init__(self, run: Run, metric: Metric) -> None:
+        self.metric = metric
+        self.points: list[dict[str, Any]] = [
+            m for m in run.metrics() if m.get("kind") == "evaluation" and metric.key in m
+        ]
+        self.best = metric.best_of(self.points)
+
+    @property
+    def flat_since(self) -> str:
+        """Where the last third of the evaluations brought nothing, that; more of it would not."""
+        steps, best = self.points, self.best
+        if len(steps) < FEW_EVALUATIONS or best is None or steps.index(best) >= len(steps) * 2 / 3:
+            return ""
+        return f"nothing was gained behind epoch {best['epoch']:.0f} of {steps[-1]['epoch']:.0f}"
+
+    @property
+    def still_rising(self) -> list[Finding]:
+        """A metric that has improved much in the last third of the evaluations, by the best before
+        it and the best in it: the run was too short."""
+        metric, last = self.metric, -(-len(self.points) // 3)
+        before = metric.best_of(self.points[:-last])
+        after = metric.best_of(self.points[-last:])
+        if before is None or after is None:
+            return []
+        old, new = before[metric.key], after[metric.key]
+        if not metric.better(new, old) or abs(new - old) <= RISING * abs(new):
+            return []
+        seen = (
+            f"{metric.name} on val was still {'falling' if metric.lower_is_better else 'rising'} "
+            f"when training ended: {metric.text(old)} by epoch {before['epoch']:.3g}, "
+            f"{metric.text(new)} by epoch {after['epoch']:.3g}"
+        )
+        return [Finding("warn", seen, "longer")]
+
+
+class Remedies:
+    """What is known of a run whose result is judged, and what to do next about a finding."""
+
+    def __init__(
+        self, run: Run, task: Task, source: Source, *, own: bool = True, on_cpu: bool = True
+    ) -> None:
+        self.run, self.task, self.source, self.on_cpu = run, task, source, on_cpu
+        self.recipe: Recipe | None = stored_recipe(run) if own else None
+        self.curve = Curve(run, task.metric)
+        learned = self.recipe is not None and not self.recipe.overfit
+        self.still_rising = self.curve.still_rising if learned else []
+
+    def next(self, remedy: Remedy) -> str:
+        recipe = self.recipe
+        if not remedy:
+            return ""
+        if recipe is None:  # it has not seen such images
+            weights = shlex.quote(str(self.run.path))
+            return f"fine-tune it on such images: vitreous train DATA --weights {weights}"
+        if remedy == "fit":
+            return (
+                "before a long run, look at report.html, try more --epochs or --lr-find, or check "
+                "the labels with 'vitreous data check'"
+            )
+        if remedy == "data":
+            python = recipe.data == FROM_PYTHON
+            check = f"vitreous data check {shlex.quote(recipe.data)}"
+            return f"look for both: {'vitreous.check_data(data)' if python else check}"
+        if remedy == "hold out":
+            if any(note.startswith("val:") and HELD_OUT in note for note in self.source.notes):
+                more = round(min(3 * recipe.val_fraction, 0.5), 2)
+                return f"hold out more: {self._train(val_fraction=more)}"
+            return f"move images from train to val, then {self._train()}"
+        if remedy == "test":
+            return f"hold out images that decide nothing: {self._train(test_fraction=TEST_PART)}"
+        flat = self.curve.flat_since
+        longer = "" if flat else f"train longer: {self._longer()}"
+        if remedy == "longer":
+            return longer
+        if remedy == "balance":
+            able = recipe.class_weights != "auto" and "class_weights" in self.task.options
+            weigh = f"let rare classes count more: {self._train(class_weights='auto')}"
+            helps = weigh if able else "label more of them"
+            if self.still_rising:
+                return f"if longer training does not help, {helps}"
+            return f"{helps}, or {longer}" if longer and not able else helps
+        if "train" in self.source.splits:
+            advice = fine_tuning_advice(recipe, type(self.task), self.source, self.on_cpu)
+            if advice is not None:
+                return f"start from weights: {advice.command}"
+        better = f"look for a better learning rate: {self._train(lr_find=True)}"
+        if self.still_rising:
+            return better
+        return f"{flat}: add images, or {better}" if flat else f"{longer}, or {better}"
+
+    def _train(self, **options: Any) -> str:
+        """The run once more, as a new one."""
+        file = self.run.path / "recipe.toml"
+        if self.recipe is not None and self.recipe.data == FROM_PYTHON:
+            name = "find_lr" if options.pop("lr_find", False) else "train"
+            values = {"recipe": str(file), **options}
+            return f"vitreous.{name}(data, {', '.join(f'{k}={v!r}' for k, v in values.items())})"
+        words = ["vitreous", "train", "--recipe", str(file)]
+        for name, value in options.items():
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        return shlex.join(words)
+
+    def _longer(self) -> str:
+        assert self.recipe is not None
+        name, value = "epochs", str(2 * (self.recipe.epochs or 1))
+        if self.recipe.time is not None:
+            name, value = "time", doubled(self.recipe.time)
+        if self.recipe.data == FROM_PYTHON:
+            value = repr(value) if name == "time" else value
+            return f"vitreous.train(data, out={str(self.run.path)!r}, resume=True, {name}={value})"
+        return f"{resuming(self.recipe, self.run)} --{name} {value}"

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from vitreous.checksums import file_sha256
-from vitreous.config import Size, flat, merged, pair
+from vitreous.config import flat, merged, pair
 from vitreous.errors import CheckpointError, ConfigError
 from vitreous.models import FAMILIES, configure, create, family_of
 from vitreous.models.model import Model
 from vitreous.weights.hub import open_checkpoint
-from vitreous.weights.identify import Reading, as_projection, readings
-from vitreous.weights.importing import load_checkpoint
+from vitreous.weights.identify import Reading, as_projection, detect_format, readings
+from vitreous.weights.importing import FitOptions, load_checkpoint
 from vitreous.weights.infer import FREE
 from vitreous.weights.io.files import SHARD_INDEX, Checkpoint
-from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, of_hash, stated_by
-from vitreous.weights.rule_problems import has_misfits, rule_problems
+from vitreous.weights.origin import HIDDEN_FIELDS, Stated, infer_changes, known_file, stated_by
+from vitreous.weights.rule_problems import rule_problems
 from vitreous.weights.rules.formats import find_format
-from vitreous.weights.rules.keys import detect_format, first_keys
+from vitreous.weights.rules.keys import first_keys, shapes_of
 from vitreous.weights.rules.language import Format
 from vitreous.weights.rules.report import ImportReport
 
@@ -65,30 +63,12 @@ class Found:
         """As the caller called it."""
         return self.checkpoint.called
 
-    def load(
-        self,
-        *,
-        reinit: Iterable[str] = (),
-        drop: Iterable[str] = (),
-        resample: str | None = None,
-        source_grid: Size | None = None,
-        adapt_channels: bool = False,
-    ) -> tuple[Model, ImportReport]:
+    def load(self, **fit: Unpack[FitOptions]) -> tuple[Model, ImportReport]:
         """The model with the weights, in eval mode; the options are those of `import_weights`."""
         model = create(self.model, **self.fields).eval()
         model.name = self.name or model.name
-        report = load_checkpoint(
-            model,
-            self.checkpoint,
-            self.said,
-            self.format,
-            reinit=reinit,
-            drop=drop,
-            resample=resample,
-            source_grid=source_grid,
-            adapt_channels=adapt_channels,
-            keep=self.keep,
-        )
+        checkpoint, said = self.checkpoint, self.said
+        report = load_checkpoint(model, checkpoint, said, self.format, self.keep, **fit)
         report.notes += [f"{self.source} may also be {other}" for other in self.also]
         return model, report
 
@@ -135,10 +115,11 @@ def find(
         if model is not None:  # of another family it has other fields
             usual = configure(model)[1]
             hidden = {name: v for name, v in hidden.items() if name in flat(usual)}
-        if format is not None and str(format).endswith(".toml") and model is None:
-            shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
-            if not seen or has_misfits(shapes, format):
-                raise CheckpointError(rule_problems(called, shapes, format, certain))
+        shapes = shapes_of(checkpoint.tensors)
+        if model is None and (
+            problem := rule_problems(called, shapes, format, bool(seen), certain)
+        ):
+            raise CheckpointError(problem)
         if model is None and seen:
             _ask(called, seen[0], {**named, **hidden, **given})
         known = {**named, **hidden, **given}
@@ -247,12 +228,6 @@ def _as_seen(
     if shown.get("head") == "none" and (model is not None or "classes" in given):
         del shown["head"]  # a missing head is named by the caller
     return seen[0].model, merged(shown, given)
-
-
-def known_file(stated: Stated, path: Path) -> Stated:
-    """What the catalog knows about a file that is one of its own, by the published hash."""
-    known = of_hash(file_sha256(path)) if path.name != SHARD_INDEX else Stated()
-    return replace(known, names=stated.names) if known.model is not None else stated
 
 
 def _at_free_size(

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+import safetensors
 import torch
 
-from vitreous.atomic_write import write_text
-from vitreous.config import Size, flat, kind_of, pair
-from vitreous.errors import CheckpointError, ConfigError, VitreousError
+from vitreous.atomic_write import making_folder, renaming_files, write_text
+from vitreous.config import flat, kind_of, pair
+from vitreous.errors import CheckpointError, ConfigError, VitreousError, advice
 from vitreous.layers.tap import tap
 from vitreous.models import build, family_of
 from vitreous.models.model import Model
 from vitreous.models.old_fields import upgraded_fields
 from vitreous.weights.adopt import find
-from vitreous.weights.destination import (
-    CONFIG_FILE,
-    METADATA,
-    WEIGHTS_FILE,
-    check_target,
-    written_aside,
+from vitreous.weights.importing import FitOptions, import_weights
+from vitreous.weights.io.files import (
+    FOLDER_FILES,
+    SHARD_INDEX,
+    Checkpoint,
+    config_of,
+    write_tensors,
 )
-from vitreous.weights.importing import import_weights
-from vitreous.weights.io.files import Checkpoint, write_tensors
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, own_metadata, own_tensors
 from vitreous.weights.rules.exporting import export_weights
 from vitreous.weights.rules.formats import OWN, find_format
@@ -39,6 +41,9 @@ from vitreous.weights.transformers_files import (
     reads_whole,
 )
 
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+METADATA = {"format": "pt", "written_by": "vitreous convert"}
+"""Of our safetensors files in other libraries' formats."""
 FILE_TYPES = {
     ".safetensors": "safetensors",
     ".npz": "npz",
@@ -77,13 +82,9 @@ def convert(
     to_format: str | Path = OWN,
     model: str | None = None,
     changes: dict[str, Any] | None = None,
-    reinit: Iterable[str] = (),
-    drop: Iterable[str] = (),
-    resample: str | None = None,
-    source_grid: Size | None = None,
-    adapt_channels: bool = False,
     inside: str | None = None,
     force: bool = False,
+    **fit: Unpack[FitOptions],
 ) -> Conversion:
     """Read `source`, write `target`, read that back and compare the outputs of both.
 
@@ -98,13 +99,7 @@ def convert(
     found = find(source, format=from_format, model=model, changes=changes, inside=inside)
     find_format(to_format, family_of(found.blank))  # fails early if it is misspelt
     checkpoint = found.checkpoint
-    first, report = found.load(
-        reinit=reinit,
-        drop=drop,
-        resample=resample,
-        source_grid=source_grid,
-        adapt_channels=adapt_channels,
-    )
+    first, report = found.load(**fit)
     tensors = export_weights(first, to_format)
     check_target(target, checkpoint.path, force)
     described = {} if target.suffix else _described(first, str(to_format), found.stated)
@@ -250,3 +245,75 @@ def _other_defaults(
         for name, value in upgraded_fields(type(model.config), rules.numbers).items()
         if have.get(name) != value
     ] + rules.advice_for(model.config)
+
+
+# ---- where it is written
+
+
+def check_target(target: Path, source: Path, force: bool = False) -> None:
+    """Refuse to replace the source, or what we did not write unless `force`."""
+    folder = target if _is_folder(target) else target.parent
+    files = [folder / CONFIG_FILE, folder / WEIGHTS_FILE] if _is_folder(target) else [target]
+    described = config_of(source)
+    if any(_is_part_of(file, source) or _same(file, described) for file in files):
+        raise ConfigError(
+            f"{target}: this would replace what is converted, {source}: choose another DST"
+        )
+    if force:
+        return
+    if target.name in FOLDER_FILES and (folder / CONFIG_FILE).exists():
+        raise ConfigError(
+            f"{target}: these would become the weights of {folder}, which has a {CONFIG_FILE} for "
+            f"others: choose another DST{advice(', or pass ', force=True)}"
+        )
+    # The config of a folder is ours if its weights are, and if they are not those of a run.
+    there = _metadata(files[-1])
+    ours = there == METADATA or (there.get("format") == OWN and not _is_folder(target))
+    existing = [file for file in files if os.path.lexists(file)]
+    if existing and not ours:
+        known = existing[0].suffix not in (".npz", ".pth", ".pdparams")
+        whose = ", and 'vitreous convert' did not write it" if known else ""
+        raise ConfigError(
+            f"{existing[0]} exists{whose}: choose another DST"
+            f"{advice(', or pass ', ' to replace it', force=True)}"
+        )
+
+
+@contextmanager
+def written_aside(target: Path, *, folder: bool | None = None) -> Iterator[Path]:
+    """A temporary folder, whose files are moved to their places if nothing is raised.
+
+    They are those of the folder `target`, or the file `target` itself; without a suffix it is a
+    folder, unless the caller knows.
+    """
+    place = target if (_is_folder(target) if folder is None else folder) else target.parent
+    if place != target and not place.is_dir():
+        raise CheckpointError(f"{target}: the folder {place} does not exist")
+    # Weights before the config that describes them: without it they are not used.
+    with (
+        making_folder(place),
+        renaming_files(place, target, lambda file: file.name == CONFIG_FILE) as aside,
+    ):
+        yield aside
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    try:
+        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+            return dict(file.metadata() or {})
+    except (OSError, safetensors.SafetensorError):
+        return {}
+
+
+def _is_folder(target: Path) -> bool:
+    return not target.suffix
+
+
+def _is_part_of(file: Path, source: Path) -> bool:
+    """Whether the file is the source, or one of those that a source's index lists."""
+    sharded = source.name == SHARD_INDEX and file.resolve().parent == source.resolve().parent
+    return _same(file, source) or (sharded and file.exists())
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)

@@ -7,8 +7,10 @@ is guessed, and every guess is reported with the field that changes it.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +18,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from vitreous.config import FOREIGN_FIELDS, flat, kind_of, option_text
-from vitreous.models import FAMILIES, configure
-from vitreous.weights.families import STATE_DICTS
+from vitreous.errors import CheckpointError
+from vitreous.models import FAMILIES, configure, family_of
+from vitreous.models.model import Model
+from vitreous.weights.families import STATE_DICTS, state_dict_of
 from vitreous.weights.infer import (
     FREE,
     HEAD_WIDTH,
@@ -30,9 +34,16 @@ from vitreous.weights.infer import (
 from vitreous.weights.io.files import Checkpoint
 from vitreous.weights.origin import HIDDEN_FIELDS, Origin
 from vitreous.weights.rules.formats import OWN, find_format, formats
-from vitreous.weights.rules.keys import matches, strip_prefix
-from vitreous.weights.rules.language import Format, Place, Rule, Shape, placeholders
-from vitreous.weights.rules.patterns import axes_in, our_shape, repeated
+from vitreous.weights.rules.keys import (
+    Gathered,
+    first_keys,
+    gather,
+    matches,
+    shapes_of,
+    strip_prefix,
+    title,
+)
+from vitreous.weights.rules.language import Format, Shape
 
 Shapes = Mapping[str, Shape]
 MOST_TENSORS, MOST_KINDS, LONGEST_NAME = 10_000, 2_000, 500
@@ -89,7 +100,7 @@ def readings(
     origin: the model and the fields that the checkpoint states.
     fields: config fields that are certain, over what the checkpoint states.
     """
-    shapes = {key: tuple(value.shape) for key, value in checkpoint.tensors.items()}
+    shapes = shapes_of(checkpoint.tensors)
     stated: dict[str, Any] = {}
     if origin is not None and (model is None or configure(model)[0] == configure(origin[0])[0]):
         model, stated = model or origin[0], origin[1]
@@ -163,18 +174,18 @@ def read_shapes(
     if too_many_names(shapes):
         return []
     candidates: list[tuple[Format, Gathered]] = []
-    for rules in _candidates(format, model):
-        gathered = gather(rules, shapes)
+    for rules in _candidates(format, None if model is None else configure(model)[0]):
+        gathered = gather(rules, strip_prefix(shapes, rules))
         if not any(_same(rules, gathered, *other) for other in candidates):
             candidates.append((rules, gathered))
-    candidates.sort(key=lambda each: (each[1].dropped, _is_stripped(each[1], shapes)))
+    candidates.sort(key=lambda each: (each[1].dropped, not each[1].has_keys_of(shapes)))
     complete: list[tuple[Format, Inferred]] = []
     for search in (False, True):  # the longer way only where the shorter one does not lead there
         complete = [
             (rules, each)
             for rules, gathered in candidates
             if 2 * len(gathered.unused) < len(shapes)
-            for each in _infer(rules, gathered, model, stated or {}, search)
+            for each in infer_by_rules(rules, gathered, model, stated or {}, search)
             if not each.misfits
         ]
         if any(not each.unused for _, each in complete):
@@ -198,112 +209,17 @@ def too_many_names(names: Collection[str]) -> bool:
     return len({_NUMBERS.sub("#", name) for name in names}) > MOST_KINDS
 
 
-def _candidates(format: str | Path | None, model: str | None) -> list[Format]:
+def _candidates(format: str | Path | None, family: str | None) -> list[Format]:
     """The rules to try: originals before those that extend them."""
-    family = None if model is None else configure(model)[0]
-    if format is not None:
-        if str(format) == OWN or str(format).endswith(".toml"):
-            return [find_format(format, family or "")]
-        if family is not None:
-            return [find_format(format, family)]
-        find_format_name = formats().get(str(format))
-        if find_format_name is None:
-            find_format(format, "")  # raises, with a suggestion
-        return list(find_format_name or ())
     known = [rules for sets in formats().values() for rules in sets]
+    if format is not None:
+        own = str(format) == OWN or str(format).endswith(".toml")
+        if own or family is not None or str(format) not in formats():  # which raises
+            return [find_format(format, family or "")]
+        return list(formats()[str(format)])
     if family is not None:
         known = [rules for rules in known if family in rules.families]
     return [find_format(OWN, ""), *sorted(known, key=lambda rules: bool(rules.same_as))]
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """A checkpoint in our names."""
-
-    shapes: dict[str, Shape]
-    axes: dict[str, int]
-    """Lengths that the checkpoint's layout shows: heads, and the sides of a patch."""
-    keys: dict[str, list[str]]
-    """Their keys for each of our names."""
-    unused: tuple[str, ...]
-    """Keys without a rule, or with one that does not fit their shape."""
-    dropped: int
-    """How many keys the rules ignore."""
-    flat: bool
-    """Whether patches are kept as flat vectors, which do not show their sides and channels."""
-    problems: dict[str, str] = field(default_factory=dict)
-    """Our names whose rule does not fit the keys that it found, and why."""
-
-
-def gather(rules: Format, shapes: Shapes) -> Gathered:
-    """The shapes of a checkpoint by our names, whatever model it is for."""
-    plain = strip_prefix(shapes, rules)
-    places: dict[tuple[str, Rule, int], dict[tuple[int, int], tuple[str, Place]]] = {}
-    counted = {
-        key: shape
-        for key, shape in plain.items()
-        if 0 not in shape and rules.ours_of(key, derived=True) is None
-    }
-    for key in counted:
-        for place in _likeliest(rules.places_of(key)):
-            parts = places.setdefault((place.ours, place.rule, place.spelling), {})
-            parts.setdefault((place.part, place.head), (key, place))
-    keys: dict[str, list[str]] = {}
-    owners: dict[str, Rule] = {}
-    problems: dict[str, str] = {}
-    axes = {"qkv": 3}
-    if any(repeated(pattern) for rule in rules.rules for pattern in rule.patterns):
-        axes |= {n: v for n, v in rules.numbers.items() if n == "heads" and isinstance(v, int)}
-    for (ours, rule, _), parts in places.items():
-        wanted = range(len(rule.theirs))
-        heads = max(head for _, head in parts) + 1
-        complete = [(part, head) for part in wanted for head in range(heads)]
-        if ours in keys:
-            continue
-        if parts.keys() != set(complete):
-            first = next(iter(parts.values()))[0]
-            problems.setdefault(
-                ours, f"of its {len(complete)} keys {len(parts)} are there ({first} …)"
-            )
-            continue
-        problems.pop(ours, None)
-        keys[ours] = [parts[each][0] for each in complete]
-        owners[ours] = rule
-        if heads > 1:
-            axes["heads"] = heads
-    for ours, rule in owners.items():
-        lengths = axes_in(rule, [counted[key] for key in keys[ours]], axes)
-        axes |= {name: lengths[name] for name in ("heads", "ph", "pw") if name in lengths}
-    found: dict[str, Shape] = {}
-    flat = False
-    for ours, rule in owners.items():
-        try:
-            their_shapes = [counted[key] for key in keys[ours]]
-            found[ours] = our_shape(rule, their_shapes, axes, guess=True)
-            flat |= "ph" not in axes and any("ph" in pattern for pattern in rule.patterns)
-        except ValueError as error:
-            problems[ours] = f"{', '.join(keys[ours][:3])}: {error}"
-    used = {key for ours in found for key in keys[ours]}
-    for ours in [ours for ours in found if owners[ours].rows == "first"]:
-        del found[ours]  # its length shows nothing
-    left = [key for key in counted if key not in used]
-    unused = tuple(key for key in left if not matches(key, rules.drop))
-    dropped = len(left) - len(unused)
-    owned = {ours: keys[ours] for ours in found}
-    return Gathered(found, axes, owned, unused, dropped, flat, problems)
-
-
-def _likeliest(places: Iterable[Place]) -> list[Place]:
-    """Where rules with and without placeholders have a key, those that name it most exactly:
-    `dense_{2i+1}` is not meant where another rule has `dense_7`."""
-    found = [(len(placeholders(place.rule.theirs[place.part])), place) for place in places]
-    least = min((count for count, _ in found), default=0)
-    return [place for count, place in found if count == least]
-
-
-def _is_stripped(gathered: Gathered, shapes: Shapes) -> bool:
-    """Whether what all keys begin with was left out for these rules."""
-    return any(key not in shapes for keys in gathered.keys.values() for key in keys)
 
 
 def _same(rules: Format, gathered: Gathered, others: Format, other: Gathered) -> bool:
@@ -311,14 +227,14 @@ def _same(rules: Format, gathered: Gathered, others: Format, other: Gathered) ->
     return {*rules.families} <= {*others.families} and gathered == other
 
 
-def _infer(
+def infer_by_rules(
     rules: Format,
     gathered: Gathered,
     model: str | None,
     stated: Mapping[str, Any],
     search: bool,
 ) -> list[Inferred]:
-    """What fits, of the families that the rules are for."""
+    """The models that come nearest, of the families that the rules are for."""
     wanted = GivenFields(
         model,
         stated,
@@ -336,7 +252,7 @@ def _infer(
         if not needed:
             found.append(_with_keys(each, gathered))
         elif not needed.keys() & stated.keys():  # which then leaves something unused
-            found += _infer(rules, gathered, model, {**stated, **needed}, search)
+            found += infer_by_rules(rules, gathered, model, {**stated, **needed}, search)
     return found
 
 
@@ -344,11 +260,6 @@ def _is_unused(rules: Format, ours: str, keys: list[str]) -> bool:
     """Whether the rules know it as something that no model of ours uses."""
     rule = rules.rule_for(ours)
     return (rule is not None and rule[0].unused) or matches(keys[0], rules.drop)
-
-
-def infer_by_rules(rules: Format, gathered: Gathered, stated: Mapping[str, Any]) -> list[Inferred]:
-    """The models that come nearest, even if they do not fit."""
-    return _infer(rules, gathered, None, stated, True)
 
 
 def _with_keys(found: Inferred, gathered: Gathered) -> Inferred:
@@ -427,9 +338,58 @@ def differing_fields(
 ) -> tuple[dict[str, Any], frozenset[str], set[str]]:
     """The config fields in which a checkpoint differs from a model that it does not fit; which of
     them it shows; and the names and keys that they do not explain."""
-    gathered = gather(rules, shapes)
+    gathered = gather(rules, strip_prefix(shapes, rules))
     wanted = GivenFields(family, optional=(*rules.optional, *rules.unseen), config=config)
     for way in infer(gathered.shapes, gathered.axes, wanted)[:1]:
         found = _with_keys(way, gathered)
         return found.changes, found.shown, {*found.misfits, *found.unused}
     return {}, frozenset(), {*shapes}
+
+
+def _scaled(
+    found: Mapping[str, tuple[int, ...] | None], wanted: Mapping[str, tuple[int, ...]]
+) -> int:
+    """How many shapes are those of the model at another size: each length of its axes has become
+    one other length, as 768 becomes 192 and 3072 becomes 768."""
+    pairs = {
+        name: [*zip(wanted[name], shape, strict=True)]
+        for name, shape in found.items()
+        if shape is not None and len(shape) == len(wanted[name])
+    }
+    counts = Counter(itertools.chain.from_iterable(pairs.values()))
+    usual = {ours: theirs for (ours, theirs), _ in reversed(counts.most_common())}
+    return sum(all(usual[ours] == theirs for ours, theirs in each) for each in pairs.values())
+
+
+def detect_format(
+    model: Model, tensors: Mapping[str, Tensor], source: str, reinit: Sequence[str] = ()
+) -> Format:
+    """The known format in which the checkpoint has all parameters except the head's, and those that
+    begin anew.
+
+    If several formats have the keys (PaddleClas uses timm's), most matching shapes win, then most
+    shapes that a model of another size has, then the fewest keys that it has no place for (DINOv2's
+    mask token, which timm leaves out), and a format that knows the keys with what they all begin
+    with.
+    """
+    anew = [*state_dict_of(model).classwise(model), *reinit]
+    wanted = {k: v for k, v in shapes_of(model.state_dict()).items() if not matches(k, anew)}
+    candidates = _candidates(None, family_of(model))
+    fitting: dict[tuple[int, int, int, bool], Format] = {}
+    for rules in candidates:
+        plain = strip_prefix(shapes_of(tensors), rules)
+        gathered = gather(rules, plain)
+        if wanted.keys() <= gathered.keys.keys():
+            found = {name: gathered.shapes.get(name) for name in wanted}
+            fits = sum(found[name] == wanted[name] for name in wanted)
+            homeless = sum(not rules.ours_of(key) for key in plain)
+            same_keys = gathered.has_keys_of(tensors)
+            fitting.setdefault((fits, _scaled(found, wanted), -homeless, same_keys), rules)
+    if fitting:
+        return fitting[max(fitting)]
+    raise CheckpointError(
+        f"{source} does not fit {title(model)} in any known format "
+        f"({', '.join(rules.name for rules in candidates)}); its first keys are "
+        f"{first_keys(tensors)}. Is it for another model? Name the format to see which "
+        "tensors are missing. For an unknown format, write rules (docs/formats.md)"
+    )

@@ -7,7 +7,7 @@ import fnmatch
 import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -23,20 +23,20 @@ from vitreous.models.model import Model
 from vitreous.models.old_fields import today
 from vitreous.weights.families import state_dict_of
 from vitreous.weights.hub import open_checkpoint
-from vitreous.weights.identify import differing_fields
+from vitreous.weights.identify import detect_format, differing_fields
 from vitreous.weights.io.files import Checkpoint
 from vitreous.weights.origin import HIDDEN_FIELDS, Stated, core_epsilon, stated_by
 from vitreous.weights.rules.formats import OWN, check_names, find_format
 from vitreous.weights.rules.keys import (
     axes_of,
     conditions,
-    detect_format,
-    find_keys,
+    gather,
     matches,
+    shapes_of,
     strip_prefix,
     title,
 )
-from vitreous.weights.rules.language import Format
+from vitreous.weights.rules.language import Format, Rule
 from vitreous.weights.rules.patterns import left_by, pattern_of, to_ours, unit_advice
 from vitreous.weights.rules.report import ImportReport, Misfit
 
@@ -88,13 +88,23 @@ def import_weights(
         checkpoint,
         stated,
         format,
+        keep,
         reinit=reinit,
         drop=drop,
         resample=resample,
         source_grid=source_grid,
         adapt_channels=adapt_channels,
-        keep=keep,
     )
+
+
+class FitOptions(TypedDict, total=False):
+    """The options of `import_weights` that fit weights to a model."""
+
+    reinit: Iterable[str]
+    drop: Iterable[str]
+    resample: str | None
+    source_grid: Size | None
+    adapt_channels: bool
 
 
 def load_checkpoint(
@@ -102,22 +112,15 @@ def load_checkpoint(
     checkpoint: Checkpoint,
     stated: Stated,
     format: str | Path | None,
-    *,
-    reinit: Iterable[str],
-    drop: Iterable[str],
-    resample: str | None,
-    source_grid: Size | None,
-    adapt_channels: bool,
     keep: Iterable[str],
+    **fit: Unpack[FitOptions],
 ) -> ImportReport:
     """`import_weights` of a checkpoint that was read, and what it states."""
+    resample, source_grid = fit.get("resample"), fit.get("source_grid")
     if resample not in (None, "bicubic", "bilinear"):
         raise ConfigError(f"resample = {resample!r}: use 'bicubic' or 'bilinear'")
-    reinit, drop, keep = (
-        _patterns(option, given)
-        for option, given in (("reinit", reinit), ("drop", drop), ("keep", keep))
-    )
-    keep = [today(name, type(model.config)) for name in keep]
+    reinit, drop = (_patterns(name, fit.get(name, ())) for name in ("reinit", "drop"))
+    keep = [today(name, type(model.config)) for name in _patterns("keep", keep)]
     for field in keep:
         if field not in HIDDEN_FIELDS:
             raise ConfigError(f"keep = {field!r}: use one of {', '.join(HIDDEN_FIELDS)}")
@@ -142,11 +145,11 @@ def load_checkpoint(
         which = "all" if all(key.startswith(prefix) for key in tensors) else "most"
         work.report.notes.append(f"{which} keys begin with {prefix!r}, which was left out")
     tensors = work.without_dropped(plain, drop)
-    used = work.gather(tensors)
+    used = work.convert(tensors)
     work.sort_other_keys(tensors, used)
     work.note_idle_rules(tensors)
     work.fit_grid(resample, grid)
-    work.fit_input(adapt_channels)
+    work.fit_input(fit.get("adapt_channels", False))
     work.check_shapes()
     work.compare_fields(stated, keep)
     if work.misfit:
@@ -161,7 +164,7 @@ def load_checkpoint(
     return work.report
 
 
-def _patterns(option: str, given: Iterable[str]) -> list[str]:
+def _patterns(option: str, given: Any) -> list[str]:
     """A list; a single string would be read letter by letter."""
     if isinstance(given, str):
         raise ConfigError(f"{option} = {given!r}: expected a list of names, like [{given!r}]")
@@ -188,16 +191,6 @@ def _as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
                 f"the given state dict: {key!r} is not a tensor by name: {error}"
             ) from error
     return tensors
-
-
-def _first_rows(table: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The rows of positions that a model uses, and the others."""
-    if len(table) < count:
-        raise ValueError(
-            f"{len(table)} rows, and the model has {count} tokens: state the size of "
-            "their images, as image_size in `numbers` of the rules"
-        )
-    return table[:count], table[count:].clone()
 
 
 class _Import:
@@ -233,37 +226,24 @@ class _Import:
         self.report.dropped += [key for key in tensors if matches(key, drop)]
         return {key: value for key, value in tensors.items() if not matches(key, drop)}
 
-    def gather(self, tensors: Mapping[str, Tensor]) -> set[str]:
+    def convert(self, tensors: Mapping[str, Tensor]) -> set[str]:
         """Set `values`; return the keys that were used."""
         used: set[str] = set()
+        gathered = gather(self.rules, shapes_of(tensors))
         for name, own in self.ours.items():
-            found = find_keys(self.rules, name, tensors, self.axes)
-            if found is not None:
-                used.update(found[1])
+            keys, rule = gathered.keys.get(name, []), gathered.rules.get(name)
+            if rule is None:
+                rules = [rule for rule, _ in self.rules.rules_for(name)]
+                rule = next((rule for rule in rules if rule.value is not None), None)
+            used.update(keys)
             if matches(name, self.reinit):
                 self.report.reinitialised.append(name)
-                self.report.dropped += found[1] if found else []
-            elif found is not None:
-                rule, keys = found
+                self.report.dropped += keys
+            elif rule is not None:
                 for key in keys:
                     _check_finite(self.report.source, key, tensors[key].to(own.dtype))
-                parts = [tensors[key] for key in keys]
                 try:
-                    if rule.value is not None:
-                        self.values[name] = rule.constant(own)
-                        continue
-                    value = to_ours(rule, parts, self.axes)
-                    if rule.rows == "first":
-                        value, others = _first_rows(value, len(own))
-                        self.extras.unused.update({name: others} if len(others) else {})
-                    elif rule.rows == "second":
-                        self.extras.unused[name], value = value[:1].clone(), value[1:]
-                    last = rule.rows == "last"
-                    self.values[name] = value.roll(self.model.config.rows, 0) if last else value
-                    pattern = pattern_of(rule, [tuple(part.shape) for part in parts], self.axes)
-                    self.extras.patterns.update({} if pattern is None else {name: pattern})
-                    rest = left_by(rule, parts[0])
-                    self.extras.unused.update({} if rest is None else {name: rest})
+                    self.values[name] = self._converted(name, rule, [tensors[key] for key in keys])
                 except (ValueError, TypeError) as error:
                     self.misfit.misshaped[name] = f"{', '.join(keys)}: {error}"
             elif matches(name, self.rules.optional):
@@ -272,6 +252,30 @@ class _Import:
             else:
                 self.misfit.missing[name] = self._expected_keys(name)
         return used
+
+    def _converted(self, name: str, rule: Rule, parts: list[Tensor]) -> Tensor:
+        """Our parameter; what of theirs it does not have is kept in `extras`."""
+        own, extras = self.ours[name], self.extras
+        if rule.value is not None:
+            return rule.constant(own)
+        value, rest = to_ours(rule, parts, self.axes), left_by(rule, parts[0])
+        if rule.rows == "first":
+            if len(value) < len(own):
+                raise ValueError(
+                    f"{len(value)} rows, and the model has {len(own)} tokens: state the size of "
+                    "their images, as image_size in `numbers` of the rules"
+                )
+            value, rest = value[: len(own)], value[len(own) :].clone()
+        elif rule.rows == "second":
+            value, rest = value[1:], value[:1].clone()
+        elif rule.rows == "last":
+            value = value.roll(self.model.config.rows, 0)
+        if rest is not None and len(rest):
+            extras.unused[name] = rest
+        pattern = pattern_of(rule, [tuple(part.shape) for part in parts], self.axes)
+        if pattern is not None:
+            extras.patterns[name] = pattern
+        return value
 
     def _expected_keys(self, name: str) -> str:
         known = conditions(self.model)

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from vitreous.weights.hub import resolve
 from vitreous.weights.identify import LONGEST_NAME, Reading, readings
-from vitreous.weights.io.files import Checkpoint, read_entries, read_tensors
+from vitreous.weights.io.files import read_tensors
 from vitreous.weights.io.state_dicts import CONTAINERS
 from vitreous.weights.origin import stated_by
-from vitreous.weights.rule_problems import has_misfits, rule_problems
+from vitreous.weights.rule_problems import rule_problems
+from vitreous.weights.rules.keys import shapes_of
 
 _NUMBER = re.compile(r"\d+")
 
@@ -65,19 +66,13 @@ def list_weights(
     model: str | None = None,
 ) -> WeightListing:
     """Read a checkpoint and nothing else; the arguments are those of `import_weights`."""
-    path = resolve(str(source))
-    entries = read_entries(path)
+    read = read_tensors(resolve(str(source)), inside=inside or "")
+    tensors, entries = read.tensors, read.entries
     sets = [name for name in CONTAINERS if re.search(r"\btensors?\b", entries.get(name, ""))]
     chosen = inside or (sets[0] if len(sets) > 1 else None)
-    read: Checkpoint = read_tensors(path, inside=chosen)
-    tensors = read.tensors
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    origin = stated_by(read).origin
-    found = readings(read, format=format, model=model, origin=origin)
-    problem = ""
-    own_rules = Path(format) if str(format).endswith(".toml") and format is not None else None
-    if own_rules is not None and (not found or has_misfits(shapes, own_rules)):
-        problem = rule_problems(str(source), shapes, own_rules)
+    shapes = shapes_of(tensors)
+    found = readings(read, format=format, model=model, origin=stated_by(read).origin)
+    problem = rule_problems(str(source), shapes, format, bool(found))
     return WeightListing(
         read.path,
         sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),

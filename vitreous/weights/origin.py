@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vitreous.checksums import file_sha256
 from vitreous.config import HIDDEN, PARTLY_HIDDEN, marked
 from vitreous.errors import CheckpointError
 from vitreous.models import FAMILIES, canonical, configure, family_of, names, stored_fields
@@ -27,10 +28,9 @@ from vitreous.weights.catalog import (
     entry_of_hash,
     find_entry,
 )
-from vitreous.weights.destination import config_of
 from vitreous.weights.infer import FREE, GivenFields, infer
-from vitreous.weights.io.files import FOLDER_FILES, Checkpoint
-from vitreous.weights.rules.keys import axes_of, our_shapes, strip_prefix
+from vitreous.weights.io.files import FOLDER_FILES, SHARD_INDEX, Checkpoint, config_of
+from vitreous.weights.rules.keys import axes_of, gather, shapes_of, strip_prefix
 from vitreous.weights.rules.language import Format
 from vitreous.weights.timm_files import (
     is_timm,
@@ -181,10 +181,10 @@ def _of_entry(entry: CatalogEntry) -> Stated:
     )
 
 
-def of_hash(sha256: str) -> Stated:
-    """What the catalog knows about the file with this hash."""
-    entry = entry_of_hash(sha256)
-    return Stated() if entry is None else _of_entry(entry)
+def known_file(stated: Stated, path: Path) -> Stated:
+    """What the catalog knows about a file that is one of its own, by the published hash."""
+    entry = entry_of_hash(file_sha256(path)) if path.name != SHARD_INDEX else None
+    return stated if entry is None else replace(_of_entry(entry), names=stated.names)
 
 
 def _of_folder(config_file: Path) -> Stated:
@@ -202,7 +202,7 @@ def _of_folder(config_file: Path) -> Stated:
 
 
 def _of_transformers(config_file: Path, config: dict[str, Any]) -> Stated:
-    origin = read_config(config_file)
+    origin = read_config(config, config_file)
     files = [config_file.with_name(name) for name in PREPROCESSOR_FILES]
     file = next((each for each in files if each.is_file()), None)
     known, notes = read_preprocessor(file) if file else ({}, ())
@@ -219,7 +219,7 @@ def _of_transformers(config_file: Path, config: dict[str, Any]) -> Stated:
         kind="" if origin else f"transformers' {config['model_type']}",
         format="huggingface",
         notes=notes,
-        whole=read_whole(config_file),
+        whole=None if origin is None else read_whole(config, origin[1]),
     )
 
 
@@ -246,8 +246,8 @@ def infer_changes(
 ) -> dict[str, Any]:
     """`changes` of `model`, completed with classes, channels and image size from the tensors'
     shapes."""
-    found = our_shapes(rules, model.state_dict(), strip_prefix(tensors, rules), axes_of(model))
-    shapes = {name: tuple(shape) for name, shape in found.items() if shape}
+    found = gather(rules, strip_prefix(shapes_of(tensors), rules)).shapes
+    shapes = {name: found[name] for name in model.state_dict() if name in found}
     ways = infer(shapes, axes_of(model), GivenFields(name, changes, search=False))
     shown = [{k: v for k, v in way.changes.items() if k in FREE} for way in ways]
     return {**(shown[0] if shown and shown.count(shown[0]) == len(shown) else {}), **changes}

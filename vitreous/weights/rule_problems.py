@@ -3,7 +3,6 @@ fit, and what the nearest model lacks."""
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Any
 import torch
 
 from vitreous.models import build
-from vitreous.weights.identify import gather, infer_by_rules
+from vitreous.weights.identify import infer_by_rules
 from vitreous.weights.infer import Inferred, parameter_names
 from vitreous.weights.rules.formats import find_format
+from vitreous.weights.rules.keys import gather, strip_prefix
 from vitreous.weights.rules.language import Shape
 from vitreous.weights.rules.patterns import unit_advice
 
@@ -30,25 +30,28 @@ NEEDED = (
 _INDEX = re.compile(r"(?<=[._])\d+(?=[._])")
 
 
-def has_misfits(shapes: Mapping[str, Shape], rules_file: str | Path) -> bool:
-    """Whether a rule has found its keys and does not fit them: whatever model is seen without them,
-    it is not the one that was meant."""
-    return bool(gather(find_format(rules_file, ""), shapes).problems)
-
-
 def rule_problems(
     source: str,
     shapes: Mapping[str, Shape],
-    rules_file: str | Path,
+    format: str | Path | None,
+    seen: bool,
     stated: Mapping[str, Any] | None = None,
 ) -> str:
-    """A message; stated: config fields that are certain."""
-    rules = find_format(rules_file, "")
-    gathered = gather(rules, shapes)
+    """A message; empty for a built-in format, and where a model was seen and all rules fit: if one
+    has found its keys and does not fit them, that model is not the one that was meant.
+
+    stated: config fields that are certain.
+    """
+    if format is None or not str(format).endswith(".toml"):
+        return ""
+    rules = find_format(format, "")
+    plain = strip_prefix(shapes, rules)
+    gathered = gather(rules, plain)
+    if seen and not gathered.problems:
+        return ""
     said = [f"the rules of {rules.name} find no model in {source}:"]
     without = [key for key in gathered.unused if rules.ours_of(key) is None]
-    sizes = {key: size for key, size in shapes.items() if any(key.endswith(k) for k in without)}
-    said += _listed("no rule", (f"{key} {_size(sizes, key)}" for key in without))
+    said += _listed("no rule", (f"{key} {plain[key]}" for key in without))
     said += _listed("does not fit", (f"{n}: {why}" for n, why in gathered.problems.items()))
     strange = [
         name
@@ -58,7 +61,7 @@ def rule_problems(
     said += _listed(
         "no parameter", (f"{name}: no ViT has it ({gathered.keys[name][0]})" for name in strange)
     )
-    nearest = infer_by_rules(rules, gathered, stated or {})
+    nearest = infer_by_rules(rules, gathered, None, stated or {}, search=True)
     if not nearest:
         lacks = [name for name in NEEDED if name not in gathered.shapes]
         if not {"patch.weight", "stem.layers.0.conv.weight"} & gathered.shapes.keys():
@@ -79,17 +82,9 @@ def rule_problems(
     )
 
 
-@functools.cache
-def _parameters() -> frozenset[str]:
-    return frozenset(map(_skeleton, parameter_names("vit")))
-
-
 def _is_parameter(name: str) -> bool:
-    return name.startswith(("stem.", "grid_stem.")) or _skeleton(name) in _parameters()
-
-
-def _skeleton(name: str) -> str:
-    return re.sub(r"\.\d+\.", ".{i}.", name)
+    known = {re.sub(r"\.\d+\.", ".{i}.", each) for each in parameter_names("vit")}
+    return name.startswith(("stem.", "grid_stem.")) or re.sub(r"\.\d+\.", ".{i}.", name) in known
 
 
 def _listed(what: str, rows: Iterable[str]) -> list[str]:
@@ -107,10 +102,6 @@ def _merged(rows: Iterable[str]) -> list[str]:
         rows[0] if len(rows) == 1 else f"{rows[0]} (and {len(rows) - 1} like it)"
         for rows in alike.values()
     ]
-
-
-def _size(sizes: Mapping[str, Shape], key: str) -> str:
-    return next((str(size) for name, size in sizes.items() if name.endswith(key)), "")
 
 
 def _misfits(nearest: Inferred, shapes: Mapping[str, Shape]) -> Iterable[str]:

@@ -103,9 +103,8 @@ def read_labels(config: Mapping[str, Any]) -> tuple[str, ...]:
     return () if names == tuple(f"LABEL_{number}" for number in range(len(names))) else names
 
 
-def read_config(path: Path) -> tuple[str, dict[str, Any]] | None:
+def read_config(data: dict[str, Any], path: Path) -> tuple[str, dict[str, Any]] | None:
     """Our family and config fields for a config.json; None for a model that we do not have."""
-    data = read_json(path)
     mapped = config_maps().get(str(data.get("model_type")))
     if mapped is None:
         return None
@@ -153,16 +152,16 @@ def reads_whole(family: str) -> bool:
     return any(mapped.whole.get("family") == family for mapped in config_maps().values())
 
 
-def read_whole(path: Path) -> tuple[str, dict[str, Any]] | None:
-    """Our family and fields of the model around the one that `read_config` gives, if there is."""
-    data, inner = read_json(path), read_config(path)
-    mapped = config_maps().get(str(data.get("model_type")))
-    if inner is None or mapped is None or not mapped.whole:
+def read_whole(
+    data: Mapping[str, Any], inner: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]] | None:
+    """Our family and fields of the model around the one with the fields `inner`, if there is."""
+    whole = config_maps()[str(data["model_type"])].whole
+    if not whole:
         return None
-    whole, part = mapped.whole, FAMILIES[mapped.whole["family"]].part
-    outside = ("image_size", "channels", "norm_eps", "head")
-    fields = {name: value for name, value in inner[1].items() if name not in outside}
-    own = {name: value for name, value in inner[1].items() if name in outside[:3]}
+    part, outside = FAMILIES[whole["family"]].part, ("image_size", "channels", "norm_eps", "head")
+    fields = {name: value for name, value in inner.items() if name not in outside}
+    own = {name: value for name, value in inner.items() if name in outside[:3]}
     stated = {ours: data.get(theirs) for theirs, ours in whole["fields"].items()}
     own |= {name: value for name, value in stated.items() if value is not None}
     return whole["family"], {str(part): whole["core"], f"{part}_fields": fields, **own}

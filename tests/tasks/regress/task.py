@@ -106,11 +106,7 @@ class Regress(Task):
     name = "regress"
     purpose = "one number per image"
     metric = Metric(
-        "mae",
-        "mean absolute error",
-        range=(0, math.inf),
-        lower_is_better=True,
-        unit=KILOGRAMS,
+        "mae", "mean absolute error", range=(0, math.inf), lower_is_better=True, unit=KILOGRAMS
     )
     truth = NumberTruth()
     checker = NumberCheck

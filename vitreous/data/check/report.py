@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from vitreous.data.check.inspect import Inspected, inspect_all
-from vitreous.data.check.truth_check import TaskChecks, TruthCheck, TruthReport
-from vitreous.data.decode.channels import can_be, other_channels
-from vitreous.data.decode.pixels import MAX_PIXELS
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from vitreous.data.check.truth_check import (
+    Inspected,
+    TaskChecks,
+    TruthCheck,
+    TruthReport,
+    digest_of,
+)
+from vitreous.data.decode.images import shown
+from vitreous.data.decode.pixels import MAX_PIXELS, can_be, other_channels
 from vitreous.data.formats.files import FileSource
-from vitreous.data.preprocess import Preprocess
-from vitreous.data.source import Problem, Sample, Source
+from vitreous.data.preprocess import FULL_SCALE, Preprocess
+from vitreous.data.source import Problem, Sample, Source, unread_pages_problem
 from vitreous.data.statistics import measure_statistics
+from vitreous.data.threads import in_threads
 from vitreous.errors import DataError
 from vitreous.labels import External
+
+THUMBNAIL = 16
+SHOWN = {"leak": 20, "fatal": 20, "note": 3}
+"""How many problems that are alike are shown, of each level, the gravest first."""
+
+_PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\\d]\S*|\S+\.\w+")
 
 
 @dataclass
@@ -67,11 +86,7 @@ class CheckReport:
 
 
 def check(
-    source: Source,
-    task: TaskChecks,
-    *,
-    workers: int | None = None,
-    max_pixels: int = MAX_PIXELS,
+    source: Source, task: TaskChecks, *, workers: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> CheckReport:
     """Reads every image and its ground truth once; some training images again, to measure the mean
     and std that a model which is trained from scratch would see."""
@@ -125,10 +140,8 @@ def bad_samples(
     max_pixels: int = MAX_PIXELS,
     channels: int | None = None,
 ) -> dict[str, Problem]:
-    """By id, the samples whose image or ground truth cannot be used.
-
-    channels: what the model takes; what most images can be turned into unless given.
-    """
+    """By id, the samples whose image or ground truth cannot be used. channels: what the model
+    takes; what most images can be turned into unless given."""
     source = dataclasses.replace(source, max_pixels=max_pixels)
     seen = inspect_all(source, task.truth, workers)
     bad = {one.sample.id: one.problem for one in seen if one.problem is not None}
@@ -259,3 +272,82 @@ def _leaks(report: CheckReport, groups: Iterable[Sequence[Inspected]]) -> Iterab
             fatal=False,
             leak=True,
         )
+
+
+def listing(problems: Iterable[Problem]) -> Iterator[tuple[str, str]]:
+    """The level and the text of each line. Problems are alike if they differ only in names and
+    numbers."""
+    groups: dict[str, dict[str, list[Problem]]] = {level: defaultdict(list) for level in SHOWN}
+    for problem in problems:
+        level = "leak" if problem.leak else "fatal" if problem.fatal else "note"
+        groups[level][_PARTICULAR.sub("…", problem.what)].append(problem)
+    for level, most in SHOWN.items():
+        for alike in groups[level].values():
+            shown = alike if len(alike) <= most + 1 else alike[:most]
+            for problem in shown:
+                yield level, f"{problem.file}: {problem.what}"
+            if more := len(alike) - len(shown):
+                yield level, f"… and {more:,} more like that"
+
+
+# ---- every image is read once
+
+
+def inspect_all(source: Source, check: TruthCheck, workers: int | None) -> list[Inspected]:
+    """Every image in the order of the splits."""
+    everything = [(split, s) for split, samples in source.splits.items() for s in samples]
+
+    def look(one: tuple[str, Sample]) -> Inspected:
+        return _inspect(source, check, *one)
+
+    return in_threads(look, everything, f"looking at {source.name}", workers)
+
+
+def _inspect(source: Source, check: TruthCheck, split: str, sample: Sample) -> Inspected:
+    size = sum(map(_size, _files(source, sample).values()))
+    try:
+        image, full, pages = source.decode(sample, count_pages=True)
+        truth = check.inspect(source, sample, full)
+    except DataError as error:
+        return Inspected(split, sample, _problem(source, sample, str(error)), bytes=size)
+    channels, height, width = image.shape
+    return Inspected(
+        split,
+        sample,
+        shape=(channels, height, width),
+        dtype=str(image.dtype).removeprefix("torch."),
+        digest=digest_of(image),
+        bytes=size,
+        remarks=unread_pages_problem(sample.id, pages) + truth.remarks,
+        truth=truth,
+        thumbnail=_thumbnail(image) if check.thumbnails else None,
+    )
+
+
+def _files(source: Source, sample: Sample) -> dict[str, str]:
+    """What a sample is read from, by the name that a problem has."""
+    return source.files(sample) if isinstance(source, FileSource) else {}
+
+
+def _problem(source: Source, sample: Sample, text: str) -> Problem:
+    """An error with the name of the file that it begins with, as short as in the data."""
+    name = sample.id
+    for short, file in _files(source, sample).items():
+        if text.startswith(f"{shown(file)}: "):
+            name, text = short, text.removeprefix(f"{shown(file)}: ")
+        text = text.replace(shown(file), short)
+    return Problem(name, text)
+
+
+def _thumbnail(image: Tensor) -> NDArray[np.float32]:
+    """Means over the cells of a grid; the first channel is enough to tell images apart."""
+    values = image[0].numpy() / np.float32(FULL_SCALE.get(image.dtype, 1.0))
+    small = Image.fromarray(values).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
+    return np.asarray(small)
+
+
+def _size(file: str) -> int:
+    try:
+        return os.stat(file).st_size
+    except (OSError, ValueError):  # it is reported when it is read
+        return 0

@@ -97,7 +97,7 @@ _DAMAGED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"II*\0", b"MM\0*", b"RIFF", b
 def open_image(file: BinaryIO, head: bytes, name: str) -> ImageFile:
     """What Pillow makes of a file's header; HEIC by pillow-heif, if it is installed."""
     formats: tuple[str, ...] = FORMATS
-    if _is_heic(head):
+    if _brand(head) in _HEIC and b"avif" not in head:  # which mif1 may also contain
         try:
             importlib.import_module("pillow_heif").register_heif_opener()
         except ImportError:
@@ -110,20 +110,14 @@ def open_image(file: BinaryIO, head: bytes, name: str) -> ImageFile:
     return Image.open(file, formats=formats)
 
 
-def _is_heic(head: bytes) -> bool:
-    return _brand(head) in _HEIC and b"avif" not in head  # which mif1 may also contain
-
-
 def _brand(head: bytes) -> bytes:
     """What a file in ISO's container for media holds: avif, heic, mp42 …; empty in other files."""
     return head[8:12] if head[4:8] == b"ftyp" else b""
 
 
-def read_image(
-    path: str | Path, *, max_pixels: int = MAX_PIXELS, enough: Enough | None = None
-) -> Tensor:
+def read_image(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> Tensor:
     """(c, h, w), uint8, uint16 or float32. An error begins with the path."""
-    return read_decoded(path, max_pixels=max_pixels, enough=enough).pixels
+    return read_decoded(path, max_pixels=max_pixels).pixels
 
 
 def read_decoded(
@@ -167,11 +161,9 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
 def decode(
     file: BinaryIO, name: str, *, max_pixels: int = MAX_PIXELS, enough: Enough | None = None
 ) -> DecodedImage:
-    """The image in an open file; `name` is what errors begin with.
-
-    enough: a JPEG is decoded at a half, a quarter or an eighth of its size, which takes less time,
-    where that is enough. Nothing that a model answers for may ask for it: the pixels are others.
-    """
+    """The image in an open file; `name` is what errors begin with. enough: a JPEG is decoded at a
+    half, a quarter or an eighth of its size, which takes less time, where that is enough. Nothing
+    that a model answers for may ask for it: the pixels are others."""
     with decoding(file, name, max_pixels) as head:
         orientation, sides = tiff.orientation(file) if tiff.is_tiff(head) else 1, None
         if tiff.is_tiff(head) and not tiff.pillow_suffices(file):
@@ -222,21 +214,10 @@ def decoding(file: BinaryIO, name: str, max_pixels: int) -> Iterator[bytes]:
         raise DataError(f"{name}: is damaged ({text})") from None
 
 
-def from_pil(image: Image.Image, name: str = "image", *, max_pixels: int = MAX_PIXELS) -> Tensor:
-    """The same for an image that Pillow has opened or made."""
-    try:
-        pixels = _pixels(image, name, max_pixels)
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{name}: is damaged ({error})") from None
-    return _tensor(pixels)
-
-
 def from_any(thing: AnyImage, *, max_pixels: int = MAX_PIXELS) -> tuple[Tensor, str]:
-    """An image in any form as (c, h, w), and a name for it.
-
-    A tensor is (c, h, w) or (h, w). A numpy array is (h, w) or (h, w, c), or (c, h, w) if its first
-    axis is shorter than its last. Floating-point values stay as they are.
-    """
+    """An image in any form as (c, h, w), and a name for it. A tensor is (c, h, w) or (h, w). A
+    numpy array is (h, w) or (h, w, c), or (c, h, w) if its first axis is shorter than its last.
+    Floating-point values stay as they are."""
     if isinstance(thing, str | Path):
         return read_image(thing, max_pixels=max_pixels), shown(thing)
     if isinstance(thing, ImageBytes):
@@ -244,7 +225,10 @@ def from_any(thing: AnyImage, *, max_pixels: int = MAX_PIXELS) -> tuple[Tensor, 
         return found.pixels, thing.name
     if isinstance(thing, Image.Image):
         name = shown(getattr(thing, "filename", "") or "image")
-        return from_pil(thing, name, max_pixels=max_pixels), name
+        try:
+            return _tensor(_pixels(thing, name, max_pixels)), name
+        except (OSError, SyntaxError, ValueError) as error:
+            raise DataError(f"{name}: is damaged ({error})") from None
     if isinstance(thing, np.ndarray):
         if thing.ndim == 3 and thing.shape[0] >= thing.shape[2]:
             thing = thing.transpose(2, 0, 1)
@@ -285,16 +269,11 @@ def displayed_size(path: str | Path, *, max_pixels: int = MAX_PIXELS) -> ImageSi
 
 
 def size_mismatch(
-    labelled: tuple[int, int] | None,
-    displayed: ImageSize,
-    what: str,
-    image: str = "the image",
+    labelled: tuple[int, int] | None, displayed: ImageSize, what: str, image: str = "the image"
 ) -> str:
     """The error where a mask or boxes may be for another image than the one that is read, or "".
-
     labelled: the height and width that they are for, where known. what: `the mask is`, `the boxes
-    are for`.
-    """
+    are for`."""
     height, width, orientation = displayed
     if labelled is not None and labelled != (height, width):
         rotated = f" after EXIF's rotation (orientation {orientation})" if orientation != 1 else ""
@@ -416,10 +395,8 @@ def _shrink(image: ImageFile, enough: Enough) -> tuple[int, int]:
 
 
 def _tensor(pixels: NDArray[Any]) -> Tensor:
-    """(h, w, c) to (c, h, w), in memory of its own: Pillow's must not be written to.
-
-    Photographs stay as they are in memory: Pillow and torch resize them several times as fast so.
-    """
+    """(h, w, c) to (c, h, w), in memory of its own: Pillow's must not be written to. Photographs
+    stay as they are in memory: Pillow and torch resize them several times as fast so."""
     if pixels.dtype == np.uint8 and pixels.shape[2] == 3:
         return torch.from_numpy(np.require(pixels, requirements=("C", "W"))).permute(2, 0, 1)
     return torch.from_numpy(np.array(pixels.transpose(2, 0, 1), order="C"))

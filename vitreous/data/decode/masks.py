@@ -99,10 +99,8 @@ def _packing(image: Image.Image) -> str:
 
 
 def _plain(values: NDArray[Any], name: str) -> NDArray[Any]:
-    """(h, w) of uint8 or uint16, or (h, w, 3) of uint8. Ambiguous values are refused.
-
-    Alpha is dropped where it hides nothing; whole numbers may be stored as any type.
-    """
+    """(h, w) of uint8 or uint16, or (h, w, 3) of uint8. Ambiguous values are refused. Alpha is
+    dropped where it hides nothing; whole numbers may be stored as any type."""
     if values.ndim == 3 and values.shape[2] in (2, 4) and values.dtype.kind == "u":
         if (values[:, :, -1] != np.iinfo(values.dtype).max).any():
             raise DataError(f"{name}: is transparent in places: save masks without transparency")
@@ -125,7 +123,7 @@ def _plain(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 def to_classes(values: NDArray[Any], labels: LabelMap, name: str) -> Tensor:
     """The class inside the model of every pixel; `name` is what errors begin with."""
-    by_colour = has_colours(labels)
+    by_colour = isinstance(labels.external[0], str)  # those of the names file
     if by_colour and values.ndim == 2:
         raise DataError(
             f"{name}: has a number for each pixel, but the names are given for colours: name the "
@@ -146,11 +144,6 @@ def to_classes(values: NDArray[Any], labels: LabelMap, name: str) -> Tensor:
     if (found == _UNKNOWN).any():
         raise DataError(f"{name}: {_unknown(numbers[found == _UNKNOWN], by_colour)}")
     return torch.from_numpy(np.ascontiguousarray(found))
-
-
-def has_colours(labels: LabelMap) -> bool:
-    """Whether the names file has colours: then masks are in colour too."""
-    return isinstance(labels.external[0], str)
 
 
 def in_colour(values: NDArray[Any]) -> str:

@@ -2,6 +2,7 @@
 
 Pillow has unpackers for 16-bit colour in either order of bytes, and both keep the more significant
 one. PNG stores that one first; reading it in the other order gives the less significant bytes.
+(torchvision reads all 16, but some damaged files make it crash, and the process with it.)
 """
 
 from __future__ import annotations

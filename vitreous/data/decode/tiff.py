@@ -67,10 +67,8 @@ def _tags(file: BinaryIO) -> ImageFileDirectory_v2:
 
 def described_channels(description: str) -> int:
     """How many pages are the channels of one image by its description; 0 where it has no such.
-
-    tifffile describes an array as {"shape": [5, 64, 64]}, with "axes" where they were given;
-    ImageJ has lines like channels=5, and slices= or frames= where pages are something else.
-    """
+    tifffile describes an array as {"shape": [5, 64, 64]}, with "axes" where they were given; ImageJ
+    has lines like channels=5, and slices= or frames= where pages are something else."""
     if description.startswith("ImageJ="):
         counts = dict(re.findall(r"^(images|channels|slices|frames)=(\d+)\s*$", description, re.M))
         channels = int(counts.get("channels", 0))

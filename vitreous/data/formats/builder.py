@@ -24,9 +24,8 @@ S = TypeVar("S", bound=Source)
 @dataclass
 class SourceBuilder:
     """A Source in the making: what the user asked for, then what a format's `read` has found.
-
-    `read` fills `splits`, and what it notices into `notes` and `problems`; `build` does the rest.
-    """
+    `read` fills `splits`, and what it notices into `notes` and `problems`; `build` does the
+    rest."""
 
     path: str
     """As the user gave it, without the format's name before it."""

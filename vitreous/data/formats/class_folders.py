@@ -57,11 +57,9 @@ def read(builder: SourceBuilder) -> FileSource:
 
 
 def _split_folders(builder: SourceBuilder, folders: list[str]) -> dict[str, str]:
-    """The folder of each split, or nothing where class folders lie directly in the root.
-
-    `train` can also be the name of a class (bus, car, train): it is one when images lie directly in
-    it and other folders have images.
-    """
+    """The folder of each split, or nothing where class folders lie directly in the root. `train`
+    can also be the name of a class (bus, car, train): it is one when images lie directly in it and
+    other folders have images."""
     named: dict[str, str] = {}
     others = []
     for folder in sorted(folders):

@@ -24,10 +24,8 @@ from vitreous.labels import LabelMap
 @dataclass
 class DigitsSource(Source):
     """1,797 real handwritten digits, 8x8 (UCI, Optical Recognition of Handwritten Digits, test).
-
     The ids are their numbers in scikit-learn. The split never changes: 20 % test, 10 % of the rest
-    val.
-    """
+    val."""
 
     _images: Tensor = field(kw_only=True, repr=False)  # (1797, 1, 8, 8)
 

@@ -83,9 +83,10 @@ def check_class_folders(folder: str, name: str) -> None:
     odd = [word for word in words if word in NEVER_CLASSES]
     if words and (odd or all(meaning(word)[1] for word in words)):
         which = ", ".join(dict.fromkeys(odd or words))
+        readings = "; ".join(f"{format}:PATH if {what}" for format, what in READINGS.items())
         raise DataError(
             f"{name}: has folders that are called as those of images and labels are, not as "
-            f"classes: {which}. Seen: {_listed(root, folder)}. {_readings()}"
+            f"classes: {which}. Seen: {_listed(root, folder)}. Write {readings}"
         )
 
 
@@ -119,10 +120,6 @@ def _listed(root: list[Seen], folder: str) -> str:
         for seen in root[:_SHOWN]
     ]
     return ", ".join(parts) + more if parts else "nothing"
-
-
-def _readings() -> str:
-    return "Write " + "; ".join(f"{format}:PATH if {what}" for format, what in READINGS.items())
 
 
 def only_folder(folder: str) -> str:

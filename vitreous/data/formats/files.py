@@ -145,6 +145,15 @@ def read_text(path: str | Path, max_bytes: int | None = None) -> str:
         raise DataError(f"{shown(path)}: is not text in UTF-8 ({error.reason})") from None
 
 
+def beginning(path: str, count: int) -> str:
+    """Of a file that may be large, or something else; "" where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            return file.read(count)
+    except OSError:
+        return ""
+
+
 def finite(text: str) -> float | None:
     """A number that is written as text; None where it is not one."""
     try:

@@ -89,21 +89,33 @@ class GeneratedSource(Source):
         if self.truth_kind == "mask":
             classes = np.array([0, *(1 + kind for kind in drawn.kinds)], np.int16)
             return torch.from_numpy(classes[drawn.places])
-        truth = {
-            "boxes": torch.tensor(drawn.boxes, dtype=torch.float32).reshape(-1, 4),
-            "labels": torch.tensor(drawn.kinds, dtype=torch.int64),
-            "crowd": torch.zeros(len(drawn.kinds), dtype=torch.bool),
-        }
         if self.truth_kind == "boxes":
-            return truth
+            return {
+                "boxes": torch.tensor(drawn.boxes, dtype=torch.float32).reshape(-1, 4),
+                "labels": torch.tensor(drawn.kinds, dtype=torch.int64),
+                "crowd": torch.zeros(len(drawn.kinds), dtype=torch.bool),
+            }
         masks = InstanceMasks.of(drawn.places == np.arange(1, len(drawn.kinds) + 1)[:, None, None])
-        return {**truth, "area": masks.areas(), "masks": masks}
+        return masks.truth(drawn.kinds, [False] * len(drawn.kinds))
 
 
 def random_of(seed: int, id: str) -> tuple[str, np.random.Generator]:
     """The split of image `split/i`, and the generator that draws it."""
     split, _, number = id.partition("/")
     return split, np.random.default_rng([seed, SPLITS.index(split), int(number)])
+
+
+def contrasting(random: np.random.Generator, under: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A colour well apart from what it is painted on."""
+    candidates = random.uniform(0, 1, (8, 3))
+    apart = np.abs(candidates - under).sum(axis=1)
+    good = candidates[apart >= 0.7]
+    return good[0] if len(good) else candidates[apart.argmax()]
+
+
+def box_of(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
 
 G = TypeVar("G", bound=GeneratedSource)

@@ -22,10 +22,11 @@ from vitreous.data.formats.generated import (
     SIZE,
     GeneratedSource,
     Scene,
+    box_of,
+    contrasting,
     generated,
     random_of,
 )
-from vitreous.data.formats.scenes import box_of, contrasting
 from vitreous.data.source import Sample
 from vitreous.labels import LabelMap
 

@@ -85,10 +85,8 @@ def numbered_labels(names: Names) -> LabelMap:
 
 
 def mask_labels(names: Names) -> LabelMap:
-    """The classes of masks and the values that are ignored, all defined by the names.
-
-    Ids are sorted; colours, which have no order, stay in that of the file.
-    """
+    """The classes of masks and the values that are ignored, all defined by the names. Ids are
+    sorted; colours, which have no order, stay in that of the file."""
     given = _given(names, tables=True)
     for id, name in given.names.items():
         if name is not None and (not name.strip() or not name.isprintable()):

@@ -90,9 +90,7 @@ INSTANCES = LabelFiles(
 
 def find_pairs(root: str, kind: LabelFiles, notes: list[str]) -> dict[str, tuple[str, str]]:
     """For each split the folder of images and that of masks; for "" where there are no splits.
-
-    Empty where no folder of images has a folder of masks beside it with files in it.
-    """
+    Empty where no folder of images has a folder of masks beside it with files in it."""
     places = _places(root)
     pairs: dict[str, tuple[str, str]] = {}
     for split in ("", *SPLITS):
@@ -206,10 +204,8 @@ def _role(word: str) -> str:
 
 @dataclass
 class Pairing:
-    """Finds the label file of each image by name, and fills the builder with samples.
-
-    A sample's target is the path of its label file below the root, or "" where it has none.
-    """
+    """Finds the label file of each image by name, and fills the builder with samples. A sample's
+    target is the path of its label file below the root, or "" where it has none."""
 
     builder: SourceBuilder
     kind: LabelFiles
@@ -220,11 +216,8 @@ class Pairing:
     """Of label files."""
 
     def read_folders(self, lists: str, looked_for: str) -> None:
-        """Samples of all folders that are laid out as images with label files.
-
-        lists: where Pascal VOC keeps its lists of splits, below the root. looked_for: the layouts,
-        for an error.
-        """
+        """Samples of all folders that are laid out as images with label files. lists: where Pascal
+        VOC keeps its lists of splits, below the root. looked_for: the layouts, for an error."""
         builder = self.builder
         builder.check_folder()
         pairs = find_pairs(builder.root, self.kind, builder.notes)
@@ -377,10 +370,7 @@ def _without(stem: str, ends: tuple[str, ...]) -> str:
 def _lines(path: str) -> list[str]:
     """The names in a list, each once. A line may have a path, an extension and more columns."""
     first = [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
-    return list(dict.fromkeys(_stem(word) for word in first))
-
-
-def _stem(path: str) -> str:
-    name = os.path.basename(path)
-    stem, extension = os.path.splitext(name)
-    return stem if extension.lower() in EXTENSIONS else name
+    names = [(name, os.path.splitext(name)) for name in map(os.path.basename, first)]
+    return list(
+        dict.fromkeys(stem if end.lower() in EXTENSIONS else name for name, (stem, end) in names)
+    )

@@ -28,8 +28,14 @@ from vitreous.data.decode.images import displayed_size, from_any
 from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.formats.names import Names, with_names
 from vitreous.data.instance_masks import InstanceMasks
-from vitreous.data.objects.boxes import check_corners, cut_to_image, errors_in_line
-from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
+from vitreous.data.objects.table import (
+    AnnotatedObject,
+    Annotation,
+    ObjectTable,
+    check_corners,
+    cut_to_image,
+    errors_in_line,
+)
 from vitreous.data.source import IGNORED, SPLITS, Sample, Source
 from vitreous.data.split import HoldOut, complete
 from vitreous.errors import DataError, naming
@@ -46,12 +52,14 @@ class PythonSource(Source):
 
     items: dict[str, Any] = field(default_factory=dict, kw_only=True, repr=False)
     """By split: what `data[number]` gives the pairs of."""
+    alone: bool = field(default=False, kw_only=True)
+    """Images need not have anything beside them."""
     _last: tuple[str, tuple[Any, Any]] = field(default=("", (None, None)), kw_only=True, repr=False)
     """The id and the pair of the image that was read last: a Dataset may open files for each."""
 
     def pair(self, sample: Sample) -> tuple[Any, Any]:
         split, _, number = sample.id.partition("/")
-        return _pair(self.items[split], int(number), self.where(sample))
+        return _pair(self.items[split], int(number), self.alone, self.where(sample))
 
     def image(self, sample: Sample) -> Tensor:
         with naming(self.where(sample)):
@@ -77,20 +85,6 @@ class PythonSource(Source):
             return displayed_size(os.fspath(image), max_pixels=self.max_pixels)[:2]
         height, width = from_any(image, max_pixels=self.max_pixels)[0].shape[1:]
         return height, width
-
-
-class Unpaired:
-    """Images that need not have anything beside them."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, number: int) -> Any:
-        item = self.items[number]
-        return item if isinstance(item, list | tuple) else (item, None)
 
 
 def from_python(
@@ -124,10 +118,11 @@ def from_python(
                 "target), or a Dataset with a length"
             )
     own = next(filter(None, map(_own_names, parts.values())), ())
-    if truth == "none":
-        parts = {split: Unpaired(items) for split, items in parts.items()}
     targets = {
-        split: [_pair(items, i, f"data, image {split}/{i}")[1] for i in range(len(items))]
+        split: [
+            _pair(items, i, truth == "none", f"data, image {split}/{i}")[1]
+            for i in range(len(items))
+        ]
         for split, items in parts.items()
     }
     first = next((target for each in targets.values() for target in each), IGNORED)
@@ -157,6 +152,7 @@ def from_python(
         truth_kind=kind,
         notes=notes,
         items=parts,
+        alone=truth == "none",
     )
 
 
@@ -178,8 +174,10 @@ def _are_named(labels: LabelMap, names: tuple[str, ...], kind: str) -> bool:
     return labels.external == tuple(range(len(names)))
 
 
-def _pair(items: Any, number: int, where: str) -> tuple[Any, Any]:
+def _pair(items: Any, number: int, alone: bool, where: str) -> tuple[Any, Any]:
     pair = items[number]
+    if alone and not isinstance(pair, list | tuple):
+        return pair, None
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise DataError(f"{where}: expected (image, target), got {type(pair).__name__}")
     return pair[0], pair[1]
@@ -256,28 +254,32 @@ def _mask(target: Any, size: tuple[int, int], labels: LabelMap) -> Tensor:
     return torch.from_numpy(mask)
 
 
-def _boxes(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Tensor]:
-    boxes = np.asarray(_array(target["boxes"]), np.float64).reshape(-1, 4).tolist()
+def _ids_and_crowd(target: Any, count: int, of: str) -> tuple[list[External], list[bool]]:
+    """Of the objects of a target, of which there are so many."""
     ids = [id if isinstance(id, str) else int(id) for id in target["labels"]]
     crowd = [bool(each) for each in target.get("crowd", [False] * len(ids))]
-    if not len(boxes) == len(ids) == len(crowd):
+    if not count == len(ids) == len(crowd):
         raise DataError(
-            f"{counted(len(boxes), 'box')}, {counted(len(ids), 'label')} and {len(crowd)} crowd"
+            f"{counted(count, of)}, {counted(len(ids), 'label')} and {len(crowd)} crowd"
         )
+    return ids, crowd
+
+
+def _boxes(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Tensor]:
+    boxes = np.asarray(_array(target["boxes"]), np.float64).reshape(-1, 4).tolist()
+    ids, crowd = _ids_and_crowd(target, len(boxes), "box")
     classes = labels.by_external()
-    rows = enumerate(zip(ids, boxes, crowd, strict=True))
     things = [
         AnnotatedObject(i, id, (box[0], box[1], box[2], box[3]), each, name=f"box {i}")
-        for i, (id, box, each) in rows
+        for i, (id, box, each) in enumerate(zip(ids, boxes, crowd, strict=True))
         if classes[id] != IGNORED
     ]
     verdicts = list(check_corners(things))
     if errors := [verdict.error for verdict in verdicts if verdict.error]:
         raise DataError(errors_in_line(errors))
     table = ObjectTable("box {number}")
-    kept = (thing for thing, verdict in zip(things, verdicts, strict=True) if verdict.kept)
     annotation = table.add_image(Annotation())
-    table.add(annotation, kept)
+    table.add(annotation, (t for t, verdict in zip(things, verdicts, strict=True) if verdict.kept))
     table.close().label(classes)
     return cut_to_image(table, annotation, size).truth
 
@@ -285,27 +287,13 @@ def _boxes(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Te
 def _instances(target: Any, size: tuple[int, int], labels: LabelMap) -> dict[str, Any]:
     """Objects without a pixel are left out."""
     masks = _array(target["masks"])
-    ids = [id if isinstance(id, str) else int(id) for id in target["labels"]]
-    crowd = [bool(each) for each in target.get("crowd", [False] * len(ids))]
     if masks.ndim != 3 or (len(masks) and masks.shape[1:] != size):
-        raise DataError(
-            f"the masks are {masks.shape}, but the image is {size}: expected (objects, height, "
-            "width)"
-        )
-    if not len(masks) == len(ids) == len(crowd):
-        raise DataError(
-            f"{counted(len(masks), 'mask')}, {counted(len(ids), 'label')} and {len(crowd)} crowd"
-        )
+        what = "expected (objects, height, width)"
+        raise DataError(f"the masks are {masks.shape}, but the image is {size}: {what}")
+    ids, crowd = _ids_and_crowd(target, len(masks), "mask")
     if masks.dtype.kind == "f" and not np.isin(masks, (0, 1)).all():
         raise DataError("the masks have fractions: expected True or 1 inside of an object, else 0")
     classes = labels.by_external()
-    found = InstanceMasks.of(masks.reshape(-1, *size))
-    truth: dict[str, Any] = {
-        "boxes": found.boxes(),
-        "labels": torch.tensor([classes[id] for id in ids], dtype=torch.int64),
-        "crowd": torch.tensor(crowd, dtype=torch.bool),
-        "area": found.areas(),
-        "masks": found,
-    }
-    used = (found.areas() > 0) & (truth["labels"] != IGNORED)
+    truth = InstanceMasks.of(masks.reshape(-1, *size)).truth([classes[id] for id in ids], crowd)
+    used = (truth["area"] > 0) & (truth["labels"] != IGNORED)
     return {name: values[used] for name, values in truth.items()}

@@ -37,12 +37,13 @@ class DataFormat(NamedTuple):
     """It is a table, whose columns `Columns` may name."""
 
 
+_OBJECTS = ("boxes", "mask", "instances")
+_EVERY = ("class", "labels", "mask", "boxes", "instances")
+
 FORMATS = {
     "idx": DataFormat("formats.idx", ("class",)),
-    "coco": DataFormat("objects.coco", ("boxes", "mask", "instances"), extensions=(".json",)),
-    "yolo": DataFormat(
-        "objects.yolo", ("boxes", "mask", "instances"), extensions=(".yaml", ".yml")
-    ),
+    "coco": DataFormat("objects.coco", _OBJECTS, extensions=(".json",)),
+    "yolo": DataFormat("objects.yolo", _OBJECTS, extensions=(".yaml", ".yml")),
     "voc": DataFormat("objects.voc", ("boxes",)),
     "masks": DataFormat("formats.mask_folders", ("mask",)),
     "instances": DataFormat("objects.instance_pictures", ("instances",)),
@@ -56,12 +57,8 @@ FORMATS = {
     ),
     "images": DataFormat("formats.image_folder", ("none",)),
     "digits": DataFormat("formats.digits", ("class",), on_disk=False),
-    "shapes": DataFormat(
-        "formats.shapes", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
-    ),
-    "handwriting": DataFormat(
-        "formats.handwriting", ("class", "labels", "mask", "boxes", "instances"), on_disk=False
-    ),
+    "shapes": DataFormat("formats.shapes", _EVERY, on_disk=False),
+    "handwriting": DataFormat("formats.handwriting", _EVERY, on_disk=False),
     "torchvision": DataFormat("formats.torchvision", ("class",), on_disk=False),
 }
 """By the name that may stand before a path, as in `folder:PATH`. A folder that looks like several

@@ -85,7 +85,8 @@ def read(builder: SourceBuilder) -> PublicSource:
     labels = LabelMap.of_ids(id for ids in targets.values() for id in ids)
     names, classes = builder.names, getattr(parts["train"], "classes", None)
     if names is None and classes and len(classes) > max(map(max, targets.values())):
-        names = {i: _text(title) for i, title in enumerate(classes)}
+        # Imagenette gives several for each; the first is the usual one
+        names = {i: c if isinstance(c, str) else str(c[0]) for i, c in enumerate(classes)}
         if len(set(names.values())) < len(names):  # in some data sets two classes share a name
             names = None
     builder.notes.append(f"kept in {folder_of(name)}")
@@ -125,8 +126,3 @@ def _targets(part: Any, name: str) -> list[int]:
     if pairs is None:
         raise DataError(f"torchvision:{name}: this version of torchvision keeps no list of labels")
     return [int(target) for _, target in pairs]
-
-
-def _text(title: Any) -> str:
-    """A class's name; Imagenette gives several for each, the first is the usual one."""
-    return title if isinstance(title, str) else str(title[0])

@@ -15,9 +15,9 @@ import numpy as np
 
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import SPLIT_FOLDERS, below, claim, is_below
+from vitreous.data.formats.files import SPLIT_FOLDERS, beginning, below, claim, is_below
 from vitreous.data.formats.names import with_names
-from vitreous.data.objects.coco_json import NAMES, Coco, read_coco
+from vitreous.data.objects.coco_json import NAMES, Coco
 from vitreous.data.objects.source import BACKGROUND, ObjectSource
 from vitreous.data.objects.table import ObjectTable
 from vitreous.data.source import IGNORED, Sample
@@ -53,23 +53,14 @@ def _find(folder: str) -> dict[str, str]:
         place = os.path.normpath(os.path.join(folder, inner))
         for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
             match = pattern.fullmatch(name)
-            if match and _begins_as_coco(path := os.path.join(place, name)):
+            path = os.path.join(place, name)  # perhaps large, and perhaps another train.json
+            if match and _BEGINNING.match(beginning(path, 200)):
                 claim(found, SPLIT_FOLDERS[match[1].lower()], path, folder)
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name, _BESIDE)
         if name.lower() in SPLIT_FOLDERS and os.path.isfile(path):
             claim(found, SPLIT_FOLDERS[name.lower()], path, folder)
     return found
-
-
-def _begins_as_coco(path: str) -> bool:
-    """Other JSON files may be called train.json too; they may be large, so only the beginning is
-    read."""
-    try:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            return _BEGINNING.match(file.read(200)) is not None
-    except OSError:
-        return False
 
 
 def read(builder: SourceBuilder) -> ObjectSource:
@@ -83,7 +74,7 @@ def read(builder: SourceBuilder) -> ObjectSource:
         )
     masks, outlines = builder.truth_kind == "mask", builder.truth_kind != "boxes"
     table = ObjectTable(NAMES, outlines=outlines)
-    parts = {split: read_coco(file, table) for split, file in files.items()}
+    parts = {split: Coco(file, table) for split, file in files.items()}
     folders = {split: _image_folder(part) for split, part in parts.items()}
     for split, part in parts.items():
         _check_inside(part, folders[split], builder.root if is_folder else None)
@@ -171,10 +162,8 @@ def _check_categories(part: Coco, ids: dict[str, External], split: str, notes: l
 
 
 def _image_folder(part: Coco) -> str:
-    """Where the images of a file are: of the usual folders, the one that has most of them.
-
-    Only some of the images are looked for; one that is missing is an error when it is read.
-    """
+    """Where the images of a file are: of the usual folders, the one that has most of them. Only
+    some of the images are looked for; one that is missing is an error when it is read."""
     beside = os.path.dirname(part.path)
     word = os.path.splitext(os.path.basename(part.path))[0].removeprefix("instances_")
     tries = [os.path.normpath(os.path.join(beside, place.format(word))) for place in _PLACES]

@@ -7,18 +7,18 @@ silently, and an odd record does not stop the reading.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from array import array
-from collections import Counter
-from collections.abc import Container
-from dataclasses import dataclass, field
-from operator import itemgetter
+from collections import Counter, deque
+from collections.abc import Container, Iterator
 from typing import Any
 
 import numpy as np
 
 from vitreous.data.decode.images import shown
-from vitreous.data.objects.json_lists import JsonLists
+from vitreous.data.formats.files import read_text
 from vitreous.data.objects.outlines import Corners, Outline, Polygon
 from vitreous.data.objects.table import AnnotatedObject, Annotation, ObjectTable
 from vitreous.data.source import Problem
@@ -26,166 +26,179 @@ from vitreous.errors import DataError
 
 Record = dict[str, Any]
 NAMES = "annotation {number}"
-
 _LARGEST = 2**53  # whole numbers beyond are not exact in floating point
-_NUMBERS = {int, float}
-_FIELDS = itemgetter("id", "image_id", "category_id", "iscrowd", "bbox", "area")
+_TOKEN = re.compile(r"[ \t\n\r]*(.?)[ \t\n\r]*", re.DOTALL)
 
 
-@dataclass
+class JsonLists:
+    """A JSON object with long lists, of which each record is decoded when it is needed: as Python
+    objects, millions take many times the size of their text. Not JSON is a DataError."""
+
+    def __init__(self, path: str) -> None:
+        self._text = read_text(path).lstrip()
+        self._decode = json.JSONDecoder().raw_decode
+        self._places: dict[str, int] = {}
+        """Where the value of each key begins; as with json, the last one of a key counts."""
+        try:
+            self._find_places()
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{shown(path)}: is not JSON: {error}") from None
+
+    @property
+    def keys(self) -> list[str] | None:
+        """None where the file is not an object."""
+        return list(self._places) if self._text.startswith("{") else None
+
+    def has_list(self, key: str) -> bool:
+        return key in self._places and self._text.startswith("[", self._places[key])
+
+    def records(self, key: str) -> Iterator[Any]:
+        """The values of a list, one after the other."""
+        return (value for value, _ in self._items(self._places[key]))
+
+    def _find_places(self) -> None:
+        text = self._text
+        if not text.startswith("{"):
+            json.loads(text)
+            return
+        end, at = self._token(0, "{")
+        if text.startswith("}", at):
+            end, at = self._token(at, "}")
+        while end != "}":
+            if not text.startswith('"', at):
+                expected = "Expecting property name enclosed in double quotes"
+                raise json.JSONDecodeError(expected, text, at)
+            key, at = self._decode(text, at)
+            _, at = self._token(at, ":")
+            self._places[key] = at
+            end, at = self._token(self._skip(at), ",}")
+        if at != len(text):
+            raise json.JSONDecodeError("Extra data", text, at)
+
+    def _skip(self, at: int) -> int:
+        """Where a value ends; of a list only one record is held at a time."""
+        if not self._text.startswith("[", at):
+            return self._decode(self._text, at)[1]
+        last = deque(self._items(at), maxlen=1)
+        return last[0][1] if last else self._token(at, "[")[1] + 1
+
+    def _items(self, at: int) -> Iterator[tuple[Any, int]]:
+        """Each value of the list that begins here, and where the next one begins."""
+        end, at = self._token(at, "[")
+        if self._text.startswith("]", at):
+            return
+        while end != "]":
+            value, at = self._decode(self._text, at)
+            end, at = self._token(at, ",]")
+            yield value, at
+
+    def _token(self, at: int, expected: str) -> tuple[str, int]:
+        """One of the expected characters, and where the spaces behind it end."""
+        found = _TOKEN.match(self._text, at)
+        if found is None or not found[1] or found[1] not in expected:
+            what = f"Expecting {' or '.join(map(repr, expected))} delimiter"
+            raise json.JSONDecodeError(what, self._text, found.start(1) if found else at)
+        return found[1], found.end()
+
+
 class Coco:
-    """What a file has. The category of an object is a name."""
+    """What a file has; its objects are added to the table. The category of an object is a name. A
+    file that is not COCO's at all is a DataError."""
 
-    path: str
-    table: ObjectTable
-    categories: dict[int, str] = field(default_factory=dict)
-    images: dict[int, Annotation] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    def __init__(self, path: str, table: ObjectTable) -> None:
+        self.path, self.table = path, table
+        self.categories: dict[int, str] = {}
+        self.images: dict[int, Annotation] = {}
+        self.problems: list[Problem] = []
+        self._text_ids = Counter[str]()
+        self._files: dict[str, int] = {}
+        self._ids = array("q")
+        """Of annotations: millions, so not as Python's numbers."""
+        self._read(JsonLists(path))
 
-    def problem(self, record: str, what: str, *, fatal: bool = False) -> None:
+    def _read(self, values: JsonLists) -> None:
+        for part in ("images", "annotations", "categories"):
+            if not values.has_list(part):
+                found = "is not" if values.keys is None else f"has {', '.join(values.keys[:8])}"
+                raise DataError(
+                    f"{shown(self.path)}: is not a COCO file of objects: expected an object with "
+                    "lists of images, annotations and categories; it "
+                    f"{found}, and no list {part!r}"
+                )
+        parts = {"categories": self._category, "images": self._image, "annotations": self._object}
+        for part, read in parts.items():
+            for number, record in enumerate(values.records(part)):
+                read(number, record if isinstance(record, dict) else {})
+        for key, count in self._text_ids.items():
+            self._problem(key, f"{count} ids are text instead of numbers: read as numbers")
+        ids, first, counts = np.unique(
+            np.frombuffer(self._ids, np.int64), return_index=True, return_counts=True
+        )
+        if (twice := counts > 1).any():
+            what = f"{twice.sum()} ids are used by several annotations"
+            id = ids[twice][first[twice].argmin()]
+            self._problem("annotations", f"{what}, {id} first: all are used")
+        for part in ("categories", "images"):
+            if not getattr(self, part):
+                why = self.problems[0].what if any(values.records(part)) else "the list is empty"
+                raise DataError(f"{shown(self.path)}: has no usable {part}: {why}")
+
+    def _problem(self, record: str, what: str, *, fatal: bool = False) -> None:
         self.problems.append(Problem(f"{shown(self.path)}, {record}", what, fatal))
 
+    # ---- records
 
-def read_coco(path: str, table: ObjectTable) -> Coco:
-    """Adds the objects of a file to the table. A file that is not COCO's at all is a DataError."""
-    values = _load(path)
-    coco = Coco(path, table)
-    reader = _CocoReader(coco)
-    parts = {
-        "categories": reader.category,
-        "images": reader.image,
-        "annotations": reader.instance,
-    }
-    for part, read in parts.items():
-        for number, record in enumerate(values.records(part)):
-            read(number, record if isinstance(record, dict) else {})
-    for what, count in reader.text_ids.items():
-        coco.problem(what, f"{count} ids are text instead of numbers: read as numbers")
-    if twice := reader.repeated_ids():
-        what = f"{len(twice)} ids are used by several annotations, {twice[0]} first: all are used"
-        coco.problem("annotations", what)
-    for part in ("categories", "images"):
-        if not getattr(coco, part):
-            why = coco.problems[0].what if any(values.records(part)) else "the list is empty"
-            raise DataError(f"{shown(path)}: has no usable {part}: {why}")
-    return coco
-
-
-def _load(path: str) -> JsonLists:
-    values = JsonLists(path)
-    for part in ("images", "annotations", "categories"):
-        if not values.has_list(part):
-            found = "is not" if values.keys is None else f"has {', '.join(values.keys[:8])}"
-            raise DataError(
-                f"{shown(path)}: is not a COCO file of objects: expected an object with lists of "
-                f"images, annotations and categories; it {found}, and no list {part!r}"
-            )
-    return values
-
-
-@dataclass
-class _CocoReader:
-    """Adds one record after the other to `coco`."""
-
-    coco: Coco
-    text_ids: Counter[str] = field(default_factory=Counter)
-    files: dict[str, int] = field(default_factory=dict)
-    ids: array[int] = field(default_factory=lambda: array("q"))
-    """Of annotations: millions, so not as Python's numbers."""
-
-    def category(self, number: int, values: Record) -> None:
+    def _category(self, number: int, values: Record) -> None:
         try:
             id, name = self._id(values, "id"), _text(values, "name")
         except DataError as error:
-            self.coco.problem(f"category {number} of the list", f"{error}: not used")
+            self._problem(f"category {number} of the list", f"{error}: not used")
             return
-        if (known := self.coco.categories.setdefault(id, name)) != name:
+        if (known := self.categories.setdefault(id, name)) != name:
             what = f"category {id} is both {known!r} and {name!r}"
-            raise DataError(f"{shown(self.coco.path)}: {what}")
+            raise DataError(f"{shown(self.path)}: {what}")
 
-    def image(self, number: int, values: Record) -> None:
-        images, problem = self.coco.images, self.coco.problem
+    def _image(self, number: int, values: Record) -> None:
         try:
             id, file = self._id(values, "id"), _text(values, "file_name")
         except DataError as error:
-            problem(f"image {number} of the list", f"{error}: not used", fatal=True)
+            self._problem(f"image {number} of the list", f"{error}: not used", fatal=True)
             return
-        if (first := images.get(id)) is None:
+        if (first := self.images.get(id)) is None:
             annotation = Annotation(self._size(id, values), file)
-            first = images[id] = self.coco.table.add_image(annotation)
+            first = self.images[id] = self.table.add_image(annotation)
         if first.file != file:
-            problem(f"image {id}", f"is {first.file} and {file}: the second is not used")
+            self._problem(f"image {id}", f"is {first.file} and {file}: the second is not used")
             first.errors.append(f"its id {id} is also that of {file}: whose are the objects?")
-        elif (other := self.files.setdefault(os.path.normpath(file), id)) != id:
+        elif (other := self._files.setdefault(os.path.normpath(file), id)) != id:
             # One sample per file; its objects are in two places, and perhaps twice.
-            del images[id]
-            problem(f"image {id}", f"has the same file as image {other}: not used")
-            images[other].errors.append(f"occurs twice, as image {other} and {id}: keep one")
+            del self.images[id]
+            self._problem(f"image {id}", f"has the same file as image {other}: not used")
+            self.images[other].errors.append(f"occurs twice, as image {other} and {id}: keep one")
 
-    def repeated_ids(self) -> list[int]:
-        """Those of several annotations, in the order of the file."""
-        ids, first, counts = np.unique(
-            np.frombuffer(self.ids, np.int64), return_index=True, return_counts=True
-        )
-        return [int(ids[i]) for i in np.argsort(first, kind="stable") if counts[i] > 1]
-
-    def instance(self, number: int, values: Record) -> None:
-        found = self._plain(values) or self._checked(number, values)
-        if found is not None:
-            image, one = found
-            self.coco.table.add(image, (one,))
-
-    def _plain(self, values: Record) -> tuple[Annotation, AnnotatedObject] | None:
-        """The image and the object of a record whose values are all as COCO writes them: nearly all
-        are, of millions. None where anything is odd."""
-        try:
-            id, image_id, category_id, crowd, box, area = _FIELDS(values)
-        except KeyError:
-            return None
-        coco = self.coco
-        if (
-            {type(id), type(image_id), type(category_id), type(crowd)} != {int}
-            or type(box) is not list
-            or len(box) != 4
-            or not {type(area), *map(type, box)} <= _NUMBERS
-            or image_id not in coco.images
-            or category_id not in coco.categories
-            or crowd not in (0, 1)
-            or abs(id) >= _LARGEST
-            or not 0 <= area < _LARGEST
-            or not sum(map(abs, box)) < _LARGEST  # also false for NaN
-        ):
-            return None
-        self.ids.append(id)
-        left, top, width, height = map(float, box)
-        outline = None
-        if coco.table.outlines is not None:
-            outline = self._outline(f"annotation {id}", values)
-        corners = (left, top, left + width, top + height)
-        return coco.images[image_id], AnnotatedObject(
-            id, coco.categories[category_id], corners, crowd == 1, area, outline
-        )
-
-    def _checked(self, number: int, values: Record) -> tuple[Annotation, AnnotatedObject] | None:
-        """The same of any record: what is odd is reported. None where it belongs nowhere."""
-        coco, record, id = self.coco, f"annotation {number} of the list", 0
-        if _is_id(values.get("id")):
+    def _object(self, number: int, values: Record) -> None:
+        if has_id := _is_id(values.get("id")):
             id = self._id(values, "id")
-            record = f"annotation {id}"
-            self.ids.append(id)
+            self._ids.append(id)
+        else:
+            id = 0
+        record = f"annotation {id}" if has_id else f"annotation {number} of the list"
         try:
-            image = coco.images[self._id(values, "image_id", coco.images)]
+            image = self.images[self._id(values, "image_id", self.images)]
         except DataError as error:
-            coco.problem(record, f"{error}: not used")
-            return None
+            self._problem(record, f"{error}: not used")
+            return
         try:
-            category = coco.categories[self._id(values, "category_id", coco.categories)]
+            category = self.categories[self._id(values, "category_id", self.categories)]
         except DataError as error:
-            image.errors.append(f"{record} of {shown(coco.path)} {error}")
-            return None
+            image.errors.append(f"{record} of {shown(self.path)} {error}")
+            return
         crowd, box = self._crowd(record, values), self._box(record, values)
         outline, area = self._outline(record, values), self._area(record, values)
-        return image, AnnotatedObject(id, category, box, crowd, area, outline, record)
+        name = "" if has_id else record
+        self.table.add(image, (AnnotatedObject(id, category, box, crowd, area, outline, name),))
+
+    # ---- values
 
     def _id(self, values: Record, key: str, known: Container[int] | None = None) -> int:
         """A whole number, also where it is written as text or as 3.0."""
@@ -195,13 +208,13 @@ class _CocoReader:
         if not _is_id(value):
             raise DataError(f"has the {key} {str(value)[:40]!r}, expected a whole number")
         if isinstance(value, str):
-            self.text_ids[key] += 1
+            self._text_ids[key] += 1
         if known is not None and int(value) not in known:
             raise DataError(f"has the unknown {key} {int(value)}")
         return int(value)
 
     def _odd(self, record: str, values: Record, key: str, what: str) -> None:
-        self.coco.problem(record, f"{key} is {str(values.get(key))[:40]!r}{what}")
+        self._problem(record, f"{key} is {str(values.get(key))[:40]!r}{what}")
 
     def _size(self, id: int, values: Record) -> tuple[int, int] | None:
         sides = values.get("height"), values.get("width")
@@ -210,7 +223,7 @@ class _CocoReader:
             return int(height), int(width)
         if sides != (None, None):
             text = f"{sides[0]}x{sides[1]}"
-            self.coco.problem(f"image {id}", f"height and width are {text[:40]}: not used")
+            self._problem(f"image {id}", f"height and width are {text[:40]}: not used")
         return None
 
     def _box(self, record: str, values: Record) -> Corners | None:
@@ -239,7 +252,7 @@ class _CocoReader:
         return area
 
     def _outline(self, record: str, values: Record) -> Outline | None:
-        if self.coco.table.outlines is None:
+        if self.table.outlines is None:
             return None
         outline = values.get("segmentation")
         if isinstance(outline, dict):
@@ -253,7 +266,7 @@ class _CocoReader:
                 return None
             if len(polygon) < 6:  # which would be taken for a box
                 what = f"has a polygon of {len(polygon) // 2} points, which encloses nothing"
-                self.coco.problem(record, what)
+                self._problem(record, what)
             else:
                 polygons.append(polygon)
         return tuple(polygons)
@@ -275,9 +288,8 @@ def _is_id(value: Any) -> bool:
 
 def _finite(value: Any) -> float | int | None:
     """A usable number: not a bool, NaN or too large."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if -_LARGEST < value < _LARGEST else None
+    is_number = type(value) is int or type(value) is float
+    return value if is_number and -_LARGEST < value < _LARGEST else None
 
 
 def _numbers(values: Any) -> Polygon | None:

@@ -35,10 +35,8 @@ class YoloData:
 
 
 def read_data_yaml(path: str) -> YoloData:
-    """What is in `data.yaml`; a DataError begins with the path.
-
-    What the file gives to download is not downloaded.
-    """
+    """What is in `data.yaml`; a DataError begins with the path. What the file gives to download is
+    not downloaded."""
     text = read_text(path, MAX_BYTES)
     with naming(shown(path)):
         values = parse_yaml(text)
@@ -150,8 +148,11 @@ class DataYamlImages:
         }
         for split, parts in places.items():
             for part in parts:
-                if os.path.isdir(part):
-                    self.pairing.pair(split, *_images_and_texts(part))
+                inner = [os.path.join(part, name) for name in ("images", "labels")]
+                if all(map(os.path.isdir, inner)):
+                    self.pairing.pair(split, *inner)
+                elif os.path.isdir(part):
+                    self.pairing.pair(split, part, _texts_of(part))
                 else:
                     self._add_listed(split, part)
             # folders may lie in each other
@@ -188,14 +189,6 @@ class DataYamlImages:
         what = f"{counted(len(ids), 'image')} listed in {below(file, builder.root)}"
         builder.notes.append(f"{split}: {what}")
         builder.splits.setdefault(split, []).extend(samples.get(id) or Sample(id, "") for id in ids)
-
-
-def _images_and_texts(folder: str) -> tuple[str, str]:
-    """The folders of images and of text files that a folder in data.yaml means."""
-    inner = [os.path.join(folder, name) for name in ("images", "labels")]
-    if all(map(os.path.isdir, inner)):
-        return inner[0], inner[1]
-    return folder, _texts_of(folder)
 
 
 def _texts_of(folder: str) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from vitreous.data.decode.images import shown
@@ -66,14 +65,7 @@ def objects_of(values: NDArray[Any], labels: LabelMap, name: str) -> dict[str, A
             kept.append(number)
             found.append(label)
             crowd.append(number < PER_CLASS and not one_class)
-    masks = InstanceMasks.of_numbers(values, kept)
-    return {
-        "boxes": masks.boxes(),
-        "labels": torch.tensor(found, dtype=torch.int64),
-        "crowd": torch.tensor(crowd, dtype=torch.bool),
-        "area": masks.areas(),
-        "masks": masks,
-    }
+    return InstanceMasks.of_numbers(values, kept).truth(found, crowd)
 
 
 def recognise(folder: str) -> bool:

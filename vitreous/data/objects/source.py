@@ -22,19 +22,19 @@ from vitreous.data.decode.images import displayed_size, shown, size_mismatch
 from vitreous.data.decode.pixels import ImageSize
 from vitreous.data.formats.files import FileSource
 from vitreous.data.instance_masks import InstanceMasks, decode
-from vitreous.data.objects.boxes import (
-    LARGEST,
+from vitreous.data.objects.outlines import outline_corners, runs_of
+from vitreous.data.objects.overlap import iou
+from vitreous.data.objects.table import (
     ROUNDING,
     ROUNDING_NORMALISED,
-    THIN,
-    THIN_NORMALISED,
+    UNKNOWN,
+    Annotation,
     CutBoxes,
+    ObjectTable,
     check_corners,
     cut_to_image,
     errors_in_line,
 )
-from vitreous.data.objects.outlines import outline_corners, runs_of
-from vitreous.data.objects.table import UNKNOWN, Annotation, ObjectTable
 from vitreous.data.source import IGNORED, CheckedTruth, Problem, Sample
 from vitreous.errors import DataError, naming
 from vitreous.labels import External
@@ -149,13 +149,13 @@ class ObjectSource(FileSource):
         self, sample: Sample, boxes: CutBoxes, masks: InstanceMasks
     ) -> Iterator[Problem]:
         """Objects without pixels, and those whose box is not around their mask."""
-        pairs = zip(boxes.truth["boxes"].tolist(), masks.boxes().tolist(), strict=True)
-        first, areas = self.annotations[sample.id].start, masks.areas().tolist()
-        for row, (box, around) in enumerate(pairs, first):
+        shares = iou(boxes.truth["boxes"], masks.boxes()).tolist()
+        pairs = zip(masks.areas().tolist(), shares, strict=True)
+        for row, (area, share) in enumerate(pairs, self.annotations[sample.id].start):
             record = self._record(sample, self.table.name(row))
-            if not areas[row - first]:
+            if not area:
                 yield Problem(record, "its mask has no pixel in the image: left out", fatal=False)
-            elif (share := _iou(box, around)) < LEAST_OVERLAP:
+            elif share < LEAST_OVERLAP:
                 what = f"its box and the box around its mask have an IoU of only {share:.2f}"
                 yield Problem(record, f"{what}: is one of them another object's?", fatal=False)
 
@@ -226,7 +226,7 @@ class ObjectSource(FileSource):
 
     def _check_boxes(self) -> None:
         table, ignored = self.table, Counter[External]()
-        sound = table.find_sound(THIN_NORMALISED if self.normalised else THIN, LARGEST)
+        sound = table.find_sound(normalised=self.normalised)
         kept = sound.copy()
         for sample, annotation in self._samples():
             self.problems += [Problem(sample.target, what, False) for what in annotation.remarks]
@@ -292,11 +292,3 @@ class ObjectSource(FileSource):
             self.notes.append(f"pixels of no object {what}")
         self.notes.append("smaller objects lie on larger ones in masks; crowds are ignored")
         self._note_empty()
-
-
-def _iou(a: list[float], b: list[float]) -> float:
-    """Of two boxes, left, top, right, bottom."""
-    wide, tall = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
-    common = max(wide, 0) * max(tall, 0)
-    both = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
-    return common / max(both - common, 1e-9)

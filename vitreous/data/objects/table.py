@@ -1,27 +1,46 @@
-"""All annotated objects of a data set as columns of numbers, whatever files they come from.
+"""All annotated objects of a data set as columns of numbers, whatever files they come from; and
+which of their boxes can be used, by the same rules for every format.
 
 Data sets have millions of objects, and columns take a sixth of what Python's objects would. A
 format adds an `Annotation` for each image and a row for each object, in any order; `close` sorts
 the rows by images.
+
+A box that does not tell where its object is (not a number, an end before its beginning, wholly
+outside the image) makes its image unusable: without it, the image would teach that there is
+nothing. A box without area and a box that occurs twice are left out. A box that reaches over the
+edge is cut off there. All of it is reported.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
 from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vitreous.data.objects.outlines import Corners, Outline, OutlineColumns
+from vitreous.errors import DataError
 from vitreous.labels import IGNORED, External
+from vitreous.mask_parts import Size
 
 UNKNOWN = -2
 """The label of a category that the data does not name."""
+LARGEST = 1e9
+"""In pixels, or normalised: far beyond every image."""
+THIN = 0.01
+"""Pixels: a thinner box has no area; single precision could not tell its sides apart."""
+ROUNDING = 0.01
+"""Pixels over the edge that come from rounded decimals, and are not reported."""
+THIN_NORMALISED, ROUNDING_NORMALISED = 1e-6, 1e-4
+"""The same where boxes are normalised by the image's width and height."""
+_LISTED = 5  # errors of one image in one message
 
 
 class AnnotatedObject(NamedTuple):
@@ -160,12 +179,14 @@ class ObjectTable:
         for column in ("order", "numbers", "codes", "crowd", "boxes", "areas", "labels"):
             setattr(self, column, getattr(self, column)[kept])
 
-    def find_sound(self, thin: float, largest: float) -> NDArray[np.bool_]:
+    def find_sound(self, *, normalised: bool) -> NDArray[np.bool_]:
         """(n,): the rows that need no further check: they are used, and are boxes of a usual size
         that no other object of the image has."""
         left, top, right, bottom = self.boxes.T
-        sound: NDArray[np.bool_] = np.abs(self.boxes).sum(axis=1) < largest  # false for NaN, too
-        sound &= (np.minimum(right - left, bottom - top) >= thin) & (self.labels > IGNORED)
+        sound: NDArray[np.bool_] = np.abs(self.boxes).sum(axis=1) < LARGEST  # false for NaN, too
+        sound &= (np.minimum(right - left, bottom - top) >= _thin(normalised)) & (
+            self.labels > IGNORED
+        )
         images = np.repeat(
             [each.image for each in self.images], [e.stop - e.start for e in self.images]
         )
@@ -173,3 +194,103 @@ class ObjectTable:
         same = (self.boxes[order[1:]] == self.boxes[order[:-1]]).all(axis=1)
         sound[order[1:][same & (images[order[1:]] == images[order[:-1]])]] = False
         return sound
+
+
+# ---- which boxes can be used
+
+
+class BoxVerdict(NamedTuple):
+    """What is to be done with a box, as far as the size of its image does not matter."""
+
+    kept: bool
+    remark: str = ""
+    """Why it is left out, or what is odd about it."""
+    error: str = ""
+    """Why the image is unusable."""
+
+
+def _thin(normalised: bool) -> float:
+    return THIN_NORMALISED if normalised else THIN
+
+
+def check_corners(
+    boxes: Iterable[AnnotatedObject], *, normalised: bool = False
+) -> Iterator[BoxVerdict]:
+    """For each box of one image."""
+    seen: dict[tuple[Corners, bool], dict[External, str]] = {}
+    for box in boxes:
+        if box.corners is None:
+            yield BoxVerdict(False, error=f"{box.name} has no usable box")
+            continue
+        left, top, right, bottom = box.corners
+        where = spelled(box.corners)
+        if not abs(left) + abs(top) + abs(right) + abs(bottom) < LARGEST:  # also false for NaN
+            yield BoxVerdict(False, error=f"{box.name}: its box has impossible numbers: {where}")
+        elif right < left or bottom < top:
+            yield BoxVerdict(False, error=f"{box.name}: its box ends before it begins: {where}")
+        elif min(right - left, bottom - top) < _thin(normalised):
+            yield BoxVerdict(False, f"its box has no area ({where}): left out")
+        else:
+            same = seen.setdefault((box.corners, box.crowd), {})
+            if box.category in same:
+                what = f"has the class and the box of {same[box.category]}: left out"
+                yield BoxVerdict(False, what)
+                continue
+            first = next(iter(same.values()), "")
+            same[box.category] = box.name
+            other = f"has the box of {first}, but another class: both are used" if first else ""
+            yield BoxVerdict(True, other)
+
+
+class CutBoxes(NamedTuple):
+    """Boxes in pixels of their image."""
+
+    truth: dict[str, Tensor]
+    """boxes (n, 4), labels (n,), crowd (n,), and, where objects' own areas are known, area (n,), as
+    `Source.truth` gives them."""
+    over: list[float]
+    """How many pixels each box reached over the edge, before it was cut off there."""
+
+
+def cut_to_image(
+    table: ObjectTable, annotation: Annotation, size: Size, *, normalised: bool = False
+) -> CutBoxes:
+    """The checked boxes of an image in pixels, cut off at its edges; their order stays. A box
+    outside the image is an error."""
+    height, width = size
+    sides = np.array([width, height, width, height], np.float64)
+    given = table.boxes[annotation.rows] * (sides if normalised else 1)
+    cut = given.clip(0, sides)
+    small = (cut[:, 2:] - cut[:, :2]).min(axis=1, initial=np.inf) < THIN
+    if small.any():
+        raise DataError(
+            errors_in_line(
+                [
+                    f"{table.name(annotation.start + place)}: its box is outside the image of "
+                    f"{height}x{width} (height x width): {spelled(given[place])}"
+                    for place in np.flatnonzero(small).tolist()
+                ]
+            )
+        )
+    over = np.abs(given - cut).max(axis=1, initial=0)
+    truth = {
+        "boxes": torch.from_numpy(cut.astype(np.float32)),
+        "labels": torch.from_numpy(table.labels[annotation.rows].copy()),
+        "crowd": torch.from_numpy(table.crowd[annotation.rows].copy()),
+    }
+    areas = table.areas[annotation.rows]
+    if not np.isnan(areas).all():
+        whole = (cut[:, 2:] - cut[:, :2]).prod(axis=1)
+        truth["area"] = torch.from_numpy(np.where(np.isnan(areas), whole, areas))
+    return CutBoxes(truth, np.where(over > ROUNDING, over, 0).tolist())
+
+
+def spelled(corners: Sequence[float]) -> str:
+    names = ("left", "top", "right", "bottom")
+    return ", ".join(f"{name} {value:g}" for name, value in zip(names, corners, strict=True))
+
+
+def errors_in_line(errors: Sequence[str]) -> str:
+    """The errors of one image, in one line."""
+    more = f" (and {len(errors) - _LISTED} more)" if len(errors) > _LISTED else ""
+    return "; ".join(errors[:_LISTED]) + more

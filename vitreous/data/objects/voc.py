@@ -19,7 +19,7 @@ from defusedxml.ElementTree import DefusedXMLParser  # type: ignore[import-untyp
 
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import finite, read_bytes
+from vitreous.data.formats.files import beginning, finite, read_bytes
 from vitreous.data.formats.names import spelling_problems, with_names
 from vitreous.data.formats.pairing import LabelFiles, Pairing, has_pairs
 from vitreous.data.objects.source import ObjectSource
@@ -41,15 +41,7 @@ _YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "", "unspecified")
 
 
 def recognise(folder: str) -> bool:
-    return has_pairs(folder, XML, _is_annotation)
-
-
-def _is_annotation(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return b"<annotation" in file.read(4000)
-    except OSError:
-        return False
+    return has_pairs(folder, XML, lambda path: "<annotation" in beginning(path, 4000))
 
 
 def read(builder: SourceBuilder) -> ObjectSource:
@@ -170,10 +162,8 @@ def _object(number: int, category: str, element: Element) -> AnnotatedObject:
 
 
 def _from_0(first: float, last: float) -> tuple[float, float]:
-    """Where pixels `first` to `last`, counted from 1, begin and end.
-
-    The same number twice would be one pixel, which nobody draws: it is a click that made no box.
-    """
+    """Where pixels `first` to `last`, counted from 1, begin and end. The same number twice would be
+    one pixel, which nobody draws: it is a click that made no box."""
     return (first, last) if first == last else (first - 1, last)
 
 

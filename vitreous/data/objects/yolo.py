@@ -21,7 +21,7 @@ import numpy as np
 
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.builder import SourceBuilder
-from vitreous.data.formats.files import below, finite, read_text
+from vitreous.data.formats.files import beginning, below, finite, read_text
 from vitreous.data.formats.names import numbered_labels, with_names
 from vitreous.data.formats.pairing import LabelFiles, Pairing, has_pairs
 from vitreous.data.objects.data_yaml import (
@@ -117,10 +117,7 @@ def _check_polygons(table: ObjectTable) -> None:
 
 
 def _named(
-    builder: SourceBuilder,
-    pairing: Pairing,
-    declared: LabelMap | None,
-    table: ObjectTable,
+    builder: SourceBuilder, pairing: Pairing, declared: LabelMap | None, table: ObjectTable
 ) -> LabelMap:
     """declared: the classes of data.yaml."""
     file = _names_file([builder.root, *pairing.folders]) if declared is None else None
@@ -214,9 +211,5 @@ def _number(word: str) -> float:
 
 def begins_with_labels(path: str) -> bool:
     """Whether a text looks like labels; captions lie beside images too."""
-    try:
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            words = file.readline(1000).split()
-    except OSError:
-        return False
+    words = beginning(path, 1000).partition("\n")[0].split()
     return len(words) >= 5 and all(finite(word) is not None for word in words)

@@ -11,50 +11,30 @@ from vitreous.data.loader import Batch
 from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import LabelMap
 from vitreous.pages import charts
-from vitreous.pages.content import (
-    CaptionedImage,
-    Cell,
-    Number,
-    Section,
-    Table,
-    class_table,
-    measured,
-    percent,
-)
+from vitreous.pages.content import Cell, Number, Section, Table, class_table, measured, percent
 from vitreous.predict import Predictor
 from vitreous.results import Classification
-from vitreous.tasks.show import Show, TaskReport, Worst
+from vitreous.tasks.show import Show, TaskReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-ERRORS = 24
-"""Errors in the report."""
 
 
 class ClassifyReport(TaskReport):
     """Confusion matrix, calibration, and the errors in which the model is most confident."""
 
     curves = {"accuracy": "accuracy"}  # noqa: RUF012
-
-    def __init__(self, predictor: Predictor) -> None:
-        super().__init__(predictor)
-        self.errors = Worst[CaptionedImage](ERRORS)
+    most = 24
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output (b, classes), targets (b,)"""
         confidence, predicted = output.float().softmax(dim=1).max(dim=1)
         for i in (predicted != targets).nonzero().flatten().tolist():
-            score = confidence[i].item()
-            if self.errors.wants(-score):
-                self.errors.add(-score, self._error(batch, i, predicted[i], targets[i], score))
-
-    def _error(
-        self, batch: Batch, i: int, predicted: Tensor, target: Tensor, confidence: float
-    ) -> CaptionedImage:
-        names = self.predictor.labels
-        caption = f"{names[predicted]}, {percent(confidence, 0)}"
-        return self.example(batch, i, caption, f"ground truth: {names[target]}")
+            score, names = confidence[i].item(), self.predictor.labels
+            if self.worst.wants(-score):
+                caption = f"{names[predicted[i]]}, {percent(score, 0)}"
+                note = f"ground truth: {names[targets[i]]}"
+                self.worst.add(-score, self.example(batch, i, caption, note))
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         return {
@@ -79,7 +59,7 @@ class ClassifyReport(TaskReport):
             Section(
                 "Most confident errors",
                 "The prediction with its confidence, and the ground truth.",
-                examples=self.errors.found,
+                examples=self.worst.found,
                 half=True,
             ),
         ]
@@ -87,13 +67,13 @@ class ClassifyReport(TaskReport):
 
 class ClassifyShow(Show):
     headings = ("label", "score>", "then")
+    takes_top = True
+    report = ClassifyReport
 
     def row(self, result: Classification, top: int) -> tuple[str, ...]:
         best, *others = result.top(top)
         rest = ", ".join(f"{name} {score:.3f}" for name, score in others)
         return best[0], f"{best[1]:.3f}", rest
-
-    takes_top = True
 
     def record(self, result: Classification, top: int) -> dict[str, Any]:
         return result.to_dict(top)
@@ -107,9 +87,6 @@ class ClassifyShow(Show):
         if share == 1 or first == second:
             return labels.names[first]
         return f"{percent(share, 0)} {labels.names[first]}, {labels.names[second]}"
-
-    def report(self, predictor: Predictor) -> ClassifyReport:
-        return ClassifyReport(predictor)
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {
@@ -127,11 +104,7 @@ class ClassifyShow(Show):
         """output (classes,)"""
         best = output.float().softmax(dim=0).topk(min(10, len(output)))
         rows = [
-            (
-                Cell(predictor.labels[i]),
-                Cell(f"{output[i]:.2f}"),
-                Cell(percent(p), bar=p),
-            )
+            (Cell(predictor.labels[i]), Cell(f"{output[i]:.2f}"), Cell(percent(p), bar=p))
             for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
         return Table(("class", "logit>", "probability>"), rows)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.check.classes import ClassCheck
+from vitreous.data.loader import Batch
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
 from vitreous.errors import DataError
@@ -24,15 +26,22 @@ from vitreous.tasks.bootstrap import (
     intervals,
     resampled,
 )
-from vitreous.tasks.classify.check import ClassCheck
-from vitreous.tasks.classify.verdict import ClassSigns, MostFrequentClass, NearestImages
 from vitreous.tasks.defaults import Defaults
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.task import Engine, Task, TaskMetrics, check_two_classes, ratio
-from vitreous.tasks.verdict import Baseline
+from vitreous.tasks.task import Task, TaskMetrics, check_two_classes, ratio
+from vitreous.tasks.verdict import (
+    SAME_FOR_ALL,
+    STILL,
+    Baseline,
+    Finding,
+    Signs,
+    never_predicted,
+    variation,
+)
 
 BINS = 15
 """Of confidence, for calibration (Guo et al. 2017)."""
+NEIGHBOURS = 5
 
 
 class Mixed(NamedTuple):
@@ -152,10 +161,6 @@ class Classify(Task):
 
         share = targets.share.to(logits.dtype)
         return (share * each(targets.first) + (1 - share) * each(targets.second)).mean()
-
-    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:
-        logits: Tensor = engine(images)
-        return logits.cpu()
 
     def metrics(self) -> ClassifyMetrics:
         return ClassifyMetrics(self.labels)
@@ -304,6 +309,78 @@ class ClassifyMetrics(TaskMetrics):
             "balanced_accuracy": recall.masked_fill(truth == 0, torch.nan).nanmean(dim=1),
             "f1": f1.masked_fill(truth == 0, torch.nan).nanmean(dim=1),
         }
+
+
+class MostFrequentClass(Baseline):
+    """The same for every image: probabilities that are the classes' shares."""
+
+    name = "the most frequent class"
+
+    def __init__(self, classes: int) -> None:
+        self.counts = torch.zeros(classes)
+
+    def learn(self, batch: Batch, targets: Tensor) -> None:
+        self.counts += torch.bincount(targets, minlength=len(self.counts))
+
+    def answer(self, batch: Batch) -> Tensor:
+        shares = self.counts / self.counts.sum()
+        return shares.clamp(min=1e-6).log().expand(len(batch.ids), -1)
+
+
+class NearestImages(Baseline):
+    """The class of the training images whose pixels, those of small copies, are most alike."""
+
+    name = "k-NN on pixels"
+    copies = True
+
+    def __init__(self, classes: int) -> None:
+        self.classes = classes
+        self.images: list[Tensor] = []
+        self.targets: list[Tensor] = []
+
+    def learn(self, batch: Batch, targets: Tensor) -> None:
+        self.images.append(batch.images.flatten(1))
+        self.targets.append(targets)
+
+    def answer(self, batch: Batch) -> Tensor:
+        if len(self.images) > 1:  # all have been learned: they are put together once
+            self.images, self.targets = [torch.cat(self.images)], [torch.cat(self.targets)]
+        (known,), (targets,) = self.images, self.targets
+        # |x - y|² without |x|², which is the same for all y
+        distances = known.square().sum(dim=1) - 2 * batch.images.flatten(1) @ known.T
+        near = distances.topk(min(NEIGHBOURS, len(known)), largest=False)
+        # of equally many neighbours the nearer ones decide
+        votes = 1 + 1e-3 * near.values.neg().softmax(dim=1)
+        found = torch.zeros(len(batch.ids), self.classes)
+        return found.scatter_add_(1, targets[near.indices], votes)
+
+
+class ClassSigns(Signs):
+    """Collapse: one class for everything, or probabilities that do not depend on the image."""
+
+    def __init__(self, labels: LabelMap) -> None:
+        self.labels = labels
+        self.probabilities: list[Tensor] = []
+
+    def see(self, output: Tensor, targets: Tensor) -> None:
+        self.probabilities.append(output.float().softmax(dim=1).half())
+
+    def findings(self, result: Mapping[str, Any]) -> list[Finding]:
+        confusion = torch.tensor(result["confusion"])
+        truth, predicted = confusion.sum(dim=1), confusion.sum(dim=0)
+        if int((truth > 0).sum()) < 2:
+            return []  # images of one class need no other answer
+        if int((predicted > 0).sum()) == 1:
+            name = self.labels.names[int(predicted.argmax())]
+            seen = f"the model predicts {name} for every image"
+            return [Finding("bad", seen, "learn")]
+        apart, most = variation(torch.cat(self.probabilities).float())
+        if apart.sum() < STILL * most.sum().clamp(min=1e-6):
+            return [SAME_FOR_ALL]
+        missing = {
+            name: int(truth[i]) for i, name in enumerate(self.labels.names) if not predicted[i]
+        }
+        return never_predicted(missing, "images")
 
 
 TASK = Classify

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from vitreous.data.source import Source
 from vitreous.models.rf_detr import RFDETROutput
-from vitreous.results import Detection
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.objects.check import BoxCheck
-from vitreous.tasks.objects.coco_results import measure_results
+from vitreous.tasks.objects.boxes import BoxesTruth
 from vitreous.tasks.objects.defaults import ObjectDefaults
 from vitreous.tasks.objects.losses import quality_loss, set_loss
-from vitreous.tasks.objects.merge import merge
-from vitreous.tasks.objects.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.objects.object_task import ObjectTask, learnt
-from vitreous.tasks.objects.truth import BoxesTruth
-from vitreous.tasks.objects.verdict import ConstantBoxes
-from vitreous.tasks.tiles import Tile
-from vitreous.tasks.verdict import Baseline
 
 
 class DetectDefaults(ObjectDefaults):
@@ -43,15 +32,10 @@ class Detect(ObjectTask):
     other_metrics = (Metric("ap50"), Metric("ap75"))
     truth = BoxesTruth()
     families = ("rf-detr", "lw-detr", "detr")
-    checker = BoxCheck
     defaults = DetectDefaults()
 
     def loss(
-        self,
-        output: Any,
-        targets: Any,
-        teacher: Tensor | None = None,
-        count: float | None = None,
+        self, output: Any, targets: Any, teacher: Tensor | None = None, count: float | None = None
     ) -> dict[str, Tensor]:
         """output `DETROutput` or `RFDETROutput`, targets a list of b; the terms by name.
 
@@ -62,34 +46,6 @@ class Detect(ObjectTask):
         if isinstance(output, RFDETROutput):
             return quality_loss(output, targets, count)
         return set_loss(output, targets, count)
-
-    def merge(self, outputs: Iterable[BoxPrediction], tiles: Sequence[Tile]) -> BoxPrediction:
-        return merge(list(outputs), tiles, self.same_object)[0]
-
-    def measure_results(self, path: Path, source: Source, split: str) -> dict[str, Any]:
-        return measure_results(path, source, split)
-
-    def metrics(self) -> DetectMetrics:
-        return DetectMetrics(self.labels, self.threshold)
-
-    def baselines(self) -> list[Baseline]:
-        return [ConstantBoxes()]
-
-    def decode(self, output: list[BoxPrediction], images: list[str]) -> list[Detection]:
-        return [
-            Detection(
-                answer.boxes.numpy(),
-                answer.labels.numpy(),
-                answer.scores.numpy(),
-                answer.queries.numpy(),
-                self.labels.names,
-                self.labels.numbers,
-                answer.size,
-                self.threshold,
-                image,
-            )
-            for answer, image in zip(output, images, strict=True)
-        ]
 
 
 TASK = Detect

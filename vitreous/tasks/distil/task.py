@@ -13,10 +13,8 @@ from vitreous.errors import ConfigError
 from vitreous.labels import LabelMap
 from vitreous.models.distil import Predicted, Student
 from vitreous.models.model import Model
-from vitreous.results import FeatureVector
-from vitreous.tasks.pretrain.defaults import PretrainDefaults
-from vitreous.tasks.pretrain.method import Pretraining
-from vitreous.tasks.task import Engine
+from vitreous.tasks.pretrain.method import PretrainDefaults, Pretraining
+from vitreous.tasks.task import Engine, Sizes
 
 
 class TaughtImage(NamedTuple):
@@ -41,16 +39,18 @@ class Distil(Pretraining):
     name = "distil"
     purpose = "an encoder, that gives what a teacher's encoder gives"
     families = ("distil",)
+    predicted = ("vectors", "predicted vectors")
     defaults = PretrainDefaults("distil")
     options = frozenset(("teacher",))
-    teacher = ""
-    """Its name, as `vitreous.load` takes it."""
+
+    def __init__(self, labels: LabelMap | None = None, teacher: str = "") -> None:
+        """teacher: its name, as `vitreous.load` takes it."""
+        super().__init__(labels)
+        self.teacher = teacher
 
     @classmethod
     def for_training(cls, recipe: Any, source: Source, samples: Sequence[Sample]) -> Self:
-        task = cls()
-        task.teacher = recipe.teacher
-        return task
+        return cls(teacher=recipe.teacher)
 
     @classmethod
     def fields_for(cls, teacher: Model | None) -> tuple[str, ...]:
@@ -69,31 +69,17 @@ class Distil(Pretraining):
         assert teacher is not None
         return {"loss": distance(output, teacher).mean()}
 
-    def not_finite(self, output: Predicted, targets: Any) -> tuple[int, str] | None:
-        finite = output.vectors.isfinite().all(dim=1)
-        return None if finite.all() else (int((~finite).nonzero()[0]), "predicted vectors")
-
-    def infer(
-        self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]
-    ) -> list[TaughtImage]:
+    def infer(self, engine: Engine, images: Any, sizes: Sizes) -> list[TaughtImage]:
         output: Predicted = engine(images)
         losses = distance(output, self.ask(images.to(output.vectors.device)))
         return [TaughtImage(*each) for each in zip(losses.cpu(), output.vectors.cpu(), strict=True)]
-
-    def decode(self, output: Sequence[TaughtImage], images: list[str]) -> list[FeatureVector]:
-        return [
-            FeatureVector(each.vector.float().numpy(), image)
-            for each, image in zip(output, images, strict=True)
-        ]
 
     def decoding(self, result: dict[str, Any]) -> dict[str, Any]:
         return {"teacher": self.teacher}
 
     @classmethod
     def restored(cls, labels: LabelMap, decoding: dict[str, Any]) -> Self:
-        task = cls()
-        task.teacher = decoding.get("teacher", "")
-        return task
+        return cls(teacher=decoding.get("teacher", ""))
 
 
 TASK = Distil

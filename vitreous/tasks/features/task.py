@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from vitreous.results import FeatureVector
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.task import Engine, Task
+from vitreous.tasks.task import Engine, Sizes, Task
 
 
 class GiveFeatures(Task):
@@ -19,7 +18,7 @@ class GiveFeatures(Task):
     purpose = "a vector per image"
     metric = Metric("")
 
-    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:
+    def infer(self, engine: Engine, images: Any, sizes: Sizes) -> Tensor:
         vectors: Tensor = engine(images)
         return vectors.flatten(1).cpu()
 

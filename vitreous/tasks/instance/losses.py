@@ -16,15 +16,14 @@ from torch import Tensor
 
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.tasks.objects.losses import (
-    BOX_WEIGHT,
-    CLASS_COST,
-    GIOU_WEIGHT,
-    box_terms,
+    Matches,
+    Target,
+    by_focal_loss,
+    match,
     number_of,
     of_layers,
     quality_terms,
 )
-from vitreous.tasks.objects.matching import Matches, Target, by_focal_loss, match
 from vitreous.tasks.shared_random import rand_rows
 
 MASK_WEIGHT, DICE_WEIGHT = 5.0, 5.0
@@ -44,9 +43,12 @@ def instance_loss(
     groups = output.groups
     objects = max((number_of(targets) if count is None else count) * groups, 1.0)
     truth = joined_masks([target["masks"] for target in targets])
-    stages = [
-        _terms(*stage, truth, targets, objects) for stage in stages_of(output)
-    ]  # the last layer first, as published: points are drawn in this order
+    stages = []
+    for logits, boxes, masks in stages_of(output):
+        found = match(logits, boxes, targets, by_focal_loss, mask_costs(masks, truth))
+        terms = quality_terms(logits, boxes, targets, found, objects)  # (groups,) each
+        summed = {name: term.sum() for name, term in terms.items()}
+        stages.append(summed | mask_terms(masks, truth, found, objects))
     layers = [*stages[1:-1], stages[0], stages[-1]]
     return of_layers(
         {name: torch.stack([each[name] for each in layers]) for name in layers[0]}, proposed=True
@@ -55,7 +57,7 @@ def instance_loss(
 
 def stages_of(output: RFDETROutput) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Logits, boxes and masks of the last decoder layer, of the others, and of the first stage,
-    (groups, b, q, …) each, in float32."""
+    (groups, b, q, …) each, in float32; in this order, as published: points are drawn in it."""
     assert output.masks is not None
     assert output.proposed_masks is not None
     layers = len(output.logits)
@@ -69,34 +71,6 @@ def stages_of(output: RFDETROutput) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
             each.float().unflatten(1, (output.groups, -1)).transpose(0, 1) for each in stage
         )
         yield logits, boxes, masks
-
-
-def _terms(
-    logits: Tensor,
-    boxes: Tensor,
-    masks: Tensor,
-    truth: Tensor,
-    targets: Sequence[Target],
-    objects: float,
-) -> dict[str, Tensor]:
-    """Scalars. truth (n, h, w): the masks of all objects, of all images."""
-    found = match(
-        logits,
-        boxes,
-        targets,
-        by_class=by_focal_loss,
-        class_cost=CLASS_COST,
-        box_cost=BOX_WEIGHT,
-        giou_cost=GIOU_WEIGHT,
-        more=mask_costs(masks, truth),
-    )
-    terms = {
-        "class": quality_terms(logits, boxes, targets, found, objects),
-        **box_terms(boxes, targets, found, objects),
-    }  # (groups,) each
-    return {name: term.sum() for name, term in terms.items()} | mask_terms(
-        masks, truth, found, objects
-    )
 
 
 def joined_masks(masks: Sequence[Tensor]) -> Tensor:

@@ -24,7 +24,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitreous.mask_parts import MaskPart
-from vitreous.tasks.instance.metrics import InstancePrediction
 from vitreous.tasks.objects.merge import CUT, FLOOR, Overlap, TileBoxes, by_boxes, merge
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.tiles import Tile
@@ -35,21 +34,21 @@ ENOUGH = 16
 
 
 def merge_masks(
-    outputs: Iterable[InstancePrediction], tiles: Sequence[Tile], same: float
-) -> InstancePrediction:
+    outputs: Iterable[BoxPrediction], tiles: Sequence[Tile], same: float
+) -> BoxPrediction:
     """See `merge`: the first output is that of the whole image."""
     found: list[BoxPrediction] = []
     masks: list[MaskPart] = []
     for each, tile in zip(outputs, tiles, strict=True):
         kept = each.take(each.scores >= FLOOR) if found else each
         region = (tile.top, tile.left, tile.height, tile.width)
-        for parts in kept.masks:  # one: that of the tile
+        for parts in kept.masks or ():  # one: that of the tile
             masks += [part.trimmed()._replace(region=region) for part in parts]
-        found.append(BoxPrediction(*kept[:5]))
+        found.append(kept._replace(masks=None))
     merged, members = merge(found, tiles, same, partial(by_masks, masks))
     size = found[0].size
     chosen = [_agreeing([masks[i] for i in numbers], size, same) for numbers in members]
-    return InstancePrediction(*merged, chosen)
+    return merged._replace(masks=chosen)
 
 
 def by_masks(

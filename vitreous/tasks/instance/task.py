@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
+from vitreous.data.instance_masks import overlaps
+from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
+from vitreous.mask_parts import Runs
 from vitreous.models.model import Model
-from vitreous.results import InstanceSegmentation
 from vitreous.tasks.instance.losses import instance_loss
 from vitreous.tasks.instance.merge import merge_masks
-from vitreous.tasks.instance.metrics import InstanceMetrics, InstancePrediction
-from vitreous.tasks.instance.results_file import measure_results
 from vitreous.tasks.instance.truth import InstancesTruth
-from vitreous.tasks.instance.verdict import ConstantEllipses
 from vitreous.tasks.metric import Metric
-from vitreous.tasks.objects.check import BoxCheck
+from vitreous.tasks.objects.boxes import normalised
 from vitreous.tasks.objects.defaults import ObjectDefaults
+from vitreous.tasks.objects.metrics import (
+    COLUMNS,
+    NUMBERS,
+    OVERLAPPING,
+    BoxPrediction,
+    BoxRows,
+    DetectMetrics,
+    measured,
+    resampled_precisions,
+)
 from vitreous.tasks.objects.object_task import ObjectTask, learnt
-from vitreous.tasks.task import Log
+from vitreous.tasks.objects.verdict import ConstantBoxes
+from vitreous.tasks.task import Log, Sizes
 from vitreous.tasks.tiles import Tile
 from vitreous.tasks.verdict import Baseline
+
+SIDE = 64
+"""Height and width of the maps on which ellipses are drawn."""
 
 
 class InstanceDefaults(ObjectDefaults):
@@ -35,6 +48,26 @@ class InstanceDefaults(ObjectDefaults):
         "they know photographs, and from random weights only generated shapes were tried "
         "(docs/instances.md)"
     )
+
+
+class ConstantEllipses(ConstantBoxes):
+    """The same boxes for every image, filled with ellipses."""
+
+    name = "the best constant ellipses"
+
+    def answer(self, batch: Batch) -> list[BoxPrediction]:
+        return [
+            each.with_masks(ellipses(normalised(each.boxes, each.size)))
+            for each in super().answer(batch)
+        ]
+
+
+def ellipses(boxes: Tensor) -> Tensor:
+    """(n, 4), normalised cxcywh -> (n, SIDE, SIDE) in half precision, above 0 inside."""
+    places = (torch.arange(SIDE) + 0.5) / SIDE
+    x, y, width, height = (each[:, None, None] for each in boxes.clamp(min=1e-3).unbind(1))
+    across, down = 2 * (places - x) / width, 2 * (places[:, None] - y) / height
+    return (1 - across**2 - down**2).clamp(-100, 100).half()
 
 
 class SegmentInstances(ObjectTask):
@@ -51,7 +84,7 @@ class SegmentInstances(ObjectTask):
     truth = InstancesTruth()
     families = ("rf-detr", "lw-detr")
     required: ClassVar = {"masks": True}
-    checker = BoxCheck
+    has_masks = True
     defaults = InstanceDefaults()
 
     @classmethod
@@ -64,31 +97,22 @@ class SegmentInstances(ObjectTask):
         super().check_model(source, model, log)
 
     def loss(
-        self,
-        output: Any,
-        targets: Any,
-        teacher: Tensor | None = None,
-        count: float | None = None,
+        self, output: Any, targets: Any, teacher: Tensor | None = None, count: float | None = None
     ) -> dict[str, Tensor]:
         """output `RFDETROutput` with masks, targets a list of b; the terms by name. `count` as for
         boxes."""
         targets = [learnt(target, ("labels", "boxes", "masks")) for target in targets]
         return instance_loss(output, targets, count)
 
-    def predictions(self, output: Any, sizes: Sequence[tuple[int, int]]) -> list[Any]:
+    def predictions(self, output: Any, sizes: Sizes) -> list[BoxPrediction]:
         masks = output.masks[-1]
         return [
-            InstancePrediction.of(each, masks[i][each.queries.to(masks.device)])
+            each.with_masks(masks[i][each.queries.to(masks.device)])
             for i, each in enumerate(super().predictions(output, sizes))
         ]
 
-    def merge(
-        self, outputs: Iterable[InstancePrediction], tiles: Sequence[Tile]
-    ) -> InstancePrediction:
+    def merge(self, outputs: Iterable[BoxPrediction], tiles: Sequence[Tile]) -> BoxPrediction:
         return merge_masks(outputs, tiles, self.same_object)
-
-    def measure_results(self, path: Path, source: Source, split: str) -> dict[str, Any]:
-        return measure_results(path, source, split)
 
     def metrics(self) -> InstanceMetrics:
         return InstanceMetrics(self.labels, self.threshold)
@@ -96,24 +120,49 @@ class SegmentInstances(ObjectTask):
     def baselines(self) -> list[Baseline]:
         return [ConstantEllipses()]
 
-    def decode(
-        self, output: list[InstancePrediction], images: list[str]
-    ) -> list[InstanceSegmentation]:
-        return [
-            InstanceSegmentation(
-                answer.boxes.numpy(),
-                answer.labels.numpy(),
-                answer.scores.numpy(),
-                answer.queries.numpy(),
-                self.labels.names,
-                self.labels.numbers,
-                answer.size,
-                self.threshold,
-                image,
-                masks=tuple(answer.masks),
-            )
-            for answer, image in zip(output, images, strict=True)
-        ]
+
+def mask_overlaps(answer: BoxPrediction, target: Any, runs: Sequence[Runs]) -> Tensor:
+    """(n, m): of masks `runs` with the objects of a target, 0 where classes differ; see
+    `judge_overlaps`."""
+    found = overlaps(runs, target["masks"].encoded(), target["crowd"].tolist())
+    return found.masked_fill(answer.labels[:, None] != target["labels"], 0.0)
+
+
+class InstanceMetrics(DetectMetrics):
+    """The numbers of masks have COCO's names, those of boxes begin with box_.
+
+    Masks are not kept, but how they overlap: a row of the table for each pair of one class that
+    does, with image, number of the answer, number of the object, and their IoU.
+    """
+
+    def add(self, answer: BoxPrediction, target: Any, runs: Sequence[Runs] | None = None) -> None:
+        runs = answer.runs() if runs is None else runs
+        pairs = mask_overlaps(answer, target, runs)
+        places = pairs.nonzero()
+        rows = torch.zeros(len(places), len(COLUMNS), dtype=torch.float64)
+        rows[:, 0], rows[:, 1] = OVERLAPPING, self.images
+        rows[:, 2:4] = places
+        rows[:, 4] = pairs[places[:, 0], places[:, 1]]
+        self.rows.append(rows)
+        super().add(answer, target, runs)
+
+    def compute(self, counts: Tensor | None = None) -> dict[str, Any]:
+        masks, boxes = (
+            measured(self.names, self.threshold, rows) for rows in self._rows_of(counts)
+        )
+        for name, row in masks["classes"].items():
+            row["box_ap"] = boxes["classes"][name]["ap"]
+        return masks | {f"box_{name}": boxes[name] for name in NUMBERS}
+
+    def resampled(self) -> Iterator[dict[str, Tensor]]:
+        both = (resampled_precisions(len(self.names), rows) for rows in self._rows_of(None))
+        for masks, boxes in zip(*both, strict=True):
+            yield masks | {f"box_{name}": values for name, values in boxes.items()}
+
+    def _rows_of(self, counts: Tensor | None) -> tuple[BoxRows, BoxRows]:
+        """By masks, by boxes."""
+        counts = self.counts() if counts is None else counts
+        return BoxRows.of(counts, by_boxes=False), BoxRows.of(counts)
 
 
 TASK = SegmentInstances

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from vitreous.data.instance_masks import InstanceMasks
 from vitreous.data.truth import Size
-from vitreous.tasks.objects.boxes import normalised
-from vitreous.tasks.objects.truth import BoxesTruth
+from vitreous.tasks.objects.boxes import BoxesTruth, normalised
 
 Instances = dict[str, Any]
 """boxes (n, 4), labels (n,), crowd (n,), area (n,) and masks, `InstanceMasks` or (n, h, w) of bool;
@@ -54,10 +53,11 @@ class InstancesTruth(BoxesTruth):
         """Objects of which no pixel is left are left out."""
         masks, boxes = masks_of(truth).dense(), truth["boxes"]
         if "cut" in truth:
-            boxes = torch.where(truth["cut"][:, None], within(boxes, around(masks)), boxes)
-        left = masks.flatten(1).any(dim=1)
+            left = within(boxes, InstanceMasks.of(masks).boxes())
+            boxes = torch.where(truth["cut"][:, None], left, boxes)
+        there = masks.flatten(1).any(dim=1)
         found = {**truth, "boxes": normalised(boxes, size), "masks": masks}
-        return {name: values[left] for name, values in found.items() if name != "cut"}
+        return {name: values[there] for name, values in found.items() if name != "cut"}
 
     def reference(self, truth: Instances, size: Size) -> Instances:
         return {**truth, "boxes": normalised(truth["boxes"], size), "masks": masks_of(truth)}
@@ -67,19 +67,6 @@ def masks_of(truth: Instances) -> InstanceMasks:
     """A program's own augmentation may give dense masks."""
     masks = truth["masks"]
     return masks if isinstance(masks, InstanceMasks) else InstanceMasks.of(masks)
-
-
-def around(masks: Tensor) -> Tensor:
-    """(n, h, w) -> (n, 4): left, top, right, bottom of the pixels inside; zeros without any."""
-    edges = []
-    for inside in (masks.any(dim=1), masks.any(dim=2)):  # columns, rows
-        length = inside.shape[1]
-        first = inside.float().argmax(dim=1) if length else inside.sum(dim=1)
-        last = length - inside.flip(1).float().argmax(dim=1) if length else first
-        there = inside.any(dim=1)
-        edges += [first * there, last * there]
-    left, right, top, bottom = edges
-    return torch.stack((left, top, right, bottom), dim=1).float()
 
 
 def within(boxes: Tensor, limits: Tensor) -> Tensor:

@@ -11,11 +11,9 @@ from torch import Tensor
 
 from vitreous.models.lejepa import Projected
 from vitreous.models.model import Model
-from vitreous.results import FeatureVector
 from vitreous.tasks.lejepa.sigreg import random_directions, seed_of_step, sigreg
-from vitreous.tasks.pretrain.defaults import PretrainDefaults
-from vitreous.tasks.pretrain.method import Pretraining
-from vitreous.tasks.task import Engine, TaskMetrics
+from vitreous.tasks.pretrain.method import PretrainDefaults, Pretraining
+from vitreous.tasks.task import Engine, Sizes, TaskMetrics
 
 CUT = 0.75
 """The side of the four corners of an image, which are its views in evaluation beside itself."""
@@ -29,6 +27,10 @@ class ProjectedImage(NamedTuple):
     views: Tensor
     """(v, d): the projections of its views, itself first."""
     regularisation: float
+
+    @property
+    def vector(self) -> Tensor:
+        return self.views[0]
 
 
 def invariance(views: Tensor) -> Tensor:
@@ -80,6 +82,7 @@ class LeJEPAPretraining(Pretraining):
     name = "lejepa"
     purpose = "an encoder, for which views of an image are alike"
     families = ("lejepa",)
+    predicted = ("views", "projections")
     defaults = PretrainDefaults("lejepa")
     refused = Pretraining.refused | {"accumulate"}  # SIGReg is about all of a batch
 
@@ -91,26 +94,11 @@ class LeJEPAPretraining(Pretraining):
         views, weight = output.views.float(), output.regularisation
         directions = random_directions(views.shape[2], seed_of_step())
         apart = sigreg(views.transpose(0, 1), directions).mean()
-        return {
-            "invariance": (1 - weight) * invariance(views).mean(),
-            "sigreg": weight * apart,
-        }
+        return {"invariance": (1 - weight) * invariance(views).mean(), "sigreg": weight * apart}
 
-    def not_finite(self, output: Projected, targets: Any) -> tuple[int, str] | None:
-        finite = output.views.isfinite().flatten(1).all(dim=1)
-        return None if finite.all() else (int((~finite).nonzero()[0]), "projections")
-
-    def infer(
-        self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]
-    ) -> list[ProjectedImage]:
+    def infer(self, engine: Engine, images: Any, sizes: Sizes) -> list[ProjectedImage]:
         output: Projected = engine(fixed_views(images))
         return [ProjectedImage(views, output.regularisation) for views in output.views.cpu()]
-
-    def decode(self, output: Sequence[ProjectedImage], images: list[str]) -> list[FeatureVector]:
-        return [
-            FeatureVector(each.views[0].float().numpy(), image)
-            for each, image in zip(output, images, strict=True)
-        ]
 
     def metrics(self) -> TaskMetrics:
         return LeJEPAMetrics()

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from vitreous.models.mae import Masked, unpatchify
 from vitreous.results import Reconstruction
-from vitreous.tasks.pretrain.defaults import PretrainDefaults
-from vitreous.tasks.pretrain.method import Pretraining
-from vitreous.tasks.task import Engine
+from vitreous.tasks.pretrain.method import PretrainDefaults, Pretraining
+from vitreous.tasks.task import Engine, Sizes
 
 
 class MaskedImage(NamedTuple):
@@ -39,18 +38,13 @@ class MAEPretraining(Pretraining):
     name = "mae"
     purpose = "an encoder, by reconstructing what is hidden"
     families = ("mae-pretrain",)
+    predicted = ("prediction", "predicted pixels")
     defaults = PretrainDefaults("mae-pretrain", "a ViT, like 'vit-s/16'")
 
     def loss(self, output: Masked, targets: Any, teacher: Any = None) -> dict[str, Tensor]:
         return {"loss": masked_loss(output).mean()}
 
-    def not_finite(self, output: Masked, targets: Any) -> tuple[int, str] | None:
-        finite = output.prediction.isfinite().flatten(1).all(dim=1)
-        return None if finite.all() else (int((~finite).nonzero()[0]), "predicted pixels")
-
-    def infer(
-        self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]
-    ) -> list[MaskedImage]:
+    def infer(self, engine: Engine, images: Any, sizes: Sizes) -> list[MaskedImage]:
         output: Masked = engine(images)
         height, width = images.shape[2:]
         grid = (output.mask.shape[1], output.mask.shape[2])

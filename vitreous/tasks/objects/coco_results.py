@@ -22,7 +22,7 @@ from vitreous.atomic_write import making_folder, naming_file, renaming
 from vitreous.data.decode.images import shown
 from vitreous.data.formats.files import read_json
 from vitreous.data.instance_masks import box as box_around
-from vitreous.data.objects.coco_json import NAMES, read_coco
+from vitreous.data.objects.coco_json import NAMES, Coco
 from vitreous.data.objects.outlines import runs_of, size_of_runs
 from vitreous.data.objects.table import ObjectTable
 from vitreous.data.source import Source
@@ -77,7 +77,7 @@ def coco_ids(
     if data is None:
         paths = list(dict.fromkeys(paths))
         return CocoIds({path: i for i, path in enumerate(paths, 1)}, labels.numbers)
-    known = read_coco(os.fspath(data), ObjectTable(NAMES))
+    known = Coco(os.fspath(data), ObjectTable(NAMES))
     files: dict[str, list[tuple[tuple[str, ...], int]]] = defaultdict(list)
     for number, image in known.images.items():
         parts = Path(image.file).parts
@@ -118,6 +118,10 @@ class ResultsWriter:
     def __init__(self, file: TextIO, option: str) -> None:
         self.file, self.option, self.rows = file, option, 0
 
+    def write(self, text: str) -> None:
+        with naming_file(self.option):
+            self.file.write(text)
+
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
         for row in rows:
             try:
@@ -127,8 +131,7 @@ class ResultsWriter:
                     f"image {row['image_id']}: the model's prediction is not finite "
                     f"({_quoted(row)}): were its weights damaged, or has its training failed?"
                 ) from None
-            with naming_file(self.option):
-                self.file.write(f",\n{text}" if self.rows else text)
+            self.write(f",\n{text}" if self.rows else text)
             self.rows += 1
 
 
@@ -143,26 +146,16 @@ def writing(path: Path, option: str) -> Iterator[ResultsWriter]:
     with making_folder(path.parent, named=option), renaming(path) as part:
         with naming_file(option):
             file = part.open("w", encoding="utf-8")
-        with _closing(file, option):
+        try:
+            writer = ResultsWriter(file, option)
+            writer.write("[\n")
+            yield writer
+            writer.write("\n]\n")
             with naming_file(option):
-                file.write("[\n")
-            yield ResultsWriter(file, option)
-            with naming_file(option):
-                file.write("\n]\n")
-
-
-@contextmanager
-def _closing(file: TextIO, option: str) -> Iterator[None]:
-    """Closes the file, which writes the last of it; if something is wrong already, without a word
-    about what cannot be written then."""
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            file.close()
-        raise
-    with naming_file(option):
-        file.close()
+                file.flush()
+        finally:
+            with suppress(OSError):  # what could not be written has been said
+                file.close()
 
 
 def read_results(
@@ -182,10 +175,18 @@ def read_results(
     strange: dict[str, Counter[Any]] = {"image_id": Counter(), "category_id": Counter()}
     for number, row in enumerate(rows):
         where = f"{shown(path)}, row {number}"
-        runs = checked_runs(row, where) if masks else None
-        if runs is not None and "bbox" not in row:
-            left, top, right, bottom = box_around(runs)
-            row["bbox"] = [left, top, right - left, bottom - top]
+        if not isinstance(row, dict):
+            raise DataError(
+                f"{where}: is {_quoted(row)}, where an object with {KEYS[0]} … is expected"
+            )
+        runs = None
+        if masks:
+            with naming(where):
+                given = row.get("segmentation")
+                runs = runs_of(given, size_of_runs(given), "segmentation")
+            if "bbox" not in row:
+                left, top, right, bottom = box_around(runs)
+                row["bbox"] = [left, top, right - left, bottom - top]
         image, category, box, score = _checked(row, where)
         if category in source.labels.ignored:
             continue  # the data has such objects, and they count for nothing
@@ -205,36 +206,33 @@ def read_results(
     return found
 
 
-def measure_results(path: str | Path, source: Source, split: str) -> dict[str, Any]:
-    """The metrics of the boxes in a file, of any program. The images are not read."""
-    results = read_results(path, source, split)
-    metrics = DetectMetrics(source.labels)
+def measure_results(
+    path: str | Path, source: Source, split: str, metrics: DetectMetrics, *, masks: bool
+) -> dict[str, Any]:
+    """The metrics of a file, of any program; masks are RLE of the size of the image. The images are
+    not read."""
+    results = read_results(path, source, split, masks=masks)
     for sample in source.splits[split]:
         found, truth = results.get(sample.id, []), source.truth(sample)
-        metrics.update([as_prediction(found)], [in_unit(truth)])
+        runs = [each.runs for each in found if each.runs] if masks else None
+        size = list(truth["masks"].stored) if masks else []
+        if odd := next((each["size"] for each in runs or () if each["size"] != size), None):
+            raise DataError(
+                f"{shown(path)}: a mask of image {sample.id} is {odd[0]}x{odd[1]} pixels large, "
+                f"but the image is {size[0]}x{size[1]} (height x width)"
+            )
+        # of an image of 1x1, in which pixels are normalised
+        target = {**truth, "boxes": normalised(truth["boxes"].double(), (1, 1))}
+        metrics.add(as_prediction(found), target, runs)
     return metrics.compute(metrics.counts()) | {"intervals": metrics.intervals()}
 
 
 def as_prediction(found: Sequence[ResultBox]) -> BoxPrediction:
-    """Of an image of 1x1: pixels are normalised."""
+    """Of an image of 1x1."""
     boxes = torch.tensor([box.corners for box in found], dtype=torch.float64).reshape(-1, 4)
     labels = torch.tensor([box.label for box in found], dtype=torch.int64)
     scores = torch.tensor([box.score for box in found], dtype=torch.float64)
     return BoxPrediction(boxes, labels, scores, torch.arange(len(found)), (1, 1))
-
-
-def in_unit(truth: Mapping[str, Any]) -> dict[str, Any]:
-    """The target for it."""
-    return {**truth, "boxes": normalised(truth["boxes"].double(), (1, 1))}
-
-
-def checked_runs(row: Any, where: str) -> Runs:
-    """The mask of a row, as compressed RLE."""
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: is {_quoted(row)}, where an object with {KEYS[0]} … is expected")
-    given = row.get("segmentation")
-    with naming(where):
-        return runs_of(given, size_of_runs(given), "segmentation")
 
 
 def _load(path: str | Path) -> list[Any]:
@@ -263,10 +261,8 @@ def _images(ids: Mapping[str, ImageId]) -> dict[ImageId, str]:
     return known
 
 
-def _checked(row: Any, where: str) -> tuple[Any, Any, Corners, float]:
+def _checked(row: dict[str, Any], where: str) -> tuple[Any, Any, Corners, float]:
     """image, category, box as left, top, right, bottom, and score of a row that has them all."""
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: is {_quoted(row)}, where an object with {KEYS[0]} … is expected")
     missing = [key for key in KEYS if key not in row]
     if missing:
         hint = "; masks are not boxes" if "segmentation" in row else ""

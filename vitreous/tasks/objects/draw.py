@@ -150,7 +150,7 @@ def boxed(
     taken: list[Corners] = []
     for mark, place in zip(marks, places, strict=True):
         if mark.words:
-            taken.append(_label(drawing, place, mark, font(size), line, taken))
+            taken.append(_label(drawing, place, mark, font(size), taken))
     return picture
 
 
@@ -226,12 +226,7 @@ def _dashes(place: Place, line: int) -> Iterator[Place]:
 
 
 def _label(
-    drawing: ImageDraw,
-    place: Place,
-    mark: BoxMark,
-    letters: FreeTypeFont,
-    line: int,
-    taken: Sequence[Corners],
+    drawing: ImageDraw, place: Place, mark: BoxMark, letters: FreeTypeFont, taken: Sequence[Corners]
 ) -> Corners:
     """The words on the box's colour, inside of the picture and, if there is room, beside the words
     that are there already; where they are, back."""
@@ -269,9 +264,17 @@ def _meet(a: Corners, b: Corners) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def write(result: Detection, image: Tensor, folder: Path, name: str) -> None:
-    """The image with its boxes, and what was found; `image` as it is stored."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = save(boxed(image, marks_of(result)), folder, name, PICTURES)
+def write(
+    result: Detection,
+    image: Tensor,
+    folder: Path,
+    name: str,
+    masks: Masks = None,
+    pictures: tuple[str, str] = PICTURES,
+    **files: str,
+) -> None:
+    """The image with its boxes or masks, and what was found; `image` as it is stored. `files` are
+    others about it, for the record."""
+    file = save(boxed(image, marks_of(result), masks=masks), folder, name, pictures)
     record = result.to_dict() | {"threshold": result.threshold, "picture": file}
-    save_data(record, folder, name)
+    save_data(record | files, folder, name)

@@ -14,13 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.explain.attention import (
-    Layer,
-    map_places,
-    pixel_reader,
-    showing,
-    showing_points,
-)
+from vitreous.explain.attention import Layer, map_places, pixel_reader, showing, showing_points
 from vitreous.explain.explanation import Encode, Explanation, Pixel
 from vitreous.explain.query import attended, check_inside, mark_pixel
 from vitreous.predict import Predictor, Prepared

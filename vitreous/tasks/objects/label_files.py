@@ -13,8 +13,13 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
 
 from vitreous.atomic_write import making_folder, replacing, write_bytes, write_text
 from vitreous.data.decode.images import displayed_size
@@ -22,12 +27,13 @@ from vitreous.data.source import Sample
 from vitreous.data.split import HoldOut, hold_out
 from vitreous.results import Detection, SegmentedObject
 from vitreous.tasks.objects.coco_results import CocoIds
-from vitreous.tasks.objects.outlines import polygon
 from vitreous.tasks.task import Log
 from vitreous.wording import counted
 
 Add = Callable[[Detection, str], None]
 """Is given a result and the path of its image."""
+Points = NDArray[np.int64]
+"""(n, 2): x and y of the corners of pixels, from 0 to the image's width and height."""
 
 
 class LabelFolder(NamedTuple):
@@ -36,11 +42,11 @@ class LabelFolder(NamedTuple):
     out: Path
     names: Mapping[str, str]
 
-    def image(self, path: str, inside: str) -> Path:
-        """The image, in a folder of the data set."""
+    def save_image(self, path: str) -> str:
+        """The image in the data set, which is called so."""
         upright = displayed_size(path)[2] == 1
-        to = self.out / inside / f"{self.names[path]}{Path(path).suffix if upright else '.png'}"
-        with self.writing(to) as temporary:
+        name = f"{self.names[path]}{Path(path).suffix if upright else '.png'}"
+        with self.writing("images", name) as temporary:
             if upright:
                 shutil.copyfile(path, temporary)
             else:
@@ -48,16 +54,13 @@ class LabelFolder(NamedTuple):
 
                 with Image.open(path) as image:
                     ImageOps.exif_transpose(image).save(temporary, "PNG")
-        return to
+        return name
 
-    def file(self, path: str, inside: str, ending: str) -> Path:
-        return self.out / inside / f"{self.names[path]}{ending}"
-
-    @staticmethod
     @contextmanager
-    def writing(path: Path) -> Iterator[Path]:
+    def writing(self, inside: str, name: str) -> Iterator[Path]:
         """Inside, where to write a file of the data set to; see `replacing`."""
-        with making_folder(path.parent), replacing(path, sync=False) as temporary:
+        folder = self.out / inside
+        with making_folder(folder), replacing(folder / name, sync=False) as temporary:
             yield temporary
 
 
@@ -69,7 +72,7 @@ def yolo(folder: LabelFolder, classes: tuple[str, ...], ids: CocoIds, log: Log) 
 
     def add(result: Detection, path: str) -> None:
         nonlocal empty
-        images.append(folder.image(path, "images").name)
+        images.append(folder.save_image(path))
         height, width = result.size
         lines = []
         for found in result.objects:
@@ -84,7 +87,7 @@ def yolo(folder: LabelFolder, classes: tuple[str, ...], ids: CocoIds, log: Log) 
             if values:
                 numbers = " ".join(f"{value:.8f}" for value in values)
                 lines.append(f"{classes.index(found.label)} {numbers}\n")
-        with folder.writing(folder.file(path, "labels", ".txt")) as file:
+        with folder.writing("labels", f"{folder.names[path]}.txt") as file:
             file.write_text("".join(lines), encoding="utf-8")
 
     yield add
@@ -120,8 +123,8 @@ def coco(folder: LabelFolder, classes: tuple[str, ...], ids: CocoIds, log: Log) 
 
     def add(result: Detection, path: str) -> None:
         height, width = result.size
-        file = folder.image(path, "images").name
-        images.append({"id": ids.images[path], "file_name": file, "height": height, "width": width})
+        entry = {"id": ids.images[path], "file_name": folder.save_image(path)}
+        images.append(entry | {"height": height, "width": width})
         for found in result.objects:
             category = ids.categories[classes.index(found.label)]
             left, top, right, bottom = found.box
@@ -143,3 +146,67 @@ def coco(folder: LabelFolder, classes: tuple[str, ...], ids: CocoIds, log: Log) 
 
 
 FORMATS = {"yolo": yolo, "coco": coco}
+
+
+def polygon(mask: NDArray[np.bool_]) -> Points:
+    """(h, w) -> its outline, for formats that have one polygon for each object; without points if
+    the mask is empty.
+
+    It goes along the edges of pixels, so that nothing is lost. A mask may have several parts, and
+    holes in them: all of their outlines become one polygon, connected by lines that go there and
+    back at the same place and so enclose nothing. Whoever fills it by the even-odd rule, as readers
+    of polygons do, gets the mask.
+    """
+    loops = sorted(outlines(mask), key=len, reverse=True)
+    if len(loops) < 2:
+        return loops[0] if loops else np.zeros((0, 2), np.int64)
+    longest, path, last = loops[0], [], 0
+    for here, loop in sorted(_bridges(longest, loops[1:]), key=itemgetter(0)):
+        path += [longest[last : here + 1], loop, loop[:1]]
+        last = here
+    return np.concatenate((*path, longest[last:]))
+
+
+def _bridges(longest: Points, others: Sequence[Points]) -> Iterator[tuple[int, Points]]:
+    """To which point of the longest each of the others is connected, and that from its nearest
+    point on."""
+    tree = KDTree(longest)
+    for loop in others:
+        far, near = tree.query(loop)
+        first = int(far.argmin())
+        yield int(near[first]), np.roll(loop, -first, axis=0)
+
+
+def outlines(mask: NDArray[np.bool_]) -> list[Points]:
+    """Of every part and every hole, without points inside of straight lines; the first point is not
+    repeated."""
+    padded = np.pad(mask, 1).astype(np.int8)
+    follows: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    # Lines between a pixel inside and one outside, with the inside on their right.
+    for axis, along in enumerate(((1, 0), (0, 1))):
+        step = np.diff(padded, axis=axis)
+        y, x = np.nonzero(step)
+        ends = np.stack((x, y), axis=1)
+        begins = ends - along
+        forward = ((step[y, x] > 0) == (axis == 0))[:, None]
+        first, last = np.where(forward, begins, ends), np.where(forward, ends, begins)
+        for at, to in zip(first.tolist(), last.tolist(), strict=True):
+            follows.setdefault((at[0], at[1]), []).append((to[0], to[1]))
+    found = []
+    while follows:
+        at = start = next(iter(follows))
+        loop: list[tuple[int, int]] = []
+        while not loop or at != start:
+            loop.append(at)
+            ways = follows[at]  # two where pixels touch at a corner: either encloses the same
+            at = ways.pop()
+            if not ways:
+                del follows[loop[-1]]
+        found.append(_turns(np.array(loop)))
+    return found
+
+
+def _turns(loop: Points) -> Points:
+    """Where the direction changes."""
+    before, after = loop - np.roll(loop, 1, axis=0), np.roll(loop, -1, axis=0) - loop
+    return loop[(before != after).any(axis=1)]

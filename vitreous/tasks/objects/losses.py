@@ -1,21 +1,26 @@
-"""What queries learn from the objects they are matched with, of DETR and of its successors.
+"""Which query answers for which object, and what it learns from that: DETR and its successors.
 
-Both give a term for each part: that of the last decoder layer by its own name, the sum of the other
-layers' as aux_…, and that of a first stage as proposed_….
+Bipartite matching (DETR, section 3.1, equation 1): each object gets one query of its own, such that
+all of them together cost the least. The other queries have found nothing. What a class costs
+depends on how the model predicts classes.
+
+Both losses give a term for each part: that of the last decoder layer by its own name, the sum of
+the other layers' as aux_…, and that of a first stage as proposed_….
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.objects.overlap import giou, iou
 from vitreous.models.detr import DETROutput
 from vitreous.models.rf_detr import RFDETROutput
-from vitreous.tasks.objects.boxes import cxcywh_to_xyxy, giou, iou
-from vitreous.tasks.objects.matching import Matches, Target, by_focal_loss, match
+from vitreous.tasks.objects.boxes import cxcywh_to_xyxy
 
 BOX_WEIGHT, GIOU_WEIGHT = 5.0, 2.0
 """Of both papers, in the loss and in matching."""
@@ -26,6 +31,86 @@ NO_OBJECT = 0.1
 QUALITY = 0.25
 """LW-DETR: the exponent of the score in what a class is to learn; the rest is the IoU's."""
 LEAST_QUALITY = 0.01
+NOT_FINITE = -1e9
+"""The cost of a pair that has none."""
+Target = Mapping[str, Tensor]
+"""labels (n,) int64, and boxes (n, 4), normalised cxcywh."""
+
+
+class Matches(NamedTuple):
+    """One row for each pair, layer by layer and in each image by image; every layer has as many."""
+
+    layer: Tensor
+    image: Tensor
+    query: Tensor
+    target: Tensor
+    """Its place among the objects of all images, one after the other."""
+
+
+def by_probability(logits: Tensor, labels: Tensor) -> Tensor:
+    """(…, classes + 1), (n,) -> (…, n): DETR's, by the class's probability, not by its logarithm,
+    which makes it as large as the rest."""
+    return -logits.softmax(dim=-1)[..., labels]
+
+
+def by_focal_loss(
+    logits: Tensor, labels: Tensor, alpha: float = 0.25, gamma: float = 2.0
+) -> Tensor:
+    """(…, classes), (n,) -> (…, n): what the focal loss of an independent class changes by if it is
+    there (Deformable DETR's code), times CLASS_COST."""
+    chance = logits[..., labels].sigmoid()
+    present = alpha * (1 - chance) ** gamma * -(chance + 1e-8).log()
+    absent = (1 - alpha) * chance**gamma * -(1 - chance + 1e-8).log()
+    return CLASS_COST * (present - absent)
+
+
+@torch.no_grad()
+def match(
+    logits: Tensor,
+    boxes: Tensor,
+    targets: Sequence[Target],
+    by_class: Callable[[Tensor, Tensor], Tensor] = by_probability,
+    more: Tensor | None = None,
+) -> Matches:
+    """logits (layers, b, q, classes), boxes (layers, b, q, 4), normalised cxcywh; b targets; more:
+    further costs (layers, b, q, n) with the n objects of all images.
+
+    Where an image has more objects than there are queries, the dearest ones are left out.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    cost = costs(logits, boxes, targets, by_class)
+    cost = (cost if more is None else cost + more).cpu()
+    # What is not finite is matched first, so that the loss is not finite either.
+    cost = cost.nan_to_num(NOT_FINITE, NOT_FINITE, NOT_FINITE)
+    counts = [len(target["labels"]) for target in targets]
+    own = [part[:, image] for image, part in enumerate(cost.split(counts, dim=-1))]
+    rows = []
+    for layer in range(len(cost)):
+        first = 0
+        for image, part in enumerate(own):
+            queries, objects = map(torch.from_numpy, linear_sum_assignment(part[layer].numpy()))
+            where = torch.tensor([[layer], [image]]).expand(-1, len(queries))
+            rows.append(torch.cat((where, queries[None], objects[None] + first)))
+            first += counts[image]
+    layer_, image_, query, target = torch.cat(rows, dim=1).to(logits.device)
+    return Matches(layer_, image_, query, target)
+
+
+def costs(
+    logits: Tensor,
+    boxes: Tensor,
+    targets: Sequence[Target],
+    by_class: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """(layers, b, q, n) in float32: of each query with each object of all images."""
+    labels = torch.cat([target["labels"] for target in targets])
+    truth = torch.cat([target["boxes"] for target in targets]).float()
+    boxes = boxes.float()
+    of_class = by_class(logits.float(), labels)
+    by_box = (boxes[..., None, :] - truth).abs().sum(dim=-1)
+    by_giou = -giou(cxcywh_to_xyxy(boxes)[..., None, :], cxcywh_to_xyxy(truth))
+    return BOX_WEIGHT * by_box + of_class + GIOU_WEIGHT * by_giou
 
 
 def set_loss(
@@ -34,7 +119,7 @@ def set_loss(
     """DETR, section 3.1, equation 2. `count`: of how many objects the terms are a mean; None: of
     those of the targets."""
     logits, boxes = output.logits.float(), output.boxes.float()
-    found = match(logits, boxes, targets, box_cost=BOX_WEIGHT, giou_cost=GIOU_WEIGHT)
+    found = match(logits, boxes, targets)
     objects = number_of(targets) if count is None else count
     terms = {
         "class": _cross_entropy(logits, targets, found, count),
@@ -76,20 +161,9 @@ def quality_loss(
     groups = output.groups
     logits = by_group(output.logits, output.proposed_logits, groups)
     boxes = by_group(output.boxes, output.proposed_boxes, groups)
-    found = match(
-        logits,
-        boxes,
-        targets,
-        by_class=by_focal_loss,
-        class_cost=CLASS_COST,
-        box_cost=BOX_WEIGHT,
-        giou_cost=GIOU_WEIGHT,
-    )
+    found = match(logits, boxes, targets, by_focal_loss)
     objects = max((number_of(targets) if count is None else count) * groups, 1.0)
-    terms = {
-        "class": quality_terms(logits, boxes, targets, found, objects),
-        **box_terms(boxes, targets, found, objects),
-    }  # (layers·groups,) each
+    terms = quality_terms(logits, boxes, targets, found, objects)  # (layers·groups,) each
     return of_layers(
         {name: term.unflatten(0, (-1, groups)).sum(dim=1) for name, term in terms.items()},
         proposed=True,
@@ -105,9 +179,9 @@ def by_group(decoded: Tensor, proposed: Tensor, groups: int) -> Tensor:
 
 def quality_terms(
     logits: Tensor, boxes: Tensor, targets: Sequence[Target], found: Matches, objects: float
-) -> Tensor:
-    """(layers,): BCE whose target for the class of an object is score^α · IoU^(1-α); all other
-    classes are to be absent, and count by their score squared."""
+) -> dict[str, Tensor]:
+    """(layers,) each: those of boxes, and BCE whose target for the class of an object is
+    score^α · IoU^(1-α); all other classes are to be absent, and count by their score squared."""
     labels = torch.cat([target["labels"] for target in targets])[found.target]
     truth = torch.cat([target["boxes"] for target in targets]).float()[found.target]
     place = found.layer, found.image, found.query
@@ -119,7 +193,7 @@ def quality_terms(
     learnt = quality * F.softplus(-here) + (1 - quality) * F.softplus(here)
     change = learnt - here.sigmoid() ** 2 * F.softplus(here)
     total = absent.sum(dim=(1, 2, 3)).index_add(0, found.layer, change)
-    return total / objects
+    return {"class": total / objects, **box_terms(boxes, targets, found, objects)}
 
 
 def box_terms(

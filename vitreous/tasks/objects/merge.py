@@ -32,7 +32,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from vitreous.tasks.objects.boxes import SMALLEST, area, intersection, iou, suppressed_by
+from vitreous.data.objects.overlap import SMALLEST, area, intersection, iou
+from vitreous.tasks.objects.boxes import suppressed_by
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.tiles import Tile
 

@@ -1,4 +1,4 @@
-"""COCO's average precision and recall."""
+"""Which boxes are right and which objects are found; COCO's average precision and recall."""
 
 from __future__ import annotations
 
@@ -10,30 +10,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitreous.data.objects.overlap import SMALLEST, area, intersection, iou
 from vitreous.labels import LabelMap
+from vitreous.mask_parts import MaskPart, MaskParts, Runs, encoded
+from vitreous.mask_parts import area as runs_area
 from vitreous.tasks.bootstrap import draws
+from vitreous.tasks.metric import USUAL, best_threshold
 from vitreous.tasks.objects.boxes import nms, to_pixels
-from vitreous.tasks.objects.judge import judge, judge_overlaps
 from vitreous.tasks.task import TaskMetrics
-from vitreous.tasks.threshold import USUAL, best_threshold
 
 NUMBERS = (
-    "ap",
-    "ap50",
-    "ap75",
-    "ap_small",
-    "ap_medium",
-    "ap_large",
-    "ar1",
-    "ar10",
-    "ar100",
-    "ar_small",
-    "ar_medium",
-    "ar_large",
+    *("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large"),
+    *("ar1", "ar10", "ar100", "ar_small", "ar_medium", "ar_large"),
 )
 """The twelve of COCO, in its order."""
 MOST_DRAWS, MOST_DRAWN = 200, 2_000_000
 """Draws for intervals, and boxes in all of them."""
+OVERLAP = 0.5
+"""IoU of two boxes from which one counts as the other."""
 
 
 class BoxPrediction(NamedTuple):
@@ -49,6 +43,17 @@ class BoxPrediction(NamedTuple):
     """(queries,): which query each one is"""
     size: tuple[int, int]
     """height and width of the image as it is stored"""
+    masks: Sequence[MaskParts] | None = None
+    """of each query, in half precision, where the model gives them"""
+
+    def with_masks(self, logits: Tensor) -> BoxPrediction:
+        """logits (queries, h', w') of masks in all of the image"""
+        masks = [(MaskPart.whole(each, self.size),) for each in logits.half().cpu().numpy()]
+        return self._replace(masks=masks)
+
+    def runs(self) -> list[Runs]:
+        """The masks in the image as it is stored, made one by one."""
+        return [encoded(parts, self.size) for parts in self.masks or ()]
 
     def suppressed(self, most: float) -> BoxPrediction:
         """Without boxes whose IoU with a more confident one of their class is larger than this."""
@@ -57,7 +62,63 @@ class BoxPrediction(NamedTuple):
     def take(self, which: Tensor) -> BoxPrediction:
         """Some of them, (queries,) of bool."""
         boxes, labels, scores, queries = (column[which] for column in self[:4])
-        return BoxPrediction(boxes, labels, scores, queries, self.size)
+        chosen = which.nonzero().flatten().tolist()
+        masks = None if self.masks is None else [self.masks[i] for i in chosen]
+        return BoxPrediction(boxes, labels, scores, queries, self.size, masks)
+
+
+class Judged(NamedTuple):
+    """Which objects of an image are found, and which of the predicted boxes are right."""
+
+    found: Tensor
+    """(objects,)"""
+    right: Tensor
+    """(boxes,)"""
+    counted: Tensor
+    """(boxes,): not those inside a crowd, which may be right or wrong"""
+    objects: int
+    """Without crowds."""
+
+    @property
+    def missed(self) -> int:
+        return self.objects - int(self.found.sum())
+
+    @property
+    def false(self) -> int:
+        return int((self.counted & ~self.right).sum())
+
+    @property
+    def f1(self) -> float | None:
+        """From 0 to 1; None if there are no objects and no predictions."""
+        right = int(self.right.sum())
+        all_ = 2 * right + self.missed + self.false
+        return 2 * right / all_ if all_ else None
+
+
+def judge(boxes: Tensor, labels: Tensor, truth: Tensor, classes: Tensor, crowd: Tensor) -> Judged:
+    """boxes (n, 4) with classes `labels` (n,), the most confident first, against truth (m, 4) with
+    `classes` (m,), of which `crowd` (m,) are; left, top, right, bottom.
+
+    Each object is found by the most confident box of its class that covers it, and by no other.
+    """
+    alike = labels[:, None] == classes
+    common, own = intersection(boxes[:, None], truth), area(boxes)[:, None].clamp(min=SMALLEST)
+    overlap = torch.where(crowd, common / own, iou(boxes[:, None], truth))
+    return judge_overlaps(overlap.masked_fill(~alike, 0.0), crowd)
+
+
+def judge_overlaps(overlap: Tensor, crowd: Tensor) -> Judged:
+    """overlap (n, m): of what is predicted, the most confident first, with objects of its class the
+    IoU, and with crowds (m,) the part that is inside of them; 0 where classes differ."""
+    covers, inside = overlap.masked_fill(crowd, 0.0), overlap.masked_fill(~crowd, 0.0)
+    found = torch.zeros(len(crowd), dtype=torch.bool)
+    right = torch.zeros(len(overlap), dtype=torch.bool)
+    for number in (covers >= OVERLAP).any(dim=1).nonzero().flatten().tolist():
+        row = covers[number].masked_fill(found, 0.0)
+        if row.max() >= OVERLAP:
+            found[row.argmax()] = right[number] = True
+    counted = right | ~(inside >= OVERLAP).any(dim=1)
+    return Judged(found, right, counted, int((~crowd).sum()))
 
 
 IMAGE, OBJECT, FOUND, OVERLAPPING = range(4)
@@ -80,8 +141,9 @@ class DetectMetrics(TaskMetrics):
         for answer, target in zip(output, targets, strict=True):
             self.add(answer, target)
 
-    def add(self, answer: Any, target: Any, areas: Tensor | None = None) -> None:
-        """Of one image; `areas` of the answers, if not those of their boxes."""
+    def add(self, answer: BoxPrediction, target: Any, runs: Sequence[Runs] | None = None) -> None:
+        """Of one image; `runs`: the masks of the answers, whose areas count in place of boxes'."""
+        areas = None if runs is None else torch.tensor([runs_area(each) for each in runs]).double()
         boxes = to_pixels(target["boxes"].double().cpu(), answer.size)
         crowd = target.get("crowd", torch.zeros(len(boxes)))
         self._add(IMAGE, torch.zeros(1, 4), torch.zeros(1), torch.zeros(1))
@@ -155,8 +217,13 @@ class BoxRows(NamedTuple):
 
 def measured(names: Sequence[str], threshold: float, rows: BoxRows) -> dict[str, Any]:
     """Every number, by name."""
-    stats, precision, recall, steps = coco_numbers(len(names), rows)
-    numbers = {name: _known(value) for name, value in zip(NUMBERS, stats, strict=True)}
+    evaluated = _evaluator(len(names), rows)
+    evaluated.run()
+    # (thresholds of IoU, steps of recall, classes) and (thresholds, classes), for all sizes and up
+    # to a hundred answers
+    precision, recall = (evaluated.eval[each][..., 0, -1] for each in ("precision", "recall"))
+    stats = zip(NUMBERS, evaluated.stats[: len(NUMBERS)], strict=True)
+    numbers = {name: _known(value) for name, value in stats}
     single = rows.objects[rows.objects[:, 3] == 0]  # no crowd
     boxes = judged_boxes(rows)
     best = best_threshold(boxes.scores, boxes.right, len(single))
@@ -180,7 +247,7 @@ def measured(names: Sequence[str], threshold: float, rows: BoxRows) -> dict[str,
             for i, name in enumerate(names)
         },
         "curves": {
-            "recall": steps.tolist(),
+            "recall": evaluated.params.recThrs.tolist(),
             "precision": {
                 name: None if precision[0, 0, i] < 0 else precision[0, :, i].tolist()
                 for i, name in enumerate(names)
@@ -250,22 +317,8 @@ def _known(value: float) -> float | None:
     return None if value < 0 else float(value)
 
 
-def coco_numbers(classes: int, rows: BoxRows) -> tuple[Any, Any, Any, Any]:
-    """The twelve numbers; precision (thresholds of IoU, steps of recall, classes) and recall
-    (thresholds, classes) for all sizes and up to a hundred answers; and the steps of recall."""
-    evaluated = _evaluator(classes, rows)
-    evaluated.run()
-    precision, recall = evaluated.eval["precision"], evaluated.eval["recall"]
-    return (
-        evaluated.stats[: len(NUMBERS)],
-        precision[..., 0, -1],
-        recall[..., 0, -1],
-        evaluated.params.recThrs,
-    )
-
-
 def drawn_precisions(classes: int, rows: BoxRows, count: int) -> Iterator[Any]:
-    """`precision` of `coco_numbers` for each of `count` draws of the images."""
+    """`precision` as in `measured`, for each of `count` draws of the images."""
     from faster_coco_eval.faster_eval_api_cpp import (  # type: ignore[import-untyped,unused-ignore]
         COCOevalAccumulate,
     )
@@ -314,8 +367,9 @@ def _evaluator(classes: int, rows: BoxRows, **options: Any) -> Any:
     found = everything.loadRes(answers)
     if rows.overlaps is None:
         return COCOeval_faster(everything, found, "bbox", **options)
-    for answer, area in zip(found.dataset["annotations"], rows.found[:, 8].tolist(), strict=True):
-        answer["area"] = area
+    areas = rows.found[:, 8].tolist()
+    for answer, pixels in zip(found.dataset["annotations"], areas, strict=True):
+        answer["area"] = pixels
     overlaps = _by_ids(rows)
 
     class ByOverlaps(COCOeval_faster):  # type: ignore[misc,unused-ignore]

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from vitreous.data.check.boxes import BoxCheck
 from vitreous.data.loader import Batch
 from vitreous.data.source import Source
 from vitreous.errors import ConfigError
@@ -19,18 +20,19 @@ from vitreous.labels import LabelMap
 from vitreous.models.detr import DETROutput
 from vitreous.models.model import Model
 from vitreous.models.rf_detr import RFDETROutput
-from vitreous.results import check_threshold
+from vitreous.results import Detection, InstanceSegmentation, check_threshold
+from vitreous.tasks.metric import USUAL
 from vitreous.tasks.objects.boxes import clipped
-from vitreous.tasks.objects.coco_results import image_ids, log_missing, writing
+from vitreous.tasks.objects.coco_results import image_ids, log_missing, measure_results, writing
 from vitreous.tasks.objects.defaults import most_objects
-from vitreous.tasks.objects.matching import Target
-from vitreous.tasks.objects.merge import SAME
-from vitreous.tasks.objects.metrics import BoxPrediction
+from vitreous.tasks.objects.losses import Target
+from vitreous.tasks.objects.merge import SAME, merge
+from vitreous.tasks.objects.metrics import BoxPrediction, DetectMetrics
 from vitreous.tasks.objects.track import Tracker
-from vitreous.tasks.objects.verdict import DetectSigns
-from vitreous.tasks.task import Engine, Log, See, Task
-from vitreous.tasks.threshold import USUAL
+from vitreous.tasks.objects.verdict import ConstantBoxes, DetectSigns
+from vitreous.tasks.task import Engine, Log, See, Sizes, Task
 from vitreous.tasks.tiles import Tile
+from vitreous.tasks.verdict import Baseline
 from vitreous.wording import counted
 
 
@@ -41,13 +43,12 @@ class ObjectTask(Task):
 
     options = frozenset(("longest", "zoom", "multi_scale"))
     crops = ("resized", "window", "none")
+    checker = BoxCheck
+    has_masks: ClassVar[bool] = False
+    """Whether objects have masks beside their boxes."""
 
     def __init__(
-        self,
-        labels: LabelMap,
-        *,
-        threshold: float = USUAL,
-        nms: float | None = None,
+        self, labels: LabelMap, *, threshold: float = USUAL, nms: float | None = None
     ) -> None:
         super().__init__(labels)
         self.threshold, self.nms = threshold, nms
@@ -63,11 +64,32 @@ class ObjectTask(Task):
     def objects(self, refused: str) -> Self:
         return self
 
-    def merge(self, outputs: Iterable[Any], tiles: Sequence[Tile]) -> Any:
-        raise NotImplementedError
+    def merge(self, outputs: Iterable[BoxPrediction], tiles: Sequence[Tile]) -> BoxPrediction:
+        """The prediction for an image from those for its tiles; the first tile is all of the image.
+        Outputs are in pixels of their tile, and come one by one."""
+        return merge(list(outputs), tiles, self.same_object)[0]
 
     def measure_results(self, path: Path, source: Source, split: str) -> dict[str, Any]:
-        raise NotImplementedError
+        """The metrics of a COCO file of results, of any program."""
+        metrics = type(self)(source.labels).metrics()
+        return measure_results(path, source, split, metrics, masks=self.has_masks)
+
+    def metrics(self) -> DetectMetrics:
+        return DetectMetrics(self.labels, self.threshold)
+
+    def baselines(self) -> list[Baseline]:
+        return [ConstantBoxes()]
+
+    def decode(self, output: list[BoxPrediction], images: list[str]) -> list[Detection]:
+        def result(answer: BoxPrediction, image: str) -> Detection:
+            columns = (column.numpy() for column in answer[:4])
+            about = (self.labels.names, self.labels.numbers, answer.size, self.threshold, image)
+            fields: tuple[Any, ...] = (*columns, *about)
+            if answer.masks is None:
+                return Detection(*fields)
+            return InstanceSegmentation(*fields, masks=tuple(answer.masks))
+
+        return [result(*each) for each in zip(output, images, strict=True)]
 
     @classmethod
     def check_model(cls, source: Source, model: Model, log: Log) -> None:
@@ -96,7 +118,7 @@ class ObjectTask(Task):
         return None
 
     @torch.inference_mode()
-    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> list[Any]:
+    def infer(self, engine: Engine, images: Any, sizes: Sizes) -> list[BoxPrediction]:
         """images (b, c, h, w), or a list of (c, h, w) of different sizes.
 
         Those go one by one: padding would change the predictions, as far as the backbone's norms
@@ -108,7 +130,7 @@ class ObjectTask(Task):
         found = self.predictions(engine(images), sizes)
         return found if self.nms is None else [each.suppressed(self.nms) for each in found]
 
-    def predictions(self, output: Any, sizes: Sequence[tuple[int, int]]) -> list[Any]:
+    def predictions(self, output: Any, sizes: Sizes) -> list[BoxPrediction]:
         """Those of each image, from the model's output."""
         queries, labels, scores = (each.cpu() for each in ranked(output))
         boxes = output.boxes[-1].float().cpu()
@@ -118,6 +140,8 @@ class ObjectTask(Task):
         ]
 
     def with_nms(self, iou: float) -> Self:
+        """The same task with non-maximum suppression: of boxes of a class whose IoU is larger, only
+        the most confident one is predicted."""
         if isinstance(iou, bool) or not isinstance(iou, int | float) or not 0 <= iou <= 1:
             raise ConfigError(f"nms = {iou!r}: expected an IoU from 0 to 1")
         found = copy(self)
@@ -130,6 +154,7 @@ class ObjectTask(Task):
         return SAME if self.nms is None else min(self.nms, SAME)
 
     def tracker(self) -> Tracker:
+        """Is given the results of a video's frames in their order."""
         return Tracker()
 
     def renamed(self, targets: Any, here: Sequence[int]) -> Any:
@@ -138,6 +163,7 @@ class ObjectTask(Task):
 
     @contextmanager
     def writing_results(self, path: Path, source: Source, split: str, log: Log) -> Iterator[See]:
+        """Inside, what the given function is shown is written as a COCO file of results."""
         ids = image_ids(source, split)
         places = {sample: place for place, sample in enumerate(ids, 1)}
         theirs = dict(zip(source.labels.names, source.labels.numbers, strict=True))

@@ -24,14 +24,11 @@ from vitreous.pages.maps import BoxMark
 from vitreous.predict import Predictor
 from vitreous.tasks.objects.boxes import to_pixels
 from vitreous.tasks.objects.draw import Masks, boxed, moved
-from vitreous.tasks.objects.judge import OVERLAP, Judged, judge
-from vitreous.tasks.objects.metrics import BoxPrediction
+from vitreous.tasks.objects.metrics import OVERLAP, BoxPrediction, Judged, judge
 from vitreous.tasks.objects.object_task import ObjectTask
-from vitreous.tasks.show import TaskReport, Worst
+from vitreous.tasks.show import TaskReport
 from vitreous.wording import counted
 
-WORST = 12
-"""Images in the report."""
 SIDE = 512
 """Pixels that the longer side of a picture has at most."""
 LETTERS = 1.6
@@ -57,7 +54,6 @@ class ObjectReport(TaskReport):
         super().__init__(predictor)
         assert isinstance(predictor.task, ObjectTask)
         self.threshold = predictor.task.threshold
-        self.worst = Worst[CaptionedImage](WORST)
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output `BoxPrediction`s in pixels, targets with normalised cxcywh boxes."""
@@ -94,7 +90,7 @@ class ObjectReport(TaskReport):
                 badness, CaptionedImage(pictures, batch.ids[i], f"F1 {judged.f1:.2f}", note)
             )
 
-    def judged(self, shown: Any, target: Any, true: Tensor, crowd: Tensor) -> Judged:
+    def judged(self, shown: BoxPrediction, target: Any, true: Tensor, crowd: Tensor) -> Judged:
         """Predictions above the threshold; `true` (n, 4) are the boxes of objects in pixels."""
         return judge(shown.boxes, shown.labels, true, target["labels"], crowd)
 

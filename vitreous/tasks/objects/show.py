@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from vitreous.config import read_toml
 from vitreous.data.decode.images import shown
 from vitreous.errors import ConfigError
 from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Pixel
 from vitreous.labels import LabelMap
 from vitreous.models.model import Places
-from vitreous.pages import charts, maps, viewer
+from vitreous.models.rf_detr import RFDETR
+from vitreous.pages import charts, maps, viewer, walk
 from vitreous.pages.colours import class_colours, colours_of
-from vitreous.pages.content import Table
+from vitreous.pages.content import Cell, Table, percent
 from vitreous.pages.maps import BoxMark, Panel
-from vitreous.pages.walk import Stop
-from vitreous.predict import Predictor, View
+from vitreous.pages.pictures import as_tensor
+from vitreous.pages.walk import Draw, Stop
+from vitreous.predict import Predictor, Prepared, View
 from vitreous.results import Detection
-from vitreous.tasks.objects import label_files, walk
+from vitreous.tasks.objects import draw, label_files
 from vitreous.tasks.objects.boxes import to_pixels
 from vitreous.tasks.objects.coco_results import coco_ids, writing
-from vitreous.tasks.objects.draw import mark_of, moved, told_apart
-from vitreous.tasks.objects.explanation import DetectionExplanation, explain_objects
+from vitreous.tasks.objects.draw import boxed, frame_marks, mark_of, marks_of, moved, told_apart
+from vitreous.tasks.objects.explanation import (
+    NEXT_BEST,
+    DetectionExplanation,
+    Look,
+    explain_objects,
+)
 from vitreous.tasks.objects.object_task import ObjectTask
 from vitreous.tasks.objects.report import CURVES, ObjectReport
 from vitreous.tasks.show import Show
@@ -36,19 +45,27 @@ from vitreous.tasks.task import Log
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image
 
 RESULTS = "results"
 """The COCO file of results for all images is called so, with .json."""
+WORDS = read_toml(Path(__file__).with_name("walk.toml"), "words for each stage")
+"""What is written beside each stage of the walk."""
 
 
 class ObjectShow(Show):
     headings = ("size", "objects>", "detections")
     has_threshold = True
+    endings: tuple[str, ...] = draw.ENDINGS
     reserved = (RESULTS,)
     has_ids = True
     batch_columns = 4  # names must leave room to see what they name
     question = "where the queries look"
     takes_pixel = True
+    has_picture = True
+    takes_top = True
+    label_formats = tuple(label_files.FORMATS)
+    report = ObjectReport
 
     def row(self, result: Detection, top: int) -> tuple[str, ...]:
         """Of an image without detections, what is nearest: the threshold may be too high."""
@@ -64,7 +81,13 @@ class ObjectShow(Show):
         height, width = result.size
         return f"{height}x{width}", str(len(result.objects)), ", ".join(shown)
 
-    takes_top = True
+    def write(
+        self, result: Any, image: Tensor, folder: Path, name: str, predictor: Predictor
+    ) -> None:
+        draw.write(result, image, folder, name)
+
+    def picture(self, result: Any, image: Tensor) -> Image:
+        return boxed(image, frame_marks(result))
 
     def threshold(self, predictor: Predictor) -> float:
         assert isinstance(predictor.task, ObjectTask)
@@ -97,8 +120,6 @@ class ObjectShow(Show):
 
             yield add
 
-    label_formats = tuple(label_files.FORMATS)
-
     def labelling(
         self,
         format: str,
@@ -108,6 +129,8 @@ class ObjectShow(Show):
         data: Path | None = None,
         log: Log = lambda text: None,
     ) -> AbstractContextManager[Callable[[Detection, str], None]]:
+        """Inside, a function that writes a result, given with its path, as labels of a data set in
+        `out`. `names`: by path, what an image is called there."""
         if data is not None and format != "coco":
             raise ConfigError(f"--data {data}: {format} files have no ids: leave it out")
         ids = coco_ids(list(names), labels, data, log)
@@ -124,9 +147,6 @@ class ObjectShow(Show):
             for box, label in zip(boxes.tolist(), target["labels"].tolist(), strict=True)
         ]
         return Panel(image, marks=marks)
-
-    def report(self, predictor: Predictor) -> ObjectReport:
-        return ObjectReport(predictor)
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {
@@ -145,9 +165,10 @@ class ObjectShow(Show):
         title = f"all scores below {found.result.threshold:g}" if found.below else "detections"
         boxes = [mark._replace(words="") for mark in marks]
         first = Panel(found.image, title if marks else "no detections", marks=boxes)
+        panels = mapped(found, (look.map for look in found.looks))
         looks = [
-            looking(found, mark, look.map, mark.words)._replace(scale="attention to a patch")
-            for mark, look in zip(marks, found.looks, strict=True)
+            panel._replace(title=mark.words, scale="attention to a patch", marks=[box])
+            for panel, mark, box in zip(panels, marks, boxes, strict=True)
         ]
         return maps.grid(maps.wrapped([first, *looks]))
 
@@ -156,11 +177,12 @@ class ObjectShow(Show):
         encoder attend to, seen from one pixel."""
         drawn = {
             "objects": self.map_figure(found),
-            "layers": object_rows(found, "layer", [look.layers for look in found.looks]),
-            "heads": object_rows(found, "head", [look.heads[-1] for look in found.looks]),
+            "layers": object_rows(found, "layer", [mapped(found, e.layers) for e in found.looks]),
+            "heads": object_rows(found, "head", [mapped(found, e.heads[-1]) for e in found.looks]),
         }
         if any(look.points is not None for look in found.looks):
-            drawn["points"] = point_rows(found)
+            points = [pointed(found, look) for look in found.looks]
+            drawn["points"] = object_rows(found, "layer", points, 1.8)
         if found.attention:
             panels = [
                 Panel(found.image, f"layer {i}", each.mean(0), patch=found.pixels, ring=found.at)
@@ -203,8 +225,56 @@ class ObjectShow(Show):
         }
 
     def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
-        stops, result = walk.walk_through(predictor, view)
-        return stops, walk.objects_table(result)
+        stops, result = walk_through(predictor, view)
+        return stops, objects_table(result)
+
+
+def walk_through(predictor: Predictor, view: View) -> tuple[list[Stop], Detection]:
+    """The stages for one image that a detector sees, from its feature map to boxes, and what it
+    finds."""
+    size = (round(view.region[2]), round(view.region[3]))
+    (result,) = predictor.answer([Prepared(view.values, "image", size)])
+    image = predictor.preprocess.restore(view.values)
+    marks = moved(marks_of(result), result.size, image.shape[1:])
+    found = boxed((image * 255).round().to(torch.uint8), marks)
+
+    def nothing(values: Tensor) -> list[Tensor]:
+        return []
+
+    independent = isinstance(predictor.model, RFDETR)  # classes, that is
+    hidden = ("queries", "decoder", "norm", "proposals", "query_boxes", "box_position")
+    drawing: dict[str, Draw] = {
+        **dict.fromkeys(hidden, nothing),
+        "class_head": lambda values: [
+            (values.sigmoid() if independent else values.softmax(dim=-1)).T[None]
+        ],
+        "box_head": lambda values: [as_tensor(np.asarray(found))],
+        "mask_head": lambda values: [values[int(result.queries[0])].sigmoid()[None]],
+    }
+    placed = getattr(predictor.model.config, "placed", False)
+    others = {"tokens": WORDS["placed"]} if placed else {}
+    others |= WORDS["rf_detr"] if independent else {}
+    words, query = {**WORDS, **others}, int(result.queries[0])
+    stops, _ = walk.walk(predictor, view.values, words, drawing, inside=False, query=query)
+    return stops, result
+
+
+def objects_table(result: Detection) -> Table:
+    """What was found, the highest score first; or, where that is nothing, what comes next."""
+    found = result.objects or result.above(0.0).objects[:NEXT_BEST]
+    colours = class_colours(result.names, result.ids)
+    rows = [
+        (
+            Cell(each.label, colours[each.label]),
+            Cell(percent(each.score), bar=each.score),
+            *(Cell(f"{edge:.0f}") for edge in each.box),
+            Cell(f"{each.query}"),
+        )
+        for each in found
+    ]
+    below = "" if result.objects else f", all below {100 * result.threshold:g} %"
+    edges = ("left>", "top>", "right>", "bottom>")
+    return Table(("object", f"score{below}>", *edges, "query>"), rows)
 
 
 def marks_in(found: DetectionExplanation) -> list[BoxMark]:
@@ -215,47 +285,31 @@ def marks_in(found: DetectionExplanation) -> list[BoxMark]:
     return moved(marks, result.size, found.image.shape[1:])
 
 
-def looking(found: DetectionExplanation, mark: BoxMark, values: Tensor, title: str) -> Panel:
-    """An object's map over the image, and its box."""
-    return Panel(found.image, title, values, patch=found.pixels, marks=[mark._replace(words="")])
+def mapped(found: DetectionExplanation, values: Iterable[Tensor]) -> list[Panel]:
+    """Maps (gh, gw) over the image."""
+    return [Panel(found.image, values=each, patch=found.pixels) for each in values]
 
 
-def object_rows(found: DetectionExplanation, column: str, each: Sequence[Tensor]) -> Figure:
-    """A row for each object, a column for each of its maps (count, gh, gw), which `column` calls
-    them: layer, head."""
-    rows = [
-        [
-            Panel(found.image, marks=[mark._replace(words="")], beside=mark.words),
-            *(
-                looking(found, mark, values, "" if line else f"{column} {number}")
-                for number, values in enumerate(of_object, 1)
-            ),
-        ]
-        for line, (mark, of_object) in enumerate(zip(marks_in(found), each, strict=True))
-    ]
-    return maps.grid(rows or [[Panel(found.image, "no detections")]], 1.4)
-
-
-def point_rows(found: DetectionExplanation) -> Figure:
-    """A row for each object: the points that its query looks at, in each layer of the decoder."""
+def pointed(found: DetectionExplanation, look: Look) -> list[Panel]:
+    """The points that a query looks at, in each layer of the decoder."""
+    assert look.points is not None
     height, width = found.image.shape[1:]
-    pixels = torch.tensor([width, height, 1.0])
+    dots = look.points * torch.tensor([width, height, 1.0]) - torch.tensor([0.5, 0.5, 0.0])
+    return [Panel(found.image, dots=each) for each in dots]
+
+
+def object_rows(
+    found: DetectionExplanation, column: str, each: Sequence[Sequence[Panel]], wide: float = 1.4
+) -> Figure:
+    """A row for each object with its panels, which `column` calls them: layer, head."""
     rows = []
-    for line, (mark, look) in enumerate(zip(marks_in(found), found.looks, strict=True)):
-        assert look.points is not None
-        boxed = [mark._replace(words="")]
-        first = Panel(found.image, marks=boxed, beside=mark.words)
-        layers = [
-            Panel(
-                found.image,
-                "" if line else f"layer {number}",
-                marks=boxed,
-                dots=points * pixels - torch.tensor([0.5, 0.5, 0.0]),
-            )
-            for number, points in enumerate(look.points, 1)
-        ]
-        rows.append([first, *layers])
-    return maps.grid(rows)
+    for line, (mark, panels) in enumerate(zip(marks_in(found), each, strict=True)):
+        box = [mark._replace(words="")]
+        titles = ["" if line else f"{column} {number}" for number in range(1, len(panels) + 1)]
+        named = zip(panels, titles, strict=True)
+        shown = (panel._replace(title=title, marks=box) for panel, title in named)
+        rows.append([Panel(found.image, marks=box, beside=mark.words), *shown])
+    return maps.grid(rows or [[Panel(found.image, "no detections")]], wide)
 
 
 def file_ids(paths: Sequence[str]) -> dict[str, str]:

@@ -14,8 +14,8 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from vitreous.data.objects.overlap import iou
 from vitreous.results import Detection
-from vitreous.tasks.objects.boxes import iou
 
 LEAST = 0.3
 """IoU of two boxes that may be one object in two frames."""

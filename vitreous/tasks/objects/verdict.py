@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from vitreous.data.loader import Batch
+from vitreous.data.objects.overlap import iou
 from vitreous.labels import LabelMap
-from vitreous.tasks.objects.boxes import clipped, cxcywh_to_xyxy, iou, normalised
-from vitreous.tasks.objects.matching import Target
+from vitreous.tasks.objects.boxes import clipped, cxcywh_to_xyxy, normalised
+from vitreous.tasks.objects.losses import Target
 from vitreous.tasks.objects.metrics import BoxPrediction
 from vitreous.tasks.verdict import Baseline, Finding, Signs, never_predicted
 

@@ -118,6 +118,7 @@ class VectorShow(PretrainShow):
     """Of a method whose output is a vector for each image."""
 
     headings = ("values>", "norm>", "first of them")
+    report = NeighbourReport
 
     def row(self, result: FeatureVector, top: int) -> tuple[str, ...]:
         first = " ".join(f"{value:.3f}" for value in result.values[:top])
@@ -129,6 +130,3 @@ class VectorShow(PretrainShow):
 
     def targets(self, batch: Batch) -> Sequence[Any]:
         return [0] * len(self.images(batch))
-
-    def report(self, predictor: Predictor) -> NeighbourReport:
-        return NeighbourReport(predictor)

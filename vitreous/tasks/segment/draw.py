@@ -144,7 +144,6 @@ def legend(entries: Mapping[str, Colour], width: int, size: int) -> Image:
 
 def write(result: Segmentation, image: Tensor, folder: Path, name: str) -> None:
     """The mask, the image under it, and the areas of the classes; `image` as it is stored."""
-    folder.mkdir(parents=True, exist_ok=True)
     save_picture(mask_picture(result), folder / f"{name}{MASK}")
     over = save(overlay(image, result), folder, name, OVERLAYS)
     record = result.to_dict()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from vitreous.data.loader import Batch
-from vitreous.explain.explanation import Pixel
+from vitreous.explain.attention import pixel_reader
+from vitreous.explain.class_maps import ExplainedScore
+from vitreous.explain.explanation import MapExplanation, Pixel
+from vitreous.explain.query import Query, check_inside, mark_pixel
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.mask_parts import encode, in_text
 from vitreous.pages import charts, maps, walk
@@ -28,22 +33,19 @@ from vitreous.pages.content import (
 from vitreous.pages.maps import Panel
 from vitreous.pages.pictures import as_tensor, png_base64
 from vitreous.pages.walk import Stop
-from vitreous.predict import Predictor, View
+from vitreous.predict import Predictor, Prepared, View
 from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
 from vitreous.tasks.segment.draw import coloured, overlaid
-from vitreous.tasks.segment.explanation import PixelExplanation, PixelQuery
 from vitreous.tasks.segment.metrics import confusion
 from vitreous.tasks.segment.truth import resized_mask
-from vitreous.tasks.show import SCALE, Show, TaskReport, Worst, inputs
+from vitreous.tasks.show import SCALE, Show, TaskReport, inputs
 from vitreous.tasks.task import ratio
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
-WORST = 12
-"""Images in the report."""
 SIDE = 400
 """Pixels that the longer side of a picture has at most."""
 NOTE = """IoU: intersection over union of a class's pixels and the predicted ones. Accuracy: the
@@ -55,10 +57,6 @@ class SegmentReport(TaskReport):
     """Confusion of pixels, and the images with the smallest mean IoU of their own."""
 
     curves = {"miou": "mean IoU"}  # noqa: RUF012
-
-    def __init__(self, predictor: Predictor) -> None:
-        super().__init__(predictor)
-        self.worst = Worst[tuple[CaptionedImage, set[int]]](WORST)
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output `MaskPrediction`s, targets masks (h, w), both at the images' own sizes."""
@@ -122,10 +120,83 @@ def image_miou(classes: Tensor, mask: Tensor, count: int) -> float | None:
     return ratio(true, either)[either > 0].mean().item()
 
 
+@dataclass(frozen=True, kw_only=True)
+class PixelExplanation(MapExplanation):
+    """Attention and rollout of the patch in which one pixel lies."""
+
+    result: Segmentation
+    pixel: Pixel
+    at: Pixel
+    prediction: Tensor
+    """(h, w): the predicted class of each pixel of what the model sees, without padding."""
+
+
+class PixelQuery(Query):
+    """Why is this pixel of this class? About the patch in which it lies.
+
+    Class maps are for the score of the class at that pixel if it was chosen, and else for its mean
+    over all pixels that are predicted to show the class; or over all, where none is.
+    """
+
+    kind = PixelExplanation
+    own = False
+
+    def __init__(
+        self, predictor: Predictor, image: Tensor, name: str, pixel: Pixel | None = None
+    ) -> None:
+        self.predictor, self.image, self.name = predictor, image, name
+        height, width = image.shape[1:]
+        self.chosen = pixel is not None
+        self.pixel = (height // 2, width // 2) if pixel is None else pixel
+        check_inside(self.pixel, image, name)
+        self.view = predictor.view(image, name, self.pixel)
+        self.at, self.pixels = mark_pixel(self.view, self.pixel)
+        self.read = pixel_reader(self.pixels)
+
+    def most_likely(self, output: Tensor, count: int) -> list[int]:
+        if self.chosen:
+            scores = output[0, :, self.at[0], self.at[1]]
+            return scores.argsort(descending=True, stable=True)[:count].tolist()
+        areas = self._prediction(output).flatten().bincount(minlength=output.shape[1])
+        largest = areas.argsort(descending=True, stable=True)[:count]
+        return largest[areas[largest] > 0].tolist()
+
+    def wanted(self, output: Tensor, number: int) -> ExplainedScore:
+        pixels = self.pixels if self.chosen else self._showing(output, number)
+        share = (pixels / pixels.sum()).to(output.device)
+        return ExplainedScore(
+            lambda logits: (logits[0, number] * share).sum(), pixel_reader(pixels)
+        )
+
+    def result(self, output: Tensor) -> Any:
+        """Of the whole image, of which the model may see only a window."""
+        values = self.predictor.prepare(self.image, self.name)
+        size = (self.image.shape[1], self.image.shape[2])
+        return self.predictor.answer([Prepared(values, self.name, size)])[0]
+
+    def fields(self, output: Tensor) -> dict[str, Any]:
+        asked = {"pixel": self.pixel, "at": self.at, "chosen": self.chosen}
+        return {**asked, "prediction": self._prediction(output)}
+
+    def _prediction(self, output: Tensor) -> Tensor:
+        height, width = self.view.inside
+        return output[0, :, :height, :width].argmax(dim=0).cpu()
+
+    def _showing(self, output: Tensor, number: int) -> Tensor:
+        """(h, w): 1 where the class is predicted, or, if nowhere, wherever the image is."""
+        there = self._prediction(output) == number
+        found = torch.zeros_like(self.pixels)
+        found[: there.shape[0], : there.shape[1]] = there if there.any() else 1.0
+        return found
+
+
 class SegmentShow(Show):
     headings = ("size", "largest", "share>", "then")
     endings = draw.ENDINGS
     takes_pixel = True
+    mask_formats = ("png", "rle")
+    has_picture = True
+    report = SegmentReport
 
     def row(self, result: Segmentation, top: int) -> tuple[str, ...]:
         height, width = result.mask.shape
@@ -138,8 +209,6 @@ class SegmentShow(Show):
     ) -> None:
         draw.write(result, image, folder, name)
 
-    mask_formats = ("png", "rle")
-
     def served(self, result: Segmentation, top: int | None, masks: str | None) -> dict[str, Any]:
         """The mask as the picture that `predict --out` writes, or each class's as run lengths."""
         found = self.record(result, 5)
@@ -150,16 +219,11 @@ class SegmentShow(Show):
                 each["segmentation"] = in_text(encode(result.where(each["label"])))
         return found
 
-    has_picture = True
-
     def picture(self, result: Segmentation, image: Tensor) -> Image:
         return draw.frame(image, result)
 
     def target_panel(self, image: Tensor, target: Any, labels: LabelMap) -> Panel:
         return Panel(overlaid(image, target, labels.external))
-
-    def report(self, predictor: Predictor) -> SegmentReport:
-        return SegmentReport(predictor)
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {

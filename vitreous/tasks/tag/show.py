@@ -11,25 +11,14 @@ from vitreous.data.loader import Batch
 from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.pages import charts
-from vitreous.pages.content import (
-    CaptionedImage,
-    Cell,
-    Number,
-    Section,
-    Table,
-    class_table,
-    measured,
-    percent,
-)
+from vitreous.pages.content import Cell, Number, Section, Table, class_table, measured, percent
 from vitreous.predict import Predictor
-from vitreous.tasks.show import Show, TaskReport, Worst
+from vitreous.tasks.show import Show, TaskReport
 from vitreous.tasks.tag.task import Tag, Tags
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ERRORS = 24
-"""Errors in the report."""
 NOTE = """AP: average precision, the area below the precision-recall curve; a random order of the
 images reaches the label's share of them. Precision, recall and F1 hold at the threshold, which was
 chosen on the validation images."""
@@ -39,12 +28,12 @@ class TagReport(TaskReport):
     """Precision over recall, and the errors in which the model is most confident."""
 
     curves = {"map": "mAP"}  # noqa: RUF012
+    most = 24
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor)
         assert isinstance(predictor.task, Tag)
         self.thresholds = predictor.task.thresholds
-        self.errors = Worst[CaptionedImage](ERRORS)
 
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output and targets (b, classes)"""
@@ -53,19 +42,13 @@ class TagReport(TaskReport):
         # the worst label of each image, by how far its probability is from the ground truth
         distance, label = ((scores - targets).abs() * wrong).max(dim=1)
         for i in wrong.any(dim=1).nonzero().flatten().tolist():
-            if self.errors.wants(-distance[i].item()):
-                self.errors.add(
-                    -distance[i].item(), self._error(batch, i, label[i], scores[i], targets[i])
-                )
-
-    def _error(
-        self, batch: Batch, i: int, label: Tensor, scores: Tensor, target: Tensor
-    ) -> CaptionedImage:
-        names = self.predictor.labels
-        what = "missed" if target[label] else "wrong"
-        true = ", ".join(names[j] for j in (target == 1).nonzero().flatten().tolist())
-        caption = f"{what}: {names[label]}, {percent(scores[label].item(), 0)}"
-        return self.example(batch, i, caption, f"ground truth: {true or 'no label'}")
+            worst, key, names = int(label[i]), -distance[i].item(), self.predictor.labels
+            if self.worst.wants(key):
+                what = "missed" if targets[i, worst] else "wrong"
+                caption = f"{what}: {names[worst]}, {percent(scores[i, worst].item(), 0)}"
+                true = ", ".join(names[j] for j in (targets[i] == 1).nonzero().flatten().tolist())
+                note = f"ground truth: {true or 'no label'}"
+                self.worst.add(key, self.example(batch, i, caption, note))
 
     def headline(self, result: Mapping[str, Any]) -> dict[str, Number]:
         return {
@@ -76,10 +59,8 @@ class TagReport(TaskReport):
         }
 
     def sections(self, result: Mapping[str, Any]) -> list[Section]:
-        columns = {
-            **{"samples": "images", "ap": "AP", "precision": "precision", "recall": "recall"},
-            **{"f1": "F1", "threshold": "threshold"},
-        }
+        keys = ("samples", "ap", "precision", "recall", "f1", "threshold")
+        columns = {key: key for key in keys} | {"samples": "images", "ap": "AP", "f1": "F1"}
         return [
             Section("Precision and recall", figures=[(_curves(result), "")], half=True),
             Section(
@@ -91,7 +72,7 @@ class TagReport(TaskReport):
             Section(
                 "Most confident errors",
                 "The label with its probability, and the ground truth.",
-                examples=self.errors.found,
+                examples=self.worst.found,
             ),
         ]
 
@@ -99,6 +80,8 @@ class TagReport(TaskReport):
 class TagShow(Show):
     headings = ("labels", "below their threshold")
     has_threshold = True
+    takes_top = True
+    report = TagReport
 
     def row(self, result: Tags, top: int) -> tuple[str, ...]:
         chosen = result.labels[:top]
@@ -108,8 +91,6 @@ class TagShow(Show):
             for names in (chosen, others[: max(top - len(chosen), 0)])
         )
 
-    takes_top = True
-
     def record(self, result: Tags, top: int) -> dict[str, Any]:
         return result.to_dict(top)
 
@@ -118,9 +99,6 @@ class TagShow(Show):
         shares = {labels.names[i]: target[i].item() for i in target.nonzero().flatten().tolist()}
         texts = (n if share == 1 else f"{percent(share, 0)} {n}" for n, share in shares.items())
         return ", ".join(texts) or "no label"
-
-    def report(self, predictor: Predictor) -> TagReport:
-        return TagReport(predictor)
 
     def figures(self, result: Mapping[str, Any]) -> dict[str, Figure]:
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitreous.data.check.classes import LabelsCheck
+from vitreous.data.loader import Batch
 from vitreous.data.source import Sample, Source
 from vitreous.data.truth import Truth
 from vitreous.errors import ConfigError, DataError
@@ -18,15 +20,19 @@ from vitreous.labels import IGNORED, LabelMap
 from vitreous.layers.head import DistilledOutput
 from vitreous.results import check_threshold
 from vitreous.tasks.bootstrap import RESAMPLES, resampled
-from vitreous.tasks.metric import Metric
-from vitreous.tasks.tag.check import LabelsCheck
-from vitreous.tasks.tag.verdict import LabelFrequencies, TagSigns
-from vitreous.tasks.task import Engine, Task, TaskMetrics, ratio
-from vitreous.tasks.threshold import USUAL, best_threshold
-from vitreous.tasks.verdict import Baseline
+from vitreous.tasks.metric import USUAL, Metric, best_threshold
+from vitreous.tasks.task import Task, TaskMetrics, ratio
+from vitreous.tasks.verdict import (
+    FEW,
+    SAME_FOR_ALL,
+    STILL,
+    Baseline,
+    Finding,
+    Signs,
+    never_predicted,
+    variation,
+)
 
-FEW = 5
-"""A label with fewer validation images than this has no threshold of its own."""
 MOST_DRAWN = 1 << 28
 """Scores that are drawn for intervals, of all labels and draws."""
 RECALLS = np.linspace(0, 1, 101)
@@ -90,9 +96,7 @@ class Tag(Task):
     metric = Metric("map", "mAP")
     other_metrics = (Metric("f1"),)
     truth = LabelsTruth()
-    options = frozenset(
-        ("randaugment", "erase", "mixup", "cutmix", "smoothing", "class_weights"),
-    )
+    options = frozenset(("randaugment", "erase", "mixup", "cutmix", "smoothing", "class_weights"))
     checker = LabelsCheck
 
     def __init__(
@@ -156,10 +160,6 @@ class Tag(Task):
 
         outputs = output if isinstance(output, DistilledOutput) else (output,)
         return {"loss": torch.stack([cross_entropy(each) for each in outputs]).mean()}
-
-    def infer(self, engine: Engine, images: Any, sizes: Sequence[tuple[int, int]]) -> Tensor:
-        logits: Tensor = engine(images)
-        return logits.cpu()
 
     def renamed(self, targets: Any, here: Sequence[int]) -> Tensor:
         """Labels that the other data does not have are not known of its images: IGNORED."""
@@ -333,6 +333,48 @@ def best_thresholds(scores: Tensor, truth: Tensor, known: Tensor) -> list[float]
         else common
         for i in range(scores.shape[1])
     ]
+
+
+class LabelFrequencies(Baseline):
+    """The same for every image: how frequent each label is. Its AP is that of a random order."""
+
+    name = "the labels' frequencies"
+
+    def __init__(self, labels: int) -> None:
+        self.counts, self.known = torch.zeros(labels), torch.zeros(labels)
+
+    def learn(self, batch: Batch, targets: Tensor) -> None:
+        self.counts += (targets == 1).sum(dim=0)
+        self.known += (targets != IGNORED).sum(dim=0)
+
+    def answer(self, batch: Batch) -> Tensor:
+        shares = (self.counts / self.known.clamp(min=1)).clamp(1e-4, 1 - 1e-4)
+        return shares.logit().expand(len(batch.ids), -1)
+
+
+class TagSigns(Signs):
+    """Collapse: probabilities that do not depend on the image."""
+
+    def __init__(self) -> None:
+        self.scores: list[Tensor] = []
+
+    def see(self, output: Tensor, targets: Tensor) -> None:
+        self.scores.append(output.float().sigmoid())
+
+    def findings(self, result: Mapping[str, Any]) -> list[Finding]:
+        if len(scores := torch.cat(self.scores)) < 2:
+            return []
+        # a label that some images have and others have not
+        varies = [0 < row["samples"] < len(scores) for row in result["classes"].values()]
+        apart, most = (each[torch.tensor(varies)] for each in variation(scores))
+        if any(varies) and bool((apart < STILL * most.clamp(min=1e-6)).all()):
+            return [SAME_FOR_ALL]
+        missing = {
+            name: row["samples"]
+            for name, row in result["classes"].items()
+            if row["precision"] is None  # no prediction reaches the threshold
+        }
+        return never_predicted(missing, "images")
 
 
 TASK = Tag

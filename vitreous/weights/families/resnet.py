@@ -58,4 +58,5 @@ class HybridStateDict(ViTStateDict):
         for fields in found:
             if "image_size" in fields:
                 fields["image_size"] = tuple(side * stride for side in fields["image_size"])
-        return [{**fields, **stem} for fields in found]
+        shown = {k if k == "channels" else f"stem.{k}": value for k, value in stem.items()}
+        return [{**fields, **shown} for fields in found]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitreous.errors import advice
-from vitreous.layers.relative import relative_index
+from vitreous.layers.grid_positions import relative_index
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.models.model import Model
 from vitreous.models.swin import Swin

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from vitreous.errors import ConfigError, advice
 from vitreous.layers.conv_stem import ConvStem
-from vitreous.layers.learned_2d import Learned2d
+from vitreous.layers.grid_positions import Learned2d, Relative
 from vitreous.layers.position import Learned1d, Position
-from vitreous.layers.relative import Relative
 from vitreous.layers.resample import Grid, Resampling, State
 from vitreous.layers.rotary import Rotary
 from vitreous.models.model import Model

@@ -29,7 +29,7 @@ from vitreous.atomic_write import replacing
 from vitreous.errors import CheckpointError, WriteError
 from vitreous.weights.io import readers
 from vitreous.weights.io.limits import WeightFileError, quoted
-from vitreous.weights.io.state_dicts import entries_of, strip_wrapper_prefixes
+from vitreous.weights.io.state_dicts import strip_wrapper_prefixes
 from vitreous.weights.io.writers import WRITERS, separate
 from vitreous.wording import counted
 
@@ -68,6 +68,8 @@ class Checkpoint:
     """What a training checkpoint says about its numbers; see `settings_of`."""
     source: str = ""
     """As the user called it, where that is not its path."""
+    entries: dict[str, str] = field(default_factory=dict)
+    """Of a training checkpoint, and what they are; empty for files that have tensors alone."""
 
     @property
     def called(self) -> str:
@@ -77,29 +79,20 @@ class Checkpoint:
 def read_tensors(path: str | Path, inside: str | None = None) -> Checkpoint:
     """Read a weight file, or the weights in a folder.
 
-    inside: the entry to take from a training checkpoint with several models, such as 'model_ema'.
+    inside: the entry to take from a training checkpoint with several models, such as 'model_ema';
+    an empty one takes the first.
     A prefix that DataParallel or torch.compile added to all names is removed.
     """
     file = _weights_in(Path(path))
     read = _read_shards if file.name == SHARD_INDEX else _read_file
-    tensors, metadata, settings = read(file, inside)
+    tensors, metadata, settings, entries = read(file, inside)
     for name, tensor in tensors.items():
         # A tensor without elements may claim any shape; torch cannot compute with all of them.
         if math.prod(max(length, 1) for length in tensor.shape) >= 2**48:
             raise CheckpointError(
                 f"{file}: tensor {quoted(name)} has the impossible shape {tuple(tensor.shape)}"
             )
-    return Checkpoint(strip_wrapper_prefixes(tensors), metadata, file, settings)
-
-
-def read_entries(path: str | Path) -> dict[str, str]:
-    """The entries of a training checkpoint and what they are, without reading a tensor; empty for
-    files that have tensors alone."""
-    file = _weights_in(Path(path))
-    if file.name == SHARD_INDEX:
-        return {}
-    with _errors_begin_with(file):
-        return entries_of(readers.read_content(file, _recognise(file)))
+    return Checkpoint(strip_wrapper_prefixes(tensors), metadata, file, settings, entries=entries)
 
 
 def write_tensors(
@@ -150,6 +143,14 @@ def _weights_in(path: Path) -> Path:
     )
 
 
+def config_of(source: Path) -> Path:
+    """Where the config.json is that describes these weights."""
+    folder = source.parent
+    if folder.parent.name == "checkpoints":  # of a run
+        folder = folder.parent.parent
+    return folder / "config.json"
+
+
 def _read_shards(index: Path, inside: str | None) -> readers.Content:
     """The tensors of all files that a safetensors index lists."""
     with _errors_begin_with(index):
@@ -170,7 +171,7 @@ def _read_shards(index: Path, inside: str | None) -> readers.Content:
     tensors: dict[str, Tensor] = {}
     metadata: dict[str, str] = {}
     for shard in sorted(set(weight_map.values())):
-        shard_tensors, shard_metadata, _ = _read_file(index.parent / shard, inside)
+        shard_tensors, shard_metadata, *_ = _read_file(index.parent / shard, inside)
         twice = tensors.keys() & shard_tensors.keys()
         if twice:
             raise CheckpointError(f"{index}: tensor {quoted(min(twice))} is in two of its files")

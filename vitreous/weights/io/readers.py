@@ -22,7 +22,7 @@ from torch import Tensor
 from vitreous.errors import advice
 from vitreous.weights.io.limits import DTYPES, WeightFileError, memory_limit, quoted
 from vitreous.weights.io.safe_globals import tensor_from_bytes
-from vitreous.weights.io.state_dicts import find_state, settings_of
+from vitreous.weights.io.state_dicts import entries_of, find_state, settings_of
 from vitreous.weights.io.unpickle import no_storages, unpickle
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -45,6 +45,7 @@ class Content(NamedTuple):
     """Of a safetensors file."""
     settings: dict[str, Any] = {}  # noqa: RUF012
     """What a training checkpoint or a pickled model says about its numbers: see `settings_of`."""
+    entries: dict[str, str] = {}  # noqa: RUF012
 
 
 Entries = dict[str, zipfile.ZipInfo]
@@ -183,26 +184,6 @@ def read_torch_legacy(path: Path, inside: str | None) -> Content:
         return _build(content, inside)
 
 
-def read_content(path: Path, reader: Callable[..., Any]) -> Any:
-    """What a pickle holds, its tensors not built; None for files that are no pickles."""
-
-    def not_read(key: str, dtype: torch.dtype, count: int) -> Callable[[], Tensor]:
-        return lambda: torch.empty(0)
-
-    if reader is read_zip:
-        with zipfile.ZipFile(path) as archive:
-            pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-            if len(pickles) != 1 or archive.getinfo(pickles[0]).compress_type:
-                return None
-            return unpickle(io.BytesIO(archive.read(pickles[0])), not_read)
-    if reader in (read_torch_legacy, read_pickle):
-        with path.open("rb") as file:
-            for _ in range(3 if reader is read_torch_legacy else 0):
-                unpickle(file, no_storages)
-            return unpickle(file, not_read)
-    return None
-
-
 def read_pickle(path: Path, inside: str | None) -> Content:
     """Paddle's `.pdparams`: one pickle of numpy arrays by name."""
     with path.open("rb") as file:
@@ -227,11 +208,11 @@ def _build(content: Any, inside: str | None) -> Content:
     stored = find_state(content, inside)
     _check_count(len(stored))
     tensors = {name: tensor.build() for name, tensor in stored.items()}
-    return Content(tensors, settings=settings_of(content))
+    return Content(tensors, settings=settings_of(content), entries=entries_of(content))
 
 
 def _check_no_inside(kind: str, inside: str | None) -> None:
-    if inside is not None:
+    if inside:
         without = advice(": leave out ", inside=inside)
         raise WeightFileError(f"{kind} has only one set of tensors{without}")
 

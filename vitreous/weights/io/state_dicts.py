@@ -43,13 +43,14 @@ Value = TypeVar("Value")
 
 
 def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
-    """The state dict in an unpickled file; `inside` chooses one if there are several."""
+    """The state dict in an unpickled file; `inside` chooses one if there are several, the first if
+    it is empty."""
     content = _opened(content)
     if isinstance(content, ScriptModule):
         return _tensors(content.flatten())
     if not isinstance(content, dict):
         raise WeightFileError(f"it has a {type(content).__name__}, not a dict of tensors")
-    if inside is not None:
+    if inside:
         if not isinstance(content.get(inside), dict):
             raise WeightFileError(f"it has no dict {inside!r} inside, only {_listed(content)}")
         inner = content[inside]
@@ -57,7 +58,7 @@ def find_state(content: Any, inside: str | None) -> dict[str, Stored]:
     found = [key for key in CONTAINERS if _tensors(content.get(key))]
     if not found and not _tensors(content):  # by any other name
         found = [key for key, value in content.items() if isinstance(key, str) and _tensors(value)]
-    if len(found) > 1:
+    if len(found) > 1 and inside is None:
         chosen = advice(": pass ", ", for example", inside=found[0])
         raise WeightFileError(f"it has several models ({', '.join(found)}){chosen}")
     if found:

@@ -1,25 +1,20 @@
-"""Match the keys of a checkpoint with the parameters of a model."""
+"""Which keys of a checkpoint belong to which parameters of ours, by the rules of a format."""
 
 from __future__ import annotations
 
 import fnmatch
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from vitreous.config import flat, pair
-from vitreous.errors import CheckpointError
-from vitreous.models import family_of
 from vitreous.models.model import Model
-from vitreous.weights.families import state_dict_of
-from vitreous.weights.rules.formats import OWN, find_format, formats
-from vitreous.weights.rules.language import Format, Rule
-from vitreous.weights.rules.patterns import to_ours
+from vitreous.weights.rules.language import Format, Place, Rule, Shape, placeholders
+from vitreous.weights.rules.patterns import axes_in, our_shape, repeated
 
 Value = TypeVar("Value")
 
@@ -62,33 +57,6 @@ def conditions(model: Model) -> list[str]:
     return [*model.state_dict(), *(f"{name}={value}" for name, value in settings)]
 
 
-def find_keys(
-    rules: Format, name: str, tensors: Mapping[str, Tensor], axes: Mapping[str, int]
-) -> tuple[Rule, list[str]] | None:
-    """The rule for our parameter `name` and its keys, if the checkpoint has all of them."""
-    for rule, values in rules.rules_for(name):
-        for keys in rules.spellings(rule, values, axes):
-            if all(key in tensors for key in keys):
-                return rule, keys
-    return None
-
-
-def our_shapes(
-    rules: Format, names: Iterable[str], tensors: Mapping[str, Tensor], axes: Mapping[str, int]
-) -> dict[str, tuple[int, ...] | None]:
-    """For those parameters that the checkpoint has, the shape in our layout; None if the rule does
-    not fit the tensors."""
-    shapes: dict[str, tuple[int, ...] | None] = {}
-    for name in names:
-        match = find_keys(rules, name, tensors, axes)
-        if match is not None and match[1]:
-            blank = [torch.empty(tensors[key].shape, device="meta") for key in match[1]]
-            shapes[name] = None
-            with suppress(ValueError):  # the import will report it
-                shapes[name] = to_ours(match[0], blank, axes).shape
-    return shapes
-
-
 def strip_prefix(tensors: Mapping[str, Value], rules: Format) -> dict[str, Value]:
     """The tensors without a prefix that all keys share: one of the format, or the name that a
     training framework or somebody's own class gave to the model ("model.", "net.encoder."). What
@@ -121,52 +89,94 @@ def _owners(keys: list[str], rules: Format) -> Iterator[str]:
             yield prefix
 
 
-def _scaled(
-    found: Mapping[str, tuple[int, ...] | None], wanted: Mapping[str, tuple[int, ...]]
-) -> int:
-    """How many shapes are those of the model at another size: each length of its axes has become
-    one other length, as 768 becomes 192 and 3072 becomes 768."""
-    pairs = {
-        name: [*zip(wanted[name], shape, strict=True)]
-        for name, shape in found.items()
-        if shape is not None and len(shape) == len(wanted[name])
+@dataclass(frozen=True)
+class Gathered:
+    """A checkpoint in our names."""
+
+    shapes: dict[str, Shape]
+    """In our layout, where the rule fits."""
+    axes: dict[str, int]
+    """Lengths that the checkpoint's layout shows: heads, and the sides of a patch."""
+    keys: dict[str, list[str]]
+    """Their keys for each of our names."""
+    unused: tuple[str, ...]
+    """Keys without a rule, or with one that does not fit their shape."""
+    dropped: int
+    """How many keys the rules ignore."""
+    flat: bool
+    """Whether patches are kept as flat vectors, which do not show their sides and channels."""
+    problems: dict[str, str]
+    """Our names whose rule does not fit the keys that it found, and why."""
+    rules: dict[str, Rule] = field(compare=False)
+    """For each of our names, the one that has found its keys."""
+
+    def has_keys_of(self, shapes: Container[str]) -> bool:
+        """Whether the keys are as in the file, with what all of them begin with."""
+        return all(key in shapes for keys in self.keys.values() for key in keys)
+
+
+def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Shape]:
+    return {name: tuple(value.shape) for name, value in tensors.items()}
+
+
+def gather(rules: Format, shapes: Mapping[str, Shape]) -> Gathered:
+    """The shapes of a checkpoint by our names, whatever model it is for. Its keys are without what
+    they all begin with: see `strip_prefix`."""
+    counted = {
+        key: shape
+        for key, shape in shapes.items()
+        if 0 not in shape and rules.ours_of(key, derived=True) is None
     }
-    counts = Counter(itertools.chain.from_iterable(pairs.values()))
-    usual = {ours: theirs for (ours, theirs), _ in reversed(counts.most_common())}
-    return sum(all(usual[ours] == theirs for ours, theirs in each) for each in pairs.values())
+    places: dict[tuple[str, Rule, int], dict[tuple[int, int], str]] = {}
+    for key in counted:
+        for place in _likeliest(rules.places_of(key)):
+            parts = places.setdefault((place.ours, place.rule, place.spelling), {})
+            parts.setdefault((place.part, place.head), key)
+    keys: dict[str, list[str]] = {}
+    owners: dict[str, Rule] = {}
+    problems: dict[str, str] = {}
+    order = {rule: number for number, rule in enumerate(rules.rules)}
+    for (ours, rule, _), parts in sorted(places.items(), key=lambda i: (order[i[0][1]], i[0][2])):
+        heads = range(max(head for _, head in parts) + 1)
+        wanted = [*itertools.product(range(len(rule.theirs)), heads)]
+        if ours not in keys and len(parts) == len(wanted):
+            keys[ours], owners[ours] = [parts[each] for each in wanted], rule
+        elif ours not in keys:
+            first = next(iter(parts.values()))
+            problems[ours] = f"of its {len(wanted)} keys {len(parts)} are there ({first} …)"
+    problems = {ours: why for ours, why in problems.items() if ours not in keys}
+    axes = {"qkv": 3}
+    if any(repeated(pattern) for rule in rules.rules for pattern in rule.patterns):
+        axes |= {n: v for n, v in rules.numbers.items() if n == "heads" and isinstance(v, int)}
+    for ours, rule in owners.items():
+        if len(keys[ours]) > len(rule.theirs):
+            axes["heads"] = len(keys[ours]) // len(rule.theirs)
+    their_shapes = {ours: [counted[key] for key in keys[ours]] for ours in owners}
+    for ours, rule in owners.items():
+        lengths = axes_in(rule, their_shapes[ours], axes)
+        axes |= {name: lengths[name] for name in ("heads", "ph", "pw") if name in lengths}
+    found: dict[str, Shape] = {}
+    used: set[str] = set()
+    flat = False
+    for ours, rule in owners.items():
+        try:
+            shape = our_shape(rule, their_shapes[ours], axes, guess=True)
+        except ValueError as error:
+            problems[ours] = f"{', '.join(keys[ours][:3])}: {error}"
+            continue
+        used.update(keys[ours])
+        flat |= "ph" not in axes and any("ph" in pattern for pattern in rule.patterns)
+        if rule.rows != "first":  # whose length shows nothing
+            found[ours] = shape
+    left = [key for key in counted if key not in used]
+    unused = tuple(key for key in left if not matches(key, rules.drop))
+    dropped = len(left) - len(unused)
+    return Gathered(found, axes, keys, unused, dropped, flat, problems, owners)
 
 
-def detect_format(
-    model: Model, tensors: Mapping[str, Tensor], source: str, reinit: Sequence[str] = ()
-) -> Format:
-    """The known format in which the checkpoint has all parameters except the head's, and those that
-    begin anew.
-
-    If several formats have the keys (PaddleClas uses timm's), most matching shapes win, then most
-    shapes that a model of another size has, then the fewest keys that it has no place for (DINOv2's
-    mask token, which timm leaves out), and a format that knows the keys with what they all begin
-    with.
-    """
-    family, axes = family_of(model), axes_of(model)
-    known = [one for sets in formats().values() for one in sets if family in one.families]
-    originals_first = sorted(known, key=lambda rules: bool(rules.same_as))
-    candidates = [find_format(OWN, family), *originals_first]
-    ours, anew = model.state_dict(), [*state_dict_of(model).classwise(model), *reinit]
-    wanted = {k: v.shape for k, v in ours.items() if not matches(k, anew)}
-    fitting: dict[tuple[int, int, int, bool], Format] = {}
-    for rules in candidates:
-        plain = strip_prefix(tensors, rules)
-        found = our_shapes(rules, wanted, plain, axes)
-        if found.keys() == wanted.keys():
-            fits = sum(found[name] == wanted[name] for name in wanted)
-            homeless = sum(not rules.ours_of(key) for key in plain)
-            same_keys = plain.keys() == tensors.keys()
-            fitting.setdefault((fits, _scaled(found, wanted), -homeless, same_keys), rules)
-    if fitting:
-        return fitting[max(fitting)]
-    raise CheckpointError(
-        f"{source} does not fit {title(model)} in any known format "
-        f"({', '.join(rules.name for rules in candidates)}); its first keys are "
-        f"{first_keys(tensors)}. Is it for another model? Name the format to see which "
-        "tensors are missing. For an unknown format, write rules (docs/formats.md)"
-    )
+def _likeliest(places: Iterable[Place]) -> list[Place]:
+    """Where several rules have a key, those that name it most exactly: `dense_{2i+1}` is not meant
+    where another rule has `dense_7`, and `{all}` where any other has it."""
+    found = [(placeholders(place.rule.theirs[place.part]), place) for place in places]
+    least = min((("all" in names, len(names)) for names, _ in found), default=(False, 0))
+    return [place for names, place in found if ("all" in names, len(names)) == least]
