@@ -245,7 +245,6 @@ def test_data_from_python_and_what_is_no_file(run, tmp_path, computed):
     assert computed == ["2"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is there")
 def stored(paths):
     vectors = np.random.default_rng(0).normal(size=(len(paths), 192)).astype(np.float32)
     texts = [["", "a label"][i % 2] for i in range(len(paths))]
@@ -285,6 +284,7 @@ def test_files_of_earlier_versions_are_read(tmp_path):
         read(tmp_path / "v.npz")
 
 
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is there")
 def test_parquet_without_pyarrow_is_one_message(run, album, tmp_path, capsys):
     assert main(["embed", str(run), str(album), f"--out={tmp_path / 'v.parquet'}"]) == 2
     assert "pip install pyarrow" in capsys.readouterr().err

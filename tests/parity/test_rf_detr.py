@@ -19,7 +19,7 @@ import vitreous
 from vitreous.tasks.instance.losses import instance_loss
 from vitreous.tasks.objects.losses import by_focal_loss, by_group, match, quality_loss
 from vitreous.weights.adopt import find
-from vitreous.weights.transformers_files import make_config, read_config
+from vitreous.weights.transformers_files import make_config, read_config, read_json
 
 SIZE, CLASSES, QUERIES, GROUPS = 96, 7, 20, 3
 DECODER = {
@@ -280,7 +280,7 @@ def test_config_files_both_ways(name, tmp_path):
     theirs.config.architectures = [type(theirs).__name__]
     file = tmp_path / "config.json"
     file.write_text(json.dumps(theirs.config.to_dict()))
-    family, fields = read_config(file)
+    family, fields = read_config(read_json(file), file)
     fields |= {"classes": CLASSES, "image_size": ours.own_size()}
     again = vitreous.create(family, **fields).eval()
     vitreous.import_weights(again, theirs.state_dict(), format="huggingface")

@@ -9,7 +9,7 @@ import vitreous
 from vitreous.errors import CheckpointError
 from vitreous.weights.identify import readings
 from vitreous.weights.io.files import read_tensors, write_tensors
-from vitreous.weights.transformers_files import read_config
+from vitreous.weights.transformers_files import read_config, read_json
 
 SMALL = {
     "hidden_size": 48,
@@ -21,6 +21,11 @@ SMALL = {
     "num_labels": 7,
 }
 OURS = {"dim": 48, "depth": 3, "heads": 4, "mlp_dim": 96, "image_size": 32, "patch": 8}
+
+
+def config_in(folder):
+    path = folder / "config.json"
+    return read_config(read_json(path), path)
 
 
 def logits(output):
@@ -165,7 +170,7 @@ def test_image_tower_of_a_whole_model(kind, tmp_path):
         "mae": lambda: hf.ViTMAEForPreTraining(hf.ViTMAEConfig(**SMALL, **DECODER, mask_ratio=0.0)),
     }[kind]()
     perturb(theirs).save_pretrained(tmp_path)
-    family, fields = read_config(tmp_path / "config.json")
+    family, fields = config_in(tmp_path)
     pool = {"pool": "none"} if kind == "mae" else {}
     ours = vitreous.create(family, **fields, **pool).eval()
     report = vitreous.import_weights(ours, tmp_path)
@@ -189,7 +194,7 @@ def test_classifier_of_siglip(tmp_path):
     config = hf.SiglipConfig(vision_config=SMALL, num_labels=7)
     theirs = perturb(hf.SiglipForImageClassification(config))
     theirs.save_pretrained(tmp_path / "theirs")
-    family, fields = read_config(tmp_path / "theirs" / "config.json")
+    family, fields = config_in(tmp_path / "theirs")
     ours = vitreous.create(family, **fields, classes=7)
     images = picture(2, 3, 32, 32)
     report = both_ways(theirs, ours, images, "huggingface", logits)

@@ -378,7 +378,7 @@ def detect_format(
     fitting: dict[tuple[int, int, int, bool], Format] = {}
     for rules in candidates:
         plain = strip_prefix(shapes_of(tensors), rules)
-        gathered = gather(rules, plain)
+        gathered = gather(rules, plain, wanted)
         if wanted.keys() <= gathered.keys.keys():
             found = {name: gathered.shapes.get(name) for name in wanted}
             fits = sum(found[name] == wanted[name] for name in wanted)

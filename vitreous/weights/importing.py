@@ -229,7 +229,7 @@ class _Import:
     def convert(self, tensors: Mapping[str, Tensor]) -> set[str]:
         """Set `values`; return the keys that were used."""
         used: set[str] = set()
-        gathered = gather(self.rules, shapes_of(tensors))
+        gathered = gather(self.rules, shapes_of(tensors), self.ours)
         for name, own in self.ours.items():
             keys, rule = gathered.keys.get(name, []), gathered.rules.get(name)
             if rule is None:

@@ -246,8 +246,8 @@ def infer_changes(
 ) -> dict[str, Any]:
     """`changes` of `model`, completed with classes, channels and image size from the tensors'
     shapes."""
-    found = gather(rules, strip_prefix(shapes_of(tensors), rules)).shapes
-    shapes = {name: found[name] for name in model.state_dict() if name in found}
+    plain = strip_prefix(shapes_of(tensors), rules)
+    shapes = gather(rules, plain, model.state_dict()).shapes
     ways = infer(shapes, axes_of(model), GivenFields(name, changes, search=False))
     shown = [{k: v for k, v in way.changes.items() if k in FREE} for way in ways]
     return {**(shown[0] if shown and shown.count(shown[0]) == len(shown) else {}), **changes}

@@ -119,17 +119,24 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Shape]:
     return {name: tuple(value.shape) for name, value in tensors.items()}
 
 
-def gather(rules: Format, shapes: Mapping[str, Shape]) -> Gathered:
-    """The shapes of a checkpoint by our names, whatever model it is for. Its keys are without what
-    they all begin with: see `strip_prefix`."""
+def gather(
+    rules: Format, shapes: Mapping[str, Shape], names: Container[str] | None = None
+) -> Gathered:
+    """The shapes of a checkpoint by our names. Its keys are without what they all begin with: see
+    `strip_prefix`.
+
+    names: the parameters of the model that it is for, where that is known. Then a key that two
+    rules have belongs to what the model has, else to the rule that names it most exactly.
+    """
     counted = {
         key: shape
         for key, shape in shapes.items()
-        if 0 not in shape and rules.ours_of(key, derived=True) is None
+        if names is not None or (0 not in shape and rules.ours_of(key, derived=True) is None)
     }
     places: dict[tuple[str, Rule, int], dict[tuple[int, int], str]] = {}
     for key in counted:
-        for place in _likeliest(rules.places_of(key)):
+        known = [each for each in rules.places_of(key) if names is None or each.ours in names]
+        for place in _likeliest(known) if names is None else known:
             parts = places.setdefault((place.ours, place.rule, place.spelling), {})
             parts.setdefault((place.part, place.head), key)
     keys: dict[str, list[str]] = {}
@@ -174,7 +181,7 @@ def gather(rules: Format, shapes: Mapping[str, Shape]) -> Gathered:
     return Gathered(found, axes, keys, unused, dropped, flat, problems, owners)
 
 
-def _likeliest(places: Iterable[Place]) -> list[Place]:
+def _likeliest(places: list[Place]) -> list[Place]:
     """Where several rules have a key, those that name it most exactly: `dense_{2i+1}` is not meant
     where another rule has `dense_7`, and `{all}` where any other has it."""
     found = [(placeholders(place.rule.theirs[place.part]), place) for place in places]
