@@ -375,6 +375,6 @@ start();
 // What the model gives for pixels as it takes them, nothing changed; the export asks this before it gives the page its name.
 async function ask(pixels, names, changes = {}) {
   const found = await engine.once(Float32Array.from(pixels), {...neutral(about), ...changes}, names);
-  return Object.fromEntries(names.map(name => [name, Array.from(found[name].data)]));
+  return Object.fromEntries(names.map(name => [name, Array.from(found[name].data, Number)]));
 }
 globalThis.page = {engine, ask, about, take, prepare, readImage, neutral, steps: () => steps, refresh, change: (name, edit) => change(name, edit)}; // for the tests and for the curious
