@@ -56,14 +56,14 @@ def test_accumulating_equals_the_whole_batch(plain, tmp_path):
 
 def test_a_batch_that_does_not_fit_is_computed_in_parts(plain, tmp_path, monkeypatch):
     """As on a GPU whose memory takes a quarter of it; what is learned is the same."""
-    forward, said = ViT.forward, []
+    forward, said = ViT.embed, []
 
     def limited(self, images):
         if self.training and len(images) > 64:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return forward(self, images)
+        return embed(self, images)
 
-    monkeypatch.setattr(ViT, "forward", limited)
+    monkeypatch.setattr(ViT, "embed", limited)
     parts = train(SMALL, tmp_path / "parts", log=said.append)
     assert last_loss(parts) == pytest.approx(last_loss(plain), rel=1e-5)
     assert sum("does not fit into memory" in line for line in said) == 2
