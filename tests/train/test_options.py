@@ -56,7 +56,7 @@ def test_accumulating_equals_the_whole_batch(plain, tmp_path):
 
 def test_a_batch_that_does_not_fit_is_computed_in_parts(plain, tmp_path, monkeypatch):
     """As on a GPU whose memory takes a quarter of it; what is learned is the same."""
-    forward, said = ViT.embed, []
+    embed, said = ViT.embed, []
 
     def limited(self, images):
         if self.training and len(images) > 64:
