@@ -69,7 +69,7 @@ def test_a_batch_that_does_not_fit_is_computed_in_parts(plain, tmp_path, monkeyp
     assert sum("does not fit into memory" in line for line in said) == 2
     assert stored_recipe(parts).accumulate == 4
     monkeypatch.setattr(
-        ViT, "forward", lambda self, images: limited(self, images.repeat(65, 1, 1, 1))
+        ViT, "embed", lambda self, images: limited(self, images.repeat(65, 1, 1, 1))
     )
     with pytest.raises(TrainingError, match="does not fit into the memory of cpu: give"):
         train(replace(SMALL, batch=3), tmp_path / "odd")
