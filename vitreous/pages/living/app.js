@@ -204,8 +204,7 @@ async function norms(layer) {
   const [{dims: [, n, d], data}] = await engine.get(about.blocks[Math.min(layer, about.blocks.length - 1)]);
   const map = Float32Array.from({length: n - about.prefix}, (_, i) => Math.sqrt(data.slice((i + about.prefix) * d, (i + about.prefix + 1) * d).reduce((s, v) => s + v * v, 0)));
   const middle = [...map].sort((a, b) => a - b)[map.length >> 1], outliers = [...map.keys()].filter(i => map[i] > 3 * middle);
-  viewer.mark(outliers);
-  return {map, text: say("normUpTo", Math.max(...map).toFixed(1)), sentence: outliers.length ? say("outliers", outliers.length, middle.toFixed(1)) : say("noOutliers", middle.toFixed(1))};
+  return {map, marks: outliers, text: say("normUpTo", Math.max(...map).toFixed(1)), sentence: outliers.length ? say("outliers", outliers.length, middle.toFixed(1)) : say("noOutliers", middle.toFixed(1))};
 }
 async function evidence() { // by hiding one patch after the other
   if (occluded?.version === engine.version) return occluded;
@@ -232,7 +231,6 @@ function openLook() {
     picture: url(new Float32Array(CHANNELS * HEIGHT * WIDTH)), grid: about.grid, pixels: about.pixels, size: [HEIGHT, WIDTH], layers, prefix: about.prefix,
     prefixNames: about.tokens.map(each => each[say.number]), maps, byLayer: [say("colours"), say("norms")], note: "", headName: say("head", 1),
   }, {words: viewerWords()});
-  at("viewer").addEventListener("input", () => viewer.mark([]));
 }
 async function firstView() { // not the last layer's mean: a layer in the middle, the head that stays nearest
   if (!about.layers.length) return;
