@@ -112,6 +112,16 @@ def about(
         },
         "heads": [heads_of(core, layer) for layer in layers],
         "blocks": _blocks(core, graph),
+        "queries": [
+            {
+                "name": f"{layer.name}.weights",
+                "grid": list(layer.columns.grid),
+                "pixels": list(layer.columns.pixels),
+                "heads": graph.outputs[f"{layer.name}.weights"][1],
+            }
+            for layer in model.attentions()
+            if layer.part == "cross"
+        ],
         "draw": preprocess.channels == 1 and max(size) <= 32,
         "layers": [f"{layer.name}.weights" for layer in layers if layer.columns.windows is None],
         "outputs": {name: list(shape) for name, shape in graph.outputs.items()},

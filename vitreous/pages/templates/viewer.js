@@ -132,12 +132,12 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
     }
     return {...layer, padding, map: sum.slice(data.prefix), rest: sum.slice(0, data.prefix).reduce((a, b) => a + b, 0)};
   }
-  async function living(layer) { // the same from the model itself, (1, heads, n, n)
-    const {dims: [, heads, n], data: weights} = await layer.live();
-    const query = state.token ?? data.prefix + patchOf(layer), sum = new Float32Array(n);
+  async function living(layer) { // the same from the model itself, (1, heads, queries, n)
+    const {dims: [, heads, rows, n], data: weights} = await layer.live(), prefix = n - layer.grid[0] * layer.grid[1];
+    const query = state.object === null ? state.token ?? prefix + patchOf(layer) : data.objects.queries[state.object], sum = new Float32Array(n);
     const chosen = state.head === "mean" ? [...Array(heads).keys()] : [Math.min(+state.head, heads - 1)];
-    for (const head of chosen) for (let i = 0; i < n; i++) sum[i] += weights[(head * n + query) * n + i] / chosen.length;
-    return {...layer, padding: 0, map: sum.slice(data.prefix), rest: sum.slice(0, data.prefix).reduce((a, b) => a + b, 0)};
+    for (const head of chosen) for (let i = 0; i < n; i++) sum[i] += weights[(head * rows + query) * n + i] / chosen.length;
+    return {...layer, padding: 0, map: sum.slice(prefix), rest: sum.slice(0, prefix).reduce((a, b) => a + b, 0)};
   }
   async function values() { // a map with its grid, or null
     if (looking()) return attention();
