@@ -67,7 +67,7 @@ onmessage = async ({data: [id, what, given]}) => {
       ort.env.wasm.numThreads = 1;
       ort.env.logLevel = "error";
       session = await ort.InferenceSession.create(given.graph, {
-        executionProviders: ["wasm"], externalData: [{path: "weights", data: given.weights}]});
+        executionProviders: ["wasm"], logSeverityLevel: 3, externalData: [{path: "weights", data: given.weights}]});
       postMessage([id, {inputs: session.inputNames}]);
       return;
     }
