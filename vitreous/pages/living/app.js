@@ -82,7 +82,7 @@ async function refresh() {
     } else plain = found;
   } catch (error) { notice(say("failed") + " " + error.message); return; }
   if (version !== engine.version) return;
-  viewer?.picture(url(seen(engine.pixels, engine.changes)));
+  viewer?.picture(url(engine.seen = seen(engine.pixels, engine.changes)));
   answer(found, before);
   switches();
   await steps.draw();
@@ -139,9 +139,10 @@ const DRAWN = {
       const line = logits.data.slice(i * k, (i + 1) * k), scores = about.noObject ? softmax(line) : sigmoid(line);
       let best = 0;
       for (let c = 1; c < classes; c++) if (scores[c] > scores[best]) best = c;
-      if (scores[best] >= (about.threshold ?? 0.5)) found.push({best, score: scores[best], box: boxes.data.slice(4 * i, 4 * i + 4)});
+      if (scores[best] >= (about.threshold ?? 0.5)) found.push({best, query: i, score: scores[best], box: boxes.data.slice(4 * i, 4 * i + 4)});
     }
     found.sort((a, b) => b.score - a.score);
+    openLook(found.slice(0, 20));
     const canvas = canvasWith((context, {width, height}) => {
       context.font = "14px system-ui"; context.lineWidth = 3;
       for (const {best, score, box: [x, y, w, h]} of found.slice(0, 50)) {
@@ -203,9 +204,8 @@ function principal(groups) { // by iteration on products, without the matrix of 
 async function norms(layer) {
   const [{dims: [, n, d], data}] = await engine.get(about.blocks[Math.min(layer, about.blocks.length - 1)]);
   const map = Float32Array.from({length: n - about.prefix}, (_, i) => Math.sqrt(data.slice((i + about.prefix) * d, (i + about.prefix + 1) * d).reduce((s, v) => s + v * v, 0)));
-  const middle = [...map].sort((a, b) => a - b)[map.length >> 1], outliers = [...map.keys()].filter(i => map[i] > 3 * middle);
-  viewer.mark(outliers);
-  return {map, text: say("normUpTo", Math.max(...map).toFixed(1)), sentence: outliers.length ? say("outliers", outliers.length, middle.toFixed(1)) : say("noOutliers", middle.toFixed(1))};
+  const middle = [...map].sort((a, b) => a - b)[map.length >> 1], outliers = [...map.keys()].filter(i => map[i] > 2 * middle);
+  return {map, marks: outliers, text: say("normUpTo", Math.max(...map).toFixed(1)), sentence: outliers.length ? say("outliers", outliers.length, middle.toFixed(1)) : say("noOutliers", middle.toFixed(1))};
 }
 async function evidence() { // by hiding one patch after the other
   if (occluded?.version === engine.version) return occluded;
@@ -221,18 +221,22 @@ async function evidence() { // by hiding one patch after the other
   }
   at("progress").textContent = "";
   const most = Math.max(...map), place = map.indexOf(most);
-  return occluded = {version, map, text: say("loses", percent(most)), sentence: say("evidenceIs", about.labels[best], steps.token(place + about.prefix), percent(most))};
+  return occluded = {version, map, text: say("loses", (100 * most).toFixed(1)), sentence: say("evidenceIs", about.labels[best], steps.token(place + about.prefix), (100 * most).toFixed(1))};
 }
-function openLook() {
+function openLook(found = []) {
+  const objects = found.length && about.queries.length ? {
+    names: found.map(({best, score}) => `${about.labels[best]} ${percent(score)}`), queries: found.map(each => each.query), first: true,
+    boxes: found.map(({box: [x, y, w, h]}) => [x - w / 2, y - h / 2, x + w / 2, y + h / 2]),
+    layers: about.queries.map((each, i) => ({...each, number: i + 1, windows: null, live: async () => (await engine.get(each.name))[0]})),
+  } : null;
   const layers = about.layers.map((name, i) => ({number: i + 1, grid: about.grid, pixels: about.pixels, heads: about.heads[i], windows: null, live: async () => (await engine.get(name))[0]}));
   const maps = {};
   if (about.blocks.length) { maps[say("colours")] = colours; maps[say("norms")] = norms; }
   if (about.changes.patch_keep && about.task === "classify") maps[say("evidence")] = evidence;
   viewer = openViewer(at("viewer"), {
-    picture: url(new Float32Array(CHANNELS * HEIGHT * WIDTH)), grid: about.grid, pixels: about.pixels, size: [HEIGHT, WIDTH], layers, prefix: about.prefix,
+    picture: url(engine.seen ?? new Float32Array(CHANNELS * HEIGHT * WIDTH)), grid: about.grid, pixels: about.pixels, size: [HEIGHT, WIDTH], layers, prefix: about.prefix, objects,
     prefixNames: about.tokens.map(each => each[say.number]), maps, byLayer: [say("colours"), say("norms")], note: "", headName: say("head", 1),
   }, {words: viewerWords()});
-  at("viewer").addEventListener("input", () => viewer.mark([]));
 }
 async function firstView() { // not the last layer's mean: a layer in the middle, the head that stays nearest
   if (!about.layers.length) return;
@@ -375,6 +379,6 @@ start();
 // What the model gives for pixels as it takes them, nothing changed; the export asks this before it gives the page its name.
 async function ask(pixels, names, changes = {}) {
   const found = await engine.once(Float32Array.from(pixels), {...neutral(about), ...changes}, names);
-  return Object.fromEntries(names.map(name => [name, Array.from(found[name].data)]));
+  return Object.fromEntries(names.map(name => [name, Array.from(found[name].data, Number)]));
 }
 globalThis.page = {engine, ask, about, take, prepare, readImage, neutral, steps: () => steps, refresh, change: (name, edit) => change(name, edit)}; // for the tests and for the curious

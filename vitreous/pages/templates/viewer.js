@@ -132,12 +132,12 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
     }
     return {...layer, padding, map: sum.slice(data.prefix), rest: sum.slice(0, data.prefix).reduce((a, b) => a + b, 0)};
   }
-  async function living(layer) { // the same from the model itself, (1, heads, n, n)
-    const {dims: [, heads, n], data: weights} = await layer.live();
-    const query = state.token ?? data.prefix + patchOf(layer), sum = new Float32Array(n);
+  async function living(layer) { // the same from the model itself, (1, heads, queries, n)
+    const {dims: [, heads, rows, n], data: weights} = await layer.live(), prefix = n - layer.grid[0] * layer.grid[1];
+    const query = state.object === null ? state.token ?? prefix + patchOf(layer) : data.objects.queries[state.object], sum = new Float32Array(n);
     const chosen = state.head === "mean" ? [...Array(heads).keys()] : [Math.min(+state.head, heads - 1)];
-    for (const head of chosen) for (let i = 0; i < n; i++) sum[i] += weights[(head * n + query) * n + i] / chosen.length;
-    return {...layer, padding: 0, map: sum.slice(data.prefix), rest: sum.slice(0, data.prefix).reduce((a, b) => a + b, 0)};
+    for (const head of chosen) for (let i = 0; i < n; i++) sum[i] += weights[(head * rows + query) * n + i] / chosen.length;
+    return {...layer, padding: 0, map: sum.slice(prefix), rest: sum.slice(0, prefix).reduce((a, b) => a + b, 0)};
   }
   async function values() { // a map with its grid, or null
     if (looking()) return attention();
@@ -166,7 +166,7 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
         context.fillRect(i % found.grid[1] * w, Math.floor(i / found.grid[1]) * h, w, h);
       });
       at("most").textContent = found.colours ? "" : found.text ?? (state.what === "position" ? words.mostAlike : words.onePatch(percent(most)));
-      for (const i of marks) { // tokens of unusual size
+      for (const i of found.marks ?? []) { // tokens of unusual size
         context.fillStyle = "#ff3b6b";
         context.beginPath();
         context.arc((i % found.grid[1] + 0.5) * w, (Math.floor(i / found.grid[1]) + 0.5) * h, Math.min(w, h) / 6, 0, 7);
@@ -217,7 +217,7 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
     return words.strongest(there, share);
   }
   function grid() { return state.what === "attention" ? data.layers[state.layer] : finest; }
-  let tapped = null, marks = []; // what a tap on a patch does besides, and patches that are marked
+  let tapped = null; // what a tap on a patch does besides
   let shown = null; // the layers among which one is chosen
   function show(what) { // a patch's attention, an object's, or a map
     state.object = what.startsWith("object ") ? +what.slice(7) : null;
@@ -290,7 +290,6 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
     hint: words.hint + more + words.stop, redraw: draw, state,
     picture(url) { at("picture").src = url; draw(); },
     onTap(what) { tapped = what; },
-    mark(patches) { marks = patches; draw(); },
     open(layer, head, token) { // another view than the last layer's mean
       state.layer = layer; at("layer").value = layer;
       state.head = head; at("head").value = head;
