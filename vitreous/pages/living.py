@@ -165,10 +165,7 @@ def steps_of(predictor: Predictor, graph: LivingGraph) -> list[dict[str, Any]]:
     if isinstance(core, ViT) and core.windows is None:
         found += _vit_steps(core, inner, graph)
     else:
-        names = [name for name in graph.outputs if name not in graph.answers.values()]
-        found += [
-            _step("other", name, None) for name in names if len(graph.outputs[name]) in (3, 4)
-        ]
+        found += [_step("other", name, None) for name in core.steps() if name in graph.outputs]
     if predictor.task.name == "classify":
         found.append(_step("answer", "", None, how={"kind": "softmax", "of": "logits"}))
     return found
@@ -218,8 +215,9 @@ def _vit_steps(core: ViT, inner: str, graph: LivingGraph) -> list[dict[str, Any]
     for number, block in enumerate(core.blocks):
         steps += _block_steps(core, number, block, before, graph, linear, norm)
         before = f"blocks.{number}"
-        after = f"position.after.{number}"
-        before = after if has(after) else before
+        if number == 0 and has("position.conditional"):  # CPVT: behind the first block
+            before = "position.conditional"
+            steps.append(_step("conditional", before, None))
     eps = core.config.norm_eps
     if has("norm"):
         steps.append(_step("norm", "norm", None, how=norm(before, "norm", eps)))
