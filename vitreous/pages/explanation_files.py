@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vitreous.deploy.web_runtime import NoRuntimeError
 from vitreous.errors import ConfigError
 from vitreous.explain.explanation import Pixel
 from vitreous.explain.parameters import position_similarity
 from vitreous.pages import viewer, walk
 from vitreous.pages.figure import save
 from vitreous.pages.inside import model_figures
-from vitreous.pages.living import living_page
+from vitreous.pages.living import living_page, stored_page
 from vitreous.pages.page_file import write_page
 from vitreous.predict import Predictor
 from vitreous.progress import Log, silent
@@ -42,7 +43,11 @@ def write_living(
     path = out / "page.html"
     try:
         shown = [predictor.read(image)[0] for image in images[:PAGE_IMAGES]]
-        return [living_page(predictor, path, shown, browser=False).path]
+        try:
+            return [living_page(predictor, path, shown, browser=False).path]
+        except NoRuntimeError as error:
+            log(f"{path.name} shows stored numbers: {error}")
+            return [stored_page(predictor, path, shown[0])]
     except ConfigError as error:
         log(f"without {path.name}: {error}")
         return []

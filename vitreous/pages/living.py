@@ -31,10 +31,12 @@ from vitreous.deploy.living import (
     EXACT,
     LARGEST,
     STORED,
+    Arrays,
     LivingGraph,
     answers,
     living_graph,
     stored,
+    stored_numbers,
 )
 from vitreous.deploy.web_runtime import WebRuntime, web_runtime
 from vitreous.engines.interventions import encoder_layers, heads_of
@@ -120,10 +122,14 @@ def about(
                 "heads": graph.outputs[f"{layer.name}.weights"][1],
             }
             for layer in model.attentions()
-            if layer.part == "cross"
+            if layer.part == "cross" and f"{layer.name}.weights" in graph.outputs
         ],
         "draw": preprocess.channels == 1 and max(size) <= 32,
-        "layers": [f"{layer.name}.weights" for layer in layers if layer.columns.windows is None],
+        "layers": [
+            name
+            for name, layer in ((f"{each.name}.weights", each) for each in layers)
+            if layer.columns.windows is None and name in graph.outputs
+        ],
         "outputs": {name: list(shape) for name, shape in graph.outputs.items()},
         "same": graph.same,
         "answers": list(graph.answers),
@@ -413,6 +419,16 @@ def living_page(
     )
 
 
+def stored_page(predictor: Predictor, path: Path, image: Tensor, title: str | None = None) -> Path:
+    """The same page with the numbers of one image (c, h, w), where nothing can run."""
+    url, seen = sample_of(image, predictor)
+    preprocess = shown_preprocess(predictor)
+    graph, numbers = stored_numbers(predictor.model, preprocess, preprocess.fit(seen))
+    precision = "float32" if sum(4 * each.size for each in numbers.values()) <= EXACT else "float16"
+    text = page(predictor, graph, None, precision, [url], title or predictor.model.name, numbers)
+    return write_page(path, text)
+
+
 def check_size(model: Model, size: int, precision: str) -> None:
     """A page is opened from a mail, on a phone: there is a limit to what that can be."""
     bytes_each = {"float32": 4, "float16": 2, "int8": 1}
@@ -514,14 +530,20 @@ def _seen_in(
 def page(
     predictor: Predictor,
     graph: LivingGraph,
-    runtime: WebRuntime,
+    runtime: WebRuntime | None,
     precision: str,
     samples: Sequence[str],
     title: str,
+    numbers: Arrays | None = None,
 ) -> str:
-    """The page itself; samples are data URLs."""
+    """The page itself; samples are data URLs. Without a runtime it has stored numbers."""
     raw, index = stored(graph.weights, precision)
-    told = about(predictor, graph, index) | {"precision": precision, "samples": list(samples)}
+    kept, kept_index = stored(numbers or {}, precision)
+    told = about(predictor, graph, index) | {
+        "precision": precision,
+        "samples": list(samples),
+        "numbers": kept_index if numbers else None,
+    }
     return render(
         "living.html",
         title=title,
@@ -530,8 +552,9 @@ def page(
         program="\n".join(_program(name) for name in PROGRAMS),
         style=(HERE / "living" / "living.css").read_text(),
         packed={
-            **runtime_texts(runtime),
-            "graph": as_text(graph.onnx),
+            **({} if runtime is None else runtime_texts(runtime)),
+            **({} if runtime is None else {"graph": as_text(graph.onnx)}),
+            **({"numbers": as_text(kept, compress=False)} if numbers else {}),
             "weights": as_text(raw, compress=False),
         },
     )

@@ -1,5 +1,5 @@
 // The living page: an image, the model's answer, what it looks at, what happens if a part is changed, and every step.
-import {Live, neutral} from "./engine.js";
+import {Live, Stored, neutral} from "./engine.js";
 import {readImage, prepare, centred, planes} from "./input.js";
 import {Steps} from "./steps.js";
 import {openViewer, element, percent} from "../templates/viewer.js";
@@ -26,7 +26,7 @@ function viewerWords() { // sentences with places to fill are functions there
 }
 let say = speaker((navigator.languages ?? [navigator.language]).some(each => each.startsWith("zh")) && !navigator.language.startsWith("en") ? "zh" : "en");
 
-const engine = new Live(about);
+const engine = about.numbers ? new Stored(about) : new Live(about);
 const [CHANNELS, HEIGHT, WIDTH] = about.input, PATCHES = about.grid[0] * about.grid[1];
 let viewer = null, steps = null, plain = null, basis = null, occluded = null, started = 0;
 
@@ -229,10 +229,10 @@ function openLook(found = []) {
     boxes: found.map(({box: [x, y, w, h]}) => [x - w / 2, y - h / 2, x + w / 2, y + h / 2]),
     layers: about.queries.map((each, i) => ({...each, number: i + 1, windows: null, live: async () => (await engine.get(each.name))[0]})),
   } : null;
-  const layers = about.layers.map((name, i) => ({number: i + 1, grid: about.grid, pixels: about.pixels, heads: about.heads[i], windows: null, live: async () => (await engine.get(name))[0]}));
+  const layers = about.layers.map((name, i) => ({number: 1 + +(name.match(/blocks\.(\d+)/)?.[1] ?? i), grid: about.grid, pixels: about.pixels, heads: about.outputs[name][1], windows: null, live: async () => (await engine.get(name))[0]}));
   const maps = {};
   if (about.blocks.length) { maps[say("colours")] = colours; maps[say("norms")] = norms; }
-  if (about.changes.patch_keep && about.task === "classify") maps[say("evidence")] = evidence;
+  if (engine.live && about.changes.patch_keep && about.task === "classify") maps[say("evidence")] = evidence;
   viewer = openViewer(at("viewer"), {
     picture: url(engine.seen ?? new Float32Array(CHANNELS * HEIGHT * WIDTH)), grid: about.grid, pixels: about.pixels, size: [HEIGHT, WIDTH], layers, prefix: about.prefix, objects,
     prefixNames: about.tokens.map(each => each[say.number]), maps, byLayer: [say("colours"), say("norms")], note: "", headName: say("head", 1),
@@ -359,7 +359,7 @@ async function start() {
   addEventListener("paste", event => { const file = [...event.clipboardData.files][0]; if (file) take(file); });
   addEventListener("dragover", event => event.preventDefault());
   addEventListener("drop", event => { event.preventDefault(); const file = event.dataTransfer.files[0]; if (file) take(file); });
-  at("pens").hidden = !about.draw;
+  at("pens").hidden = !about.draw || Boolean(about.numbers);
   if (about.draw) drawing();
   for (const [i, sample] of about.samples.entries()) {
     const picture = element("button", {type: "button", className: "sample", ariaLabel: `${i + 1}`}, element("img", {src: sample, alt: "", className: WIDTH < 128 ? "pixelated" : ""}));
@@ -369,6 +369,8 @@ async function start() {
   language(say.language);
   try { await engine.open(); } catch (error) { notice(say("failed") + " " + error.message); at("loading").hidden = true; return; }
   at("loading").hidden = true;
+  for (const each of document.querySelectorAll("[data-live]")) each.hidden = !engine.live;
+  document.getElementById("stored").hidden = engine.live;
   steps.open.add("step 1");
   steps.build();
   await take(about.samples[0]);

@@ -148,6 +148,22 @@ export class Live {
   weight(name) { return this.weights.get(name); }
 }
 
+// In place of a model: the numbers of one image, as far as the page has them.
+export class Stored extends Live {
+  async open() {
+    const [numbers, weights] = await Promise.all(["numbers", "weights"].map(id => unpack(textOf(id))));
+    this.live = false;
+    this.numbers = readWeights(numbers, this.about.numbers).named;
+    this.weights = readWeights(weights, this.about.weights).named;
+  }
+  async once(pixels, changes, names) {
+    return Object.fromEntries(names.map(name => {
+      const {shape, data} = this.numbers.get(this.about.same[name] ?? name);
+      return [name, {dims: shape, data}];
+    }));
+  }
+}
+
 export function neutral(about) {
   return Object.fromEntries(Object.entries(about.changes).map(([name, {dims, whole}]) =>
     [name, Array.from({length: sizeOf(dims)}, (_, i) => whole ? i : 1)]));

@@ -284,7 +284,7 @@ export class Steps {
   }
   async made(card, head, row, column) {
     const how = card.step.how, {engine, say} = this;
-    if (!how) return null;
+    if (!how || how.weight && !engine.weight(how.weight)) return null; // or its weights are not stored
     const of = async name => matrixOf((await engine.get(name))[0]);
     const dot = (n, a, b, name) => {
       const all = Array.from({length: n}, (_, i) => ({i, x: a(i), y: b(i)}));
