@@ -24,6 +24,10 @@ def _runtime():
         return None, str(error)
 
 
+def has_runtime():
+    return _runtime()[0] is not None
+
+
 def runtime():
     """onnxruntime-web from the cache or from npm; without it, the test is skipped."""
     found, why = _runtime()
