@@ -138,9 +138,7 @@ RESNET = {"block": "basic", "stages": (1, 1), "width": 8}
 DETR = {"dim": 16, "heads": 2, "mlp_dim": 16, "encoder_depth": 1, "decoder_depth": 1, "queries": 4}
 OTHERS = {
     "swin": ("classify", "swin", SWIN),
-    "resnet": ("classify", "resnet", RESNET),
     "tag": ("tag", "vit", {**PLAIN, "tokens": "none", "pool": "mean", "position": "sines-2d"}),
-    "distilled": ("classify", "deit-ti/16-distilled", PLAIN),
     "segment": ("segment", "segmenter", {"heads": 2, **ENCODER}),
     "detect": ("detect", "detr", {**DETR, "backbone": "resnet", "backbone_fields": RESNET}),
 }
