@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import Folder, to_stderr
-from vitreous.errors import ConfigError, DataError
+from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.inference import InferenceOptions
 from vitreous.progress import Log
 
@@ -78,16 +79,18 @@ def export(
     *,
     data: str | None = None,
     input: str = "float32",
-    precision: str = "float32",
+    precision: str | None = None,
     max_loss: float | None = None,
     images: int | None = None,
     merge: int = 0,
+    runtime: Folder | None = None,
     verify: bool = True,
     force: bool = False,
     log: Log | None = None,
 ) -> Exported:
     """Write the model of a run folder to a .onnx, .xml (OpenVINO) or .pt2 (torch.export) file,
-    which `load` takes like a run folder.
+    which `load` takes like a run folder; or to an .html file: a page in which the model runs, with
+    every step inside (`runtime` is then a folder with onnxruntime-web, which else npm fetches).
 
     It is verified on images of `data` (generated ones unless given) before it is written. `input`
     is float32, for normalised values, or uint8: then the graph normalises. A file that exists is
@@ -114,7 +117,21 @@ def export(
         )
     if path.exists() and not force:
         raise ConfigError(f"{path} exists: choose another name, or replace it with --force")
-    precision, log = check_precision(path, precision), log or to_stderr
+    log = log or to_stderr
+    if path.suffix.lower() in PAGES:
+        given = {
+            "input": input != "float32",
+            "max_loss": max_loss,
+            "images": images,
+            "merge": merge,
+        }
+        if wrong := [name for name, value in given.items() if value]:
+            option = wrong[0].replace("_", "-")
+            raise ConfigError(f"--{option} is not for pages: leave it out")
+        return _export_page(run, path, data, precision, runtime, verify, log)
+    if runtime is not None:
+        raise ConfigError(f"--runtime is for pages: give a name that ends in .html, not {path}")
+    precision = check_precision(path, precision or "float32")
     _check_limits(precision, data, max_loss, images)
     opened, trial = open_run(run, verify=verify), None
     config = replace(opened.config, merge=merge)
@@ -141,6 +158,51 @@ def export(
     agreement = agreement_of(plain, predictor.engine, seen)
     cost = merging_cost(plain, predictor, merge, timed, agreement)
     return replace(done, merging=asdict(cost[1]))
+
+
+PAGES = (".html", ".htm")
+SAMPLES = 10
+"""Images in a page."""
+
+
+def _export_page(
+    run: Folder,
+    path: Path,
+    data: str | None,
+    precision: str | None,
+    runtime: Folder | None,
+    verify: bool,
+    log: Log,
+) -> Exported:
+    from vitreous.deploy.export import exported_part, some_images
+    from vitreous.import_run import open_run
+    from vitreous.loading import predictor_of
+    from vitreous.pages.living import living_page
+    from vitreous.predict import Predictor
+    from vitreous.tasks import task_class
+
+    opened = open_run(run, verify=verify)
+    whole = predictor_of(opened, InferenceOptions(device="cpu"))
+    model, config = exported_part(whole.model, opened.config)
+    task = task_class(config.task).restored(config.labels, config.decoding)
+    predictor = Predictor(model, config.preprocess, task)
+    folder = None if runtime is None else Path(runtime)
+    images = some_images(data or _own_data(opened), predictor.preprocess.channels, SAMPLES)
+    return living_page(predictor, path, images, precision=precision, runtime=folder, log=log)
+
+
+def _own_data(run: OpenedRun) -> str | None:
+    """The data that a run was trained on, if it is still there."""
+    from vitreous.data.formats import open_source
+
+    data = tomllib.loads(run.recipe_text() or "").get("data")
+    if not isinstance(data, str):
+        return None
+    try:
+        open_source(data)
+    except VitreousError:  # it may be gone: others will do
+        return None
+    return data
 
 
 def _check_limits(

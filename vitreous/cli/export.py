@@ -1,6 +1,7 @@
 """Write a trained model as one file that other engines run: .onnx, .xml (OpenVINO) or .pt2
 (torch.export). It carries labels, preprocessing and thresholds, and is verified on images before it
-is written; 'vitreous predict', 'evaluate' and 'embed' take it like a run folder."""
+is written; 'vitreous predict', 'evaluate' and 'embed' take it like a run folder. Or write it as
+.html: one page in which the model runs, without network or server, with every number inside."""
 
 from __future__ import annotations
 
@@ -23,13 +24,17 @@ class ExportArguments:
     run: Annotated[tyro.conf.Positional[str], option("RUN")]
     """Run folder with the model, or RUN@last; hf:OWNER/NAME, or a name from the catalog."""
     file: Annotated[tyro.conf.Positional[Path], option("FILE")]
-    """File to write; its suffix says what: .onnx, .xml or .pt2."""
+    """File to write; its suffix says what: .onnx, .xml, .pt2 or .html."""
     data: Annotated[str | None, option("DATA", "generated images; for int8 the run's own")] = None
     """Images to verify it on, and for int8 to calibrate with: a path as for 'vitreous train'."""
-    precision: Literal["float32", "bfloat16", "bf16", "float16", "fp16", "int8"] = "float32"
-    """Precision of the file: bfloat16 (.xml, .pt2) is computed in sixteen bits where the CPU is
-    made for it; float16 (.onnx, .xml) halves the file and is computed in float32; int8 (.xml,
-    .onnx) is computed in integers, calibrated with images of --data."""
+    precision: Annotated[
+        Literal["float32", "bfloat16", "bf16", "float16", "fp16", "int8"] | None,
+        option("PRECISION", "float32; for large pages float16"),
+    ] = None
+    """Precision of the file (float32, bfloat16, float16, int8): bfloat16 (.xml, .pt2) is computed
+    in sixteen bits where the CPU is made for it; float16 (.onnx, .xml, .html) halves the file and
+    is computed in float32; int8 (.xml, .onnx) is computed in integers, calibrated with images of
+    yours (--data); pages store weights in it."""
     max_loss: Annotated[float | None, option("POINTS", "0.5")] = None
     """Points of the metric (or, without labels, percent of the predictions) that a lower precision
     may lose on --data; nothing is written if it loses more by more than chance (95 % interval)."""
@@ -39,6 +44,8 @@ class ExportArguments:
     """What the file takes: normalised values, or pixels from 0 to 255, which it normalises."""
     merge: Merge = None
     """Merge R patches in each block of a ViT with others like them: faster, and less exact."""
+    runtime: Annotated[Path | None, option("FOLDER", "fetched by npm, once")] = None
+    """For .html: a folder with the npm package onnxruntime-web."""
     force: Flag = False
     """Replace a file that exists."""
     no_verify: Flag = False

@@ -92,10 +92,13 @@ class Heads(nn.Module):
 
     def weigh_in_steps(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """The same, and everybody can see it."""
-        for name, tensor in (("q", q), ("k", k), ("v", v)):
-            show(self, name, tensor)
-        weights = show(self, "weights", attention_weights(q, k, bias, self.scale))
-        return F.dropout(weights, self.attention_dropout, self.training) @ v
+        q, k, v = (show(self, name, each) for name, each in (("q", q), ("k", k), ("v", v)))
+        scores = show(self, "scores", q @ k.transpose(-2, -1))
+        scaled = show(
+            self, "scaled", scores * self.scale if bias is None else scores * self.scale + bias
+        )
+        weights = show(self, "weights", scaled.softmax(dim=-1))
+        return show(self, "heads", F.dropout(weights, self.attention_dropout, self.training) @ v)
 
     def join(self, x: Tensor) -> Tensor:
         """(b, heads, m, e) -> (b, m, d)."""

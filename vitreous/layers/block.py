@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from vitreous.layers.attention import Rotate
 from vitreous.layers.mlp import Mlp
+from vitreous.layers.tap import show
 
 
 class DropPath(nn.Module):
@@ -69,7 +70,7 @@ class Block(nn.Module):
     ) -> Tensor:
         """x (b, n, d) -> (b, n, d); bias and rotate are for the attention."""
         x = x + self.drop_path(self.scale1(self.attention(self.norm1(x), bias, rotate)))
-        return self.transform(x)
+        return self.transform(show(self, "sum", x, inside=True))
 
     def transform(self, x: Tensor) -> Tensor:
         """Equation 3: each token by itself."""

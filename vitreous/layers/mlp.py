@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitreous.config import HIDDEN, PARTLY_HIDDEN, Record, Uncommon
+from vitreous.layers.tap import show
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -81,5 +82,6 @@ class Mlp(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.norm(self.dropout(self.activation(self.fc1(x))))
+        x = show(self, "activated", self.activation(self.fc1(x)), inside=True)
+        x = self.norm(self.dropout(x))
         return self.dropout(self.fc2(x))

@@ -21,6 +21,7 @@ from vitreous.config import Record, Size, pair
 from vitreous.errors import ConfigError
 from vitreous.layers.attention import Rotate
 from vitreous.layers.resample import PLAIN, Grid, resample_grid
+from vitreous.layers.tap import show
 
 
 class TokenSizes(NamedTuple):
@@ -155,6 +156,7 @@ class Learned1d(Position):
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
         table = self.on("table", grid, self.table).to(x.dtype)
+        table = show(self, "table", table, inside=True)
         if prefix == self.rows:
             return x + table
         if self.rows == 0:

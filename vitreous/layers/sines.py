@@ -12,6 +12,7 @@ from torch import Tensor
 from vitreous.config import HIDDEN, Uncommon
 from vitreous.layers.position import Position, PositionConfig, TokenSizes, add_to_patches
 from vitreous.layers.resample import Grid
+from vitreous.layers.tap import show
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Sines1d(Position):
         table = _sines(places, frequencies)  # (count, 2·half)
         if self.layout == "pairs":
             table = table.unflatten(1, (2, half)).transpose(1, 2).flatten(1)
-        return add_to_patches(x, prefix - before, table)
+        return add_to_patches(x, prefix - before, show(self, "table", table, inside=True))
 
 
 class Sines2d(Position):
@@ -67,7 +68,8 @@ class Sines2d(Position):
     """
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        return add_to_patches(x, prefix, grid_sines(x.shape[-1], grid, x.device))
+        table = grid_sines(x.shape[-1], grid, x.device)
+        return add_to_patches(x, prefix, show(self, "table", table, inside=True))
 
 
 def image_sines(

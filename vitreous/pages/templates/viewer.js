@@ -1,5 +1,6 @@
 // What a model looks at: a picture that is cut into patches, and the attention of the one that is
-// pointed at. One file for look.html, which has it inside, and for the server's page.
+// pointed at. One file for look.html and the living page, which have it inside, and for the server's page.
+// Numbers are stored in the page, or come from functions that ask the model (`layer.live`, maps that are functions).
 
 export const ENGLISH = {
   stage: "Picture cut into patches; arrow keys choose one",
@@ -59,7 +60,7 @@ function read(url) { // a PNG's gray values
     image.src = url;
   });
 }
-const percent = v => (100 * v).toFixed(v < 0.01 ? 2 : 1) + " %";
+export const percent = v => (100 * v).toFixed(v < 0.01 ? 2 : 1) + " %";
 const largest = map => map.reduce((a, b) => Math.max(a, b), -Infinity);
 
 export function element(tag, properties = {}, ...children) {
@@ -113,7 +114,9 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
   async function matrix(name, url) { return pixels[name] ??= await read(url); }
 
   async function attention() { // a number for each token of the layer
-    const layer = layers()[state.layer], packed = await matrix((state.object === null ? "layer" : "query") + state.layer, layer.attention);
+    const layer = layers()[state.layer];
+    if (layer.live) return living(layer);
+    const packed = await matrix((state.object === null ? "layer" : "query") + state.layer, layer.attention);
     const perHead = packed.height / layer.heads, n = packed.width;
     const query = state.object ?? (layer.windows ? layer.row.get(patchOf(layer)) : state.token ?? data.prefix + patchOf(layer));
     const heads = state.head === "mean" ? [...Array(layer.heads).keys()] : [Math.min(+state.head, layer.heads - 1)];
@@ -129,6 +132,13 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
     }
     return {...layer, padding, map: sum.slice(data.prefix), rest: sum.slice(0, data.prefix).reduce((a, b) => a + b, 0)};
   }
+  async function living(layer) { // the same from the model itself, (1, heads, queries, n)
+    const {dims: [, heads, rows, n], data: weights} = await layer.live(), prefix = n - layer.grid[0] * layer.grid[1];
+    const query = state.object === null ? state.token ?? prefix + patchOf(layer) : data.objects.queries[state.object], sum = new Float32Array(n);
+    const chosen = state.head === "mean" ? [...Array(heads).keys()] : [Math.min(+state.head, heads - 1)];
+    for (const head of chosen) for (let i = 0; i < n; i++) sum[i] += weights[(head * rows + query) * n + i] / chosen.length;
+    return {...layer, padding: 0, map: sum.slice(prefix), rest: sum.slice(0, prefix).reduce((a, b) => a + b, 0)};
+  }
   async function values() { // a map with its grid, or null
     if (looking()) return attention();
     if (state.what === "position") {
@@ -136,7 +146,9 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
       const packed = await matrix("position", data.positions), start = patchOf(finest) * packed.width;
       return {...finest, map: Float32Array.from(packed.gray.slice(start, start + packed.width), v => v / 255)};
     }
-    return data.maps[state.what] ? {...finest, map: Float32Array.from(data.maps[state.what])} : null;
+    const stored = data.maps[state.what];
+    if (typeof stored === "function") return {...finest, ...await stored(state.layer)};
+    return stored ? {...finest, map: Float32Array.from(stored)} : null;
   }
 
   let turn = 0;
@@ -150,10 +162,16 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
     if (found) {
       const most = Math.max(largest(found.map), 1e-12), [h, w] = found.pixels.map(p => p * scale);
       found.map.forEach((v, i) => {
-        context.fillStyle = colour(v / most);
+        context.fillStyle = found.colours ? found.colours[i] : colour(v / most);
         context.fillRect(i % found.grid[1] * w, Math.floor(i / found.grid[1]) * h, w, h);
       });
-      at("most").textContent = state.what === "position" ? words.mostAlike : words.onePatch(percent(most));
+      at("most").textContent = found.colours ? "" : found.text ?? (state.what === "position" ? words.mostAlike : words.onePatch(percent(most)));
+      for (const i of found.marks ?? []) { // tokens of unusual size
+        context.fillStyle = "#ff3b6b";
+        context.beginPath();
+        context.arc((i % found.grid[1] + 0.5) * w, (Math.floor(i / found.grid[1]) + 0.5) * h, Math.min(w, h) / 6, 0, 7);
+        context.fill();
+      }
       if (asks && state.token === null) {
         const [y, x] = cell(found), line = Math.max(2, Math.min(w, h) / 24);
         context.lineWidth = line;
@@ -172,7 +190,8 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
     }
     if (!found) at("most").textContent = "";
     at("status").textContent = sentence(found, asks);
-    at("forLayer").hidden = at("forHead").hidden = !looking();
+    at("forLayer").hidden = !looking() && !data.byLayer?.includes(state.what);
+    at("forHead").hidden = !looking();
     const layer = layers()[state.layer];
     if (!layer) return;
     if (state.head !== "mean" && +state.head >= layer.heads) { at("head").value = state.head = "mean"; draw(); return; }
@@ -181,6 +200,7 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
   }
   function sentence(found, asks) {
     if (!found) return data.prefix ? words.noPlace : words.nothing;
+    if (found.sentence) return found.sentence;
     const best = found.map.indexOf(largest(found.map)), there = place(best, found.grid), share = percent(found.map[best]);
     if (state.object !== null) return words.queryLooks(data.objects.names[state.object], there, share);
     const own = state.token === null ? patchOf(found) : -1;
@@ -197,6 +217,7 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
     return words.strongest(there, share);
   }
   function grid() { return state.what === "attention" ? data.layers[state.layer] : finest; }
+  let tapped = null; // what a tap on a patch does besides
   let shown = null; // the layers among which one is chosen
   function show(what) { // a patch's attention, an object's, or a map
     state.object = what.startsWith("object ") ? +what.slice(7) : null;
@@ -218,8 +239,8 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
   }
 
   const stage = at("stage");
-  stage.addEventListener("pointermove", point);
-  stage.addEventListener("pointerdown", event => { leaveObject(); point(event); });
+  stage.addEventListener("pointermove", event => { if (!tapped) point(event); });
+  stage.addEventListener("pointerdown", event => { leaveObject(); point(event); if (tapped) tapped(patchOf(finest)); });
   function leaveObject() { // a patch is chosen: what does it attend to?
     if (state.object === null || !data.layers.length) return;
     at("what").value = "attention"; show("attention");
@@ -239,6 +260,7 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
       state.token = state.token === null ? 0 : (state.token + 1) % data.prefix;
       draw();
     }
+    else if (tapped && (event.key === "Enter" || event.key === " ")) tapped(patchOf(finest));
     else if (moves[event.key]) {
       leaveObject();
       const [line, column] = moves[event.key];
@@ -264,5 +286,16 @@ export function openViewer(root, given, {words = ENGLISH, prefix = "", first = n
   show(at("what").value);
 
   const more = data.prefix ? words.orToken(data.prefixNames) : data.objects ? words.orObject : "";
-  return {hint: words.hint + more + words.stop};
+  return {
+    hint: words.hint + more + words.stop, redraw: draw, state,
+    picture(url) { at("picture").src = url; draw(); },
+    onTap(what) { tapped = what; },
+    open(layer, head, token) { // another view than the last layer's mean
+      state.layer = layer; at("layer").value = layer;
+      state.head = head; at("head").value = head;
+      state.token = token;
+      draw();
+    },
+    set(what) { at("what").value = what; show(what); },
+  };
 }

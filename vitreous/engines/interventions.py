@@ -1,0 +1,152 @@
+"""What if: a part of a model is switched off, or the patches change places, while it runs.
+
+    what = Interventions.of(model)                  # neutral: outputs stay the same to the bit
+    what["heads"][3, 1] = 0                         # the second head of the fourth block
+    with intervening(model, what):
+        model(what.rearranged(images))
+
+It uses the taps that everything else looks through (`layers/tap.py`): no equation is written twice.
+In the graph of a living page these tensors are inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.layers.tap import See, tap
+from vitreous.models.model import AttentionLayer, Model
+
+MOST = 1600
+"""Patches among which one is chosen."""
+
+
+class Interventions(dict[str, Tensor]):
+    """By name; only those that a model knows.
+
+    patch_order (n,): which patch stands in each place. patch_keep (n,): 0 makes a patch gray, the
+    mean colour of the training data. position (): what positions are multiplied by. position_order
+    (n,): whose position each place has. class_token (): what the token is multiplied by. heads
+    (layers, heads), attention (layers,), mlp (layers,): what comes out of them is multiplied by it.
+    """
+
+    grid: tuple[int, int]
+    pixels: tuple[int, int]
+
+    @classmethod
+    def of(cls, model: Model) -> Interventions:
+        """Neutral ones."""
+        found, core = cls(), model.core
+        layers = encoder_layers(model)
+        levels = core.levels(core.own_size())  # Swin's first patches are too small to be pointed at
+        level = next((each for each in levels if math.prod(each.grid) <= MOST), levels[-1])
+        found.grid, found.pixels = level.grid, level.pixels
+        covered = tuple(g * p for g, p in zip(level.grid, level.pixels, strict=True))
+        n = level.grid[0] * level.grid[1]
+        if covered == core.own_size() and not getattr(core, "windows", None):
+            found["patch_order"], found["patch_keep"] = torch.arange(n), torch.ones(n)
+        if positions_of(core) is not None:
+            found["position"], found["position_order"] = torch.ones(()), torch.arange(n)
+        if core.class_tokens:
+            found["class_token"] = torch.ones(())
+        if layers:
+            most = max(heads_of(core, each) for each in layers)
+            found["heads"] = torch.ones(len(layers), most)
+            found["attention"] = torch.ones(len(layers))
+            found["mlp"] = torch.ones(len(layers))
+        return found
+
+    def with_values(self, values: Mapping[str, Tensor]) -> Interventions:
+        """Others of the same kind: the inputs of a graph, say."""
+        found = Interventions({**self, **values})
+        found.grid, found.pixels = self.grid, self.pixels
+        return found
+
+    def rearranged(self, images: Tensor) -> Tensor:
+        """Normalised images (b, c, h, w) with their patches in another order, and some of them
+        gray."""
+        if "patch_order" not in self:
+            return images
+        (gh, gw), (ph, pw) = self.grid, self.pixels
+        b, c, h, w = images.shape
+        patches = images.reshape(b, c, gh, ph, gw, pw).permute(2, 4, 0, 1, 3, 5).flatten(0, 1)
+        patches = patches[self["patch_order"]] * self["patch_keep"].reshape(-1, 1, 1, 1, 1)
+        return patches.unflatten(0, (gh, gw)).permute(2, 3, 0, 4, 1, 5).reshape(b, c, h, w)
+
+
+@contextmanager
+def intervening(model: Model, given: Interventions, see: See | None = None) -> Iterator[None]:
+    """Inside, what `model` computes is changed; `see` is shown it behind each change."""
+    with tap(watched(model), changing(model, lambda: given, see), inside=True):
+        yield
+
+
+def changing(model: Model, given: Callable[[], Interventions], see: See | None = None) -> See:
+    """A function for `tap` that changes what it is shown. `given()` are the interventions at that
+    moment."""
+    layers = encoder_layers(model)
+    numbers = {layer.name: number for number, layer in enumerate(layers)}
+    mlps = {f"{name.rpartition('.')[0]}.mlp": number for name, number in numbers.items()}
+
+    def changed(name: str, tensor: Tensor) -> Tensor | None:
+        what = given()
+        owner, _, part = name.rpartition(".")
+        if name == "prefix" and "class_token" in what:
+            return torch.cat((tensor[:, :1] * what["class_token"], tensor[:, 1:]), dim=1)
+        if name == "position.table" and "position" in what:
+            rows = len(tensor) - len(what["position_order"])
+            patches = tensor[rows:][what["position_order"]]
+            return torch.cat((tensor[:rows], patches)) * what["position"]
+        if owner in numbers and part == "heads":
+            gates = what["heads"][numbers[owner], : tensor.shape[1]]
+            return tensor * gates.reshape(1, -1, 1, 1)
+        if name in numbers:
+            return tensor * what["attention"][numbers[name]]
+        if name in mlps:
+            return tensor * what["mlp"][mlps[name]]
+        return None
+
+    def shown(name: str, tensor: Tensor) -> Tensor | None:
+        after = changed(name, tensor)
+        if see is not None:
+            see(name, tensor if after is None else after)
+        return after
+
+    return shown
+
+
+def watched(model: Model) -> dict[str, nn.Module]:
+    """The modules of the encoder that are looked at: its steps, and in each block the norms, the
+    attention, its projection and the layers of the MLP."""
+    core = model.core
+    found = core.steps()
+    for layer in encoder_layers(model):
+        block = layer.name.rpartition(".")[0]
+        inside = dict(core.get_submodule(block).named_children())
+        for name in ("norm1", "attention", "norm2", "mlp"):
+            found[f"{block}.{name}"] = inside[name]
+        found[f"{block}.mlp.fc1"] = inside["mlp"].get_submodule("fc1")
+        found.setdefault(block, core.get_submodule(block))
+    return found
+
+
+def encoder_layers(model: Model) -> list[AttentionLayer]:
+    """Of the model that looks at the image."""
+    return [layer for layer in model.core.attentions() if layer.part == "encoder"]
+
+
+def heads_of(core: Model, layer: AttentionLayer) -> int:
+    heads: Any = core.get_submodule(layer.name).heads
+    return int(heads)
+
+
+def positions_of(core: Model) -> nn.Module | None:
+    """Positions that are added to the tokens, if there are such."""
+    position = getattr(core, "position", None)
+    kind = getattr(getattr(core.config, "position", None), "kind", "none")
+    return position if kind.startswith(("learned", "sines")) else None
