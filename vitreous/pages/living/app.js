@@ -189,15 +189,18 @@ async function norms(layer) {
   const [{dims: [, n, d], data}] = await engine.get(about.blocks[Math.min(layer, about.blocks.length - 1)]);
   const map = Float32Array.from({length: n - about.prefix}, (_, i) => Math.sqrt(data.slice((i + about.prefix) * d, (i + about.prefix + 1) * d).reduce((s, v) => s + v * v, 0)));
   const middle = [...map].sort((a, b) => a - b)[map.length >> 1], outliers = [...map.keys()].filter(i => map[i] > 3 * middle);
-  viewer.mark(outliers);
-  return {map, text: say("normUpTo", Math.max(...map).toFixed(1)), sentence: outliers.length ? say("outliers", outliers.length, middle.toFixed(1)) : say("noOutliers", middle.toFixed(1))};
+  return {map, marks: outliers, text: say("normUpTo", Math.max(...map).toFixed(1)), sentence: outliers.length ? say("outliers", outliers.length, middle.toFixed(1)) : say("noOutliers", middle.toFixed(1))};
 }
-async function evidence() { // by hiding one patch after the other
-  if (occluded?.version === engine.version) return occluded;
+async function evidence() {
+  if (occluded?.version !== engine.version) occluded = await hiding();
+  const {map, best} = occluded, most = Math.max(...map), place = map.indexOf(most);
+  return {map, text: say("loses", percent(most)), sentence: say("evidenceIs", about.labels[best], steps.token(place + about.prefix), percent(most))};
+}
+async function hiding() { // one patch after the other
   const version = engine.version, [{data}] = await engine.get("logits"), scores = scoresOf({logits: {data}}), best = scores.indexOf(Math.max(...scores));
   const map = new Float32Array(PATCHES);
   for (let i = 0; i < PATCHES; i++) {
-    if (version !== engine.version) return {map, sentence: ""};
+    if (version !== engine.version) break;
     const keep = engine.changes.patch_keep.slice();
     keep[i] = 0;
     const {logits} = await engine.once(engine.pixels, {...engine.changes, patch_keep: keep}, ["logits"]);
@@ -205,8 +208,7 @@ async function evidence() { // by hiding one patch after the other
     if (i % 4 === 0) at("progress").textContent = say("hiding", i + 1, PATCHES);
   }
   at("progress").textContent = "";
-  const most = Math.max(...map), place = map.indexOf(most);
-  return occluded = {version, map, text: say("loses", percent(most)), sentence: say("evidenceIs", about.labels[best], steps.token(place + about.prefix), percent(most))};
+  return {version, map, best};
 }
 function openLook() {
   const layers = about.layers.map((name, i) => ({number: i + 1, grid: about.grid, pixels: about.pixels, heads: about.heads[i], windows: null, live: async () => (await engine.get(name))[0]}));
@@ -217,7 +219,6 @@ function openLook() {
     picture: url(new Float32Array(CHANNELS * HEIGHT * WIDTH)), grid: about.grid, pixels: about.pixels, size: [HEIGHT, WIDTH], layers, prefix: about.prefix,
     prefixNames: about.tokens.map(each => each[say.number]), maps, mapNames: Object.fromEntries(Object.keys(maps).map(name => [name, say(name)])), byLayer: ["colours", "norms"], headName: say("head", 1),
   }, {say: say.part("viewer"), before: viewer?.state});
-  at("viewer").addEventListener("input", () => viewer.mark([]));
 }
 
 // ---- changes

@@ -158,7 +158,7 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
         context.fillRect(i % found.grid[1] * w, Math.floor(i / found.grid[1]) * h, w, h);
       });
       at("most").textContent = found.colours ? "" : found.text ?? (state.what === "position" ? say("mostAlike") : say("onePatch", percent(most)));
-      for (const i of marks) { // tokens of unusual size
+      for (const i of found.marks ?? []) { // tokens of unusual size
         context.fillStyle = "#ff3b6b";
         context.beginPath();
         context.arc((i % found.grid[1] + 0.5) * w, (Math.floor(i / found.grid[1]) + 0.5) * h, Math.min(w, h) / 6, 0, 7);
@@ -209,7 +209,7 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
     return say("strongest", there, share);
   }
   function grid() { return state.what === "attention" ? data.layers[state.layer] : finest; }
-  let tapped = null, marks = []; // what a tap on a patch does besides, and patches that are marked
+  let tapped = null; // what a tap on a patch does besides
   let shown = null; // the layers among which one is chosen
   async function show(what) { // the attention of a patch, of another token or of an object, or a map
     state.object = what.startsWith("object ") ? +what.slice(7) : null;
@@ -296,9 +296,8 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
 
   const more = data.prefix ? say("orToken", tokens.join(say("then"))) : data.objects ? say("orObject") : "";
   return {
-    hint: say("hint") + more + say("stop"), redraw: draw, state,
+    hint: say("hint") + more + say("stop"), state,
     picture(url) { at("picture").src = url; draw(); },
     onTap(what) { tapped = what; },
-    mark(patches) { marks = patches; draw(); },
   };
 }
