@@ -14,6 +14,7 @@ PAGES = {
     "living": [*(FOLDER / "pages" / "living").glob("*.js"), TEMPLATES / "living.html"],
     "viewer": [TEMPLATES / "viewer.js"],
     "look": [TEMPLATES / "viewer.html"],
+    "map": [TEMPLATES / "vector_map.html"],
     "serve": [*(FOLDER / "serve" / "page").glob("*.*")],
 }
 KEYS = re.compile(r"""say(?:\.counted)?\("([\w -]+)"[,)]|data-(?:say|label|placeholder)="(\w+)\"""")

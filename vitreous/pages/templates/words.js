@@ -10,7 +10,7 @@ export function speaker(words, language = preferred()) {
   const table = words[language];
   const fill = (text, given) => text.replace(/\{(\d)\}/g, (_, i) => given[i]);
   const say = (key, ...given) => typeof table[key] === "string" ? fill(table[key], given) : table[key];
-  say.counted = (key, n) => fill([table[key]].flat().at(n === 1 ? 0 : -1), [n]); // a text, or one for 1 and one for more
+  say.counted = (key, n) => fill([table[key]].flat().at(n === 1 ? 0 : -1), [n.toLocaleString("en")]); // a text, or one for 1 and one for more
   say.message = message => Array.isArray(message) ? say(...message) : message; // a key and what is filled in, or a plain text
   say.part = name => speaker({[language]: table[name]}, language);
   say.language = language; say.number = Object.keys(LANGUAGES).indexOf(language);
