@@ -18,7 +18,7 @@ export function speaker(words, language = preferred()) {
 }
 
 export function translate(root, say) { // what the HTML names
-  for (const each of root.querySelectorAll("[data-say]")) each.textContent = say(each.dataset.say);
+  for (const each of root.querySelectorAll("[data-say]")) each.textContent = say(each.dataset.say, ...JSON.parse(each.dataset.given ?? "[]"));
   for (const each of root.querySelectorAll("[data-label]")) each.ariaLabel = each.title = say(each.dataset.label);
   for (const each of root.querySelectorAll("[data-placeholder]")) each.placeholder = say(each.dataset.placeholder);
 }
