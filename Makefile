@@ -51,7 +51,12 @@ demo: $(READY)
 	@echo && echo "== Read ten pictures, and see what decides" && rm -rf runs/demo-pictures runs/demo-explained
 	@$(BIN)/python examples/save_images.py handwriting runs/demo-pictures
 	@$(BIN)/vitreous predict runs/demo runs/demo-pictures
-	@$(BIN)/vitreous explain runs/demo runs/demo-pictures/7-7.png --out runs/demo-explained
+	@$(BIN)/vitreous explain runs/demo runs/demo-pictures/7-7.png --out runs/demo-explained --no-page
+	@echo && echo "== The ViT of the paper, small enough to look at every number, alive in one page"
+	@rm -rf runs/digits && $(BIN)/vitreous train digits --recipe digits-vit --out runs/digits
+	@$(BIN)/vitreous export runs/digits runs/digits.html --force \
+		&& echo "Open it, and draw a digit: file://$(CURDIR)/runs/digits.html" \
+		|| echo "There is no page this time; everything else is done."
 
 parity: $(READY)
 	@$(BIN)/python examples/parity.py

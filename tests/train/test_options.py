@@ -56,20 +56,20 @@ def test_accumulating_equals_the_whole_batch(plain, tmp_path):
 
 def test_a_batch_that_does_not_fit_is_computed_in_parts(plain, tmp_path, monkeypatch):
     """As on a GPU whose memory takes a quarter of it; what is learned is the same."""
-    forward, said = ViT.forward, []
+    embed, said = ViT.embed, []
 
     def limited(self, images):
         if self.training and len(images) > 64:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return forward(self, images)
+        return embed(self, images)
 
-    monkeypatch.setattr(ViT, "forward", limited)
+    monkeypatch.setattr(ViT, "embed", limited)
     parts = train(SMALL, tmp_path / "parts", log=said.append)
     assert last_loss(parts) == pytest.approx(last_loss(plain), rel=1e-5)
     assert sum("does not fit into memory" in line for line in said) == 2
     assert stored_recipe(parts).accumulate == 4
     monkeypatch.setattr(
-        ViT, "forward", lambda self, images: limited(self, images.repeat(65, 1, 1, 1))
+        ViT, "embed", lambda self, images: limited(self, images.repeat(65, 1, 1, 1))
     )
     with pytest.raises(TrainingError, match="does not fit into the memory of cpu: give"):
         train(replace(SMALL, batch=3), tmp_path / "odd")

@@ -135,10 +135,12 @@ def explain(
     *,
     classes: Sequence[str] | int = 3,
     pixel: tuple[int, int] | None = None,
+    page: bool = True,
     **options: Any,
 ) -> list[Path]:
     """Write the figures and pages that show what the model does with each image, to RUN/explain
-    unless `out` is given; returns the files. `predictor.explain(image)` gives the arrays instead.
+    unless `out` is given; returns the files. `page` adds page.html, in which the model itself runs.
+    `predictor.explain(image)` gives the arrays instead.
 
     `classes` are names, or how many of the most likely ones; `pixel` (y, x) is the one whose class
     and attention are explained, if there is one for each. `options` are those of `load`.
@@ -148,7 +150,7 @@ def explain(
     found = several(images)
     many = [images] if found is None else list(found)
     folder = explanation_folder(run) if out is None else Path(out)
-    return list(write_explanations(load(run, **options), many, folder, classes, pixel))
+    return list(write_explanations(load(run, **options), many, folder, classes, pixel, page=page))
 
 
 def explanation_folder(run: Folder) -> Path:
@@ -163,10 +165,13 @@ def write_explanations(
     classes: Sequence[str] | int = 3,
     pixel: tuple[int, int] | None = None,
     bad: Bad | None = None,
+    *,
+    page: bool = True,
+    log: Log | None = None,
 ) -> Iterator[Path]:
     """The files of `explain`, as they are written. An image that cannot be used is an error, unless
     `bad` takes it."""
-    from vitreous.pages.explanation_files import write_image, write_model
+    from vitreous.pages.explanation_files import write_image, write_living, write_model
 
     _ = predictor.model  # an exported file has none to look into
     check_writable(out, named=f"--out {out}")
@@ -184,3 +189,5 @@ def write_explanations(
             bad(error)
     if good:
         yield from write_model(predictor, good, out)
+        if page:
+            yield from write_living(predictor, good, out, log or to_stderr)

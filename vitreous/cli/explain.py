@@ -28,6 +28,8 @@ class ExplainArguments:
     """Class to draw a map for, or whose detected objects to show; may be repeated."""
     pixel: Annotated[tuple[int, int] | None, option("Y X", "the centre")] = None
     """Row and column, from 0, of the pixel whose class and attention are explained."""
+    no_page: Flag = False
+    """Do not write page.html, in which the model itself runs."""
     json: Flag = False
     """Print one line of JSON per image, with all maps, instead of writing files."""
     inference: ReadingOptions = field(default_factory=ReadingOptions)
@@ -48,6 +50,8 @@ def run(arguments: ExplainArguments) -> None:
                 bad(error)
     else:
         out = arguments.out or api.explanation_folder(arguments.run)
-        for written in api.write_explanations(predictor, paths, out, classes, pixel, bad):
+        for written in api.write_explanations(
+            predictor, paths, out, classes, pixel, bad, page=not arguments.no_page
+        ):
             print(written, flush=True)
     bad.raise_if_any(len(paths))

@@ -37,14 +37,14 @@ from vitreous.engines.graph import (
 )
 from vitreous.engines.precision import check_bfloat16, precision_named
 from vitreous.engines.table import FORMATS
-from vitreous.errors import ConfigError, VitreousError, Word, advice
+from vitreous.errors import ConfigError, DataError, VitreousError, Word, advice
 from vitreous.labels import NoLabels
 from vitreous.models import family_of, stored_fields
 from vitreous.models.model import Model
 from vitreous.predict import Predictor
 from vitreous.progress import Log, silent
 from vitreous.run_folder import RunConfig
-from vitreous.tasks import task_class
+from vitreous.tasks import UNLABELLED, task_class
 from vitreous.wording import counted
 
 TOLERANCE = 1e-4
@@ -256,7 +256,11 @@ def calibration(predictor: Predictor, trial: Trial | None, input: str) -> Iterat
 def some_images(data: str | None, channels: int, count: int = 16) -> list[Tensor]:
     """(c, h, w) as they are stored: of a val or test split, evenly picked; without data, digits for
     models of gray images and scenes of shapes for others."""
-    source = open_source(data or ("digits" if channels == 1 else "shapes:40"))
+    name = data or ("digits" if channels == 1 else "shapes:40")
+    try:
+        source = open_source(name)
+    except DataError:  # images alone will do
+        source = open_source(name, truth=UNLABELLED, val_fraction=0)
     splits = [source.splits[name] for name in ("val", "test", "train") if name in source.splits]
     samples = next(split for split in splits if len(split))
     return [source.image(sample) for sample in samples[:: max(len(samples) // count, 1)][:count]]

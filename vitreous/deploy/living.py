@@ -34,6 +34,8 @@ CHANGE = "change."
 """Before the names of interventions, among the inputs."""
 LARGEST = 100_000_000
 """Bytes of a page."""
+NUMBERS = 4_000_000
+"""How many are stored in a page that has no runtime."""
 EXACT = 1_500_000
 """Bytes of weights in float32 below which a page keeps them as they are."""
 Arrays = dict[str, NDArray[Any]]
@@ -74,6 +76,7 @@ class LivingGraph:
     """A graph and its weights, in float32."""
 
     onnx: bytes
+    """Empty where there is none, and the numbers of one image are stored instead."""
     weights: Arrays
     """By the name of the parameter."""
     outputs: dict[str, tuple[int, ...]]
@@ -110,12 +113,7 @@ def living_graph(model: Model, preprocess: Preprocess) -> LivingGraph:
         from onnx.external_data_helper import set_external_data
     except ImportError:
         raise not_installed("A living page", "onnx") from None
-    if preprocess.whole and preprocess.resize != "square":
-        raise ConfigError(
-            f"{model.name}: a page shows models that take images of one size; this one takes any: "
-            "train it with --resize square"
-        )
-    module = Steps(model, preprocess).eval()
+    module = steps_of_one_size(model, preprocess)
     images = torch.zeros(1, preprocess.channels, *pair("image_size", preprocess.image_size))
     changes = dict(module.neutral)
     module(images, changes)  # export forgets what is noted in it
@@ -154,6 +152,50 @@ def living_graph(model: Model, preprocess: Preprocess) -> LivingGraph:
     own = {name: called[name] for name in module.model.outputs(images)}
     same = {name: first for name, first in called.items() if name != first}
     return LivingGraph(proto.SerializeToString(), weights, shapes, own, same, module.neutral)
+
+
+def steps_of_one_size(model: Model, preprocess: Preprocess) -> Steps:
+    if preprocess.whole and preprocess.resize != "square":
+        raise ConfigError(
+            f"{model.name}: a page shows models that take images of one size; this one takes any: "
+            "train it with --resize square"
+        )
+    return Steps(model, preprocess).eval()
+
+
+@torch.no_grad()
+def stored_numbers(
+    model: Model, preprocess: Preprocess, pixels: Tensor
+) -> tuple[LivingGraph, Arrays]:
+    """In place of a graph: what torch computes in every step for pixels (c, h, w) from 0 to 255, as
+    far as a page can hold it: the first, the middle and the last block go before the others."""
+    module = steps_of_one_size(model, preprocess)
+    values = module(pixels[None].float(), dict(module.neutral))
+    called = dict(module.names)
+    found = dict(zip(dict.fromkeys(called.values()), values, strict=True))
+    last = len(getattr(model.core, "blocks", ())) - 1
+
+    def rank(name: str) -> int:
+        """0: always; then the blocks that show most."""
+        parts = name.split(".")
+        if parts[0] != "blocks" or len(parts) == 2:
+            return 0
+        return 1 if int(parts[1]) in (0, last // 2, last) else 2
+
+    left, kept = NUMBERS, set()
+    for name in sorted(found, key=rank):
+        left -= found[name].numel()
+        if left < 0:
+            break
+        kept.add(name)
+    numbers = {name: each.float().numpy() for name, each in found.items() if name in kept}
+    weights = {name: each.float().numpy() for name, each in model.state_dict().items()}
+    if sum(each.size for each in weights.values()) > NUMBERS:
+        weights = {}
+    own = {name: called[name] for name in module.model.outputs(pixels[None].float())}
+    same = {name: first for name, first in called.items() if name != first}
+    shapes = {name: each.shape for name, each in numbers.items()}
+    return LivingGraph(b"", weights, shapes, own, same, module.neutral), numbers
 
 
 def in_halves(values: NDArray[Any]) -> NDArray[Any]:

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vitreous.deploy.web_runtime import NoRuntimeError
+from vitreous.errors import ConfigError
 from vitreous.explain.explanation import Pixel
 from vitreous.explain.parameters import position_similarity
 from vitreous.pages import viewer, walk
 from vitreous.pages.figure import save
 from vitreous.pages.inside import model_figures
+from vitreous.pages.living import living_page, stored_page
 from vitreous.pages.page_file import write_page
 from vitreous.predict import Predictor
+from vitreous.progress import Log, silent
 from vitreous.tasks import show_of
 
 DISTANCE_IMAGES = 128
@@ -25,6 +29,28 @@ def write_model(predictor: Predictor, images: Sequence[Any], out: Path) -> list[
     values = [predictor.view(*predictor.read(image)).values for image in images[:DISTANCE_IMAGES]]
     drawn = model_figures(predictor, values)
     return [save(figure, out / f"{name}.png") for name, figure in drawn.items()]
+
+
+PAGE_IMAGES = 10
+"""Images in the living page."""
+
+
+def write_living(
+    predictor: Predictor, images: Sequence[Any], out: Path, log: Log = silent
+) -> list[Path]:
+    """page.html, in which the model runs on these images and on others; where it cannot be made,
+    the log says why."""
+    path = out / "page.html"
+    try:
+        shown = [predictor.read(image)[0] for image in images[:PAGE_IMAGES]]
+        try:
+            return [living_page(predictor, path, shown, browser=False).path]
+        except NoRuntimeError as error:
+            log(f"{path.name} shows stored numbers: {error}")
+            return [stored_page(predictor, path, shown[0])]
+    except ConfigError as error:
+        log(f"without {path.name}: {error}")
+        return []
 
 
 def write_image(

@@ -1,5 +1,5 @@
 // The living page: an image, the model's answer, what it looks at, what happens if a part is changed, and every step.
-import {Live, neutral} from "./engine.js";
+import {Live, Stored, neutral} from "./engine.js";
 import {readImage, prepare, centred, planes} from "./input.js";
 import {Steps} from "./steps.js";
 import {openViewer, element, percent} from "../templates/viewer.js";
@@ -11,7 +11,7 @@ const at = id => document.getElementById(id);
 
 let say = speaker(WORDS);
 
-const engine = new Live(about);
+const engine = about.numbers ? new Stored(about) : new Live(about);
 const [CHANNELS, HEIGHT, WIDTH] = about.input, PATCHES = about.grid[0] * about.grid[1];
 let viewer = null, steps = null, plain = null, basis = null, occluded = null, started = 0;
 
@@ -67,7 +67,7 @@ async function refresh() {
     } else plain = found;
   } catch (error) { notice(say("failed") + " " + error.message); return; }
   if (version !== engine.version) return;
-  viewer?.picture(url(seen(engine.pixels, engine.changes)));
+  viewer?.picture(url(engine.seen = seen(engine.pixels, engine.changes)));
   answer(found, before);
   switches();
   await steps.draw();
@@ -124,9 +124,10 @@ const DRAWN = {
       const line = logits.data.slice(i * k, (i + 1) * k), scores = about.noObject ? softmax(line) : sigmoid(line);
       let best = 0;
       for (let c = 1; c < classes; c++) if (scores[c] > scores[best]) best = c;
-      if (scores[best] >= (about.threshold ?? 0.5)) found.push({best, score: scores[best], box: boxes.data.slice(4 * i, 4 * i + 4)});
+      if (scores[best] >= (about.threshold ?? 0.5)) found.push({best, query: i, score: scores[best], box: boxes.data.slice(4 * i, 4 * i + 4)});
     }
     found.sort((a, b) => b.score - a.score);
+    openLook(found.slice(0, 20));
     const canvas = canvasWith((context, {width, height}) => {
       context.font = "14px system-ui"; context.lineWidth = 3;
       for (const {best, score, box: [x, y, w, h]} of found.slice(0, 50)) {
@@ -188,13 +189,14 @@ function principal(groups) { // by iteration on products, without the matrix of 
 async function norms(layer) {
   const [{dims: [, n, d], data}] = await engine.get(about.blocks[Math.min(layer, about.blocks.length - 1)]);
   const map = Float32Array.from({length: n - about.prefix}, (_, i) => Math.sqrt(data.slice((i + about.prefix) * d, (i + about.prefix + 1) * d).reduce((s, v) => s + v * v, 0)));
-  const middle = [...map].sort((a, b) => a - b)[map.length >> 1], outliers = [...map.keys()].filter(i => map[i] > 3 * middle);
+  const middle = [...map].sort((a, b) => a - b)[map.length >> 1], outliers = [...map.keys()].filter(i => map[i] > 2 * middle);
   return {map, marks: outliers, text: say("normUpTo", Math.max(...map).toFixed(1)), sentence: outliers.length ? say("outliers", outliers.length, middle.toFixed(1)) : say("noOutliers", middle.toFixed(1))};
 }
 async function evidence() {
   if (occluded?.version !== engine.version) occluded = await hiding();
   const {map, best} = occluded, most = Math.max(...map), place = map.indexOf(most);
-  return {map, text: say("loses", percent(most)), sentence: say("evidenceIs", about.labels[best], steps.token(place + about.prefix), percent(most))};
+  const points = (100 * most).toFixed(1);
+  return {map, text: say("loses", points), sentence: say("evidenceIs", about.labels[best], steps.token(place + about.prefix), points)};
 }
 async function hiding() { // one patch after the other
   const version = engine.version, [{data}] = await engine.get("logits"), scores = scoresOf({logits: {data}}), best = scores.indexOf(Math.max(...scores));
@@ -210,15 +212,24 @@ async function hiding() { // one patch after the other
   at("progress").textContent = "";
   return {version, map, best};
 }
-function openLook() {
-  const layers = about.layers.map((name, i) => ({number: i + 1, grid: about.grid, pixels: about.pixels, heads: about.heads[i], windows: null, live: async () => (await engine.get(name))[0]}));
+let inImage = []; // the objects in it, the surest first
+function openLook(found = inImage) {
+  const same = viewer && !found.length === !inImage.length && (viewer.state.object ?? -1) < found.length; // then what is chosen stays
+  inImage = found;
+  const objects = found.length && about.queries.length ? {
+    names: found.map(({best, score}) => `${about.labels[best]} ${percent(score)}`), queries: found.map(each => each.query), first: true,
+    boxes: found.map(({box: [x, y, w, h]}) => [x - w / 2, y - h / 2, x + w / 2, y + h / 2]),
+    layers: about.queries.map((each, i) => ({...each, number: i + 1, windows: null, live: async () => (await engine.get(each.name))[0]})),
+  } : null;
+  const layers = about.layers.map((name, i) => ({number: 1 + +(name.match(/blocks\.(\d+)/)?.[1] ?? i), grid: about.grid, pixels: about.pixels, heads: about.outputs[name][1], windows: null, live: async () => (await engine.get(name))[0]}));
   const maps = {};
   if (about.blocks.length) Object.assign(maps, {colours, norms});
-  if (about.changes.patch_keep && about.task === "classify") maps.evidence = evidence;
+  if (engine.live && about.changes.patch_keep && about.task === "classify") maps.evidence = evidence;
   viewer = openViewer(at("viewer"), {
-    picture: url(new Float32Array(CHANNELS * HEIGHT * WIDTH)), grid: about.grid, pixels: about.pixels, size: [HEIGHT, WIDTH], layers, prefix: about.prefix,
+    picture: url(engine.seen ?? new Float32Array(CHANNELS * HEIGHT * WIDTH)), grid: about.grid, pixels: about.pixels, size: [HEIGHT, WIDTH], layers, prefix: about.prefix, objects,
     prefixNames: about.tokens.map(each => each[say.number]), maps, mapNames: Object.fromEntries(Object.keys(maps).map(name => [name, say(name)])), byLayer: ["colours", "norms"], headName: say("head", 1),
-  }, {say: say.part("viewer"), before: viewer?.state});
+  }, {say: say.part("viewer"), before: same ? viewer.state : null});
+  viewer.onTap(tools[tool]);
 }
 
 // ---- changes
@@ -322,7 +333,7 @@ async function start() {
   addEventListener("paste", event => { const file = [...event.clipboardData.files][0]; if (file) take(file); });
   addEventListener("dragover", event => event.preventDefault());
   addEventListener("drop", event => { event.preventDefault(); const file = event.dataTransfer.files[0]; if (file) take(file); });
-  at("pens").hidden = !about.draw;
+  at("pens").hidden = !about.draw || Boolean(about.numbers);
   if (about.draw) drawing();
   for (const [i, sample] of about.samples.entries()) {
     const picture = element("button", {type: "button", className: "sample", ariaLabel: `${i + 1}`}, element("img", {src: sample, alt: "", className: WIDTH < 128 ? "pixelated" : ""}));
@@ -332,6 +343,8 @@ async function start() {
   speak(WORDS, speaking);
   try { await engine.open(); } catch (error) { notice(say("failed") + " " + error.message); at("loading").hidden = true; return; }
   at("loading").hidden = true;
+  for (const each of document.querySelectorAll("[data-live]")) each.hidden = !engine.live;
+  document.getElementById("stored").hidden = engine.live;
   steps.open.add("step 1");
   steps.build();
   await take(about.samples[0]);
@@ -341,6 +354,6 @@ start();
 // What the model gives for pixels as it takes them, nothing changed; the export asks this before it gives the page its name.
 async function ask(pixels, names, changes = {}) {
   const found = await engine.once(Float32Array.from(pixels), {...neutral(about), ...changes}, names);
-  return Object.fromEntries(names.map(name => [name, Array.from(found[name].data)]));
+  return Object.fromEntries(names.map(name => [name, Array.from(found[name].data, Number)]));
 }
 globalThis.page = {engine, ask, about, take, prepare, readImage, neutral, steps: () => steps, refresh, change: (name, edit) => change(name, edit)}; // for the tests and for the curious

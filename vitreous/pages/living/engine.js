@@ -67,7 +67,7 @@ onmessage = async ({data: [id, what, given]}) => {
       ort.env.wasm.numThreads = 1;
       ort.env.logLevel = "error";
       session = await ort.InferenceSession.create(given.graph, {
-        executionProviders: ["wasm"], externalData: [{path: "weights", data: given.weights}]});
+        executionProviders: ["wasm"], logSeverityLevel: 3, externalData: [{path: "weights", data: given.weights}]});
       postMessage([id, {inputs: session.inputNames}]);
       return;
     }
@@ -146,6 +146,22 @@ export class Live {
     return Promise.all(names.map(name => this.cache.get(name)));
   }
   weight(name) { return this.weights.get(name); }
+}
+
+// In place of a model: the numbers of one image, as far as the page has them.
+export class Stored extends Live {
+  async open() {
+    const [numbers, weights] = await Promise.all(["numbers", "weights"].map(id => unpack(textOf(id))));
+    this.live = false;
+    this.numbers = readWeights(numbers, this.about.numbers).named;
+    this.weights = readWeights(weights, this.about.weights).named;
+  }
+  async once(pixels, changes, names) {
+    return Object.fromEntries(names.map(name => {
+      const {shape, data} = this.numbers.get(this.about.same[name] ?? name);
+      return [name, {dims: shape, data}];
+    }));
+  }
 }
 
 export function neutral(about) {

@@ -94,6 +94,7 @@ export class Steps {
   rowName(card, matrix, row) {
     const n = this.about.grid[0] * this.about.grid[1], key = card.step.key;
     if (key === "head" || key === "answer") return "";
+    if (matrix.pixels) return this.say("row", row + 1);
     if (matrix.rows === n + this.about.prefix) return this.token(row);
     if (matrix.rows === n) return this.token(row + this.about.prefix);
     return matrix.rows === 1 ? "" : this.say("row", row + 1);
@@ -102,7 +103,7 @@ export class Steps {
     const key = card.step.key;
     if (["scores", "scaled", "weights"].includes(key)) return this.token(column);
     if (key === "head" || key === "answer") return this.about.labels[column] ?? String(column);
-    return this.say("number", column + 1);
+    return this.say(matrix.pixels ? "column" : "number", column + 1);
   }
   async draw() {
     if (!this.engine.pixels) return;
@@ -120,7 +121,7 @@ export class Steps {
     const {about, engine} = this;
     if (step.key === "image") {
       const [c, h, w] = about.input;
-      return {heads: c, rows: h, columns: w, at: (k, y, x) => engine.pixels[(k * h + y) * w + x], pixels: true};
+      return {heads: c, rows: h, columns: w, at: (k, y, x) => (engine.seen ?? engine.pixels)[(k * h + y) * w + x], pixels: true};
     }
     if (step.key === "answer") {
       const [{data}] = await engine.get(step.how.of), most = Math.max(...data);
@@ -283,7 +284,7 @@ export class Steps {
   }
   async made(card, head, row, column) {
     const how = card.step.how, {engine, say} = this;
-    if (!how) return null;
+    if (!how || how.weight && !engine.weight(how.weight)) return null; // or its weights are not stored
     const of = async name => matrixOf((await engine.get(name))[0]);
     const dot = (n, a, b, name) => {
       const all = Array.from({length: n}, (_, i) => ({i, x: a(i), y: b(i)}));

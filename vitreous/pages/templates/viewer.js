@@ -71,7 +71,6 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
   if (data.chosen) [state.y, state.x] = data.chosen;
   const pixels = {};
   for (const layer of [...data.layers, ...(data.objects?.layers ?? [])]) {
-    layer.tokens = data.prefix + layer.grid[0] * layer.grid[1];
     if (layer.windows) { // which row of the picture each patch has
       layer.row = new Map(layer.windows.map((patch, i) => [patch, i]));
     }
@@ -87,9 +86,9 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
   async function weights() { // of the layer, for each head: rows of n columns; each column is a token, or -1 for padding
     const layer = layers()[state.layer], {windows} = layer;
     const token = windows ? (row, i, n) => windows[row - row % n + i] : (row, i) => i;
-    if (layer.live) { // (1, heads, n, n)
-      const {dims: [, heads, n], data: live} = await layer.live();
-      return {layer, heads, n, rows: n, token, value: (head, row, i) => live[(head * n + row) * n + i]};
+    if (layer.live) { // (1, heads, queries, n)
+      const {dims: [, heads, rows, n], data: live} = await layer.live();
+      return {layer, heads, n, rows, token, prefix: n - layer.grid[0] * layer.grid[1], value: (head, row, i) => live[(head * rows + row) * n + i]};
     }
     const packed = await matrix((state.object === null ? "layer" : "query") + state.layer, layer.attention);
     const n = packed.width, rows = packed.height / layer.heads;
@@ -97,30 +96,31 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
       const number = head * rows + row;
       return (packed.gray[number * n + i] / 255) ** 2 * layer.most[number];
     };
-    return {layer, heads: layer.heads, n, rows, token, value};
+    return {layer, heads: layer.heads, n, rows, token, prefix: data.prefix, value};
   }
   async function attention() { // a number for each token of the layer
-    const {layer, heads, n, token, value} = await weights();
-    const query = state.object ?? (layer.windows ? layer.row.get(patchOf(layer)) : state.token ?? data.prefix + patchOf(layer));
+    const {layer, heads, n, token, prefix, value} = await weights();
+    const query = state.object !== null ? data.objects.queries?.[state.object] ?? state.object
+      : layer.windows ? layer.row.get(patchOf(layer)) : state.token ?? prefix + patchOf(layer);
     const chosen = state.head === "mean" ? [...Array(heads).keys()] : [Math.min(+state.head, heads - 1)];
-    const sum = new Float32Array(layer.tokens);
+    const sum = new Float32Array(prefix + layer.grid[0] * layer.grid[1]);
     let padding = 0;
     for (const head of chosen) for (let i = 0; i < n; i++) {
       const share = value(head, query, i) / chosen.length, there = token(query, i, n);
       if (there >= 0) sum[there] += share; else padding += share;
     }
-    return {...layer, padding, map: sum.slice(data.prefix), rest: sum.slice(0, data.prefix).reduce((a, b) => a + b, 0)};
+    return {...layer, padding, map: sum.slice(prefix), rest: sum.slice(0, prefix).reduce((a, b) => a + b, 0)};
   }
   async function mostLocal() { // the head whose patches attend to the nearest patches, on average
-    const {layer: {grid, windows}, heads, n, rows, token, value} = await weights();
+    const {layer: {grid, windows}, heads, n, rows, token, prefix, value} = await weights();
     if (heads === 1) return "mean";
     const step = Math.ceil(rows / 200); // some rows tell enough
     const means = Array.from({length: heads}, (_, head) => {
       let far = 0, all = 0;
       for (let row = 0; row < rows; row += step) {
-        const from = (windows ? windows[row] : row) - data.prefix;
+        const from = (windows ? windows[row] : row) - prefix;
         if (from >= 0) for (let i = 0; i < n; i++) {
-          const to = token(row, i, n) - data.prefix, share = value(head, row, i);
+          const to = token(row, i, n) - prefix, share = value(head, row, i);
           if (to < 0) continue;
           far += share * Math.hypot(Math.floor(from / grid[1]) - Math.floor(to / grid[1]), from % grid[1] - to % grid[1]);
           all += share;
