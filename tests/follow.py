@@ -5,6 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
+from living_pages import has_runtime
 from train.tiny import digit_folder, garment_folder
 from train.undrawn import undrawn
 
@@ -67,7 +68,8 @@ def smaller(word: str) -> str:
 
 def follow(page: Path, capsys) -> int:
     """How many blocks were run. Files are made and looked for in the working folder. Of several
-    trainings, the first draws the figures of its report."""
+    trainings, the first draws the figures of its report. Where a browser's runtime cannot be had,
+    pages are not written."""
     ran, names, trained = 0, {}, False
     for language, text in blocks(page):
         if file := re.match(r"# (\S+\.(?:py|toml))\n", text):
@@ -77,6 +79,8 @@ def follow(page: Path, capsys) -> int:
             ran += 1
         elif language in SHELL and commands(text):
             for words in commands(text):
+                if words[0] == "export" and words[2].endswith(".html") and not has_runtime():
+                    continue
                 trains = words[0] in ("train", "pretrain")
                 again, trained = trains and trained, trains or trained
                 with undrawn() if again else contextlib.nullcontext():

@@ -21,6 +21,7 @@ GROUPS = {
     "instances": ["docs/instances.md"],
     "pretraining": ["docs/pretraining.md"],
     "export": ["docs/export.md"],
+    "living page": ["docs/living-page.md"],
     "benchmark": ["docs/benchmark.md"],
     "merging": ["docs/token-merging.md"],
     "guide": [

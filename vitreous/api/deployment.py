@@ -174,13 +174,18 @@ def _export_page(
     verify: bool,
     log: Log,
 ) -> Exported:
-    from vitreous.deploy.export import some_images
+    from vitreous.deploy.export import exported_part, some_images
     from vitreous.import_run import open_run
     from vitreous.loading import predictor_of
     from vitreous.pages.living import living_page
+    from vitreous.predict import Predictor
+    from vitreous.tasks import task_class
 
     opened = open_run(run, verify=verify)
-    predictor = predictor_of(opened, InferenceOptions(device="cpu"))
+    whole = predictor_of(opened, InferenceOptions(device="cpu"))
+    model, config = exported_part(whole.model, opened.config)
+    task = task_class(config.task).restored(config.labels, config.decoding)
+    predictor = Predictor(model, config.preprocess, task)
     folder = None if runtime is None else Path(runtime)
     images = some_images(data or _own_data(opened), predictor.preprocess.channels, SAMPLES)
     return living_page(predictor, path, images, precision=precision, runtime=folder, log=log)

@@ -52,14 +52,14 @@ class Steps(nn.Module):
         """What each step is called among the outputs: an empty step is the one before it."""
         for name in ("mean", "std"):
             values = torch.tensor(getattr(preprocess, name)).view(-1, 1, 1)
-            self.register_buffer(name, values)
+            self.register_buffer(f"pixel_{name}", values)  # "mean" is an operation
 
     def forward(self, images: Tensor, changes: dict[str, Tensor]) -> tuple[Tensor, ...]:
         given = self.neutral.with_values(changes)
-        values = (images / 255 - self.get_buffer("mean")) / self.get_buffer("std")
+        values = (images / 255 - self.get_buffer("pixel_mean")) / self.get_buffer("pixel_std")
         seen: dict[str, Tensor] = {}
         see = changing(self.model, lambda: given, seen.__setitem__)
-        with tap(watched(self.model) | self._decoder(), see):
+        with tap(watched(self.model) | self._decoder(), see, inside=True):
             seen |= self.model.outputs(given.rearranged(values))
         first: dict[int, str] = {}
         self.names.update({name: first.setdefault(id(each), name) for name, each in seen.items()})

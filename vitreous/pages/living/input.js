@@ -55,10 +55,11 @@ export function resize({data, c, h, w}, height, width, how, antialias = true) {
 function channels({data, c, h, w}, wanted) {
   if (c === wanted) return {data, c, h, w};
   const n = h * w, made = new Float32Array(wanted * n);
-  if (wanted === 1) for (let i = 0; i < n; i++) made[i] = roundEven(0.299 * data[i] + 0.587 * data[n + i] + 0.114 * data[2 * n + i]);
+  if (wanted === 1) for (let i = 0; i < n; i++) made[i] = roundEven(LUMINANCE.reduce((sum, part, k) => f32(sum + f32(part * data[k * n + i])), 0));
   else for (let k = 0; k < wanted; k++) made.set(data.subarray(0, n), k * n);
   return {data: made, c: wanted, h, w};
 }
+const f32 = Math.fround, LUMINANCE = [0.299, 0.587, 0.114].map(f32); // as torch computes it
 const roundEven = x => { const r = Math.round(x); return r - x === 0.5 && r % 2 ? r - 1 : r; };
 
 // What the model sees of an image: pixels from 0 to 255, (c, h, w) in one array.

@@ -342,8 +342,9 @@ export class Steps {
       }
       case "sum": {
         const [a, b] = await Promise.all(how.of.map(of));
-        const before = b.rows < a.rows ? row - (a.rows - b.rows) : row; // positions of patches alone
-        const x = a.at(0, row, column), y = before < 0 ? 0 : b.at(0, before, column);
+        // of the tokens before the patches, positions may have only the first ones, or none
+        const missing = a.rows - b.rows, prefix = this.about.prefix, before = row < prefix ? row : row - missing;
+        const x = a.at(0, row, column), y = row < prefix && row >= prefix - missing ? 0 : b.at(0, before, column);
         return {text: say("howSum"), total: x + y, note: `${number(x)} + ${number(y)}`};
       }
       case "norm": {

@@ -1,0 +1,470 @@
+"""The living page in Chromium, opened from file:// without a network: the same numbers as torch."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from compare import perturb
+from living_pages import (
+    ask,
+    assert_alike,
+    changes_of,
+    opened,
+    settled,
+    torch_answer,
+    write_page,
+)
+from PIL import Image
+
+import vitreous
+from vitreous.data.formats import open_source
+from vitreous.data.preprocess import Preprocess
+from vitreous.deploy.living import STORED, living_graph
+from vitreous.labels import LabelMap
+from vitreous.pages.living import HERE, LANGUAGES, PROGRAMS, STEPS, WORDS, _source, words_in
+from vitreous.predict import Predictor
+from vitreous.tasks import task_class
+
+HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "it's & {{7*7}}", "猫")
+PLAIN = {"patch": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24}
+
+
+def predictor_of(preprocess, task="classify", names=HOSTILE, model="vit", **fields):
+    """A small model with random weights."""
+    torch.manual_seed(0)
+    channels, size = preprocess.channels, preprocess.image_size
+    made = vitreous.create(model, channels=channels, image_size=size, classes=len(names), **fields)
+    made = perturb(made)
+    made.name = made.name or model
+    labels = LabelMap(tuple(names), tuple(range(len(names))))
+    return Predictor(made, preprocess, task_class(task).restored(labels, {}))
+
+
+def digits(count=10):
+    source = open_source("digits")
+    return [source.image(sample) for sample in source.splits["test"][:count]]
+
+
+def noise(*shape):
+    values = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    return torch.from_numpy(values)
+
+
+@pytest.fixture(scope="module")
+def gray():
+    pre = Preprocess(image_size=8, channels=1, mean=(0.3,), std=(0.37,))
+    return predictor_of(pre, names=list("0123456789"), **PLAIN)
+
+
+@pytest.fixture(scope="module")
+def gray_file(gray, tmp_path_factory):
+    path = tmp_path_factory.mktemp("gray") / "page.html"
+    return write_page(path, gray, digits(3), title=HOSTILE[0])
+
+
+@pytest.fixture(scope="module")
+def shown(chromium, gray_file):
+    """The page of a plain ViT for digits, for all tests that leave it as it was."""
+    with opened(chromium, gray_file) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def colour():
+    """With what the paper has not: registers, layer scale, norms of queries and keys."""
+    pre = Preprocess(
+        image_size=(16, 24), mean=(0.5, 0.4, 0.3), std=(0.2,), crop=0.9, interpolation="bicubic"
+    )
+    extra = {"registers": 2, "layer_scale": 0.5, "qk_norm": True, "pool": "mean"}
+    return predictor_of(pre, **PLAIN, **extra)
+
+
+@pytest.fixture(scope="module")
+def colour_file(colour, tmp_path_factory):
+    path = tmp_path_factory.mktemp("colour") / "page.html"
+    return write_page(path, colour, [noise(3, 40, 50)], "int8", title=HOSTILE[1])
+
+
+@pytest.fixture(scope="module")
+def shown_colour(chromium, colour_file):
+    with opened(chromium, colour_file) as page:
+        yield page
+
+
+# ---- the same as torch
+
+
+def test_ten_digits(shown, gray):
+    for image in digits():
+        seen = ask(shown, image, ["logits", "vectors"])
+        assert_alike(seen, torch_answer(gray, image))
+
+
+def test_every_change(shown, gray):
+    image = digits(1)[0]
+    plain = torch_answer(gray, image)["logits"]
+    changes = changes_of(gray.model)
+    assert changes.keys() == {
+        *("patch_order", "patch_keep", "position", "position_order", "class_token"),
+        *("heads", "attention", "mlp", "both orders"),
+    }
+    for name, given in changes.items():
+        seen, wanted = ask(shown, image, ["logits"], given), torch_answer(gray, image, given)
+        assert_alike(seen, {"logits": wanted["logits"]})
+        moved = abs(seen["logits"] - plain).max() / abs(plain).max()
+        assert moved < 1e-4 if name == "both orders" else moved > 1e-3, name
+
+
+def test_weights_as_they_are_stored(shown_colour, colour):
+    """int8 here, and the model computes with them."""
+    graph = living_graph(colour.model, colour.preprocess)
+    kept = {name: STORED["int8"](values) for name, values in graph.weights.items()}
+    for name, values in kept.items():
+        found = shown_colour.evaluate(f"Array.from(page.engine.weight({json.dumps(name)}).data)")
+        np.testing.assert_array_equal(np.array(found, np.float32), values.ravel())
+    image = noise(3, 16, 24)
+    session = graph.session(kept)
+    feeds = {f"change.{name}": value.numpy() for name, value in graph.interventions.items()}
+    feeds["images"] = image[None].float().numpy()
+    wanted = session.run(["head"], {each.name: feeds[each.name] for each in session.get_inputs()})
+    assert_alike(ask(shown_colour, image, ["logits"]), {"logits": wanted[0].ravel()})
+
+
+SWIN = {"dim": 8, "depths": (2, 2), "heads": (1, 2), "window": 2, "patch": 4}
+ENCODER = {"encoder": "vit", "encoder_fields": {**PLAIN}}
+RESNET = {"block": "basic", "stages": (1, 1), "width": 8}
+DETR = {"dim": 16, "heads": 2, "mlp_dim": 16, "encoder_depth": 1, "decoder_depth": 1, "queries": 4}
+OTHERS = {
+    "swin": ("classify", "swin", SWIN),
+    "tag": ("tag", "vit", {**PLAIN, "tokens": "none", "pool": "mean", "position": "sines-2d"}),
+    "segment": ("segment", "segmenter", {"heads": 2, **ENCODER}),
+    "detect": ("detect", "detr", {**DETR, "backbone": "resnet", "backbone_fields": RESNET}),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_models_and_tasks(chromium, tmp_path, kind):
+    """On a phone, with all steps open and something changed; labels stay text."""
+    task, name, fields = OTHERS[kind]
+    whole = task in ("segment", "detect")
+    pre = Preprocess(image_size=32, whole=whole, resize="square" if whole else "shorter")
+    predictor = predictor_of(pre, task, model=name, **fields)
+    image = noise(3, 32, 32)
+    path = write_page(tmp_path / "page.html", predictor, [image])
+    with opened(chromium, path, width=390) as page:
+        assert_alike(
+            ask(page, image, list(torch_answer(predictor, image))), torch_answer(predictor, image)
+        )
+        every_cell_is_made_as_it_says(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.locator("#answers").inner_text().strip()
+        assert_labels_are_text(page)
+        for button in ("hide half", "Undo all changes"):
+            page.get_by_role("button", name=button).click()
+            assert settled(page).strip()
+        assert page.locator("#notice").is_hidden()
+
+
+# ---- every number
+
+
+CELLS = """(async () => {
+  document.querySelectorAll("#steps details").forEach(each => { each.open = true; });
+  const steps = page.steps(), wrong = [], kinds = new Set();
+  const close = (a, b) => Math.abs(a - b) <= 1e-4 * Math.max(1, Math.abs(a));
+  await steps.draw();
+  for (const card of steps.cards) {
+    const {step: {output, how}, matrix, made, value} = card;
+    if (!matrix) wrong.push(`${output} is not drawn`);
+    if (!how) continue;
+    kinds.add(how.kind);
+    if (!made || !close(value, made.total)) wrong.push([output, value, made?.total]);
+    const {heads, rows, columns} = matrix, last = [heads - 1, rows - 1, columns - 1];
+    for (const [h, r, c] of [[0, 0, 0], last, [0, rows - 1, columns >> 1]]) {
+      card.head = h;
+      const value = matrix.at(h, r, c), {total} = await steps.made(card, h, r, c);
+      if (!close(value, total)) wrong.push([output, h, r, c, value, total]);
+    }
+  }
+  for (const each of document.querySelectorAll(".total"))
+    if (!each.textContent.includes("✓")) wrong.push(each.textContent);
+  return {wrong, kinds: [...kinds]};
+})()"""
+CHANGE = """async given => {
+  page.engine.set(page.engine.pixels, {...page.neutral(page.about), ...given});
+  await page.refresh();
+}"""
+
+
+def every_cell_is_made_as_it_says(page):
+    found = page.evaluate(CELLS)
+    assert found["wrong"] == []
+    return set(found["kinds"])
+
+
+def test_every_cell_is_its_row_times_its_column(shown):
+    kinds = every_cell_is_made_as_it_says(shown)
+    assert kinds == {
+        *("patch", "stack", "sum", "norm", "linear", "scores", "scale", "softmax", "mix"),
+        *("join", "activation", "first"),
+    }
+    outputs = shown.evaluate("page.steps().cards.map(card => card.step.output)")
+    assert {"tokens", "position.table", "blocks.0.attention.heads", "blocks.1.mlp.fc1"} <= {
+        *outputs
+    }
+
+
+def test_every_cell_with_norms_registers_and_layer_scale(shown_colour):
+    assert "mean" in every_cell_is_made_as_it_says(shown_colour)
+
+
+def test_every_cell_of_a_model_that_is_changed(shown):
+    changes = {
+        "patch_order": [3, 2, 1, 0],
+        "patch_keep": [1, 0, 1, 1],
+        "position_order": [1, 0, 2, 3],
+        "class_token": [0],
+        "heads": [1, 0, 0, 1],
+        "mlp": [0, 1],
+        "attention": [1, 0],
+    }
+    for given in (changes, {"position": [0]}, {}):
+        shown.evaluate(CHANGE, given)
+        every_cell_is_made_as_it_says(shown)
+
+
+def test_a_step_shows_equation_source_and_shape(shown):
+    card = shown.locator("#steps details.step", has_text="softmax").first
+    assert card.locator("math").count() == 1
+    assert re.search(r"vitreous/layers/attention\.py:\d+", card.locator(".source").inner_text())
+    assert card.locator(".shape").inner_text() == "2 × 5 × 5"
+
+
+def test_cells_by_keyboard(shown):
+    every_cell_is_made_as_it_says(shown)
+    canvas = shown.locator("#steps details.step canvas").nth(1)
+    before = shown.evaluate("page.steps().cards[1].chosen")
+    canvas.focus()
+    canvas.press("ArrowRight" if before[1] < 15 else "ArrowLeft")
+    after = shown.evaluate("page.steps().cards[1].chosen")
+    assert abs(after[1] - before[1]) == 1
+    assert after[0] == before[0]
+
+
+# ---- images
+
+
+SIZES = [(8, 8), (9, 31), (40, 50), (123, 77), (5, 3), (150, 100)]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_images_are_resized_to_the_bit(shown, interpolation, channels):
+    """Of every size, in gray and in colour, cut out or as a square."""
+    ways = ({"resize": "shorter"}, {"resize": "shorter", "crop": 0.875}, {"resize": "square"})
+    for size in SIZES:
+        for way in ways:
+            pre = Preprocess(
+                image_size=(12, 16), channels=channels, interpolation=interpolation, **way
+            )
+            for have in {channels, 3}:
+                image = noise(have, *size)
+                assert_prepared(shown, pre, image)
+
+
+def assert_prepared(page, pre, image):
+    names = ("channels", "resize", "whole", "crop", "interpolation", "antialias")
+    given = {name: getattr(pre, name) for name in names} | {"size": list(pre.image_size)}
+    c, h, w = image.shape
+    seen = page.evaluate(
+        "([data, c, h, w, how]) =>"
+        " Array.from(page.prepare({data: Float32Array.from(data), c, h, w}, how))",
+        [image.flatten().tolist(), c, h, w, given],
+    )
+    wanted = pre.fit(image)
+    np.testing.assert_array_equal(np.array(seen).reshape(wanted.shape), wanted.numpy())
+
+
+def test_a_file_is_read_as_vitreous_reads_it(shown_colour, colour, tmp_path):
+    """From its bytes to the pixels that the model sees; its name is only text."""
+    path = tmp_path / "'><script>alert(3)<\N{DIVISION SLASH}script>.png"
+    Image.fromarray(noise(60, 90, 3).numpy()).save(path)
+    shown_colour.set_input_files("#file", path)
+    wanted = colour.preprocess.fit(colour.read(path)[0]).flatten().tolist()
+    for _ in range(100):
+        if shown_colour.evaluate("Array.from(page.engine.pixels)") == wanted:
+            break
+        shown_colour.wait_for_timeout(50)
+    else:
+        pytest.fail("the page has other pixels")
+    assert shown_colour.locator("#notice").is_hidden()
+
+
+DROP = """([content, name]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([content], name, {type: "image/png"}));
+  dispatchEvent(new DragEvent("drop", {dataTransfer: data, cancelable: true}));
+}"""
+
+
+def test_a_file_that_is_no_image(shown):
+    before = shown.evaluate("Array.from(page.engine.pixels)")
+    shown.evaluate(DROP, ["this is text", f"{HOSTILE[0]}.png"])
+    shown.wait_for_selector("#notice:not([hidden])")
+    assert "not an image" in shown.inner_text("#notice")
+    assert shown.evaluate("Array.from(page.engine.pixels)") == before
+    shown.locator("#samples button").first.click()
+    shown.wait_for_selector("#notice", state="hidden")
+
+
+def test_drawing_a_digit(chromium, gray, gray_file):
+    with opened(chromium, gray_file, width=390) as page:
+        before = page.evaluate("Array.from(page.engine.pixels)")
+        box = page.locator("#pen").bounding_box()
+        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.2 * box["height"])
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.8 * box["height"], steps=5)
+        page.mouse.up()
+        page.wait_for_timeout(200)  # a stroke is read a little later
+        settled(page)
+        drawn = page.evaluate("Array.from(page.engine.pixels)")
+        assert drawn != before
+        one = np.array(drawn).reshape(8, 8)  # a line from top to bottom, in the middle
+        assert (one[:, 3:5].max(axis=1) > 100).all()
+        assert one[:, 0].max() == one[:, 7].max() == 0
+        pixels = torch.tensor(drawn).reshape(1, 8, 8).round().to(torch.uint8)
+        best = torch_answer(gray, pixels)["logits"].argmax()
+        assert page.locator("#answers .label").first.inner_text() == str(best)
+
+
+# ---- changes, by their buttons
+
+
+def test_buttons_change_the_answer_and_undo_it(shown):
+    def press(name, **options):
+        shown.get_by_role("button", name=name, **options).click()
+        return settled(shown)
+
+    shown.evaluate("Math.random = () => 0")  # by chance, nothing may change places
+    plain = press("Undo all changes")
+    assert "percentage points" not in plain
+    for name in ("shuffle with their positions", "hide half", "zero", "off"):
+        changed = press(name, exact=True)
+        assert "percentage points" in changed
+        assert press("Undo all changes") == plain
+    shown.locator("#switches summary").click()
+    assert "percentage points" in press("Block 2, head 1")
+    pressed = shown.get_by_role("button", name="Block 2, head 1").get_attribute("aria-pressed")
+    assert pressed == "false"
+    assert press("Undo all changes") == plain
+
+
+# ---- people
+
+
+@pytest.mark.parametrize(
+    ("locale", "language"), [("zh-CN", "zh-Hans"), ("en-GB", "en"), ("de-DE", "en")]
+)
+def test_languages(chromium, gray_file, locale, language):
+    with opened(chromium, gray_file, locale=locale) as page:
+        assert page.get_attribute("html", "lang") == language
+        chinese = language != "en"
+        assert_in_language(page, chinese)
+        page.select_option("#language", "en" if chinese else "zh")
+        assert page.get_attribute("html", "lang") == ("en" if chinese else "zh-Hans")
+        assert_in_language(page, not chinese)
+        assert page.evaluate(
+            "[...document.querySelectorAll('[data-say]')].every(e => e.textContent)"
+        )
+
+
+def assert_in_language(page, chinese):
+    number = int(chinese)
+    assert page.inner_text("#h-steps") == WORDS["steps"][number]
+    assert page.inner_text("#h-look") == WORDS["look"][number]
+    titles = page.locator("#steps > details.step summary b").all_inner_texts()
+    assert titles[0] == STEPS["image"]["zh" if chinese else "en"][0]
+    assert bool(re.search("[\u4e00-\u9fff]", page.inner_text("#switches"))) == chinese
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone(chromium, gray_file, scheme):
+    with opened(chromium, gray_file, width=390, color_scheme=scheme) as page:
+        every_cell_is_made_as_it_says(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        light = sum(map(int, re.findall(r"\d+", colour)[:3])) > 3 * 128
+        assert light == (scheme == "light")
+
+
+def test_labels_titles_and_names_stay_text(shown_colour, shown):
+    assert_labels_are_text(shown_colour)
+    assert shown_colour.inner_text("h1") == HOSTILE[1]
+    assert shown.inner_text("h1") == HOSTILE[0]
+    assert shown.title() == HOSTILE[0]
+    assert {*shown_colour.locator("#answers .label").all_inner_texts()} <= {*HOSTILE}
+
+
+def assert_labels_are_text(page):
+    assert page.locator("img[src='x']").count() == 0
+    assert page.locator("main script").count() == 0
+
+
+def test_nothing_from_outside(chromium, gray_file):
+    text = gray_file.read_text(encoding="utf-8")
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)[1]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    sources = {word for rule in rules.values() for word in rule.split()}
+    inside = {"'none'", "'unsafe-inline'", "'wasm-unsafe-eval'", "blob:", "data:"}
+    assert sources <= inside
+    assert not re.search(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", text)
+    with opened(chromium, gray_file, expected="Content Security Policy") as page:
+        asked = "fetch('https://example.org').then(() => 'sent', () => 'blocked')"
+        assert page.evaluate(asked) == "blocked"
+
+
+# ---- words and sources
+
+
+@pytest.mark.parametrize("key", STEPS)
+def test_every_statement_of_the_steps_is_found(key):
+    words = STEPS[key]
+    for language in LANGUAGES:
+        title, why = words[language]
+        assert title
+        assert why
+    if "source" in words:
+        found = _source(*words["source"])
+        assert words["source"][2].split("\n")[0] in found["code"]
+        assert len(found["code"]) < 300
+
+
+def test_both_languages_say_the_same():
+    """Every sentence is there twice, with the same places to fill in."""
+
+    def check(table):
+        for key, value in table.items():
+            if isinstance(value, dict):
+                check(value)
+                continue
+            english, chinese = map(str, value)
+            assert english, key
+            assert chinese, key
+            places = re.findall(r"\{\d\}", english)
+            assert sorted(places) == sorted(re.findall(r"\{\d\}", chinese)), key
+
+    check(WORDS)
+
+
+def test_every_word_that_the_page_says_is_in_the_table():
+    program = "\n".join((HERE / "living" / name).read_text() for name in PROGRAMS)
+    page = (HERE / "templates" / "living.html").read_text()
+    said = {
+        *re.findall(r"\bsay\(\"(\w+)\"[,)]", program),
+        *re.findall(r"data-(?:say|label)=\"(\w+)\"", page),
+    }
+    assert len(said) > 60
+    assert said <= words_in(0, WORDS).keys()
