@@ -42,7 +42,7 @@ export function element(tag, properties = {}, ...children) {
 
 // Fills `root` with the picture and the choices for it. `prefix` makes ids that are unique in the page; `first` is what
 // to show at first; `before` is the state of a viewer that this one replaces, in another language.
-export function openViewer(root, given, {say, prefix = "", first = null, before = null}) {
+export function openViewer(root, given, {say, prefix = "", first = null, before = null, onChoice = null}) {
   const data = {prefix: 0, prefixNames: [], chosen: null, maps: {}, mapNames: {}, positions: null, objects: null, note: [], ...given};
   const tokens = data.prefixNames.map(say.message);
   const parts = {};
@@ -54,8 +54,8 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
       part("stage", "div", {className: "stage", tabIndex: 0, role: "application",
         ariaLabel: say("stage"), "aria-describedby": prefix + "status"},
         part("picture", "img", {className: Math.max(...data.size) < 128 ? "pixelated" : "", alt: ""}), part("over", "canvas")),
-      element("p", {className: "soft legend"}, say("light")), part("scale", "div", {className: "scale"}),
-      element("div", {className: "ends"}, element("span", {}, "0"), part("most", "span"))),
+      part("legend", "p", {className: "soft legend"}, say("light")), part("scale", "div", {className: "scale"}),
+      part("ends", "div", {className: "ends"}, element("span", {}, "0"), part("most", "span"))),
     element("div", {className: "choices"},
       element("label", {}, say("what"), part("what", "select")),
       part("forLayer", "label", {}, say("layer") + " ", part("layerName", "span"),
@@ -181,6 +181,8 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
       }
     }
     if (!found) at("most").textContent = "";
+    at("legend").hidden = !looking(); at("scale").hidden = at("ends").hidden = Boolean(found?.colours);
+    if (looking() && state.object === null && !layers()[state.layer]?.windows) onChoice?.(state.token ?? data.prefix + patchOf(layers()[state.layer] ?? finest), state.head);
     at("status").textContent = sentence(found, asks);
     at("forLayer").hidden = !looking() && !data.byLayer?.includes(state.what);
     at("forHead").hidden = !looking();
@@ -261,7 +263,7 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
       state.token = state.token === null ? 0 : (state.token + 1) % data.prefix;
       draw();
     }
-    else if (tapped && (event.key === "Enter" || event.key === " ")) tapped(patchOf(finest));
+    else if (event.key === "Enter" || event.key === " ") tapped?.(patchOf(finest)); // and no scrolling
     else if (moves[event.key]) {
       leaveObject();
       const [line, column] = moves[event.key];
@@ -299,5 +301,9 @@ export function openViewer(root, given, {say, prefix = "", first = null, before 
     hint: say("hint") + more + say("stop"), state,
     picture(url) { at("picture").src = url; draw(); },
     onTap(what) { tapped = what; },
+    select(token) { // from elsewhere in the page
+      if (token === (state.token ?? data.prefix + patchOf(finest))) return;
+      if (token < data.prefix) { state.token = token; draw(); } else choose(Math.floor((token - data.prefix) / data.grid[1]), (token - data.prefix) % data.grid[1]);
+    },
   };
 }
