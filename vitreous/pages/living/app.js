@@ -42,6 +42,8 @@ async function take(source, pixels = null) { // a new image: nothing is changed 
   notice("");
   const changes = {...engine.changes, ...(about.changes.patch_order ? {patch_order: neutral(about).patch_order, patch_keep: neutral(about).patch_keep} : {})};
   plain = null; occluded = null; held = null;
+  if (source) clearPen();
+  for (const each of document.querySelectorAll(".sample")) each.ariaPressed = String(each.firstChild.src === source);
   engine.set(Float32Array.from(pixels), changes);
   await refresh();
 }
@@ -90,7 +92,7 @@ function answer(found, before) {
     const on = about.task === "tag" && about.thresholds && scores[i] >= about.thresholds[i] ? " ✓" : "";
     root.append(element("div", {className: "class"}, element("span", {className: "label"}, about.labels[i] + on), element("span", {className: "num"}, percent(scores[i]), " ", difference), bar));
   }
-  if (old) root.append(element("p", {className: "soft small"}, say("changeIs")));
+  if (old) root.append(element("p", {className: "soft small"}, say(scores.every((v, i) => Math.abs(v - old[i]) < 5e-4) ? "noChange" : "changeIs")));
 }
 function canvasWith(draw) { // the image, and something over it
   const scale = Math.max(1, Math.ceil(480 / WIDTH)), canvas = element("canvas", {width: WIDTH * scale, height: HEIGHT * scale, className: "drawn"}), context = canvas.getContext("2d");
@@ -207,7 +209,7 @@ async function hiding() { // one patch after the other
     keep[i] = 0;
     const {logits} = await engine.once(engine.pixels, {...engine.changes, patch_keep: keep}, ["logits"]);
     map[i] = Math.max(0, scores[best] - scoresOf({logits})[best]);
-    if (i % 4 === 0) at("progress").textContent = say("hiding", i + 1, PATCHES);
+    if (i % 4 === 0) at("progress").textContent = at("status").textContent = say("hiding", i + 1, PATCHES);
   }
   at("progress").textContent = "";
   return {version, map, best};
@@ -228,7 +230,7 @@ function openLook(found = inImage) {
   viewer = openViewer(at("viewer"), {
     picture: url(engine.seen ?? new Float32Array(CHANNELS * HEIGHT * WIDTH)), grid: about.grid, pixels: about.pixels, size: [HEIGHT, WIDTH], layers, prefix: about.prefix, objects,
     prefixNames: about.tokens.map(each => each[say.number]), maps, mapNames: Object.fromEntries(Object.keys(maps).map(name => [name, say(name)])), byLayer: ["colours", "norms"], headName: say("head", 1),
-  }, {say: say.part("viewer"), before: same ? viewer.state : null});
+  }, {say: say.part("viewer"), before: same ? viewer.state : null, onChoice: (token, head) => steps?.select(token, head)});
   viewer.onTap(tools[tool]);
 }
 
@@ -250,8 +252,8 @@ const tools = {
   look: null,
   hide: patch => change("patch_keep", keep => { keep[patch] = 1 - keep[patch]; }),
   swap: patch => {
-    if (held === null) { held = patch; notice(say("swapWith", steps.token(patch + about.prefix))); return; }
-    const other = held; held = null; notice("");
+    if (held === null) { held = patch; at("progress").textContent = say("swapWith", steps.token(patch + about.prefix)); return; }
+    const other = held; held = null; at("progress").textContent = "";
     change("patch_order", order => { [order[patch], order[other]] = [order[other], order[patch]]; });
   },
 };
@@ -289,6 +291,8 @@ function switches() {
     rows.push(element("details", {open}, element("summary", {}, say("inBlocks")), element("p", {className: "soft small"}, say("inBlocksHelp")), ...lines));
   }
   rows.push(element("div", {className: "tools"}, button(say("reset"), () => { held = null; notice(""); engine.set(engine.pixels, neutral(about)); refresh(); })));
+  const off = ["heads", "attention"].some(name => changes[name]?.includes(0));
+  at("note").textContent = off ? say("offNote") : "";
   const focus = document.activeElement, place = [...root.querySelectorAll("button")].indexOf(focus);
   root.replaceChildren(...rows);
   if (place >= 0) root.querySelectorAll("button")[place]?.focus();
@@ -296,6 +300,7 @@ function switches() {
 
 // ---- the page
 
+let clearPen = () => {};
 function drawing() { // a canvas to write a digit on
   const canvas = at("pen"), context = canvas.getContext("2d", {willReadFrequently: true});
   const clear = () => { context.fillStyle = "#000"; context.fillRect(0, 0, canvas.width, canvas.height); };
@@ -316,18 +321,20 @@ function drawing() { // a canvas to write a digit on
     clearTimeout(soon); soon = setTimeout(read, 60);
   });
   canvas.addEventListener("pointerup", () => { last = null; read(); });
-  at("clear").addEventListener("click", clear);
+  at("clear").addEventListener("click", () => { clear(); read(); });
+  clearPen = clear;
 }
 function speaking(next) { // in another language
   say = next;
-  at("facts").textContent = say("facts", about.model, about.parameters.toLocaleString(), about.precision);
+  at("facts").textContent = say("facts", about.parameters.toLocaleString(), about.labels.length, about.precision);
+  for (const each of document.querySelectorAll(".sample")) each.ariaLabel = each.title = `${say("sample")} ${each.dataset.number}`;
   openLook();
   if (steps) { steps.say = say; steps.build(); }
   if (engine.pixels) { viewer.picture(url(seen(engine.pixels, engine.changes))); refresh(); }
 }
 async function start() {
   started = performance.now();
-  steps = new Steps(at("steps"), engine, say);
+  steps = new Steps(at("steps"), engine, say, token => viewer?.select(token));
   at("file").addEventListener("change", event => { if (event.target.files[0]) take(event.target.files[0]); });
   at("camera").addEventListener("change", event => { if (event.target.files[0]) take(event.target.files[0]); });
   addEventListener("paste", event => { const file = [...event.clipboardData.files][0]; if (file) take(file); });
@@ -336,7 +343,7 @@ async function start() {
   at("pens").hidden = !about.draw || Boolean(about.numbers);
   if (about.draw) drawing();
   for (const [i, sample] of about.samples.entries()) {
-    const picture = element("button", {type: "button", className: "sample", ariaLabel: `${i + 1}`}, element("img", {src: sample, alt: "", className: WIDTH < 128 ? "pixelated" : ""}));
+    const picture = element("button", {type: "button", className: "sample", "data-number": i + 1}, element("img", {src: sample, alt: "", className: WIDTH < 128 ? "pixelated" : ""}));
     picture.addEventListener("click", () => take(sample));
     at("samples").append(picture);
   }
