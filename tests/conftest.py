@@ -46,6 +46,19 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def _no_living_page(request, monkeypatch):
+    """The page that `explain` writes takes seconds: only tests that ask for `living` have it."""
+    if "living" not in request.fixturenames:
+        name = "vitreous.pages.explanation_files.write_living"
+        monkeypatch.setattr(name, lambda *_: [])
+
+
+@pytest.fixture
+def living():
+    """`explain` writes its living page in this test."""
+
+
 class FileScheduling(LoadFileScheduling):
     """A file stays with one worker, which has what the file made; those in APART are divided."""
 

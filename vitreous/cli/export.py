@@ -34,7 +34,7 @@ class ExportArguments:
     """Precision of the file (float32, bfloat16, float16, int8): bfloat16 (.xml, .pt2) is computed
     in sixteen bits where the CPU is made for it; float16 (.onnx, .xml, .html) halves the file and
     is computed in float32; int8 (.xml, .onnx) is computed in integers, calibrated with images of
-    --data; in .html, weights are stored in it."""
+    yours (--data); pages store weights in it."""
     max_loss: Annotated[float | None, option("POINTS", "0.5")] = None
     """Points of the metric (or, without labels, percent of the predictions) that a lower precision
     may lose on --data; nothing is written if it loses more by more than chance (95 % interval)."""

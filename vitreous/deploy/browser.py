@@ -21,6 +21,7 @@ NAMES = (
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
     *("microsoft-edge", "brave-browser"),
 )
+FLAGS = ("headless", "remote-debugging-pipe", "no-first-run", "disable-gpu", "disable-extensions")
 PATIENCE = 60
 """Seconds for an answer."""
 
@@ -42,11 +43,9 @@ def opened_page(browser: str, page: Path) -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as profile:
         read_end, to_browser = _pipe()
         from_browser, write_end = _pipe()
-        command = [
-            *(browser, "--headless", "--remote-debugging-pipe", f"--user-data-dir={profile}"),
-            *("--no-first-run", "--disable-gpu", "--disable-extensions"),
-            *(["--no-sandbox"] if os.geteuid() == 0 else []),
-        ]
+        sandbox = ["no-sandbox"] if os.geteuid() == 0 else []  # which it does not have for root
+        flags = (*FLAGS, f"user-data-dir={profile}", *sandbox)
+        command = [browser, *(f"--{each}" for each in flags)]
         # the browser reads from 3 and writes to 4
         put = f"import os, sys; os.dup2({read_end}, 3); os.dup2({write_end}, 4)"
         process = subprocess.Popen(

@@ -59,7 +59,7 @@ class Steps(nn.Module):
         values = (images / 255 - self.get_buffer("pixel_mean")) / self.get_buffer("pixel_std")
         seen: dict[str, Tensor] = {}
         see = changing(self.model, lambda: given, seen.__setitem__)
-        with tap(watched(self.model) | self._decoder(), see):
+        with tap(watched(self.model) | self._decoder(), see, inside=True):
             seen |= self.model.outputs(given.rearranged(values))
         first: dict[int, str] = {}
         self.names.update({name: first.setdefault(id(each), name) for name, each in seen.items()})

@@ -87,14 +87,7 @@ def _read(folder: Path) -> WebRuntime:
 
 def _fetched() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            *_npm(),
-            "pack",
-            f"{PACKAGE}@{VERSION}",
-            "--silent",
-            "--pack-destination",
-            folder,
-        ]
+        command = [*_npm(), "pack", f"{PACKAGE}@{VERSION}"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -82,7 +82,7 @@ class Interventions(dict[str, Tensor]):
 @contextmanager
 def intervening(model: Model, given: Interventions, see: See | None = None) -> Iterator[None]:
     """Inside, what `model` computes is changed; `see` is shown it behind each change."""
-    with tap(watched(model), changing(model, lambda: given, see)):
+    with tap(watched(model), changing(model, lambda: given, see), inside=True):
         yield
 
 

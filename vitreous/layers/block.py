@@ -70,7 +70,7 @@ class Block(nn.Module):
     ) -> Tensor:
         """x (b, n, d) -> (b, n, d); bias and rotate are for the attention."""
         x = x + self.drop_path(self.scale1(self.attention(self.norm1(x), bias, rotate)))
-        return self.transform(show(self, "sum", x))
+        return self.transform(show(self, "sum", x, inside=True))
 
     def transform(self, x: Tensor) -> Tensor:
         """Equation 3: each token by itself."""

@@ -43,7 +43,8 @@ class Learned2d(Position):
         gh, gw = grid
         y, at_x = self.on("y", grid, self.y), self.on("x", grid, self.x)
         table = torch.cat((at_x[None].expand(gh, -1, -1), y[:, None].expand(-1, gw, -1)), dim=-1)
-        return add_to_patches(x, prefix, show(self, "table", table.flatten(0, 1)))
+        table = show(self, "table", table.flatten(0, 1), inside=True)
+        return add_to_patches(x, prefix, table)
 
     def resample(
         self, name: str, value: Tensor, source: Grid, mode: str, grid: Grid | None = None

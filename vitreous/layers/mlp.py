@@ -82,6 +82,6 @@ class Mlp(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = show(self, "activated", self.activation(self.fc1(x)))
+        x = show(self, "activated", self.activation(self.fc1(x)), inside=True)
         x = self.norm(self.dropout(x))
         return self.dropout(self.fc2(x))

@@ -155,7 +155,8 @@ class Learned1d(Position):
         nn.init.trunc_normal_(self.table, std=0.02)
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
-        table = show(self, "table", self.on("table", grid, self.table)).to(x.dtype)
+        table = self.on("table", grid, self.table).to(x.dtype)
+        table = show(self, "table", table, inside=True)
         if prefix == self.rows:
             return x + table
         if self.rows == 0:

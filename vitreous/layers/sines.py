@@ -57,7 +57,7 @@ class Sines1d(Position):
         table = _sines(places, frequencies)  # (count, 2·half)
         if self.layout == "pairs":
             table = table.unflatten(1, (2, half)).transpose(1, 2).flatten(1)
-        return add_to_patches(x, prefix - before, show(self, "table", table))
+        return add_to_patches(x, prefix - before, show(self, "table", table, inside=True))
 
 
 class Sines2d(Position):
@@ -69,7 +69,7 @@ class Sines2d(Position):
 
     def forward(self, x: Tensor, prefix: int, grid: Grid) -> Tensor:
         table = grid_sines(x.shape[-1], grid, x.device)
-        return add_to_patches(x, prefix, show(self, "table", table))
+        return add_to_patches(x, prefix, show(self, "table", table, inside=True))
 
 
 def image_sines(

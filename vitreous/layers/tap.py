@@ -25,9 +25,9 @@ See = Callable[[str, Tensor], Tensor | None]
 class _Tap:
     """One `with tap(…)`: the names of its modules, and the function to call."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], see: See) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], see: See, inside: bool) -> None:
         self.names = {module: name for name, module in modules.items()}
-        self.see = see
+        self.see, self.inside = see, inside
 
     def hook(self, module: nn.Module, _: Any, output: Any) -> Tensor | None:
         name = self.names[module]
@@ -42,14 +42,14 @@ _TAPS: ContextVar[tuple[_Tap, ...]] = ContextVar("taps", default=())
 
 
 @contextmanager
-def tap(modules: Mapping[str, nn.Module], see: See) -> Iterator[None]:
+def tap(modules: Mapping[str, nn.Module], see: See, *, inside: bool = False) -> Iterator[None]:
     """Inside, and in this thread alone, `see` is shown what these modules compute, by their names.
 
     The name "" stands for the caller's own module: of it only what it shows is reported. Maps come
     with channels first, (b, d, h, w). A tapped attention computes its weights explicitly; all
-    others stay fused.
+    others stay fused. `inside`: with what happens inside a step.
     """
-    added = _Tap(modules, see)
+    added = _Tap(modules, see, inside)
     token = _TAPS.set((*_TAPS.get(), added))
     hooks = [module.register_forward_hook(added.hook) for module in modules.values()]
     try:
@@ -69,12 +69,12 @@ def is_of_tap(hook: object) -> bool:
     return isinstance(getattr(hook, "__self__", None), _Tap)
 
 
-def show(module: nn.Module, name: str, tensor: Tensor) -> Tensor:
+def show(module: nn.Module, name: str, tensor: Tensor, *, inside: bool = False) -> Tensor:
     """Report a tensor that is no module's output, if anybody looks at `module`; return it, or what
-    takes its place."""
+    takes its place. What is `inside` a step is for those who ask for it."""
     if is_tapped(module):
         for each in _TAPS.get():
-            if module in each.names:
+            if module in each.names and (each.inside or not inside):
                 owner = each.names[module]
                 changed = each.see(f"{owner}.{name}" if owner else name, tensor)
                 tensor = tensor if changed is None else changed
