@@ -503,9 +503,10 @@ def test_without_a_runtime_the_numbers_of_one_image_are_shown(chromium, gray, tm
             assert not page.locator(name).first.is_visible(), name
 
 
-@pytest.mark.parametrize("living", [True, False])
-def test_explain_writes_a_page_with_its_image(chromium, tmp_path, monkeypatch, living):
-    if living:
+@pytest.mark.usefixtures("living")
+@pytest.mark.parametrize("runs", [True, False])
+def test_explain_writes_a_page_with_its_image(chromium, tmp_path, monkeypatch, runs):
+    if runs:
         runtime()
     else:
         monkeypatch.setenv("PATH", "")
@@ -518,4 +519,4 @@ def test_explain_writes_a_page_with_its_image(chromium, tmp_path, monkeypatch, l
     with opened(chromium, path) as page:
         label = page.locator("#answers .label").first.inner_text()
         assert label == vitreous.load(run.path)(photo).label
-        assert bool(page.evaluate("page.engine.live")) == living
+        assert bool(page.evaluate("page.engine.live")) == runs
