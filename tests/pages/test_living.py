@@ -27,16 +27,8 @@ from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import STORED, living_graph
 from vitreous.labels import LabelMap
-from vitreous.pages.living import (
-    HERE,
-    LANGUAGES,
-    PROGRAMS,
-    STEPS,
-    WORDS,
-    _source,
-    stored_page,
-    words_in,
-)
+from vitreous.pages.living import STEPS, _source, stored_page
+from vitreous.pages.words import LANGUAGES, WORDS
 from vitreous.predict import Predictor
 from vitreous.tasks import task_class
 
@@ -151,9 +143,7 @@ RESNET = {"block": "basic", "stages": (1, 1), "width": 8}
 DETR = {"dim": 16, "heads": 2, "mlp_dim": 16, "encoder_depth": 1, "decoder_depth": 1, "queries": 4}
 OTHERS = {
     "swin": ("classify", "swin", SWIN),
-    "resnet": ("classify", "resnet", RESNET),
     "tag": ("tag", "vit", {**PLAIN, "tokens": "none", "pool": "mean", "position": "sines-2d"}),
-    "distilled": ("classify", "deit-ti/16-distilled", PLAIN),
     "segment": ("segment", "segmenter", {"heads": 2, **ENCODER}),
     "detect": ("detect", "detr", {**DETR, "backbone": "resnet", "backbone_fields": RESNET}),
 }
@@ -397,8 +387,8 @@ def test_languages(chromium, gray_file, locale, language):
 
 def assert_in_language(page, chinese):
     number = int(chinese)
-    assert page.inner_text("#h-steps") == WORDS["steps"][number]
-    assert page.inner_text("#h-look") == WORDS["look"][number]
+    assert page.inner_text("#h-steps") == WORDS["living"]["steps"][number]
+    assert page.inner_text("#h-look") == WORDS["living"]["look"][number]
     titles = page.locator("#steps > details.step summary b").all_inner_texts()
     assert titles[0] == STEPS["image"]["zh" if chinese else "en"][0]
     assert bool(re.search("[\u4e00-\u9fff]", page.inner_text("#switches"))) == chinese
@@ -455,34 +445,6 @@ def test_every_statement_of_the_steps_is_found(key):
         found = _source(*words["source"])
         assert words["source"][2].split("\n")[0] in found["code"]
         assert len(found["code"]) < 300
-
-
-def test_both_languages_say_the_same():
-    """Every sentence is there twice, with the same places to fill in."""
-
-    def check(table):
-        for key, value in table.items():
-            if isinstance(value, dict):
-                check(value)
-                continue
-            english, chinese = map(str, value)
-            assert english, key
-            assert chinese, key
-            places = re.findall(r"\{\d\}", english)
-            assert sorted(places) == sorted(re.findall(r"\{\d\}", chinese)), key
-
-    check(WORDS)
-
-
-def test_every_word_that_the_page_says_is_in_the_table():
-    program = "\n".join((HERE / "living" / name).read_text() for name in PROGRAMS)
-    page = (HERE / "templates" / "living.html").read_text()
-    said = {
-        *re.findall(r"\bsay\(\"(\w+)\"[,)]", program),
-        *re.findall(r"data-(?:say|label)=\"(\w+)\"", page),
-    }
-    assert len(said) > 60
-    assert said <= words_in(0, WORDS).keys()
 
 
 # ---- a page of stored numbers
