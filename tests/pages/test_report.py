@@ -44,7 +44,7 @@ def test_report_is_one_page_with_what_it_promises(report):
     page, split, result = report
     text = page.read_text()
     assert split == "test"
-    assert f"<b>{100 * result['accuracy']:.2f} %</b>accuracy on test" in text
+    assert f"<b>{100 * result['accuracy']:.2f} %</b><span>accuracy</span>" in text
     assert "measured on test, 359 images" in text
     where = re.findall('<p class="soft measured">(.*?)</p>', text)
     # the curves are of val, and what follows of the split that is measured
@@ -65,6 +65,22 @@ def test_report_is_one_page_with_what_it_promises(report):
     f1 = {name: row["f1"] for name, row in result["classes"].items()}
     assert rows == sorted(f1, key=f1.get)
     assert page.stat().st_size < 500_000
+
+
+def test_the_report_in_chinese(chromium, report):
+    """Headings and fixed sentences; numbers and what a task says about them stay English."""
+    page = chromium.new_page(viewport={"width": 390, "height": 800}, locale="zh-CN")
+    page.goto(report[0].as_uri())
+    assert page.inner_text(".eyebrow") == "训练报告"
+    shown = "h2, h3, nav a, dt, .headline span:first-of-type"
+    for words in page.locator(shown).all_text_contents():
+        assert re.search("[一-龥]", words), words
+    assert page.inner_text(".headline .first").splitlines()[1:2] == ["准确率（test）"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.select_option("#language", "en")
+    assert page.inner_text(".headline .first").splitlines()[1:2] == ["accuracy on test"]
+    assert not any(re.search("[一-龥]", words) for words in page.locator(shown).all_text_contents())
+    page.close()
 
 
 def test_the_report_says_what_was_trained_on_what(run, tmp_path):
@@ -138,8 +154,8 @@ def test_a_run_without_evaluations_has_a_report(run, tmp_path):
     (own.path / "metrics.jsonl").unlink()
     (own.path / "recipe.toml").unlink()
     text = undrawn_report(own, open_source("digits"), "train")
-    assert "Learning curves" not in text
-    assert "These images were trained on." in text
+    assert "<h2>Learning curves</h2>" not in text
+    assert "<b>These images were trained on.</b>" in text
 
 
 @pytest.mark.parametrize("kind", ["classify", "detect", "segment"])

@@ -135,7 +135,7 @@ def test_the_page_holds_the_attention(run, photo):
 
 
 def viewer_data(found, positions=None):
-    return page_data(viewer.page(SHOW.viewer_data(found, positions), "title"))
+    return page_data(viewer.page(SHOW.viewer_data(found, positions), "image", "model"))
 
 
 def fake_explanation(layers, heads, grid):
@@ -159,18 +159,18 @@ def fake_explanation(layers, heads, grid):
 
 def test_a_page_of_vit_b_stays_small_whatever_the_attention():
     found = fake_explanation(12, 12, (14, 14))
-    page = viewer.page(SHOW.viewer_data(found, torch.rand(14, 14, 14, 14)), "a<b>.png")
+    page = viewer.page(SHOW.viewer_data(found, torch.rand(14, 14, 14, 14)), "a<b>.png", "vit")
     assert len(page) < 5_000_000
     assert "a&lt;b&gt;.png" in page
     data = page_data(page)
     assert data["layers"][0]["heads"] == 12
-    assert data["answer"].startswith("<b>x</b></script>")
+    assert data["answer"] == ["classified", "<b>x</b></script>", "50.0 %"]
 
 
 def test_long_sequences_are_averaged_and_that_is_said():
     data = viewer_data(fake_explanation(12, 4, (24, 24)))
     assert data["layers"][0]["heads"] == 1
-    assert "averaged" in data["note"]
+    assert ["averaged"] in data["note"]
 
 
 def test_the_walk_shows_every_stage_with_its_shape(run, photo):
@@ -319,11 +319,63 @@ def test_a_run_without_attention(tmp_path, photo, capsys):
         predictor.explain(photo)
 
 
+def most_local(layer):
+    """The head whose patches attend to the nearest ones, on average."""
+    places = layer.places
+    gh, gw = places.grid
+    spots = torch.stack(torch.meshgrid(torch.arange(gh), torch.arange(gw), indexing="ij"), -1)
+    spots = spots.flatten(0, 1).float()
+    apart = torch.cdist(spots, spots)
+    if places.windows is None:
+        weights = layer.weights[0, :, places.prefix :, places.prefix :]
+        far, kept = weights * apart, weights
+    else:
+        inside = places.windows >= 0
+        pairs = inside[:, :, None] & inside[:, None, :]
+        near = apart[places.windows[:, :, None], places.windows[:, None, :]]
+        kept = (layer.weights * pairs[:, None]).transpose(0, 1)
+        far = kept * near
+    return (far.flatten(1).sum(1) / kept.flatten(1).sum(1)).argmin().item()
+
+
+def wait_for_head(page):
+    page.wait_for_function("document.getElementById('head').value !== 'mean'")
+    return page.input_value("#head")
+
+
+def test_in_chinese_and_back(chromium, run, photo, tmp_path):
+    """The browser's language first; a switch keeps what is shown."""
+    assert main(["explain", str(run.path), str(photo), f"--out={tmp_path}"]) == 0
+    page = chromium.new_page(locale="zh-CN")
+    page.goto((tmp_path / "my-photo" / "look.html").as_uri())
+    wait_for(page, "最关注")
+    wait_for_head(page)
+    assert page.get_attribute("html", "lang") == "zh-Hans"
+    assert page.title().startswith("my photo.png：")
+    for label in page.locator("#what option, .choices label").all_text_contents():
+        assert re.search("[一-龥]", label), label
+    page.locator("#layer").fill("0")
+    page.locator("#head").select_option("mean")
+    page.locator("#what").select_option("token 0")
+    wait_for(page, "类别标记最关注")
+    shown = overlay(page)
+    page.locator("#language").select_option("en")
+    assert wait_for(page, "attends").startswith("The class token attends most to")
+    assert overlay(page) == shown
+    assert (page.input_value("#layer"), page.input_value("#head")) == ("0", "mean")
+    assert page.get_attribute("html", "lang") == "en"
+    page.close()
+
+
 def test_the_page_in_a_browser(chromium, run, photo, tmp_path):
     assert main(["explain", str(run.path), str(photo), f"--out={tmp_path}"]) == 0
     found = vitreous.load(run.path).explain(photo, layers=True)
     with phone(chromium, tmp_path / "my-photo" / "look.html") as page:
-        assert wait_for(page, "attends").startswith("The class token attends most to")
+        assert wait_for(page, "attends").startswith("The patch in row 3, column 4 attends most to")
+        head = wait_for_head(page)
+        assert head == str(most_local(found.layers[1])), "not the mean, where nothing is seen"
+        assert page.input_value("#layer") == "1"
+        page.locator("#head").select_option("mean")
         first = overlay(page)
         point_at(page, 1, 2, (4, 6))
         said = wait_for(page, "The patch in row 2, c")
@@ -354,7 +406,8 @@ def test_the_page_in_a_browser(chromium, run, photo, tmp_path):
             page.locator("#what").select_option(name)
             page.wait_for_timeout(50)
             assert name == "attention" or overlay(page) != before, name
-            assert page.locator("#head").is_visible() == (name == "attention")
+            looks = name in ("attention", "token 0")
+            assert page.locator("#head").is_visible() == looks
     with phone(chromium, tmp_path / "my-photo" / "walk.html") as page:
         assert "blocks.1" in page.inner_text("main")
 
@@ -365,7 +418,9 @@ def test_windows_in_a_browser(chromium, swin_run, photo, tmp_path):
     found = vitreous.load(swin_run.path).explain(photo, layers=True)
     with phone(chromium, tmp_path / "my-photo" / "look.html") as page:
         wait_for(page, "attends")
-        assert page.locator("#layer").input_value() == "3"
+        assert page.locator("#layer").input_value() == "2"
+        assert wait_for_head(page) == str(most_local(found.layers[2]))
+        page.locator("#head").select_option("mean")
         for number, grid in ((3, (2, 3)), (1, (4, 6)), (0, (4, 6))):
             page.locator("#layer").fill(str(number))
             point_at(page, 0, 0, grid)

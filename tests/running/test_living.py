@@ -257,8 +257,7 @@ def test_npm_that_fails_or_gives_something_else(page, cache, tmp_path, monkeypat
     archive = tmp_path / "other.tgz"
     with tarfile.open(archive, "w:gz") as file:
         file.addfile(tarfile.TarInfo("package/dist/x"), io.BytesIO())
-    # npm writes into the folder that it is started in
-    monkeypatch.setenv("PATH", f"{fake_npm(tmp_path, f'/bin/cp {archive} .')}")
+    monkeypatch.setenv("PATH", fake_npm(tmp_path, f"/bin/cp {archive} ."))
     said = refused("export", digits(), page)
     assert "npm gave another onnxruntime-web 1.30.0 than expected: it is not used" in said
     assert not page.exists()

@@ -1,12 +1,14 @@
 """What holds for every task: it learns, and its run folder evaluates, predicts and is reported."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 from train.tiny import trained
 
 import vitreous
+from vitreous.pages.words import WORDS
 from vitreous.run_folder import Run
 from vitreous.tasks import PRETRAINING, TASKS
 
@@ -61,4 +63,6 @@ def test_vectors_are_finite_and_of_one_length(run, images):
 def test_its_report_is_a_page(run):
     text = (run.path / "report.html").read_text()
     assert "<h1>" in text
-    assert "Learning curves" in text
+    titles = set(re.findall("<h2>(.*?)</h2>", text))
+    assert "Learning curves" in titles
+    assert titles <= {english for english, _ in WORDS["report"].values()}, "in every language"

@@ -122,9 +122,9 @@ def test_commands(run, tmp_path, printed):
 
 def test_report(run):
     page = run.report.read_text()
-    assert f"<b>{run.metrics['mae']:.3g} kg</b>mean absolute error on test" in page
+    assert f"<b>{run.metrics['mae']:.3g} kg</b><span>mean absolute error</span>" in page
     for title in ("Learning curves", "Largest errors", "Inside: what decides"):
-        assert title in page
+        assert f"<h2>{title}</h2>" in page
     assert f"the mean: {run.metrics['baselines']['the mean']['mae']:.3g} kg" in page
     assert "0 classes" not in page
 

@@ -312,7 +312,7 @@ def test_the_page_begins_with_the_pixel():
     assert data["chosen"] == [(40 - top + 0.5) / 16, (60 - left + 0.5) / 24]
     result = found.result
     name, sure = NAMES[result.mask[40, 60]], 100 * result.confidence[40, 60]
-    assert data["answer"] == f"The pixel in row 40, column 60 is {name}, {sure:.1f} % confidence"
+    assert data["answer"] == ["pixelIs", 40, 60, name, f"{sure:.1f} %"]
     assert len(data["layers"]) == 2
 
 

@@ -222,7 +222,7 @@ def test_what_was_learned_by_heart_is_measured_once(tmp_path, capsys):
     few = ["--overfit=2", "--epochs=1", "--batch=20", f"--out={tmp_path / 'run'}"]
     said = printed("train", *arguments("detect")[:-2], *few)
     assert "on train (2 images)" in said
-    assert "These images were trained on." in (tmp_path / "run" / "report.html").read_text()
+    assert "<b>These images were trained on.</b>" in (tmp_path / "run" / "report.html").read_text()
     results = tmp_path / "said.json"
     first = printed("evaluate", tmp_path / "run", f"--results={results}")
     assert ", train: 2 images" in first

@@ -60,7 +60,7 @@ def test_a_folder_without_classes(run):
 
 def test_the_report_shows_reconstructions_and_what_comes_next(run):
     page = (run / "report.html").read_text()
-    for words in ("Reconstructions", "true patch", f"vitreous train DATA --weights {run}"):
+    for words in ("<h2>Reconstructions</h2>", "true patch", f"vitreous train DATA --weights {run}"):
         assert words in page
     assert 'alt="masked"' in page
     assert "classes" not in page.partition("<main")[2].partition("</header>")[0]

@@ -52,9 +52,9 @@ def test_it_learns_and_is_judged(run):
 
 def test_the_report_shows_neighbours(run):
     page = (run / "report.html").read_text()
-    assert "Nearest neighbours" in page
+    assert "<h2>Nearest neighbours</h2>" in page
     assert page.count('alt="neighbour"') == 5 * page.count('alt="image"') > 0
-    assert "Reconstructions" not in page
+    assert "<h2>Reconstructions</h2>" not in page
 
 
 @pytest.mark.parametrize("sizes", [[3, 5, 1, 4, 9], [22], [1] * 22, [7, 15]])

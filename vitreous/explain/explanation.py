@@ -84,7 +84,7 @@ class MapExplanation(Explanation):
     class_maps: dict[str, Tensor] = field(default_factory=dict)
     """By class name (gh, gw), the evidence for the class; sums to one."""
     prefix: tuple[str, ...] = ()
-    """Names of the tokens before the patches."""
+    """The tokens before the patches: class, distillation, register 1 …"""
 
     def to_dict(self, encode: Encode = Tensor.tolist) -> dict[str, Any]:
         return {

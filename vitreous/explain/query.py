@@ -164,4 +164,4 @@ def check_inside(pixel: Pixel, image: Tensor, name: str) -> None:
 def _prefix_names(config: Any) -> tuple[str, ...]:
     names = [] if getattr(config, "tokens", "none") == "none" else config.tokens.split("+")
     registers = range(1, getattr(config, "registers", 0) + 1)
-    return (*(f"the {name} token" for name in names), *(f"register {i}" for i in registers))
+    return (*names, *(f"register {i}" for i in registers))

@@ -70,7 +70,7 @@ def write_image(
     data = show.viewer_data(found, position_similarity(predictor.model))
     stops, table = show.walk(predictor, predictor.view(*predictor.read(image), pixel))
     pages = {
-        "look.html": viewer.page(data, f"{name}: what {predictor.model.name} looks at"),
+        "look.html": viewer.page(data, name, predictor.model.name),
         "walk.html": walk.page(stops, table, f"{name}: the walk through {predictor.model.name}"),
     }
     for file, text in pages.items():

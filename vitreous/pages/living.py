@@ -47,7 +47,8 @@ from vitreous.models.vit import ViT
 from vitreous.pages.mathml import mathml
 from vitreous.pages.page_file import check_page_name, write_page
 from vitreous.pages.pictures import as_picture
-from vitreous.pages.template import render
+from vitreous.pages.template import program, render
+from vitreous.pages.words import WORDS, words_for
 from vitreous.predict import Predictor
 from vitreous.progress import Log, silent
 
@@ -57,8 +58,6 @@ PACKAGE = HERE.parent
 SAFE = str.maketrans("<&", ",.")
 """Characters of base85 that HTML would take for its own, and others in their place."""
 PROGRAMS = ("engine.js", "input.js", "steps.js", "app.js")
-WORDS = read_toml(HERE / "words.toml", "the words of all pages")
-LANGUAGES = ("en", "zh")
 TOLERANCES = {"float32": 1e-4, "float16": 0.02, "int8": 0.3}
 """The largest difference from torch, relative to the largest output, by how weights are kept."""
 SMALL_SIDE = 64
@@ -152,14 +151,11 @@ def _blocks(core: Any, graph: LivingGraph) -> list[str]:
 
 def token_names(core: Any) -> list[list[str]]:
     """Of the tokens before the patches, in English and Chinese."""
-    kinds = {
-        "class": ["class token", "类别标记"],
-        "distillation": ["distillation token", "蒸馏标记"],
-    }
+    said = WORDS["viewer"]
     tokens = getattr(core.config, "tokens", "none")
-    named = [kinds[each] for each in tokens.split("+") if each in kinds]
+    named = [said[f"{each}Token"] for each in tokens.split("+") if f"{each}Token" in said]
     registers = range(1, getattr(core.config, "registers", 0) + 1)
-    return [*named, *([f"register {i}", f"寄存器标记 {i}"] for i in registers)]
+    return [*named, *([text.format(i) for text in said["register"]] for i in registers)]
 
 
 def steps_of(predictor: Predictor, graph: LivingGraph) -> list[dict[str, Any]]:
@@ -548,8 +544,8 @@ def page(
         "living.html",
         title=title,
         about=told,
-        words={language: words_in(i, WORDS) for i, language in enumerate(LANGUAGES)},
-        program="\n".join(_program(name) for name in PROGRAMS),
+        words=words_for("living", "viewer"),
+        program=program(*(HERE / "living" / name for name in PROGRAMS)),
         style=(HERE / "living" / "living.css").read_text(),
         packed={
             **({} if runtime is None else runtime_texts(runtime)),
@@ -558,18 +554,3 @@ def page(
             "weights": as_text(raw, compress=False),
         },
     )
-
-
-def words_in(number: int, table: dict[str, Any]) -> dict[str, Any]:
-    """The words of one language."""
-    return {
-        key: words_in(number, value) if isinstance(value, dict) else value[number]
-        for key, value in table.items()
-    }
-
-
-def _program(name: str) -> str:
-    """One of the page's programs, for a page that has them all in one script."""
-    lines = (HERE / "living" / name).read_text().splitlines()
-    kept = [line.removeprefix("export ") for line in lines if not line.startswith("import ")]
-    return "\n".join(kept)

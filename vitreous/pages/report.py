@@ -16,6 +16,7 @@ from vitreous.pages import charts
 from vitreous.pages.content import Section
 from vitreous.pages.inside import inside_sections
 from vitreous.pages.template import render
+from vitreous.pages.words import words_for
 from vitreous.predict import Predictor
 from vitreous.run_folder import OpenedRun, Run, RunConfig
 from vitreous.train.advice import Advice
@@ -55,6 +56,7 @@ def report_page(
     return render(
         "report.html",
         title=f"{config.model} on {_name_of(config.data)}",
+        words=words_for("report"),
         lede=" · ".join(lede),
         learned_from=split == "train",
         verdicts=result["verdicts"],

@@ -19,6 +19,7 @@ from vitreous.pages.colours import as_hex, colours_of
 from vitreous.pages.page_file import write_page
 from vitreous.pages.pictures import as_picture, data_url, thumbnail
 from vitreous.pages.template import render
+from vitreous.pages.words import words_for
 from vitreous.wording import counted
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ def write_map(found: Embeddings, path: Path, layout: str = "auto") -> tuple[Path
             "of them, or one --split"
         )
     plane, layout = found.plane(layout)
-    title = f"{counted(len(found), 'image')}"
-    lede = f"by {found.about.model} (pool {found.about.pool}), {NAMES[layout]}"
-    data = {**_places(found, plane), **_atlas(found)}
-    return write_page(path, render("vector_map.html", title=title, lede=lede, data=data)), layout
+    lede = ["lede", found.about.model, found.about.pool, NAMES[layout]]
+    data = {"lede": lede, **_places(found, plane), **_atlas(found)}
+    title = counted(len(found), "image")
+    page = render("vector_map.html", title=title, data=data, words=words_for("map"))
+    return write_page(path, page), layout
 
 
 def _places(found: Embeddings, plane: Any) -> dict[str, Any]:
@@ -76,7 +78,7 @@ def _group(values: list[str], names: list[str]) -> dict[str, Any]:
     numbers, counts = {name: i for i, name in enumerate(names)}, Counter(values)
     return {
         "of": [numbers[value] for value in values],
-        "names": [name or "none" for name in names],
+        "names": names,
         "counts": [counts[name] for name in names],
         "colours": [as_hex(colour) for colour in colours_of(tuple(range(len(names))))],
     }

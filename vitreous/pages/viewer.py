@@ -17,20 +17,23 @@ from vitreous.explain.attention import Layer
 from vitreous.explain.explanation import Explanation, MapExplanation
 from vitreous.pages.pictures import as_picture, data_url, steps_url
 from vitreous.pages.template import render
+from vitreous.pages.words import WORDS, Message, token_name, words_for
 
 STEPS = 15
 BUDGET = 3_000_000
 """Bytes of attention before base64: half a byte for each value."""
 
 
-def page(data: dict[str, Any], title: str) -> str:
+def page(data: dict[str, Any], image: str, model: str) -> str:
     """The page for an explanation; data: see `layer_data`."""
-    return render("viewer.html", title=title, data=data)
+    title = WORDS["look"]["title"][0].format(image, model)
+    data = data | {"title": ["title", image, model]}
+    return render("viewer.html", title=title, data=data, words=words_for("look", "viewer"))
 
 
 def layer_data(found: Explanation) -> dict[str, Any]:
     """What the page needs of every explanation: the image, the attention of `found.layers`, and the
-    pixel that it is about, as shares of the image's height and width."""
+    pixel that it is about, as shares of the image's height and width. Names and notes: messages."""
     layers, note = _within_budget(found.layers)
     size = found.image.shape[1:]
     return {
@@ -38,7 +41,7 @@ def layer_data(found: Explanation) -> dict[str, Any]:
         "grid": found.grid,
         "pixels": found.pixels,
         "size": list(size),
-        "headName": "mean of all heads" if "averaged" in note else "the only one",
+        "headName": ["meanHead" if note else "onlyHead"],
         "note": note,
         "layers": [packed(layer) for layer in layers],
         "chosen": found.at and [(place + 0.5) / s for place, s in zip(found.at, size, strict=True)],
@@ -51,12 +54,17 @@ def map_data(found: MapExplanation, positions: Tensor | None) -> dict[str, Any]:
     patches = found.grid[0] * found.grid[1]
     if patches == 1 or patches**2 / 2 > BUDGET:
         positions = None
+    classes = {f"for the class {name}": name for name in found.class_maps}
     maps = {"attention rollout": found.rollout}
-    maps |= {f"for the class {name}": values for name, values in found.class_maps.items()}
+    maps |= {key: found.class_maps[name] for key, name in classes.items()}
     return layer_data(found) | {
         "prefix": found.layers[0].places.prefix,
-        "prefixNames": found.prefix,
-        "maps": {name: _short(values.flatten()) for name, values in maps.items()},
+        "prefixNames": [token_name(name) for name in found.prefix],
+        "maps": {key: _short(values.flatten()) for key, values in maps.items()},
+        "mapNames": {
+            "attention rollout": ["rollout"],
+            **{key: ["classMap", name] for key, name in classes.items()},
+        },
         "positions": None if positions is None else _packed_positions(positions),
     }
 
@@ -76,21 +84,21 @@ def packed(layer: Layer) -> dict[str, Any]:
     }
 
 
-def _within_budget(layers: list[Layer]) -> tuple[list[Layer], str]:
+def _within_budget(layers: list[Layer]) -> tuple[list[Layer], list[Message]]:
     def size(some: list[Layer]) -> float:
         return sum(layer.weights.numel() for layer in some) / 2
 
     if size(layers) <= BUDGET:
-        return layers, ""
+        return layers, []
     mean = [replace(layer, weights=layer.weights.mean(dim=1, keepdim=True)) for layer in layers]
-    note = "Heads are averaged here, to keep the page small."
+    note: list[Message] = [["averaged"]]
     if size(mean) <= BUDGET:
         return mean, note
     step = -(-int(size(mean)) // BUDGET)
     if step >= len(mean):
-        return mean[-1:], f"{note} Only the last layer is shown."
+        return mean[-1:], [*note, ["onlyLast"]]
     kept = mean[::-1][::step][::-1]
-    return kept, f"{note} Of {len(mean)} layers, {len(kept)} are shown."
+    return kept, [*note, ["someLayers", len(mean), len(kept)]]
 
 
 def _packed(rows: Tensor) -> str:

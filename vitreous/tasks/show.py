@@ -27,6 +27,7 @@ from vitreous.pages.content import CaptionedImage, Number, Section, Table, pictu
 from vitreous.pages.maps import BoxMark, Panel
 from vitreous.pages.pictures import as_picture, thumbnail
 from vitreous.pages.walk import Stop
+from vitreous.pages.words import Message
 from vitreous.predict import Predictor, View
 from vitreous.tasks.task import Log
 
@@ -290,8 +291,8 @@ class Show:
         heads = maps.head_attention(found.image, found.attention, found.at)
         return {"maps": self.map_figure(found), "heads": heads}
 
-    def answer(self, found: Any) -> str:
-        """The prediction in a few words."""
+    def answer(self, found: Any) -> Message:
+        """The prediction in a few words, of [look] in the table of words."""
         raise NotImplementedError
 
     def viewer_data(self, found: Any, positions: Tensor | None) -> dict[str, Any]:

@@ -3,28 +3,13 @@ import {Live, Stored, neutral} from "./engine.js";
 import {readImage, prepare, centred, planes} from "./input.js";
 import {Steps} from "./steps.js";
 import {openViewer, element, percent} from "../templates/viewer.js";
+import {speak, speaker} from "../templates/words.js";
 
 const about = JSON.parse(document.getElementById("about").textContent);
 const WORDS = JSON.parse(document.getElementById("words").textContent);
 const at = id => document.getElementById(id);
-const LANGUAGES = ["en", "zh"];
 
-function speaker(language) {
-  const table = WORDS[language];
-  const say = (key, ...given) => {
-    const text = table[key];
-    return typeof text === "string" ? text.replace(/\{(\d)\}/g, (_, i) => given[i]) : text;
-  };
-  say.number = LANGUAGES.indexOf(language); say.language = language;
-  return say;
-}
-function viewerWords() { // sentences with places to fill are functions there
-  const fill = text => (...given) => text.replace(/\{(\d)\}/g, (_, i) => Array.isArray(given[i]) ? given[i].join(", ") : given[i]);
-  const made = Object.fromEntries(Object.entries(say("viewer")).map(([key, text]) => [key, /\{\d\}/.test(text) ? fill(text) : text]));
-  const attention = made.attention;
-  return {...made, attention: () => attention, map: name => name, note: text => text, token: name => name[0].toUpperCase() + name.slice(1)};
-}
-let say = speaker((navigator.languages ?? [navigator.language]).some(each => each.startsWith("zh")) && !navigator.language.startsWith("en") ? "zh" : "en");
+let say = speaker(WORDS);
 
 const engine = about.numbers ? new Stored(about) : new Live(about);
 const [CHANNELS, HEIGHT, WIDTH] = about.input, PATCHES = about.grid[0] * about.grid[1];
@@ -57,6 +42,8 @@ async function take(source, pixels = null) { // a new image: nothing is changed 
   notice("");
   const changes = {...engine.changes, ...(about.changes.patch_order ? {patch_order: neutral(about).patch_order, patch_keep: neutral(about).patch_keep} : {})};
   plain = null; occluded = null; held = null;
+  if (source) clearPen();
+  for (const each of document.querySelectorAll(".sample")) each.ariaPressed = String(each.firstChild.src === source);
   engine.set(Float32Array.from(pixels), changes);
   await refresh();
 }
@@ -105,7 +92,7 @@ function answer(found, before) {
     const on = about.task === "tag" && about.thresholds && scores[i] >= about.thresholds[i] ? " ✓" : "";
     root.append(element("div", {className: "class"}, element("span", {className: "label"}, about.labels[i] + on), element("span", {className: "num"}, percent(scores[i]), " ", difference), bar));
   }
-  if (old) root.append(element("p", {className: "soft small"}, say("changeIs")));
+  if (old) root.append(element("p", {className: "soft small"}, say(scores.every((v, i) => Math.abs(v - old[i]) < 5e-4) ? "noChange" : "changeIs")));
 }
 function canvasWith(draw) { // the image, and something over it
   const scale = Math.max(1, Math.ceil(480 / WIDTH)), canvas = element("canvas", {width: WIDTH * scale, height: HEIGHT * scale, className: "drawn"}), context = canvas.getContext("2d");
@@ -207,23 +194,30 @@ async function norms(layer) {
   const middle = [...map].sort((a, b) => a - b)[map.length >> 1], outliers = [...map.keys()].filter(i => map[i] > 2 * middle);
   return {map, marks: outliers, text: say("normUpTo", Math.max(...map).toFixed(1)), sentence: outliers.length ? say("outliers", outliers.length, middle.toFixed(1)) : say("noOutliers", middle.toFixed(1))};
 }
-async function evidence() { // by hiding one patch after the other
-  if (occluded?.version === engine.version) return occluded;
+async function evidence() {
+  if (occluded?.version !== engine.version) occluded = await hiding();
+  const {map, best} = occluded, most = Math.max(...map), place = map.indexOf(most);
+  const points = (100 * most).toFixed(1);
+  return {map, text: say("loses", points), sentence: say("evidenceIs", about.labels[best], steps.token(place + about.prefix), points)};
+}
+async function hiding() { // one patch after the other
   const version = engine.version, [{data}] = await engine.get("logits"), scores = scoresOf({logits: {data}}), best = scores.indexOf(Math.max(...scores));
   const map = new Float32Array(PATCHES);
   for (let i = 0; i < PATCHES; i++) {
-    if (version !== engine.version) return {map, sentence: ""};
+    if (version !== engine.version) break;
     const keep = engine.changes.patch_keep.slice();
     keep[i] = 0;
     const {logits} = await engine.once(engine.pixels, {...engine.changes, patch_keep: keep}, ["logits"]);
     map[i] = Math.max(0, scores[best] - scoresOf({logits})[best]);
-    if (i % 4 === 0) at("progress").textContent = say("hiding", i + 1, PATCHES);
+    if (i % 4 === 0) at("progress").textContent = at("status").textContent = say("hiding", i + 1, PATCHES);
   }
   at("progress").textContent = "";
-  const most = Math.max(...map), place = map.indexOf(most);
-  return occluded = {version, map, text: say("loses", (100 * most).toFixed(1)), sentence: say("evidenceIs", about.labels[best], steps.token(place + about.prefix), (100 * most).toFixed(1))};
+  return {version, map, best};
 }
-function openLook(found = []) {
+let inImage = []; // the objects in it, the surest first
+function openLook(found = inImage) {
+  const same = viewer && !found.length === !inImage.length && (viewer.state.object ?? -1) < found.length; // then what is chosen stays
+  inImage = found;
   const objects = found.length && about.queries.length ? {
     names: found.map(({best, score}) => `${about.labels[best]} ${percent(score)}`), queries: found.map(each => each.query), first: true,
     boxes: found.map(({box: [x, y, w, h]}) => [x - w / 2, y - h / 2, x + w / 2, y + h / 2]),
@@ -231,26 +225,13 @@ function openLook(found = []) {
   } : null;
   const layers = about.layers.map((name, i) => ({number: 1 + +(name.match(/blocks\.(\d+)/)?.[1] ?? i), grid: about.grid, pixels: about.pixels, heads: about.outputs[name][1], windows: null, live: async () => (await engine.get(name))[0]}));
   const maps = {};
-  if (about.blocks.length) { maps[say("colours")] = colours; maps[say("norms")] = norms; }
-  if (engine.live && about.changes.patch_keep && about.task === "classify") maps[say("evidence")] = evidence;
+  if (about.blocks.length) Object.assign(maps, {colours, norms});
+  if (engine.live && about.changes.patch_keep && about.task === "classify") maps.evidence = evidence;
   viewer = openViewer(at("viewer"), {
     picture: url(engine.seen ?? new Float32Array(CHANNELS * HEIGHT * WIDTH)), grid: about.grid, pixels: about.pixels, size: [HEIGHT, WIDTH], layers, prefix: about.prefix, objects,
-    prefixNames: about.tokens.map(each => each[say.number]), maps, byLayer: [say("colours"), say("norms")], note: "", headName: say("head", 1),
-  }, {words: viewerWords()});
-}
-async function firstView() { // not the last layer's mean: a layer in the middle, the head that stays nearest
-  if (!about.layers.length) return;
-  const layer = about.layers.length >> 1, [{dims: [, heads, n], data}] = await engine.get(about.layers[layer]);
-  let best = 0, nearest = Infinity;
-  for (let h = 0; h < heads; h++) {
-    let far = 0;
-    for (let q = about.prefix; q < n; q++) for (let k = about.prefix; k < n; k++) {
-      const [a, b] = [q - about.prefix, k - about.prefix], dy = Math.floor(a / about.grid[1]) - Math.floor(b / about.grid[1]), dx = a % about.grid[1] - b % about.grid[1];
-      far += data[(h * n + q) * n + k] * Math.hypot(dy, dx);
-    }
-    if (far < nearest) { nearest = far; best = h; }
-  }
-  viewer.open(layer, heads > 1 ? String(best) : "mean", null);
+    prefixNames: about.tokens.map(each => each[say.number]), maps, mapNames: Object.fromEntries(Object.keys(maps).map(name => [name, say(name)])), byLayer: ["colours", "norms"], headName: say("head", 1),
+  }, {say: say.part("viewer"), before: same ? viewer.state : null, onChoice: (token, head) => steps?.select(token, head)});
+  viewer.onTap(tools[tool]);
 }
 
 // ---- changes
@@ -271,8 +252,8 @@ const tools = {
   look: null,
   hide: patch => change("patch_keep", keep => { keep[patch] = 1 - keep[patch]; }),
   swap: patch => {
-    if (held === null) { held = patch; notice(say("swapWith", steps.token(patch + about.prefix))); return; }
-    const other = held; held = null; notice("");
+    if (held === null) { held = patch; at("progress").textContent = say("swapWith", steps.token(patch + about.prefix)); return; }
+    const other = held; held = null; at("progress").textContent = "";
     change("patch_order", order => { [order[patch], order[other]] = [order[other], order[patch]]; });
   },
 };
@@ -310,6 +291,8 @@ function switches() {
     rows.push(element("details", {open}, element("summary", {}, say("inBlocks")), element("p", {className: "soft small"}, say("inBlocksHelp")), ...lines));
   }
   rows.push(element("div", {className: "tools"}, button(say("reset"), () => { held = null; notice(""); engine.set(engine.pixels, neutral(about)); refresh(); })));
+  const off = ["heads", "attention"].some(name => changes[name]?.includes(0));
+  at("note").textContent = off ? say("offNote") : "";
   const focus = document.activeElement, place = [...root.querySelectorAll("button")].indexOf(focus);
   root.replaceChildren(...rows);
   if (place >= 0) root.querySelectorAll("button")[place]?.focus();
@@ -317,6 +300,7 @@ function switches() {
 
 // ---- the page
 
+let clearPen = () => {};
 function drawing() { // a canvas to write a digit on
   const canvas = at("pen"), context = canvas.getContext("2d", {willReadFrequently: true});
   const clear = () => { context.fillStyle = "#000"; context.fillRect(0, 0, canvas.width, canvas.height); };
@@ -337,23 +321,20 @@ function drawing() { // a canvas to write a digit on
     clearTimeout(soon); soon = setTimeout(read, 60);
   });
   canvas.addEventListener("pointerup", () => { last = null; read(); });
-  at("clear").addEventListener("click", clear);
+  at("clear").addEventListener("click", () => { clear(); read(); });
+  clearPen = clear;
 }
-function language(next) {
-  say = speaker(next);
-  document.documentElement.lang = next === "zh" ? "zh-Hans" : "en";
-  for (const each of document.querySelectorAll("[data-say]")) each.textContent = say(each.dataset.say);
-  for (const each of document.querySelectorAll("[data-label]")) each.ariaLabel = say(each.dataset.label);
-  at("facts").textContent = say("facts", about.model, about.parameters.toLocaleString(), about.precision);
-  document.querySelector("#language").value = next;
+function speaking(next) { // in another language
+  say = next;
+  at("facts").textContent = say("facts", about.parameters.toLocaleString(), about.labels.length, about.precision);
+  for (const each of document.querySelectorAll(".sample")) each.ariaLabel = each.title = `${say("sample")} ${each.dataset.number}`;
   openLook();
   if (steps) { steps.say = say; steps.build(); }
-  if (engine.pixels) { viewer.picture(url(seen(engine.pixels, engine.changes))); refresh().then(firstView); }
+  if (engine.pixels) { viewer.picture(url(seen(engine.pixels, engine.changes))); refresh(); }
 }
 async function start() {
   started = performance.now();
-  steps = new Steps(at("steps"), engine, say);
-  at("language").addEventListener("input", event => language(event.target.value));
+  steps = new Steps(at("steps"), engine, say, token => viewer?.select(token));
   at("file").addEventListener("change", event => { if (event.target.files[0]) take(event.target.files[0]); });
   at("camera").addEventListener("change", event => { if (event.target.files[0]) take(event.target.files[0]); });
   addEventListener("paste", event => { const file = [...event.clipboardData.files][0]; if (file) take(file); });
@@ -362,11 +343,11 @@ async function start() {
   at("pens").hidden = !about.draw || Boolean(about.numbers);
   if (about.draw) drawing();
   for (const [i, sample] of about.samples.entries()) {
-    const picture = element("button", {type: "button", className: "sample", ariaLabel: `${i + 1}`}, element("img", {src: sample, alt: "", className: WIDTH < 128 ? "pixelated" : ""}));
+    const picture = element("button", {type: "button", className: "sample", "data-number": i + 1}, element("img", {src: sample, alt: "", className: WIDTH < 128 ? "pixelated" : ""}));
     picture.addEventListener("click", () => take(sample));
     at("samples").append(picture);
   }
-  language(say.language);
+  speak(WORDS, speaking);
   try { await engine.open(); } catch (error) { notice(say("failed") + " " + error.message); at("loading").hidden = true; return; }
   at("loading").hidden = true;
   for (const each of document.querySelectorAll("[data-live]")) each.hidden = !engine.live;
@@ -375,7 +356,6 @@ async function start() {
   steps.build();
   await take(about.samples[0]);
   document.documentElement.dataset.ready = String(Math.round(performance.now() - started));
-  await firstView();
 }
 start();
 // What the model gives for pixels as it takes them, nothing changed; the export asks this before it gives the page its name.

@@ -33,7 +33,8 @@ export function matrixOf({dims, data}) {
 }
 
 export class Steps {
-  constructor(root, engine, say) {
+  constructor(root, engine, say, chose = () => {}) {
+    this.chose = chose; // tells the picture which token is chosen here
     this.root = root; this.engine = engine; this.about = engine.about; this.say = say;
     this.open = new Set(); this.cells = new Map(); this.head = 0; this.cards = [];
   }
@@ -200,6 +201,12 @@ export class Steps {
     if (this.chosen === undefined) return rows === n ? rows >> 1 : rows === n + prefix ? prefix + (n >> 1) : null;
     return rows === n + prefix ? this.chosen : rows === n ? Math.max(0, this.chosen - prefix) : null;
   }
+  select(token, head) { // chosen in the picture
+    if (this.chosen === token && (head === "mean" || +head === this.head)) return;
+    this.chosen = token;
+    if (head !== "mean") this.head = +head;
+    this.draw();
+  }
   follow({rows}, row) {
     const {prefix, grid} = this.about, n = grid[0] * grid[1];
     if (rows !== n && rows !== n + prefix) return false;
@@ -230,7 +237,7 @@ export class Steps {
     if (row < 0 || column < 0 || row >= rows || column >= columns) return;
     card.chosen = [row, column];
     this.cells.set(card.id, card.chosen);
-    if (!card.matrix.pixels && this.follow(card.matrix, row)) { this.draw(); return; }
+    if (!card.matrix.pixels && this.follow(card.matrix, row)) { this.chose(this.chosen); this.draw(); return; }
     this.paint(card);
     this.explain(card);
   }
@@ -256,7 +263,7 @@ export class Steps {
       element("p", {className: "where"}, where, ": ", element("b", {}, number(value))), element("div", {className: "wide"}, near),
       ...(made ? [this.shown(made, value)] : []));
   }
-  shown({terms, text, total, note, pictures, count}, value) {
+  shown({terms, text, total, note, pictures, count, sum}, value) {
     const {say} = this, body = element("div", {className: "made"});
     body.append(element("p", {}, element("b", {}, say("makes")), " ", text));
     if (pictures) body.append(pictures);
@@ -267,6 +274,10 @@ export class Steps {
         const bar = element("i", {className: "term"});
         bar.style.width = 100 * Math.abs(t.value) / most + "%"; bar.style.background = t.value < 0 ? "var(--minus)" : "var(--plus)";
         table.append(element("tr", {}, element("td", {}, t.name), element("td", {className: "num"}, t.a), element("td", {className: "num"}, t.b), element("td", {className: "num"}, number(t.value), bar)));
+      }
+      if (count > terms.length) {
+        const others = sum - terms.reduce((a, t) => a + t.value, 0);
+        table.append(element("tr", {}, element("td", {}, say("others", count - terms.length)), element("td"), element("td"), element("td", {className: "num"}, number(others))));
       }
       const rest = count > terms.length ? say("largestOf", terms.length, count) : say("allOf", count);
       body.append(element("p", {className: "soft small"}, rest), element("div", {className: "wide"}, table));
@@ -293,7 +304,7 @@ export class Steps {
       return {sum, count: n, terms: shown.map(t => ({name: name ? name(t.i) : say("number", t.i + 1), a: number(t.x), b: number(t.y), value: t.value}))};
     };
     const gate = this.gate(card), closing = (total, parts) => ({total: total * gate, note: parts.join(" + ") + (gate === 1 ? "" : ` × ${gate}`)});
-    const row0 = this.rowName(card, card.matrix, row), column0 = this.columnName(card, card.matrix, column);
+    const row0 = this.rowName(card, card.matrix, row) || say("theImage"), column0 = this.columnName(card, card.matrix, column);
     switch (how.kind) {
       case "patch": {
         const weight = engine.weight(how.weight), bias = engine.weight(how.bias), [d, c, ph, pw] = weight.shape, n = c * ph * pw;
@@ -307,19 +318,19 @@ export class Steps {
         const b = bias ? bias.data[column] : 0;
         const pictures = element("div", {className: "filters"}, this.picture(pixel, c, ph, pw, say("thePatch")), element("span", {className: "times"}, "·"),
           this.picture(i => weight.data[column * n + i], c, ph, pw, say("theFilter", column + 1)));
-        return {...found, pictures, text: say("howPatch", row0, n, column + 1), ...closing(found.sum + b, [number(found.sum), number(b)])};
+        return {...found, pictures, text: say("howPatch", row0, n, column + 1), ...closing(found.sum + b, [number(found.sum), `${number(b)} ${say("bias")}`])};
       }
       case "linear": {
         const x = await of(how.of), weight = engine.weight(how.weight), bias = how.bias && engine.weight(how.bias), n = weight.shape[1];
         const line = how.first + (card.matrix.heads > 1 ? head * card.matrix.columns : 0) + column;
         const found = dot(n, i => x.at(0, x.rows === 1 ? 0 : row, i), i => weight.data[line * n + i]), b = bias ? bias.data[line] : 0;
-        return {...found, text: say("howLinear", row0, n, column0), ...closing(found.sum + b, [number(found.sum), number(b)])};
+        return {...found, text: say("howLinear", row0, n, column0), ...closing(found.sum + b, [number(found.sum), `${number(b)} ${say("bias")}`])};
       }
       case "join": {
         const x = await of(how.of), weight = engine.weight(how.weight), bias = how.bias && engine.weight(how.bias), n = weight.shape[1];
         const found = dot(n, i => x.at(Math.floor(i / x.columns), row, i % x.columns), i => weight.data[column * n + i], i => say("headNumber", Math.floor(i / x.columns) + 1, i % x.columns + 1));
         const b = bias ? bias.data[column] : 0;
-        return {...found, text: say("howJoin", x.heads, n), ...closing(found.sum + b, [number(found.sum), number(b)])};
+        return {...found, text: say("howJoin", x.heads, n), ...closing(found.sum + b, [number(found.sum), `${number(b)} ${say("bias")}`])};
       }
       case "scores": {
         const [q, k] = await Promise.all(how.of.map(of));

@@ -1,5 +1,5 @@
 // The server's API: requests, errors as words, the token, and patience with a server that is busy.
-import {t} from "./strings.js";
+import {say} from "./strings.js";
 
 const TRIES = 5; // at a queue that is full
 let token = sessionStorage.getItem("token") ?? "";
@@ -9,7 +9,7 @@ export class Problem extends Error {
     super(detail);
     this.kind = kind;
   }
-  get title() { return t(`problem ${this.kind}`) ?? t("problem internal"); }
+  get title() { return say(`problem ${this.kind}`) ?? say("problem internal"); }
 }
 
 const pause = seconds => new Promise(done => setTimeout(done, 1000 * seconds));
@@ -23,14 +23,14 @@ export async function ask(path, {body, signal, waiting = () => {}} = {}) {
       answer = await fetch(path, {method: body ? "POST" : "GET", body, signal, headers});
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Problem("unreachable", t("unreachable"));
+      throw new Problem("unreachable", say("unreachable"));
     }
     if (answer.ok) return answer;
     const problem = await problemOf(answer);
     const seconds = +answer.headers.get("retry-after") || 1;
     if (problem.kind === "no-token") token = await askToken(token !== "");
-    else if (problem.kind === "not-ready") { waiting(t("loading")); await pause(seconds); }
-    else if (problem.kind === "queue-full" && tries < TRIES) { waiting(t("busy", seconds)); await pause(seconds); }
+    else if (problem.kind === "not-ready") { waiting(say("loading")); await pause(seconds); }
+    else if (problem.kind === "queue-full" && tries < TRIES) { waiting(say("busy", seconds)); await pause(seconds); }
     else throw problem;
   }
 }
@@ -48,7 +48,7 @@ function askToken(wrong) {
     const end = given => {
       asking = null;
       if (given) sessionStorage.setItem("token", given);
-      if (given) done(given); else failed(new Problem("no-token", t("tokenNeeded")));
+      if (given) done(given); else failed(new Problem("no-token", say("tokenNeeded")));
     };
     dialog.querySelector("form").onsubmit = event => { event.preventDefault(); dialog.close(input.value.trim()); };
     dialog.querySelector("button[type=button]").onclick = () => dialog.close("");

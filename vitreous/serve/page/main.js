@@ -3,7 +3,7 @@ import {ask, openDescription, predict} from "./api.js";
 import {Pane} from "./pane.js";
 import {openPhoto, thumbnail} from "./photo.js";
 import {caption} from "./results.js";
-import {language, t, translate} from "./strings.js";
+import {onLanguage, say} from "./strings.js";
 import {element} from "./viewer.js";
 
 const at = id => document.getElementById(id);
@@ -12,13 +12,16 @@ let models = [], current = null, starting = null;
 
 const touch = matchMedia("(pointer: coarse)").matches; // nothing is dropped here, but there is a camera
 
-document.documentElement.lang = language;
 if (touch) {
-  document.querySelector("#start h2").dataset.t = "tap";
-  document.querySelector("#start p").dataset.t = "orPhoto";
+  document.querySelector("#start h2").dataset.say = "tap";
+  document.querySelector("#start p").dataset.say = "orPhoto";
 }
-translate(document);
-at("strip").ariaLabel = t("images");
+onLanguage(() => {
+  at("strip").ariaLabel = say("images");
+  for (const photo of photos) nameRemove(photo);
+  for (const pane of panes) pane.speak();
+  if (panes.length) { preview(photos); showExamples(panes[0].model); }
+});
 
 // Images
 
@@ -38,9 +41,10 @@ async function add(files) {
 function thumb(photo) {
   const text = element("span", {className: "caption"}, "…");
   const button = element("button", {type: "button", className: "thumb", title: photo.name, ariaLabel: photo.name}, thumbnail(photo), text);
-  const remove = element("button", {type: "button", className: "remove", ariaLabel: t("remove", photo.name), title: t("remove", photo.name)}, "×");
+  const remove = element("button", {type: "button", className: "remove"}, "×");
   photo.item = element("div", {className: "item"}, button, remove);
   photo.caption = text;
+  nameRemove(photo);
   button.addEventListener("click", () => choose(photo));
   remove.addEventListener("click", () => discard(photo));
   photo.item.addEventListener("keydown", event => {
@@ -53,6 +57,11 @@ function thumb(photo) {
     event.preventDefault();
   });
   return photo.item;
+}
+
+function nameRemove(photo) {
+  const button = photo.item.lastChild;
+  button.ariaLabel = button.title = say("remove", photo.name);
 }
 
 function choose(photo) {
@@ -157,7 +166,7 @@ async function showExamples(model) {
       const file = new File([data], name.split("/").at(-1), {type: data.type});
       const photo = await openPhoto(file);
       if (model !== panes[0].model) return;
-      const button = element("button", {type: "button", className: "thumb", ariaLabel: t("example", name), title: name}, thumbnail(photo));
+      const button = element("button", {type: "button", className: "thumb", ariaLabel: say("example", name), title: name}, thumbnail(photo));
       button.addEventListener("click", () => { add([file]); scrollTo({top: 0}); });
       row.append(button);
     }

@@ -2,8 +2,9 @@
 import {curlLine, explain, predict} from "./api.js";
 import {paint} from "./photo.js";
 import {caption, showResult} from "./results.js";
-import {t, translate} from "./strings.js";
+import {say} from "./strings.js";
 import {element, openViewer} from "./viewer.js";
+import {translate} from "./words.js";
 
 const PATIENCE = 120; // milliseconds before it is said that something takes time
 
@@ -12,7 +13,7 @@ export class Pane {
     this.name = name;
     this.models = models;
     this.root = document.getElementById("pane").content.cloneNode(true).firstElementChild;
-    translate(this.root);
+    translate(this.root, say);
     const find = selector => this.root.querySelector(selector);
     this.parts = {select: find("select"), about: find(".about"), wait: find(".wait"), problem: find(".problem"),
       answer: find(".answer"), inside: find(".inside"), photo: find(".photo"), pixels: find(".pixels"), name: find(".name")};
@@ -41,10 +42,21 @@ export class Pane {
   use(model) {
     this.model = model;
     this.parts.select.value = model.name;
-    this.parts.about.textContent = t("about", model);
+    this.#describe();
     this.root.setAttribute("aria-label", model.name);
     if (!model.can_explain) this.mode = "answer";
     this.refresh();
+  }
+
+  #describe() { // what a model is for is said in English alone
+    const {purpose, model, labels, engine, precision, licence} = this.model;
+    const known = [say.language === "en" && purpose, model, labels.length && say.counted("classes", labels.length), `${engine} ${precision}`, licence && say("licence", licence)];
+    this.parts.about.textContent = known.filter(Boolean).join(" · ");
+  }
+
+  speak() { // in another language, what is shown
+    this.#describe();
+    this.refresh(this.which, this.viewer?.state);
   }
 
   show(photo) {
@@ -63,14 +75,15 @@ export class Pane {
     this.refresh(which);
   }
 
-  async refresh(which = null) {
+  async refresh(which = null, before = null) {
+    this.which = which;
     const mine = ++this.turn, {photo, model, parts} = this, inside = this.mode === "inside";
     this.root.classList.toggle("empty", !photo);
     for (const button of this.root.querySelectorAll("[data-mode]")) {
       button.setAttribute("aria-pressed", button.dataset.mode === this.mode);
       const closed = button.dataset.mode === "inside" && !model.can_explain;
       button.disabled = !photo || closed;
-      button.title = closed ? t("noInside") : "";
+      button.title = closed ? say("noInside") : "";
     }
     parts.problem.hidden = true;
     if (!photo) {
@@ -79,7 +92,7 @@ export class Pane {
     }
     const current = () => mine === this.turn;
     const waiting = words => { if (current()) parts.wait.lastChild.textContent = words; };
-    waiting(t(inside ? "explaining" : "computing"));
+    waiting(say(inside ? "explaining" : "computing"));
     const timer = setTimeout(() => { if (current()) { parts.wait.hidden = false; this.root.classList.add("waiting"); } }, PATIENCE);
     if (!inside && this.painted !== photo) this.#paint(null); // the picture is there before the answer
     try {
@@ -87,7 +100,7 @@ export class Pane {
       const data = inside ? await explain(photo, model, this.#question(result, which), waiting) : null;
       if (!current()) return;
       this.root.querySelector(".said").textContent = `${photo.name}: ${caption(result, model)}`;
-      if (inside) this.#showInside(result, data, which); else this.#showAnswer(result);
+      if (inside) this.#showInside(result, data, which, before); else this.#showAnswer(result);
     } catch (error) {
       if (!current() || error.name === "AbortError") return;
       if (!error.kind) throw error;
@@ -113,7 +126,7 @@ export class Pane {
     paint(photo, parts.pixels, size);
     parts.pixels.ariaLabel = photo.name;
     parts.photo.style.setProperty("--ratio", parts.pixels.width / parts.pixels.height);
-    parts.name.textContent = photo.picture ? photo.name : `${photo.name}: ${t("noPicture")}`;
+    parts.name.textContent = photo.picture ? photo.name : `${photo.name}: ${say("noPicture")}`;
     this.place.results.replaceChildren();
     this.place.boxes.replaceChildren();
     this.place.masks.width = this.place.masks.height = 1;
@@ -126,7 +139,7 @@ export class Pane {
     this.threshold = undefined;
     this.line = element("pre");
     showResult(this.place, this.model, result);
-    this.place.results.append(element("details", {}, element("summary", {}, t("curl")), this.line));
+    this.place.results.append(element("details", {}, element("summary", {}, say("curl")), this.line));
     this.#curl();
   }
 
@@ -134,15 +147,15 @@ export class Pane {
     this.line.textContent = curlLine(this.photo, this.model, this.threshold);
   }
 
-  #showInside(result, data, which) {
+  #showInside(result, data, which, before) {
     const {parts} = this;
     let first = typeof which === "string" ? `for the class ${which}` : null;
     if (which?.box) first = `object ${data.objects?.names.indexOf(`${which.label} ${which.score.toFixed(2)}`)}`;
-    const viewer = openViewer(parts.inside, data, {words: t("viewer"), prefix: `${this.name}-`, first});
+    this.viewer = openViewer(parts.inside, data, {say: say.part("viewer"), prefix: `${this.name}-`, first, before});
     parts.inside.querySelector(".choices").prepend(
-      element("h2", {}, caption(result, this.model)), element("p", {className: "soft hint"}, viewer.hint));
+      element("h2", {}, caption(result, this.model)), element("p", {className: "soft hint"}, this.viewer.hint));
     parts.answer.hidden = true;
     parts.inside.hidden = false;
-    if (which) parts.inside.querySelector(".stage").focus({preventScroll: true});
+    if (which && !before) parts.inside.querySelector(".stage").focus({preventScroll: true});
   }
 }

@@ -1,16 +1,16 @@
 // One result of a model, in words and on the picture. What it is can be seen from what it has: no task is named here.
 import {LEAST} from "./api.js";
 import {paintMasks, readMask, swatch} from "./masks.js";
-import {percent, t} from "./strings.js";
+import {percent, say} from "./strings.js";
 import {element} from "./viewer.js";
 
 const KINDS = [ // what a result has, who shows it, and what it says in a few words
-  ["objects", showObjects, (r, m) => t("objects", r.objects.filter(o => o.score >= m.threshold).length)],
+  ["objects", showObjects, (r, m) => say.counted("objects", r.objects.filter(o => o.score >= m.threshold).length)],
   ["classes", showAreas, r => r.classes.map(c => c.label).join(", ")],
-  ["labels", showTags, r => r.labels.map(l => l.label).join(", ") || t("tagsFound", 0)],
+  ["labels", showTags, r => r.labels.map(l => l.label).join(", ") || say("noTag")],
   ["top", showClasses, r => `${r.label} ${percent(r.score, 0)}`],
-  ["hidden", showHidden, r => t("loss", r.loss.toFixed(3))],
-  ["features", showVector, r => t("vector", r.features.length)],
+  ["hidden", showHidden, r => say("loss", r.loss.toFixed(3))],
+  ["features", showVector, r => say("vector", r.features.length)],
 ];
 const kindOf = result => KINDS.find(([has]) => has in result);
 
@@ -50,14 +50,14 @@ function scoreRow(place, model, {label, score}, mark = "") {
   const made = element(tag, {className: "score"}, element("span", {className: "label"}, mark, label),
     element("span", {className: "number"}, percent(score)), bar(score));
   if (model.can_explain) {
-    Object.assign(made, {type: "button", title: t("sees", label)});
+    Object.assign(made, {type: "button", title: say("sees", label)});
     made.addEventListener("click", () => place.look(label));
   }
   return element("li", {}, made);
 }
 
 function showClasses(place, model, result) {
-  place.results.append(headline(result.label, t("sure", percent(result.score))),
+  place.results.append(headline(result.label, say("sure", percent(result.score))),
     element("ul", {className: "scores"}, ...result.top.filter((each, i) => i < 5 || each.score >= 0.01).map(each => scoreRow(place, model, each))));
 }
 
@@ -66,8 +66,8 @@ function showTags(place, model, result) {
   const own = new Set(result.labels.map(each => each.label));
   function update(threshold) { // null: each label's own
     const found = result.top.filter(each => threshold === null ? own.has(each.label) : each.score >= threshold);
-    head.firstChild.textContent = found.map(each => each.label).join(", ") || t("tagsFound", 0);
-    head.lastChild.textContent = found.length ? t("tagsFound", found.length) : "";
+    head.firstChild.textContent = found.map(each => each.label).join(", ") || say("noTag");
+    head.lastChild.textContent = found.length ? say.counted("tagsFound", found.length) : "";
     list.replaceChildren(...result.top.slice(0, Math.max(10, found.length)).map(each => {
       const made = scoreRow(place, model, each, found.includes(each) ? "✓ " : "");
       made.classList.toggle("off", !found.includes(each));
@@ -75,8 +75,8 @@ function showTags(place, model, result) {
     }));
     reset.hidden = threshold === null;
   }
-  const cut = slider(t("threshold"), 0.5, 0, update);
-  const reset = element("button", {type: "button", className: "plain"}, t("own"));
+  const cut = slider(say("threshold"), 0.5, 0, update);
+  const reset = element("button", {type: "button", className: "plain"}, say("own"));
   reset.addEventListener("click", () => update(null));
   place.results.append(head, list, cut, reset);
   update(null);
@@ -114,7 +114,7 @@ function showObjects(place, model, result) {
     row.addEventListener("focus", () => choose(made));
     row.addEventListener("blur", () => choose(null));
     if (model.can_explain) {
-      row.title = t("looks", words);
+      row.title = say("looks", words);
       for (const each of [row, box]) each.addEventListener("click", () => place.look(object));
     }
     return made;
@@ -138,8 +138,8 @@ function showObjects(place, model, result) {
   }
   function update() {
     const now = shown();
-    head.firstChild.textContent = t("objects", now.length);
-    head.lastChild.textContent = now.length ? "" : t("noObjects", objects[0] && `${objects[0].label} ${objects[0].score.toFixed(2)}`);
+    head.firstChild.textContent = say.counted("objects", now.length);
+    head.lastChild.textContent = now.length ? "" : objects.length ? say("highestIs", `${objects[0].label} ${objects[0].score.toFixed(2)}`) : say("noObjects");
     place.boxes.classList.toggle("many", now.length > 12);
     for (const each of objects) each.box.hidden = each.row.hidden = !now.includes(each);
     const counts = new Map();
@@ -161,7 +161,7 @@ function showObjects(place, model, result) {
   list.append(...objects.map(each => each.row));
   place.boxes.append(...objects.map(each => each.box));
   const least = Math.min(LEAST, model.threshold);
-  place.results.append(head, slider(t("threshold"), threshold, least, value => { threshold = value; update(); }), classes, list);
+  place.results.append(head, slider(say("threshold"), threshold, least, value => { threshold = value; update(); }), classes, list);
   update();
 }
 const percentOf = (part, whole) => `${100 * part / whole}%`;
@@ -211,7 +211,7 @@ function showAreas(place, model, result) {
   });
   surface.addEventListener("pointerleave", () => choose(null));
   if (model.can_explain && model.takes_pixel) {
-    surface.title = t("why");
+    surface.title = say("why");
     surface.addEventListener("click", event => {
       const box = surface.getBoundingClientRect();
       const shares = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
@@ -219,29 +219,29 @@ function showAreas(place, model, result) {
     });
   }
   place.boxes.append(surface, ...areas.map(each => each.tag));
-  place.results.append(headline(t("classesFound", areas.length), t("ofImage")),
+  place.results.append(headline(say.counted("classesFound", areas.length), say("ofImage")),
     element("ul", {className: "areas"}, ...areas.map(each => each.row)),
-    slider(t("strength"), strength, 0, value => { strength = value; update(); }, v => percent(v, 0)));
+    slider(say("strength"), strength, 0, value => { strength = value; update(); }, v => percent(v, 0)));
   update();
 }
 
 // What a model in pre-training predicts: patches that were hidden from it.
 function showHidden(place, model, result) {
   const rows = result.hidden, flat = rows.flat();
-  const grid = element("div", {className: "patches", role: "img", ariaLabel: t("hidden", flat.filter(Boolean).length, flat.length)},
+  const grid = element("div", {className: "patches", role: "img", ariaLabel: say("hidden", flat.filter(Boolean).length, flat.length)},
     ...flat.map(hidden => element("i", {className: hidden ? "hidden" : ""})));
   grid.style.setProperty("--columns", rows[0].length);
-  place.results.append(headline(t("loss", result.loss.toFixed(4)), t("hidden", flat.filter(Boolean).length, flat.length)), grid);
+  place.results.append(headline(say("loss", result.loss.toFixed(4)), say("hidden", flat.filter(Boolean).length, flat.length)), grid);
 }
 
 function showVector(place, model, result) {
   const values = result.features, least = Math.min(...values), most = Math.max(...values);
-  const canvas = element("canvas", {className: "vector", width: values.length, height: 60, role: "img", ariaLabel: t("vector", values.length)});
+  const canvas = element("canvas", {className: "vector", width: values.length, height: 60, role: "img", ariaLabel: say("vector", values.length)});
   const context = canvas.getContext("2d");
   context.fillStyle = "#4f7fd0";
   values.forEach((value, i) => {
     const zero = 60 * most / (most - least || 1), end = 60 * (most - value) / (most - least || 1);
     context.fillRect(i, Math.min(zero, end), 1, Math.max(1, Math.abs(zero - end)));
   });
-  place.results.append(headline(t("vector", values.length), t("range", least.toFixed(3), most.toFixed(3))), canvas);
+  place.results.append(headline(say("vector", values.length), say("range", least.toFixed(3), most.toFixed(3))), canvas);
 }

@@ -12,6 +12,7 @@ from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import LabelMap
 from vitreous.pages import charts
 from vitreous.pages.content import Cell, Number, Section, Table, class_table, measured, percent
+from vitreous.pages.words import Message
 from vitreous.predict import Predictor
 from vitreous.results import Classification
 from vitreous.tasks.show import Show, TaskReport
@@ -97,8 +98,8 @@ class ClassifyShow(Show):
             ),
         }
 
-    def answer(self, found: MapExplanation) -> str:
-        return f"{found.result.label}, {percent(found.result.score)} confidence"
+    def answer(self, found: MapExplanation) -> Message:
+        return ["classified", found.result.label, percent(found.result.score)]
 
     def output_table(self, output: Tensor, predictor: Predictor) -> Table:
         """output (classes,)"""

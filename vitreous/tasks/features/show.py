@@ -9,6 +9,7 @@ from torch import Tensor
 from vitreous.explain import query
 from vitreous.explain.explanation import MapExplanation, Pixel
 from vitreous.pages.content import Cell, Table
+from vitreous.pages.words import Message
 from vitreous.predict import Predictor
 from vitreous.results import FeatureVector
 from vitreous.tasks.show import Show
@@ -28,8 +29,8 @@ class FeaturesShow(Show):
         """Attention and rollout; there are no classes to make maps for."""
         return query.explain(self.query(predictor, image, pixel), 0, layers=layers)
 
-    def answer(self, found: MapExplanation) -> str:
-        return f"{len(found.result.values)} features: this model has no head, and names no class"
+    def answer(self, found: MapExplanation) -> Message:
+        return ["features", len(found.result.values)]
 
     def output_table(self, output: Tensor, predictor: Predictor) -> Table:
         """output (d,)"""

@@ -26,6 +26,7 @@ from vitreous.pages.content import Cell, Table, percent
 from vitreous.pages.maps import BoxMark, Panel
 from vitreous.pages.pictures import as_tensor
 from vitreous.pages.walk import Draw, Stop
+from vitreous.pages.words import Message
 from vitreous.predict import Predictor, Prepared, View
 from vitreous.results import Detection
 from vitreous.tasks.objects import draw, label_files
@@ -192,12 +193,12 @@ class ObjectShow(Show):
             drawn["pixel"] = maps.grid(maps.wrapped([first, *panels]))
         return drawn
 
-    def answer(self, found: DetectionExplanation) -> str:
+    def answer(self, found: DetectionExplanation) -> Message:
         counts = ", ".join(f"{count} {name}" for name, count in found.result.counts.items())
         if counts:
-            return f"Found: {counts}"
-        highest = ". The highest:" if found.looks else ""
-        return f"No score reaches {found.result.threshold:g}{highest}"
+            return ["found", counts]
+        key = "noneReachesHighest" if found.looks else "noneReaches"
+        return [key, f"{found.result.threshold:g}"]
 
     def viewer_data(self, found: DetectionExplanation, positions: Tensor | None) -> dict[str, Any]:
         """The objects that were found, with the attention of their queries for each layer."""
@@ -219,7 +220,7 @@ class ObjectShow(Show):
             "first": not found.chosen,
         }
         return data | {
-            "note": data["note"] and f"Of the encoder: {data['note']}",
+            "note": data["note"] and [["ofEncoder"], *data["note"]],
             "answer": self.answer(found),
             "objects": objects,
         }

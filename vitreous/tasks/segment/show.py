@@ -33,6 +33,7 @@ from vitreous.pages.content import (
 from vitreous.pages.maps import Panel
 from vitreous.pages.pictures import as_tensor, png_base64
 from vitreous.pages.walk import Stop
+from vitreous.pages.words import Message
 from vitreous.predict import Predictor, Prepared, View
 from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
@@ -252,11 +253,11 @@ class SegmentShow(Show):
         ]
         return maps.grid(maps.wrapped(drawn))
 
-    def answer(self, found: PixelExplanation) -> str:
+    def answer(self, found: PixelExplanation) -> Message:
         y, x = found.pixel
         result = found.result
         name, score = result.names[result.mask[y, x]], float(result.confidence[y, x])
-        return f"The pixel in row {y}, column {x} is {name}, {percent(score)} confidence"
+        return ["pixelIs", y, x, name, percent(score)]
 
     def walk(self, predictor: Predictor, view: View) -> tuple[list[Stop], Table]:
         colours = colours_of(predictor.task.labels.external)

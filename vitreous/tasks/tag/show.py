@@ -12,6 +12,7 @@ from vitreous.explain.explanation import MapExplanation
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.pages import charts
 from vitreous.pages.content import Cell, Number, Section, Table, class_table, measured, percent
+from vitreous.pages.words import Message
 from vitreous.predict import Predictor
 from vitreous.tasks.show import Show, TaskReport
 from vitreous.tasks.tag.task import Tag, Tags
@@ -106,9 +107,9 @@ class TagShow(Show):
             "precision": _curves(result),
         }
 
-    def answer(self, found: MapExplanation) -> str:
+    def answer(self, found: MapExplanation) -> Message:
         chosen = (f"{name} {percent(found.result.scores[name])}" for name in found.result.labels)
-        return ", ".join(chosen) or "no label"
+        return ", ".join(chosen) or ["noLabel"]
 
     def output_table(self, output: Tensor, predictor: Predictor) -> Table:
         """output (classes,)"""
