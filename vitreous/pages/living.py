@@ -51,6 +51,7 @@ from vitreous.pages.template import program, render
 from vitreous.pages.words import WORDS, words_for
 from vitreous.predict import Predictor
 from vitreous.progress import Log, silent
+from vitreous.tasks import show_of
 
 HERE = Path(__file__).parent
 STEPS = read_toml(HERE / "steps.toml", "the steps of a ViT")
@@ -168,7 +169,7 @@ def steps_of(predictor: Predictor, graph: LivingGraph) -> list[dict[str, Any]]:
         found += _vit_steps(core, inner, graph)
     else:
         found += [_step("other", name, None) for name in core.steps() if name in graph.outputs]
-    if predictor.task.name == "classify":
+    if show_of(predictor.task.name).excludes:
         found.append(_step("answer", "", None, how={"kind": "softmax", "of": "logits"}))
     return found
 
@@ -486,7 +487,7 @@ def verified(
                 apart = (seen[name] - value).abs().max() / value.abs().max().clamp(min=1e-6)
                 worst = max(worst, float(apart))
             first = next(iter(wanted))
-            axis = 1 if predictor.task.name in ("classify", "tag", "segment") else -1
+            axis = -1 if seen[first].ndim == 3 else 1  # of queries, or of images and maps
             alike = seen[first].argmax(axis) == wanted[first].argmax(axis)
             same.append(float(alike.float().mean()))
     return Verified(by, worst, sum(same) / len(same), len(images))

@@ -233,6 +233,8 @@ class Show:
 
     # ---- explanation
 
+    excludes = False
+    """Whether an image has one of the classes: its logits become shares by softmax."""
     question = "what decides"
     """What `map_figure` answers, in a few words."""
     takes_pixel = False

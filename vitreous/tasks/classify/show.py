@@ -69,6 +69,7 @@ class ClassifyReport(TaskReport):
 class ClassifyShow(Show):
     headings = ("label", "score>", "then")
     takes_top = True
+    excludes = True
     report = ClassifyReport
 
     def row(self, result: Classification, top: int) -> tuple[str, ...]:
