@@ -7,6 +7,7 @@ ARG PIP_EXTRA_INDEX_URL
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE constraints.txt ./
 COPY recipes recipes
+COPY studies studies
 COPY vitreous vitreous
 RUN python -m pip install --no-cache-dir --constraint constraints.txt '.[serve,onnx]'
 
