@@ -13,7 +13,7 @@ from source_facts import sizes
 from vitreous.data.formats import open_source
 from vitreous.data.formats.python_data import from_python
 from vitreous.data.source import Sample
-from vitreous.data.split import HoldOut, complete
+from vitreous.data.split import HoldOut, complete, part_of
 from vitreous.errors import ConfigError
 
 COUNT = 50
@@ -99,3 +99,53 @@ def test_a_val_that_shares_images_with_train_does_not_see_the_test():
     held = {sample.id for sample in splits["test"]}
     assert len(held) == TEST
     assert not any(sample.id in held for sample in (*splits["train"], *splits["val"]))
+
+
+UNEQUAL = {0: 60, 1: 30, 2: 9, 3: 1}
+"""Images by class."""
+
+
+def samples_of(counts):
+    return [Sample(f"{target}/{n}", target) for target, many in counts.items() for n in range(many)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_smaller_fraction_is_a_part_of_a_larger_one(seed):
+    """Each class gives its share, to within one image, and at least one."""
+    samples, before = samples_of(UNEQUAL), set()
+    for fraction in (0.01, 0.03, 0.1, 0.3, 0.5, 0.9, 1.0):
+        part = part_of(samples, fraction, seed)
+        assert part == [sample for sample in samples if sample in part]  # in the order given
+        assert len(part) == max(round(100 * fraction), len(UNEQUAL))
+        assert before <= {sample.id for sample in part}
+        before = {sample.id for sample in part}
+        classes = Counter(sample.target for sample in part)
+        for target, count in UNEQUAL.items():
+            assert classes[target] >= 1
+            assert abs(classes[target] - fraction * count) <= 1.5
+    assert part == samples
+
+
+def test_a_fraction_does_not_depend_on_the_order_of_files():
+    samples = samples_of(UNEQUAL)
+    part = {sample.id for sample in part_of(samples, 0.3, 0)}
+    assert part == {sample.id for sample in part_of(samples[::-1], 0.3, 0)}
+    assert part != {sample.id for sample in part_of(samples, 0.3, 1)}
+
+
+def test_of_many_rare_sets_of_labels_a_fraction_takes_some():
+    """All of them would be too many, and a class that is only in rare sets would be lost."""
+    common = [Sample(f"common/{n}", (0,)) for n in range(100)]
+    rare = [Sample(f"rare/{n}", (1, 2 + n)) for n in range(100)]
+    part = part_of([*common, *rare], 0.1, 0, truth_kind="labels")
+    kinds = Counter(len(sample.target) for sample in part)
+    assert len(part) == 20
+    assert 5 <= kinds[1] <= 15
+
+
+def test_of_images_that_are_of_no_class_a_fraction_takes_any():
+    samples = [Sample(str(n), n % 5) for n in range(100)]
+    parts = [part_of(samples, part, 0, truth_kind="boxes") for part in (0.07, 0.21)]
+    assert list(map(len, parts)) == [7, 21]
+    assert {sample.id for sample in parts[0]} < {sample.id for sample in parts[1]}
+    assert len(part_of(samples, 1e-6, 0, truth_kind="boxes")) == 1

@@ -131,7 +131,7 @@ def test_a_head_on_stored_features_needs_no_more_than_its_epochs_of_a_long_time(
 
 def test_a_time_that_is_over_before_all_of_the_model_was_trained(tmp_path):
     told = fit(tmp_path / "short", "unfreeze", epochs=None, time="1s")
-    assert "over before all of the model was trained: lower --unfreeze-after" in told
+    assert "over before all of the model was trained: lower unfreeze_after" in told
     assert Run(tmp_path / "short").metrics()[-1]["step"] == 1
 
 

@@ -89,7 +89,7 @@ def test_losses_agree_with_one_process(one, two):
 @pytest.mark.parametrize(
     "how",
     [
-        ["--unfreeze-after=1", "--set-recipe=checkpoint=true"],
+        ["--set-recipe=unfreeze_after=1", "--set-recipe=checkpoint=true"],
         ["--freeze=!head.*", "--crop=none", "--set-recipe=mixup=0"],
     ],
 )

@@ -14,14 +14,17 @@ import torch
 from PIL import Image
 from shared import printed
 from train.tiny import class_folder, prepared
+from train.undrawn import undrawn
 
+import vitreous
 from vitreous.cli.main import main
 from vitreous.data.formats import open_source
 from vitreous.data.loader import Batch, train_batches
 from vitreous.errors import ConfigError, DataError, VitreousError
 from vitreous.models.vit import ViT
+from vitreous.run_folder import Run
 from vitreous.tasks.classify.task import Classify
-from vitreous.train.open_data import open_usable, stored_recipe
+from vitreous.train.open_data import open_named, open_usable, stored_recipe
 from vitreous.train.recipe import Recipe, find_recipe
 from vitreous.train.run import train
 from vitreous.train.teacher import sample_weights
@@ -426,6 +429,86 @@ def test_overfit_takes_images_of_all_classes():
     source = open_usable(replace(SMALL, data=str(class_folder()), overfit=4), lambda text: None)
     classes = {sample.target for sample in source.splits["train"]}
     assert len(source.splits["train"]) == len(classes) == 4
+
+
+def ids(source):
+    return {split: {sample.id for sample in each} for split, each in source.splits.items()}
+
+
+def test_a_fraction_is_learned_from_and_the_rest_is_measured_as_before(tmp_path, capsys):
+    """Also by the baselines of a later evaluation; and a resumed run keeps it."""
+    words = ["train", str(class_folder()), "--fraction=0.1", "--model=vit", "--image-size", "8"]
+    words += [*(f"--set={field}" for field in SMALL.fields), "--epochs=1", "--crop=none"]
+    note = "train: 16 of 160 images (fraction 0.1, seed 0)"
+    assert main([*words, "--dry-run", f"--out={tmp_path / 'dry'}"]) == 0
+    said = capsys.readouterr()
+    assert note in said.out + said.err
+    assert "56 images, all can be read" in said.out  # none of the others is looked at
+    with undrawn():
+        assert main([*words, f"--out={tmp_path / 'run'}"]) == 0
+    said = capsys.readouterr()
+    assert note in said.out + said.err
+    assert note in (tmp_path / "run" / "report.html").read_text()
+    result = vitreous.evaluate(tmp_path / "run", log=lambda text: None)
+    assert result["samples"] == 20
+    assert {each["learned_from"] for each in result["baselines"].values()} == {16}
+    resume = ["train", "--resume", f"--out={tmp_path / 'run'}", "--epochs=2"]
+    with pytest.raises(ConfigError, match=r"fraction = 1.0, but the run to resume has 0.1"):
+        train(
+            replace(stored_recipe(Run(tmp_path / "run")), fraction=1.0),
+            tmp_path / "run",
+            resume=True,
+        )
+    with undrawn():
+        assert main(resume) == 0
+    said = capsys.readouterr()
+    assert note in said.out + said.err
+
+
+@pytest.mark.parametrize("data", ["shapes:100", "digits"])
+@pytest.mark.parametrize("kind", [{}, {"method": "mae"}, {"task": "detect"}])
+def test_fractions_are_nested_whatever_is_learned(data, kind):
+    if data == "digits" and "task" in kind:
+        return
+    recipe = replace(SMALL, data=data, **kind)
+    whole, third, tenth = (
+        ids(open_named(replace(recipe, fraction=fraction))) for fraction in (1.0, 0.3, 0.1)
+    )
+    assert tenth["train"] < third["train"] < whole["train"]
+    assert len(third["train"]) == round(0.3 * len(whole["train"]))
+    assert all(part[split] == whole[split] for part in (third, tenth) for split in ("val", "test"))
+
+
+def test_pretraining_takes_the_fraction_that_training_takes():
+    recipe = replace(SMALL, fraction=0.1)
+    assert ids(open_named(recipe)) == ids(open_named(replace(recipe, method="mae")))
+
+
+def test_runs_with_one_split_seed_are_measured_on_the_same_images(tmp_path):
+    """While they learn from other images, in another order, from other weights."""
+    folder = tmp_path / "all"
+    for path in class_folder().glob("*/*/*.png"):
+        (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder / path.parent.name / f"{path.parts[-3]}-{path.name}")
+    recipe = replace(SMALL, data=str(folder), test_fraction=0.2, fraction=0.5, split_seed=7)
+    first, second = (open_named(replace(recipe, seed=seed)) for seed in (0, 1))
+    own = open_named(replace(recipe, seed=7, split_seed=None))
+    for split in ("val", "test"):
+        assert ids(first)[split] == ids(second)[split] == ids(own)[split]
+    assert ids(first)["train"] != ids(second)["train"]
+    assert ids(open_named(replace(recipe, seed=1, split_seed=None)))["test"] != ids(own)["test"]
+    drawn = replace(recipe, data="shapes:40", test_fraction=0.0)
+    images = [
+        source.image(source.splits["test"][0])
+        for source in (open_named(replace(drawn, seed=seed)) for seed in (0, 1))
+    ]
+    assert torch.equal(*images)
+
+
+@pytest.mark.parametrize("fraction", [0, -0.1, 1.5])
+def test_a_fraction_is_a_part(fraction):
+    with pytest.raises(ConfigError, match="expected a part of the training images"):
+        replace(SMALL, fraction=fraction)
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_a_run_keeps_its_plan_and_is_resumed_by_it(tmp_path, fake_clock, capsys,
 def test_the_head_alone_comes_first(tmp_path, fake_clock, capsys):
     """Its schedule and that of all of the model end with their parts."""
     out = tmp_path / "run"
-    assert timed(out, "--time=45s", "--unfreeze-after=1") == 0
+    assert timed(out, "--time=45s", "--set-recipe=unfreeze_after=1") == 0
     assert "step 11: all parameters are trained from here on" in capsys.readouterr().err
     rates = {line["step"]: line["lr"] for line in Run(out).metrics()}
     last = max(rates)

@@ -41,7 +41,7 @@ def source_of(data: Data, settings: Recipe, names: Any = None) -> Source:
     source = from_python(
         data,
         truth=truth_of(settings),
-        seed=settings.seed,
+        seed=settings.data_seed,
         val_fraction=settings.val_fraction,
         test_fraction=settings.test_fraction,
         names=names,

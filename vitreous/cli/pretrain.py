@@ -28,7 +28,6 @@ class ImageOptions(DataOptions):
 class EncoderOptions(ModelOptions):
     """Changes to the model, and which of its parameters are trained."""
 
-    unfreeze_after: Key[int] = 0
     lora: Key[int] = 0
 
 
@@ -52,7 +51,7 @@ class PretrainArguments(TrainArguments):
     optimisation: PretrainingOptions = field(default_factory=PretrainingOptions)
 
 
-UNUSED = ("task", "overfit", "unfreeze-after", "lora", "class-weights")
+UNUSED = ("task", "overfit", "lora", "class-weights")
 """Options of `train` that no method of pre-training has a use for."""
 REFUSED = dict.fromkeys(UNUSED, "it has no meaning without labels: leave it out")
 

@@ -46,16 +46,13 @@ def hold_out(
     """
     if not fraction:
         return list(samples), []
-    groups: dict[Hashable, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        groups[sample.target if truth_kind in ("class", "labels") else None].append(sample)
+    groups = _groups(samples, seed, truth_kind)
     if truth_kind == "labels":
         rare = [target for target, members in groups.items() if fraction * len(members) < 1]
-        groups[None] = [sample for target in rare for sample in groups.pop(target)]
+        groups[None] = _ordered([sample for target in rare for sample in groups.pop(target)], seed)
     held: set[str] = set()
     for members in groups.values():
         count = min(max(round(fraction * len(members)), 1), len(members) - 1)
-        members.sort(key=lambda sample: (draw(seed, sample.id), sample.id))
         held.update(sample.id for sample in members[:count])
     kept = [sample for sample in samples if sample.id not in held]
     return kept, [sample for sample in samples if sample.id in held]
@@ -66,13 +63,48 @@ def few_of(
 ) -> list[Sample]:
     """`count` samples from all over, in the order given: of each class, or set of labels, as many
     as of any other, as far as it has them."""
-    groups: dict[Hashable, list[Sample]] = defaultdict(list)
-    for sample in sorted(samples, key=lambda sample: (draw(seed, sample.id), sample.id)):
-        groups[sample.target if truth_kind in ("class", "labels") else None].append(sample)
+    groups = _groups(samples, seed, truth_kind)
     common = sorted(groups.values(), key=len, reverse=True)
     in_turn = (each for turn in zip_longest(*common) for each in turn if each is not None)
     chosen = {sample.id for sample in islice(in_turn, count)}
     return [sample for sample in samples if sample.id in chosen]
+
+
+def part_of(
+    samples: Sequence[Sample], fraction: float, seed: int, *, truth_kind: str = "class"
+) -> list[Sample]:
+    """A fraction of the samples, in the order given. It is the beginning of one order of all of
+    them, so a smaller fraction is a part of a larger one.
+
+    Each class, or set of labels, is spread evenly over that order, and so gives its share. Of each
+    class there is at least one; of many sets of labels that are rare, some are there.
+    """
+    place: dict[str, tuple[float, int]] = {}
+    groups = _groups(samples, seed, truth_kind)
+    for target, members in groups.items():
+        # where a group begins: else of many rare ones all would come first, or none
+        begin = draw(seed, f"group {target}") / 2**64
+        for rank, sample in enumerate(members):
+            one_each = truth_kind == "class" and rank == 0
+            at = 0.0 if one_each else (rank + begin) / len(members)
+            place[sample.id] = at, draw(seed, sample.id)
+    least = len(groups) if truth_kind == "class" else 1
+    count = max(round(fraction * len(place)), min(least, len(place)))
+    chosen = set(sorted(place, key=lambda id: (*place[id], id))[:count])
+    return [sample for sample in samples if sample.id in chosen]
+
+
+def _groups(samples: Sequence[Sample], seed: int, truth_kind: str) -> dict[Hashable, list[Sample]]:
+    """By class or set of labels, or all together: in masks and boxes an image is not of one class.
+    In each group they stand as the seed orders them."""
+    groups: dict[Hashable, list[Sample]] = defaultdict(list)
+    for sample in _ordered(samples, seed):
+        groups[sample.target if truth_kind in ("class", "labels") else None].append(sample)
+    return groups
+
+
+def _ordered(samples: Sequence[Sample], seed: int) -> list[Sample]:
+    return sorted(samples, key=lambda sample: (draw(seed, sample.id), sample.id))
 
 
 def complete(

@@ -16,7 +16,7 @@ from vitreous.data.formats import BUILT_IN, ON_DISK, Columns, open_source
 from vitreous.data.formats.python_data import FROM_PYTHON
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Sample, Source
-from vitreous.data.split import few_of
+from vitreous.data.split import few_of, part_of
 from vitreous.engines.world import World
 from vitreous.errors import ConfigError, DataError
 from vitreous.progress import Log
@@ -87,21 +87,38 @@ NOTHING = FromPython()
 
 
 def open_named(recipe: Recipe, own: Source | None = None) -> Source:
-    """The recipe's data as it is: the same split, by its seed, whoever asks."""
+    """The recipe's data as it is: the same split and the same part, by its seeds, whoever asks."""
     if own is not None:
-        return copy(own) if recipe.method is None else own.unlabelled()
+        return _part(recipe, copy(own) if recipe.method is None else own.unlabelled())
     FromPython().check(replace(recipe, augment=None))
     names = None if recipe.names is None else Path(recipe.names)
-    return open_source(
+    source = open_source(
         recipe.data,
         truth=truth_of(recipe),
         download=recipe.download,
-        seed=recipe.seed,
+        seed=recipe.data_seed,
         val_fraction=recipe.val_fraction,
         test_fraction=recipe.test_fraction,
         names=names,
         columns=columns_of(recipe),
     )
+    return _part(recipe, source)
+
+
+def _part(recipe: Recipe, source: Source) -> Source:
+    """The source with the fraction of its training images that the recipe asks for. The run's own
+    seed chooses them: runs that share `split_seed` learn from other images. Classes that
+    pre-training does not see count, too, so that `pretrain` and `train` take the same images."""
+    train = source.splits.get("train")
+    if recipe.fraction == 1 or not train:
+        return source
+    kind = source.with_labels().truth_kind
+    part = part_of(train, recipe.fraction, recipe.seed, truth_kind=kind)
+    source.splits = {**source.splits, "train": part}
+    of = f"{len(part):,} of {counted(len(train), 'image')}"
+    note = f"train: {of} (fraction {recipe.fraction:g}, seed {recipe.seed})"
+    source.notes = [*source.notes, note]
+    return source
 
 
 def truth_of(recipe: Recipe) -> str | None:

@@ -84,7 +84,7 @@ class CommonOptions:
     task: Annotated[str | None, option("{" + ",".join(TASKS) + "}", "the data's own")] = None
     """What the model learns to do, for data that allows several tasks."""
     seed: Annotated[int, option("N")] = 0
-    """Seed for initial weights, order of the images, augmentation and the held-out split."""
+    """Seed for initial weights, order of the images, augmentation, fraction and held-out split."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,12 @@ class DataOptions:
     test_fraction: Annotated[float, option("F")] = 0.0
     """Fraction of each class that is held out before that, to be measured on at the end, if the
     data has no test split."""
+    split_seed: Key[int | None] = None
+    """Seed of the held-out split, and of generated images; seed unless given. Runs with this one
+    and seeds of their own are measured on the same images."""
+    fraction: Annotated[float, option("F")] = 1.0
+    """Train on this fraction of the training images, of each class; a larger fraction has the
+    images of a smaller one and more."""
     sampler: Key[Literal["uniform", "balanced"]] = "uniform"
     """Draw every image equally often, or every class (balanced)."""
     overfit: Annotated[int, option("N")] = 0
@@ -131,7 +137,7 @@ class ModelOptions:
     """Keep the head of the weights, whose classes are those of the data in the same order."""
     freeze: Annotated[Repeated, option("PATTERN")] = ()
     """Do not train these parameters: 'blocks.*', or '!head.*' for all but the head."""
-    unfreeze_after: Annotated[int, option("N")] = 0
+    unfreeze_after: Key[int] = 0
     """Train only the head in the first N epochs, and all of the model after them."""
     lora: Annotated[int, option("R")] = 0
     """Train the head and, in attention, matrices of rank R that are added to the weights (LoRA)."""
@@ -280,6 +286,11 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
         """The one that trains by this recipe."""
         return "train" if self.method is None else "pretrain"
 
+    @property
+    def data_seed(self) -> int:
+        """What decides which images are held out, and what generated images show."""
+        return self.seed if self.split_seed is None else self.split_seed
+
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
             value = getattr(self, name)
@@ -322,6 +333,11 @@ class Recipe(  # fields stand in reverse order of the bases: data and model come
         if not 0 < self.multi_scale[0] <= self.multi_scale[1] <= 4:
             raise ConfigError(
                 f"multi_scale = {self.multi_scale}: expected two factors, the smaller one first"
+            )
+        if not 0 < self.fraction <= 1:
+            raise ConfigError(
+                f"fraction = {self.fraction:g}: expected a part of the training images, above 0 up "
+                "to 1"
             )
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise ConfigError(f"lr = {self.lr}: expected a number above 0")

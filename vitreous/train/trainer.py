@@ -254,7 +254,7 @@ class Trainer:
             amount = f"{epochs:.1f}" if epochs < 10 else f"{epochs:,.0f}"
             self.log(f"time: about {amount} epochs fit into {self.recipe.time}")
         if step >= steps and step < self.head_steps:
-            self.log("time: over before all of the model was trained: lower --unfreeze-after")
+            self.log("time: over before all of the model was trained: lower unfreeze_after")
 
     def _time_evaluation(self, budget: TimeBudget) -> None:
         """How long one will take, by a batch of it."""
