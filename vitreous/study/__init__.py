@@ -1,0 +1,1 @@
+"""Experiments: runs compared with each other."""
