@@ -19,8 +19,8 @@ from vitreous.data.source import Sample, Source
 from vitreous.errors import VitreousError
 from vitreous.predict import Predictor
 from vitreous.progress import Log
-from vitreous.tasks.bootstrap import Interval, interval, resampled
-from vitreous.tasks.task import Engine, Task, TaskMetrics
+from vitreous.tasks.bootstrap import Interval, differences, interval, resampled
+from vitreous.tasks.task import Engine, Task
 from vitreous.wording import counted
 
 CALIBRATED = 256
@@ -118,8 +118,8 @@ def measured_loss(reference: Predictor, engine: Engine, trial: Trial, log: Log) 
     before, after = wanted[metric.key], beside.score
     if before is None or after is None:
         return _compared(reference, engine, trial)
-    differences = _differences(beside.exact, beside.metrics, metric.key)
-    limits = interval(metric.points(differences, before))
+    lost = differences(beside.exact.resampled(), beside.metrics.resampled(), metric.key)
+    limits = interval(metric.points(lost, before))
     numbers = (before, after, metric.points(before - after, before), beside.agreement)
     return Loss(metric.name, *numbers, len(beside.agreements), limits)
 
@@ -154,16 +154,6 @@ def same_answers(task: Task, output: Any, other: Any, names: Sequence[str]) -> l
     """How far the answers that two outputs mean are the same, from 0 to 1, for each image."""
     both = (task.decode(each, list(names)) for each in (output, other))
     return [one.agreement(theirs) for one, theirs in zip(*both, strict=True)]
-
-
-def _differences(exact: TaskMetrics, lower: TaskMetrics, metric: str) -> Tensor:
-    """(draws,): before minus after, on the same images in each draw."""
-    draws = []
-    for each in (exact, lower):
-        blocks = [block[metric] for block in each.resampled() if metric in block]
-        draws.append(torch.cat(blocks) if blocks else torch.zeros(0))
-    count = min(map(len, draws))  # the one with more boxes has fewer draws
-    return draws[0][:count] - draws[1][:count]
 
 
 def _compared(reference: Predictor, engine: Engine, trial: Trial) -> Loss:

@@ -44,6 +44,19 @@ def resampled(images: int, count: int = RESAMPLES) -> Iterator[Tensor]:
             block = []
 
 
+def differences(
+    first: Iterable[dict[str, Tensor]], second: Iterable[dict[str, Tensor]], metric: str
+) -> Tensor:
+    """(draws,): a metric of one model minus that of another, on the same images in each draw; both
+    as `TaskMetrics.resampled` gives them."""
+    drawn = []
+    for blocks in (first, second):
+        found = [block[metric] for block in blocks if metric in block]
+        drawn.append(torch.cat(found).double() if found else torch.zeros(0, dtype=torch.float64))
+    count = min(map(len, drawn))  # the one with more boxes has fewer draws
+    return drawn[0][:count] - drawn[1][:count]
+
+
 def interval(values: Iterable[float] | Tensor) -> Interval | None:
     """The middle 95 % of what the draws gave; draws in which a metric is not defined (NaN) do not
     count. None if it never is."""
