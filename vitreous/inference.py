@@ -5,7 +5,7 @@ It goes whole from the command line, from Python or from a server to whoever nee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any
@@ -25,6 +25,8 @@ class InferenceOptions:
     """Threads that compute."""
     merge: int | None = None
     """Patches that every block of a ViT merges with others that are like them."""
+    image_size: int | Sequence[int] | None = None
+    """Height and width of what the model sees, other than in training (`resized_run.py`)."""
     tile: int | None = None
     """Pixels of the tiles into which images are cut,"""
     overlap: float | None = None
@@ -39,6 +41,8 @@ class InferenceOptions:
     """Whether weights and files must be as Vitreous wrote them."""
 
     def __post_init__(self) -> None:
+        if self.image_size == ():  # as the command line has it
+            object.__setattr__(self, "image_size", None)
         for name in ("max_pixels", "threads"):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), 1)

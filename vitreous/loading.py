@@ -9,6 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from vitreous.config import pair
 from vitreous.data.preprocess import Preprocess
 from vitreous.engines.device import find_device
 from vitreous.engines.fewer_tokens import merge_tokens
@@ -19,6 +20,7 @@ from vitreous.import_run import ExportedRun, open_run
 from vitreous.inference import USUAL, InferenceOptions
 from vitreous.models import FAMILIES
 from vitreous.predict import Predictor
+from vitreous.resized_run import at_size
 from vitreous.run_folder import OpenedRun
 from vitreous.tasks import task_class
 from vitreous.weights.importing import import_weights
@@ -27,7 +29,9 @@ from vitreous.weights.importing import import_weights
 def predictor_of(run: OpenedRun, options: InferenceOptions = USUAL) -> Predictor:
     """A run folder is computed by torch, in float32 or bfloat16; a file by what its suffix says, or
     another engine that can run it. `vitreous.deploy.engine.load_with` has all others."""
-    config, is_file = run.config, isinstance(run, ExportedRun)
+    is_file = isinstance(run, ExportedRun)
+    run = run if is_file else at_size(run, options.image_size)
+    config = run.config
     device = find_device("cpu" if is_file and options.device is None else options.device)
     options = replace(options, device=device)
     engine: GraphEngine | TorchEngine
@@ -37,7 +41,7 @@ def predictor_of(run: OpenedRun, options: InferenceOptions = USUAL) -> Predictor
         model = run.create_model()
         if options.merge is not None:
             merge_tokens(model, options.merge)
-        import_weights(model, run.stored_weights(), "vitreous")
+        import_weights(model, run.stored_weights(), "vitreous", **run.fit)
         precision = options.precision or "float32"
         engine = TorchEngine(model.to(device).eval(), precision, options.threads)
     task = task_class(config.task).restored(config.labels, config.decoding)
@@ -57,6 +61,12 @@ def graph_engine(run: ExportedRun, options: InferenceOptions = USUAL) -> GraphEn
         raise ConfigError(
             f"merge = {options.merge}: {run.reference} was exported with merge = {config.merge}, "
             f"which cannot be changed any more: export its run folder with --merge {options.merge}"
+        )
+    if options.image_size is not None:
+        height, width = pair("image_size", config.preprocess.image_size)
+        raise ConfigError(
+            f"image_size = {options.image_size}: {run.reference} was exported for {height}x{width} "
+            "and takes no other size: give its run folder"
         )
     if options.device is not None and find_device(options.device).type != "cpu":
         raise ConfigError(f"device = {str(options.device)!r}: exported files run on the CPU")

@@ -202,10 +202,13 @@ class Run:
             raise ConfigError(f"{path}: not a readable TOML file: {error}") from error
 
     def create_model(self, config: RunConfig | None = None) -> Model:
-        """The model that config.json describes, with random weights.
+        """The model that config.json describes, with random weights."""
+        config = config or self.read_config()
+        self.blank_model(config)
+        return config.create()
 
-        The file of weights bounds its size, before memory is taken for it.
-        """
+    def blank_model(self, config: RunConfig | None = None) -> Model:
+        """The same without memory for its weights; the file of weights bounds its size."""
         config, file = config or self.read_config(), self.path / "config.json"
         blank = config.check_labels(str(file))
         needed = sum(tensor.numel() for tensor in blank.state_dict().values())
@@ -215,7 +218,7 @@ class Run:
                 f"{file} describes a model of {needed:,} values; {weights} has only "
                 f"{weights.stat().st_size:,} bytes"
             )
-        return config.create()
+        return blank
 
     def write_weights(self, model: Model, state: dict[str, Tensor]) -> None:
         """config.json has the checksums of the old and the new ones until these are in place."""
@@ -359,8 +362,16 @@ class OpenedRun(Run):
         """What the user has named: this folder, or what was imported into it."""
         self.config = self.read_config()
 
+    @property
+    def fit(self) -> dict[str, Any]:
+        """How `import_weights` fits the weights to the model: they are its own."""
+        return {}
+
     def create_model(self, config: RunConfig | None = None) -> Model:
         return super().create_model(config or self.config)
+
+    def blank_model(self, config: RunConfig | None = None) -> Model:
+        return super().blank_model(config or self.config)
 
     def check_weights(self, known: list[str] | None = None) -> None:
         super().check_weights(known or self.config.checksums.get(WEIGHTS, []))

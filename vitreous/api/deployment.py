@@ -41,8 +41,9 @@ def load(
     part, `overlap` (0.2), with the next one: small objects in large images are found that way.
     `nms` is the largest IoU of two boxes of a class; without it a detector predicts them all. With
     `merge=r`, every block of a ViT merges r patches with others that are like them: faster, and
-    less exact. Weights and files that were changed after Vitreous wrote them are an error, unless
-    `verify` is False.
+    less exact. With `image_size`, the model sees images of another size than in training: learned
+    positions are resampled, others computed for it. Weights and files that were changed after
+    Vitreous wrote them are an error, unless `verify` is False.
     """
     from vitreous.import_run import open_run
 

@@ -52,11 +52,13 @@ def evaluate(
     The columns are those of a table, if they are called otherwise than in the run's own data.
     `figures` is a folder to draw the metrics into. `results` is a COCO results file to write with
     the detected boxes; `from_results` one whose boxes are evaluated instead of the model's.
-    `options` are those of `load`; `max_pixels` is the run's own unless given. With `merge`,
-    `merging` says what merging tokens gains and loses: see `vitreous.deploy.merging.Merged`. The
-    processes of a `world` share the work, and the first one has the metrics.
+    `options` are those of `load`; `max_pixels` is the run's own unless given. With `image_size` the
+    model sees images of that size. With `merge`, `merging` says what merging tokens gains and
+    loses: see `vitreous.deploy.merging.Merged`. The processes of a `world` share the work, and the
+    first one has the metrics.
     """
     from vitreous.api.deployment import load_run
+    from vitreous.config import pair
     from vitreous.engines.world import ALONE
     from vitreous.import_run import open_run
     from vitreous.measure import chosen_split
@@ -69,10 +71,13 @@ def evaluate(
     inference = InferenceOptions.of(options)
     if results is not None and from_results is not None:
         raise ConfigError("--results writes predictions, --from reads them: use one of them")
-    ways = inference.given("tile", "overlap", "nms", "merge", "engine", "precision", "threads")
+    ways = inference.given(
+        "tile", "overlap", "nms", "merge", "engine", "precision", "threads", "image_size"
+    )
     if from_results is not None and ways:
+        option = ways[0].replace("_", "-")
         raise ConfigError(
-            f"--from: boxes of a file are evaluated as they are: leave --{ways[0]} out"
+            f"--from: boxes of a file are evaluated as they are: leave --{option} out"
         )
     opened = open_run(run, verify=inference.verify)
     columns = (path_column, label_column, split_column)
@@ -87,6 +92,7 @@ def evaluate(
     else:
         with world.first_leads():
             predictor = load_run(opened, inference, log)
+        seen = list(pair("image_size", predictor.preprocess.image_size))
         merging = None
         if inference.merge and world.is_first and predictor.tiled is None:
             merging = MergingComparison(opened, predictor, inference, log)
@@ -114,7 +120,8 @@ def evaluate(
             log(f"drawn: {save(figure, Path(figures) / f'{name}.png')}")
     # other data that has no splits was not trained on, though it is read as train
     shown = ALL if not own and list(source.splits) == ["train"] else split
-    return {"data": source.name, "split": shown, **metrics}
+    resized = {} if inference.image_size is None else {"image_size": seen}
+    return {"data": source.name, "split": shown, **resized, **metrics}
 
 
 class MergingComparison:

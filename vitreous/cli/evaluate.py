@@ -32,6 +32,9 @@ class EvaluationOptions(PredictionOptions):
 
     max_pixels: Annotated[int | None, option("N", "the run's own, 50000000")] = None
     """Refuse images with more pixels than this, or that would be enlarged to more."""
+    image_size: Annotated[tuple[int, ...], option("H [W]", "the run's own")] = ()
+    """Height and width that images are resized to, other than in training: positions are resampled,
+    or computed anew."""
     merge: Merge = None
     """Merge R patches in each block of a ViT with others like them; compared with the model without
     merging."""

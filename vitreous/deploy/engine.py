@@ -37,6 +37,7 @@ from vitreous.inference import USUAL, InferenceOptions
 from vitreous.loading import predictor_of
 from vitreous.predict import Predictor
 from vitreous.progress import Log, silent
+from vitreous.resized_run import ResizedRun, at_size
 from vitreous.run_folder import OpenedRun, RunConfig
 from vitreous.weights.hub import cache_folder
 
@@ -86,6 +87,9 @@ def load_with(
         options = replace(options, device="cpu")
     if isinstance(run, ExportedRun):
         return _load_file(run, options)
+    run, options = at_size(run, options.image_size), replace(options, image_size=None)
+    if isinstance(run, ResizedRun):
+        log(run.done)
     ways = possible(engine, precision)
     way = ways[0] if len(ways) == 1 else fastest(run, ways, options, trial, log)
     predictor = load_way(run, way, options, trial, log)
