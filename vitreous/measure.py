@@ -55,6 +55,12 @@ def measure(engine: Engine, task: Task, batches: Iterable[Batch]) -> TaskMetrics
     return metrics
 
 
+def same_answers(task: Task, output: Any, other: Any, names: Sequence[str]) -> list[float]:
+    """How far the answers that two outputs mean are the same, from 0 to 1, for each image."""
+    both = (task.decode(each, list(names)) for each in (output, other))
+    return [one.agreement(theirs) for one, theirs in zip(*both, strict=True)]
+
+
 @contextmanager
 def evaluating(model: Model) -> Iterator[TorchEngine]:
     """A model that is being trained as an engine; after it the model is in the mode it was in."""

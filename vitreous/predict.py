@@ -382,6 +382,29 @@ class Predictor(Generic[R]):
         `measure` does it. The processes of a `world` share the work; the first one has the metrics,
         the others have none.
         """
+        metrics, lean = self.task.metrics(), see is None
+        for each in self.answers(source, split, batch, workers, log, world, lean=lean):
+            metrics.update(each.output, each.targets)
+            if see is not None:
+                see(*each)
+        if not world.is_first:
+            return {}
+        return metrics.compute(metrics.counts()) | {"intervals": metrics.intervals()}
+
+    @torch.inference_mode()
+    def answers(
+        self,
+        source: Source,
+        split: str,
+        batch: int | None = None,
+        workers: int = 0,
+        log: Log = lambda text: None,
+        world: World = ALONE,
+        *,
+        lean: bool = False,
+    ) -> Iterator[Answered]:
+        """The batches of `evaluate`, one by one, with the model's output and the targets as its
+        classes. `lean`: nobody needs the images, and processes need not send them."""
         fit, infer, batch = self._way(self.preprocess.at_once if batch is None else batch)
         at_least("workers", workers, 0)
         chosen_split(source, split)
@@ -392,18 +415,10 @@ class Predictor(Generic[R]):
             some = EvalSet(source, list(samples), fit, self.task.truth)
             batches = eval_batches(some, batch, workers)
             for each in answered(self.engine, self.task, batches, here, infer):
-                lean = world.size > 1 and see is None  # to be sent to another process
-                yield each._replace(batch=each.batch._replace(images=None)) if lean else each
+                left_out = world.size > 1 and lean
+                yield each._replace(batch=each.batch._replace(images=None)) if left_out else each
 
-        metrics = self.task.metrics()
-        with torch.inference_mode():
-            for each in world.share(source.splits[split], batch, work):
-                metrics.update(each.output, each.targets)
-                if see is not None:
-                    see(*each)
-        if not world.is_first:
-            return {}
-        return metrics.compute(metrics.counts()) | {"intervals": metrics.intervals()}
+        yield from world.share(source.splits[split], batch, work)
 
     def _unused_classes(self, source: Source, split: str, log: Log) -> set[int]:
         """The classes of a source that the model does not know and that no image needs."""

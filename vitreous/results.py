@@ -128,8 +128,12 @@ class Segmentation:
         return self.mask == self.names.index(name)
 
     def agreement(self, other: Segmentation) -> float:
-        """The part of the pixels with the same class."""
-        return float((self.mask == other.mask).mean())
+        """The part of the pixels with the same class, by its name."""
+        theirs = other.mask
+        if self.names != other.names:
+            here = {name: number for number, name in enumerate(self.names)}
+            theirs = np.array([here.get(name, -1) for name in other.names])[theirs]
+        return float((self.mask == theirs).mean())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the mask; `vitreous predict --out` writes that.

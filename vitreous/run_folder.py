@@ -4,6 +4,7 @@ model.safetensors   the weights (the averaged ones where EMA is on), of the best
 config.json         model, task, labels, preprocessing, versions, where the weights came from
 recipe.toml         everything needed to repeat the run
 metrics.jsonl       one object per logged step and per evaluation
+times.jsonl         one per evaluation: how long training has taken until then
 checkpoints/        what resume needs
 report.html         one page to look at
 verdict.json        what it says: numbers, intervals, baselines, verdicts
@@ -38,6 +39,7 @@ from vitreous.weights.origin import own_metadata, own_tensors
 from vitreous.wording import counted
 
 WEIGHTS = "model.safetensors"
+METRICS, TIMES = "metrics.jsonl", "times.jsonl"
 STATE, MANIFEST = "state.safetensors", "manifest.json"
 """Of a checkpoint."""
 LAST = "@last"
@@ -329,11 +331,23 @@ class Run:
 
     def log(self, **values: Any) -> None:
         """One line in metrics.jsonl."""
-        append_line(self.path / "metrics.jsonl", json.dumps(values))
+        append_line(self.path / METRICS, json.dumps(values))
+
+    def log_time(self, **values: Any) -> None:
+        """One line in times.jsonl."""
+        append_line(self.path / TIMES, json.dumps(values))
 
     def metrics(self) -> list[dict[str, Any]]:
         """What was logged; half a line, from when the run was killed, is left out."""
-        path = self.path / "metrics.jsonl"
+        return self._lines(METRICS)
+
+    def times(self) -> list[dict[str, Any]]:
+        """Of each evaluation the step, the images seen until then, and the seconds and CPU seconds
+        that training has taken, without evaluations. Older runs have none."""
+        return self._lines(TIMES)
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        path = self.path / name
         if not path.is_file():
             return []
         found = []
@@ -348,9 +362,10 @@ class Run:
 
     def forget_after(self, step: int) -> None:
         """Remove what was logged after a step: those steps will be repeated."""
-        if (self.path / "metrics.jsonl").is_file():
-            kept = [json.dumps(line) for line in self.metrics() if line["step"] <= step]
-            self.write_text("metrics.jsonl", "".join(line + "\n" for line in kept))
+        for name in (METRICS, TIMES):
+            if (self.path / name).is_file():
+                kept = [json.dumps(line) for line in self._lines(name) if line["step"] <= step]
+                self.write_text(name, "".join(line + "\n" for line in kept))
 
 
 class OpenedRun(Run):

@@ -24,7 +24,8 @@ from vitreous.pages.content import class_table
 from vitreous.pages.walk import walk
 from vitreous.predict import Predictor
 from vitreous.tasks.classify.task import Classify
-from vitreous.tasks.segment.show import SHOW, image_miou
+from vitreous.tasks.segment.metrics import MaskPrediction, SegmentMetrics
+from vitreous.tasks.segment.show import SHOW
 from vitreous.tasks.segment.task import Segment
 
 KINDS = ("mask, class token", "linear, no token", "swin, pyramid")
@@ -383,8 +384,11 @@ def test_classes_that_nobody_has_seen_come_last():
 def test_an_image_s_own_miou():
     truth = torch.tensor([[0, 0, 1, 1], [-1, -1, 1, 1]], dtype=torch.int16)
     said = torch.tensor([[0, 2, 1, 1], [0, 1, 1, 1]], dtype=torch.int16)
-    assert image_miou(said, truth, 4) == pytest.approx((1 / 2 + 1 + 0) / 3)
-    assert image_miou(said, torch.full_like(truth, -1), 4) is None
+    metrics = SegmentMetrics(LabelMap.of_ids(range(4)))
+    nothing = torch.full_like(truth, -1)
+    metrics.update([MaskPrediction(said, said)] * 2, [truth, nothing])
+    assert metrics.each()[0] == pytest.approx((1 / 2 + 1 + 0) / 3)
+    assert metrics.each()[1].isnan()
 
 
 def test_the_report_in_a_browser(chromium, report):

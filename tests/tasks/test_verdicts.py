@@ -13,7 +13,6 @@ from tasks.test_instance import scenes as masked
 
 from vitreous.data.loader import Batch
 from vitreous.data.objects.overlap import iou
-from vitreous.deploy.loss import _differences
 from vitreous.labels import IGNORED, LabelMap
 from vitreous.tasks import bootstrap, task_class
 from vitreous.tasks.classify.task import MostFrequentClass, NearestImages
@@ -180,14 +179,40 @@ def test_two_models_are_compared_on_the_same_draws(task):
     interval of the difference is narrower than that of the metric."""
     metric = task_class(task).metric.key
     exact, same, worse = (metrics_of(task, answered(task, wrong)) for wrong in (0, 0, 3))
-    assert _differences(exact, same, metric).abs().max() == 0
-    found = _differences(exact, worse, metric)
+
+    def apart(other):
+        return bootstrap.differences(exact.resampled(), other.resampled(), metric)
+
+    assert apart(same).abs().max() == 0
+    found = apart(worse)
     assert len(found) >= 100
     low, high = bootstrap.interval(found)
     difference = exact.compute()[metric] - worse.compute()[metric]
     assert low < difference < high
     below, above = worse.intervals()[metric]
     assert high - low < above - below
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "segment", "detect", "instance"])
+def test_each_image_is_judged_by_itself(task):
+    """As by metrics that have seen that image alone; images that are all wrong are the worst."""
+    output, targets = answered(task, 3)
+    each = metrics_of(task, (output, targets)).each()
+    alone = [metrics_of(task, (output[i : i + 1], targets[i : i + 1])) for i in range(len(targets))]
+    assert len(each) == len(targets)
+    assert each == pytest.approx(torch.cat([one.each() for one in alone]), nan_ok=True)
+    key = {"classify": "accuracy", "segment": "miou", "tag": None}.get(task, "f1")
+    if key is not None:
+        expected = [one.compute()[key] for one in alone]
+        # of an image without objects and predictions COCO's F1 is 0, and nothing is wrong
+        assert [a for a, b in zip(each, expected, strict=True) if b] == pytest.approx(
+            [b for b in expected if b]
+        )
+    else:
+        wrong = ((output >= 0) != (targets == 1)).float().mean(dim=1)
+        assert torch.allclose(each, 1 - wrong)
+    assert task == "instance" or each[:3].mean() < each[3:].mean()  # which `answered` leaves right
+    assert metrics_of(task).each().tolist() == []
 
 
 def test_draws_in_blocks_are_the_same(monkeypatch):

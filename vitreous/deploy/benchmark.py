@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,10 @@ from vitreous.deploy.candidates import (
 )
 from vitreous.deploy.engine import PAUSE, FindTrial
 from vitreous.deploy.export import batch_of, some_images
-from vitreous.deploy.loss import same_answers
+from vitreous.deploy.loss import agreements
 from vitreous.deploy.memory import peak_memory
 from vitreous.deploy.peers import OUTPUTS, export_peer, peer
+from vitreous.deploy.turns import take_turns
 from vitreous.engines.linear import linear
 from vitreous.engines.summary import summarise
 from vitreous.engines.table import ENGINES, GRAPHS
@@ -49,7 +51,6 @@ from vitreous.models.names import translate
 from vitreous.progress import Log, silent
 from vitreous.run_folder import OpenedRun, Run, RunConfig, names_classes, versions
 from vitreous.tasks import task_class, task_of_model
-from vitreous.tasks.task import Task
 
 PEAK_SIDE = 2048
 """Of the square matrices whose product measures what the machine can do."""
@@ -148,7 +149,7 @@ def benchmark(
                 f"{what} was pre-trained without labels: export its encoder, and give that file"
             )
         size = model.own_size()
-        flops = _flops(config)
+        flops = flops_of(config)
         built = _Built(run, model, Path(kept), batch_of(prepared, 2, size), trial, log)
         computes = built.all([reference, *(way for way in (*ways, *peers) if way != reference)])
         asked = {str(way) for way in (*ways, *peers)}
@@ -161,7 +162,11 @@ def benchmark(
         task = task_class(config.task).restored(config.labels, config.decoding)
         sizes = [(image.shape[1], image.shape[2]) for image in stored]
         pairs = list(zip(prepared, sizes, strict=True))
-        agreement = _agreements(computes, base, task, size, pairs)
+        plain = _Engine(computes[base], size)
+        agreement = {
+            way: statistics.fmean(agreements(task, plain, _Engine(compute, size), pairs))
+            for way, compute in computes.items()
+        }
         bytes_ = {}
         if memory:
             log("measuring memory, each way in a process of its own")
@@ -260,26 +265,6 @@ class _Engine:
         raise NotImplementedError
 
 
-def _agreements(
-    computes: Mapping[str, Compute],
-    reference: str,
-    task: Task,
-    size: tuple[int, int],
-    images: Sequence[tuple[Tensor, tuple[int, int]]],
-) -> dict[str, float]:
-    """Of the answers for each image, with those of the reference."""
-    outputs = {
-        way: [task.infer(_Engine(compute, size), values[None], [given]) for values, given in images]
-        for way, compute in computes.items()
-    }
-
-    def agreement(found: list[Any]) -> float:
-        both = zip(outputs[reference], found, strict=True)
-        return statistics.fmean(same_answers(task, *pair, ["image"])[0] for pair in both)
-
-    return {way: agreement(found) for way, found in outputs.items()}
-
-
 def _differences(
     computes: Mapping[str, Compute], reference: str, images: Tensor, model: Model
 ) -> dict[str, float]:
@@ -309,15 +294,10 @@ def _tensors(output: Any) -> dict[str, Tensor]:
 
 
 def _times(computes: Mapping[str, Compute], images: Tensor, rounds: int) -> dict[str, list[float]]:
-    """Seconds per image in each round, but for the first, which warms up."""
-    taken: dict[str, list[float]] = {way: [] for way in computes}
-    for _ in range(rounds + 1):
-        for way, compute in computes.items():
-            time.sleep(PAUSE)
-            began = time.perf_counter()
-            compute(images)
-            taken[way].append((time.perf_counter() - began) / len(images))
-    return {way: each[1:] for way, each in taken.items()}
+    """Seconds per image in each round."""
+    works = {way: partial(compute, images) for way, compute in computes.items()}
+    taken = take_turns(works, rounds, pause=PAUSE)
+    return {way: [each / len(images) for each in rows] for way, rows in taken.items()}
 
 
 def _peak(rounds: int) -> float:
@@ -332,7 +312,8 @@ def _peak(rounds: int) -> float:
     return float(2 * PEAK_SIDE**3 / min(taken))
 
 
-def _flops(config: RunConfig) -> int:
+def flops_of(config: RunConfig) -> int:
+    """Of one image, by torch's counter."""
     with torch.device("meta"), torch.inference_mode(False):
         return sum(row.flops for row in summarise(config.create()))
 

@@ -7,7 +7,7 @@ predictions are compared: no more points can be lost than predictions differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,15 @@ from torch import Tensor
 
 from vitreous.data.source import Sample, Source
 from vitreous.errors import VitreousError
+from vitreous.measure import same_answers
 from vitreous.predict import Predictor
 from vitreous.progress import Log
 from vitreous.tasks.bootstrap import Interval, differences, interval, resampled
 from vitreous.tasks.task import Engine, Task
 from vitreous.wording import counted
 
+Prepared = tuple[Tensor, tuple[int, int]]
+"""An image as a model takes it, and its height and width as it is stored."""
 CALIBRATED = 256
 """Images that are enough to find the ranges of activations."""
 MEASURED = 1000
@@ -150,15 +153,10 @@ class Beside:
         return self.metrics.compute(self.metrics.counts())[self.task.metric.key]
 
 
-def same_answers(task: Task, output: Any, other: Any, names: Sequence[str]) -> list[float]:
-    """How far the answers that two outputs mean are the same, from 0 to 1, for each image."""
-    both = (task.decode(each, list(names)) for each in (output, other))
-    return [one.agreement(theirs) for one, theirs in zip(*both, strict=True)]
-
-
 def _compared(reference: Predictor, engine: Engine, trial: Trial) -> Loss:
     images = (trial.source.image(sample) for sample in trial.measured)
-    same = torch.tensor(agreements(reference, engine, images), dtype=torch.float64)
+    each = agreements(reference.task, reference.engine, engine, _prepared(reference, images))
+    same = torch.tensor(each, dtype=torch.float64)
     drawn = [weights @ same / len(same) for weights in resampled(len(same))]
     agreement = same.mean().item()
     limits = interval(100 * (1 - torch.cat(drawn)))
@@ -167,15 +165,20 @@ def _compared(reference: Predictor, engine: Engine, trial: Trial) -> Loss:
 
 def agreement_of(reference: Predictor, engine: Engine, images: Iterable[Tensor]) -> float:
     """How far predictions for images as they are stored are the same, in the mean, from 0 to 1."""
-    each = agreements(reference, engine, images)
+    prepared = _prepared(reference, images)
+    each = agreements(reference.task, reference.engine, engine, prepared)
     return sum(each) / max(len(each), 1)
 
 
-def agreements(reference: Predictor, engine: Engine, images: Iterable[Tensor]) -> list[float]:
-    """Of each image."""
-    task, each = reference.task, []
+def _prepared(predictor: Predictor, images: Iterable[Tensor]) -> Iterator[Prepared]:
     for image in images:
-        values, size = reference.prepare(image)[None], [(image.shape[1], image.shape[2])]
-        ours, theirs = (task.infer(one, values, size) for one in (reference.engine, engine))
+        yield predictor.prepare(image), (image.shape[1], image.shape[2])
+
+
+def agreements(task: Task, one: Engine, other: Engine, images: Iterable[Prepared]) -> list[float]:
+    """Of each image, how far the answers of two engines are the same."""
+    each = []
+    for values, size in images:
+        ours, theirs = (task.infer(engine, values[None], [size]) for engine in (one, other))
         each += same_answers(task, ours, theirs, ["image"])
     return each

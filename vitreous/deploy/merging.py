@@ -4,12 +4,13 @@ both of them."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from vitreous.deploy.turns import take_turns
 from vitreous.predict import Predictor
 
 ROUNDS = 10
@@ -43,13 +44,9 @@ def merging_cost(
 ) -> tuple[Merged, Merged]:
     """The model without and with merging, timed on a batch of images; `scores` are those of both on
     labelled data."""
-    taken: dict[int, list[float]] = {0: [], merge: []}
-    for _ in range(ROUNDS + 1):
-        for number, predictor in ((0, plain), (merge, merged)):
-            began = time.perf_counter()
-            predictor.engine(images)
-            taken[number].append(time.perf_counter() - began)
-    before, after = (min(each[1:]) for each in taken.values())  # the first warms up
+    engines = {0: plain.engine, merge: merged.engine}
+    works = {number: partial(engine, images) for number, engine in engines.items()}
+    before, after = (min(each) for each in take_turns(works, ROUNDS).values())
     lost = None
     if scores[0] is not None and scores[1] is not None:
         lost = plain.task.metric.points(scores[0] - scores[1], scores[0])

@@ -6,7 +6,7 @@ What a task advises (model, batch, epochs) is beside it, in `Defaults`; what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import torch
@@ -75,6 +75,16 @@ class TaskMetrics:
         seen as many: two models are compared by the differences."""
         return iter(())
 
+    def each(self) -> Tensor:
+        """(images,): how good the prediction for each image is by itself, in the order in which
+        this object has seen them, as the task's `image_metric` is read; NaN where it cannot be
+        known. Empty: of single images nothing is kept."""
+        return torch.zeros(0)
+
+    def answers(self) -> Sequence[Hashable]:
+        """Of each image the one answer that is right or wrong; none where answers are not so."""
+        return ()
+
     def intervals(self) -> Intervals:
         """95 % confidence intervals of the main numbers, of what this object has seen itself."""
         return intervals(self.resampled())
@@ -90,6 +100,8 @@ class Task:
     """The one that decides which weights are kept,"""
     other_metrics: ClassVar[tuple[Metric, ...]] = ()
     """others that have intervals,"""
+    image_metric: ClassVar[Metric | None] = None
+    """How good the prediction for a single image is; None: by `metric`, too,"""
     watched: ClassVar[tuple[str, ...]] = ()
     """and numbers of an evaluation that the progress shows, too."""
     pretrains: ClassVar[bool] = False

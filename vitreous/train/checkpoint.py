@@ -55,6 +55,10 @@ class Progress:
     """and its plan: steps in all, the step it was made at, and the part that was done there."""
     threads: int = 0
     """That have computed it; others may round sums otherwise. 0: not known."""
+    seconds: float | None = None
+    """That its steps have taken,"""
+    cpu_seconds: float | None = None
+    """and those of all processors. None: a version began it that did not count."""
 
 
 def save(folder: Path, tensors: dict[str, Tensor], progress: Progress) -> Path:

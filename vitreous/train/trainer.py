@@ -24,6 +24,7 @@ from vitreous.run_folder import Run, is_valid_checkpoint, newest_checkpoint
 from vitreous.tasks.task import Task
 from vitreous.train import checkpoint
 from vitreous.train.checkpoint import Progress
+from vitreous.train.clock import Clock
 from vitreous.train.features import HeadAlone, store_features, trains_head_alone, why_not_stored
 from vitreous.train.learner import Learner, NotFiniteStepError
 from vitreous.train.open_data import resuming
@@ -95,7 +96,8 @@ class Trainer:
         self.stores_features = self._stores_features()
         parts = (self.learner, val_set, run, self.batch, self.workers)
         self.validation = Validation(*parts, probe, show)
-        self.progress = Progress()
+        self.progress = Progress(seconds=0.0, cpu_seconds=0.0)
+        self.clock = Clock(run, world)
         self.saved = 0
         """The step of the last checkpoint,"""
         self.doing = "step"
@@ -156,6 +158,7 @@ class Trainer:
         if start >= self.steps:
             self._end_early()
             return
+        self.clock.go_on()
         if self.stores_features:
             self._store_features()
         pin = self.world.device.type == "cuda"  # into memory that a GPU can copy from meanwhile
@@ -223,6 +226,7 @@ class Trainer:
     def _evaluate(self, last: bool) -> tuple[float, dict[str, Any]]:
         """The mean loss since the last evaluation, and what this one measures."""
         self.doing, progress = "evaluation", self.progress
+        self.clock.count(progress)
         losses = max(progress.losses, 1)
         mean = progress.loss / losses
         terms = {name: term / losses for name, term in progress.terms.items()}
@@ -230,9 +234,11 @@ class Trainer:
             result = self.validation.measure(progress, last)
             numbers = {k: v for k, v in result.items() if isinstance(v, int | float)}
             self._log("evaluation", {"train_loss": mean, **_named(terms), **numbers})
+            self.clock.write(progress, self.batch * progress.step)
             self.world.barrier()
         progress.loss, progress.losses, progress.terms = 0.0, 0, {}
         self.doing = "step"
+        self.clock.go_on()
         return mean, result
 
     def _plan(self, step: int, budget: TimeBudget) -> None:
@@ -320,6 +326,7 @@ class Trainer:
         self.log(f"model.safetensors was missing: written from {source.name}")
 
     def save(self) -> None:
+        self.clock.count(self.progress)
         if self.budget is not None:
             plan = self.schedule
             self.progress.schedule = (plan.steps, plan.planned_at, plan.done)
@@ -330,6 +337,7 @@ class Trainer:
             checkpoint.prune(self.run.checkpoints, self.recipe.keep, self.progress.best_step)
         self.saved = self.progress.step
         self.world.barrier()
+        self.clock.go_on()
 
     def fitting_step(self, step: int, batch: Batch, lr: float | None = None) -> float:
         """One update, as `step` does it. A batch that does not fit into the device's memory is

@@ -92,6 +92,9 @@ class ErrorMetrics(TaskMetrics):
     def compute(self, counts):
         return {"mae": counts.mean().item(), "samples": len(counts)}
 
+    def each(self):
+        return self.counts()
+
     def resampled(self) -> Iterator[dict[str, Tensor]]:
         errors = self.counts().double()
         for weights in resampled(len(errors)):

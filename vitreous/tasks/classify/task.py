@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -70,6 +70,7 @@ class Classify(Task):
     purpose = "one class per image"
     metric = Metric("accuracy")
     other_metrics = (Metric("balanced_accuracy"), Metric("f1"))
+    image_metric = Metric("right")
     truth = ClassTruth()
     options = frozenset(
         (
@@ -201,8 +202,8 @@ class ClassifyMetrics(TaskMetrics):
         """By confidence: how many, how many right, sum of confidence."""
         self.sums = torch.zeros(3, dtype=torch.float64)
         """How many, how many among the first five, sum of cross-entropy."""
-        self.right: list[Tensor] = []
-        """Of each batch (b,), whether the image's class is predicted."""
+        self.seen: list[Tensor] = []
+        """Of each batch (2, b): the classes that images have, and that are predicted."""
 
     def update(self, output: Tensor, targets: Tensor) -> None:
         logits = output.float().cpu()
@@ -218,7 +219,7 @@ class ClassifyMetrics(TaskMetrics):
         self.bins[1].index_add_(0, bins, right.double())
         self.bins[2].index_add_(0, bins, confidence.double())
         best = logits.topk(min(5, n), dim=1).indices
-        self.right.append(right)
+        self.seen.append(torch.stack((targets, predicted)))
         self.sums[0] += len(targets)
         self.sums[1] += (best == targets[:, None]).any(dim=1).sum()
         self.sums[2] += F.cross_entropy(logits.double(), targets, reduction="sum")
@@ -266,10 +267,22 @@ class ClassifyMetrics(TaskMetrics):
 
     def resampled(self) -> Iterator[dict[str, Tensor]]:
         """Of the accuracy alone; `intervals` has no need of single images."""
-        if not self.right:
+        right = self.each().double()
+        if not len(right):
             return iter(())
-        right = torch.cat(self.right).double()
         return ({"accuracy": weights @ right / len(right)} for weights in resampled(len(right)))
+
+    def each(self) -> Tensor:
+        """1 where the class is predicted that the image has, else 0."""
+        truth, predicted = self._seen()
+        return (truth == predicted).float()
+
+    def answers(self) -> Sequence[Hashable]:
+        return [self.names[i] for i in self._seen()[1].tolist()]
+
+    def _seen(self) -> Tensor:
+        """(2, images)"""
+        return torch.cat([torch.zeros(2, 0, dtype=torch.int64), *self.seen], dim=1)
 
     def intervals(self) -> Intervals:
         """To draw images is to draw cells of the confusion matrix: a multinomial distribution."""

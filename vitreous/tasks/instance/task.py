@@ -27,6 +27,7 @@ from vitreous.tasks.objects.metrics import (
     BoxPrediction,
     BoxRows,
     DetectMetrics,
+    image_f1,
     measured,
     resampled_precisions,
 )
@@ -158,6 +159,9 @@ class InstanceMetrics(DetectMetrics):
         both = (resampled_precisions(len(self.names), rows) for rows in self._rows_of(None))
         for masks, boxes in zip(*both, strict=True):
             yield masks | {f"box_{name}": values for name, values in boxes.items()}
+
+    def each(self) -> Tensor:
+        return image_f1(self._rows_of(None)[0], self.threshold)
 
     def _rows_of(self, counts: Tensor | None) -> tuple[BoxRows, BoxRows]:
         """By masks, by boxes."""

@@ -184,6 +184,9 @@ class DetectMetrics(TaskMetrics):
     def resampled(self) -> Iterator[dict[str, Tensor]]:
         return resampled_precisions(len(self.names), BoxRows.of(self.counts()))
 
+    def each(self) -> Tensor:
+        return image_f1(BoxRows.of(self.counts()), self.threshold)
+
 
 class BoxRows(NamedTuple):
     """The rows of a table, by their kind. The images of all of them follow each other."""
@@ -274,19 +277,34 @@ class JudgedBoxes(NamedTuple):
     right: Tensor
 
 
-def judged_boxes(rows: BoxRows) -> JudgedBoxes:
-    scores, right = [rows.found.new_zeros(0)], [torch.zeros(0, dtype=torch.bool)]
+def judged_images(rows: BoxRows, least: float = 0.0) -> Iterator[tuple[Tensor, Judged]]:
+    """Of each image the scores of the answers that have at least this one, and what they are."""
     for real, given, overlap in rows.by_image():
+        shown = given[:, 3] >= least
+        given = given[shown]
         if overlap is not None:
-            judged = judge_overlaps(overlap, real[:, 3].bool())
+            judged = judge_overlaps(overlap[shown], real[:, 3].bool())
         else:
             boxes, true = (
                 torch.cat((r[:, 4:6], r[:, 4:6] + r[:, 6:8]), dim=1) for r in (given, real)
             )
             judged = judge(boxes, given[:, 2], true, real[:, 2], real[:, 3].bool())
-        scores.append(given[judged.counted, 3])
+        yield given[:, 3], judged
+
+
+def judged_boxes(rows: BoxRows) -> JudgedBoxes:
+    scores, right = [rows.found.new_zeros(0)], [torch.zeros(0, dtype=torch.bool)]
+    for given, judged in judged_images(rows):
+        scores.append(given[judged.counted])
         right.append(judged.right[judged.counted])
     return JudgedBoxes(torch.cat(scores), torch.cat(right))
+
+
+def image_f1(rows: BoxRows, threshold: float) -> Tensor:
+    """(images,): the F1 of what `predict` shows of each; 1 where there is nothing, and nothing is
+    predicted."""
+    each = (judged.f1 for _, judged in judged_images(rows, threshold))
+    return torch.tensor([1.0 if f1 is None else f1 for f1 in each])
 
 
 def _by_image(rows: Tensor, images: int, column: int = 1) -> tuple[Tensor, ...]:

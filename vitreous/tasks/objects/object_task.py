@@ -21,7 +21,7 @@ from vitreous.models.detr import DETROutput
 from vitreous.models.model import Model
 from vitreous.models.rf_detr import RFDETROutput
 from vitreous.results import Detection, InstanceSegmentation, check_threshold
-from vitreous.tasks.metric import USUAL
+from vitreous.tasks.metric import USUAL, Metric
 from vitreous.tasks.objects.boxes import clipped
 from vitreous.tasks.objects.coco_results import image_ids, log_missing, measure_results, writing
 from vitreous.tasks.objects.defaults import most_objects
@@ -42,6 +42,7 @@ class ObjectTask(Task):
     counts it; and "area" (n,) in pixels, where an object's area is not its box's."""
 
     options = frozenset(("longest", "zoom", "multi_scale"))
+    image_metric = Metric("f1", "F1")
     crops = ("resized", "window", "none")
     checker = BoxCheck
     has_masks: ClassVar[bool] = False

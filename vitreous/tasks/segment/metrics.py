@@ -49,7 +49,7 @@ class SegmentMetrics(TaskMetrics):
         for answer, mask in zip(output, targets, strict=True):
             table = confusion(answer.classes, mask, len(self.names))
             self.confusion += table
-            self.images.append(torch.stack((table.diagonal(), table.sum(dim=1), table.sum(dim=0))))
+            self.images.append(pixel_counts(table))
 
     def counts(self) -> Tensor:
         images = torch.tensor([len(self.images)], dtype=torch.float64)
@@ -80,6 +80,9 @@ class SegmentMetrics(TaskMetrics):
             "confusion": table.long().tolist(),
         }
 
+    def each(self) -> Tensor:
+        return torch.tensor([image_miou(counts) for counts in self.images])
+
     def resampled(self) -> Iterator[dict[str, Tensor]]:
         if not self.images:
             return iter(())
@@ -97,6 +100,20 @@ class SegmentMetrics(TaskMetrics):
             }
 
         return map(of_draws, resampled(len(each)))
+
+
+def pixel_counts(table: Tensor) -> Tensor:
+    """(classes, classes) of `confusion` -> (3, classes): pixels of each class that are right, that
+    there are, and that are predicted."""
+    return torch.stack((table.diagonal(), table.sum(dim=1), table.sum(dim=0)))
+
+
+def image_miou(counts: Tensor) -> float:
+    """The mean IoU of one image, by `pixel_counts`: over the classes in it or predicted. NaN where
+    all is ignored."""
+    true, truth, predicted = counts.double()
+    either = truth + predicted - true
+    return ratio(true, either)[either > 0].mean().item()
 
 
 def confusion(predicted: Tensor, mask: Tensor, classes: int) -> Tensor:

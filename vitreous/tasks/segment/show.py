@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +39,9 @@ from vitreous.predict import Predictor, Prepared, View
 from vitreous.results import Segmentation
 from vitreous.tasks.segment import draw
 from vitreous.tasks.segment.draw import coloured, overlaid
-from vitreous.tasks.segment.metrics import confusion
+from vitreous.tasks.segment.metrics import confusion, image_miou, pixel_counts
 from vitreous.tasks.segment.truth import resized_mask
 from vitreous.tasks.show import SCALE, Show, TaskReport, inputs
-from vitreous.tasks.task import ratio
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,8 +62,9 @@ class SegmentReport(TaskReport):
     def see(self, batch: Batch, output: Any, targets: Any) -> None:
         """output `MaskPrediction`s, targets masks (h, w), both at the images' own sizes."""
         for i, (answer, mask) in enumerate(zip(output, targets, strict=True)):
-            miou = image_miou(answer.classes, mask, len(self.predictor.labels))
-            if miou is not None and self.worst.wants(miou):
+            table = confusion(answer.classes, mask, len(self.predictor.labels))
+            miou = image_miou(pixel_counts(table))
+            if not math.isnan(miou) and self.worst.wants(miou):
                 self.worst.add(miou, self._example(batch, i, answer.classes, mask, miou))
 
     def _example(
@@ -110,15 +111,6 @@ class SegmentReport(TaskReport):
                 examples=[example for example, _ in self.worst.found],
             ),
         ]
-
-
-def image_miou(classes: Tensor, mask: Tensor, count: int) -> float | None:
-    """Of one image: over the classes in it or predicted; None where all is ignored."""
-    table = confusion(classes, mask, count).double()
-    if not table.any():
-        return None
-    true, either = table.diagonal(), table.sum(dim=0) + table.sum(dim=1) - table.diagonal()
-    return ratio(true, either)[either > 0].mean().item()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,7 +117,7 @@ class Segment(Task):
         if recipe.class_weights == "auto":
             # Of pixels the rarest are a thousand times rarer than the commonest, and learning would
             # see nothing else: so by the root of their number.
-            counts = pixel_counts(source, samples).clamp(min=1)
+            counts = class_pixels(source, samples).clamp(min=1)
             rarity = counts.rsqrt()
             weights = (rarity * counts.sum() / (rarity * counts).sum()).float()
         smoothing = recipe.smoothing or 0.0
@@ -230,7 +230,7 @@ def dice_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return each.mean()
 
 
-def pixel_counts(source: Source, samples: Sequence[Sample]) -> Tensor:
+def class_pixels(source: Source, samples: Sequence[Sample]) -> Tensor:
     """How many pixels each class has, in masks that are evenly picked."""
     step = max(len(samples) // MASKS_COUNTED, 1)
     counts = torch.zeros(len(source.labels), dtype=torch.float64)

@@ -95,6 +95,7 @@ class Tag(Task):
     purpose = "any number of labels per image"
     metric = Metric("map", "mAP")
     other_metrics = (Metric("f1"),)
+    image_metric = Metric("labels", "labels that are right")
     truth = LabelsTruth()
     options = frozenset(("randaugment", "erase", "mixup", "cutmix", "smoothing", "class_weights"))
     checker = LabelsCheck
@@ -267,6 +268,13 @@ class TagMetrics(TaskMetrics):
                 },
             },
         }
+
+    def each(self) -> Tensor:
+        """The part of an image's labels that are rightly predicted, or rightly not."""
+        logits, targets = self.counts().unbind(1)
+        known = targets != IGNORED
+        right = ((logits.sigmoid() >= self.thresholds) == (targets == 1)) & known
+        return right.sum(dim=1) / known.sum(dim=1)
 
     def resampled(self) -> Iterator[dict[str, Tensor]]:
         logits, targets = self.counts().unbind(1)
