@@ -177,12 +177,12 @@ class Coco:
             self.images[other].errors.append(f"occurs twice, as image {other} and {id}: keep one")
 
     def _object(self, number: int, values: Record) -> None:
-        if has_id := _is_id(values.get("id")):
-            id = self._id(values, "id")
+        try:
+            id, name = self._id(values, "id"), ""
             self._ids.append(id)
-        else:
-            id = 0
-        record = f"annotation {id}" if has_id else f"annotation {number} of the list"
+        except DataError:
+            id, name = 0, f"annotation {number} of the list"
+        record = name or f"annotation {id}"
         try:
             image = self.images[self._id(values, "image_id", self.images)]
         except DataError as error:
@@ -195,7 +195,6 @@ class Coco:
             return
         crowd, box = self._crowd(record, values), self._box(record, values)
         outline, area = self._outline(record, values), self._area(record, values)
-        name = "" if has_id else record
         self.table.add(image, (AnnotatedObject(id, category, box, crowd, area, outline, name),))
 
     # ---- values
@@ -203,6 +202,10 @@ class Coco:
     def _id(self, values: Record, key: str, known: Container[int] | None = None) -> int:
         """A whole number, also where it is written as text or as 3.0."""
         value = values.get(key)
+        if type(value) is int and (
+            value in known if known is not None else -_LARGEST < value < _LARGEST
+        ):
+            return value  # as nearly all are, of millions
         if value is None:
             raise DataError(f"has no {key}")
         if not _is_id(value):
@@ -230,12 +233,11 @@ class Coco:
         box = values.get("bbox")
         if box is None or box == []:
             return None
-        numbers = [_finite(value) for value in box] if isinstance(box, list) else []
-        if len(numbers) != 4 or None in numbers:
-            self._odd(record, values, "bbox", ", expected left, top, width and height: not used")
-            return None
-        left, top, width, height = (float(number or 0) for number in numbers)
-        return left, top, left + width, top + height
+        if isinstance(box, list) and len(box) == 4 and None not in map(_finite, box):
+            left, top, width, height = map(float, box)
+            return left, top, left + width, top + height
+        self._odd(record, values, "bbox", ", expected left, top, width and height: not used")
+        return None
 
     def _crowd(self, record: str, values: Record) -> bool:
         crowd = values.get("iscrowd")
@@ -245,8 +247,9 @@ class Coco:
         return False
 
     def _area(self, record: str, values: Record) -> float | None:
-        area = _finite(values.get("area"))
-        if values.get("area") is not None and (area is None or area < 0):
+        given = values.get("area")
+        area = _finite(given)
+        if given is not None and (area is None or area < 0):
             self._odd(record, values, "area", ": that of the box is used")
             return None
         return area
