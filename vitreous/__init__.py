@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         predict,
         pretrain,
         serve,
+        study,
         train,
     )
 
@@ -54,9 +55,10 @@ __all__ = [
     "predict",
     "pretrain",
     "serve",
+    "study",
     "train",
 ]
-_MODULES = ("embed", "explain", "import_run", "models", "predict", "serve", "train")
+_MODULES = ("embed", "explain", "import_run", "models", "predict", "serve", "study", "train")
 """Verbs that are also the names of modules."""
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vitreous.api.deployment import benchmark, export, load
 from vitreous.api.embedding import embed, write_map, write_sheet
 from vitreous.api.evaluation import check_data, evaluate
+from vitreous.api.experiments import studies, study, study_cost, study_folder
 from vitreous.api.listings import model_counts, models, public_weights, summary
 from vitreous.api.prediction import (
     explain,

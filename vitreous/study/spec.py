@@ -138,6 +138,11 @@ class Axis:
     def title(self) -> str:
         return self.label or self.name.replace("_", " ")
 
+    @property
+    def texts(self) -> list[str]:
+        """The values in words."""
+        return [text_of(value) for value in self.values]
+
 
 @dataclass(frozen=True)
 class Measure:

@@ -410,7 +410,7 @@ def recipe_help() -> str:
 def assigned(changes: Iterable[str]) -> dict[str, Any]:
     """Of `--set-recipe KEY=VALUE`: the fields, typed as in a file."""
     values = config_fields(tuple(changes))
-    return _recipe_fields(values, "--set-recipe") if values else {}
+    return recipe_fields(values, "--set-recipe") if values else {}
 
 
 def find_recipe(name: str) -> Path:
@@ -444,19 +444,19 @@ def default_recipe(
 
 def read_recipe(path: Path) -> dict[str, Any]:
     """The fields that a recipe file sets."""
-    return _recipe_fields(read_toml(path, "a recipe"), str(path))
+    return recipe_fields(read_toml(path, "a recipe"), str(path))
 
 
 def parse_recipe(text: str, where: str) -> Recipe:
     """From the text of a recipe file."""
-    return Recipe(**_recipe_fields(parse_toml(text, where), where))
+    return Recipe(**recipe_fields(parse_toml(text, where), where))
 
 
 REMOVED = {"mosaic": 0.0}
 """Options of older recipes that are gone, and the value that they have where they were not used."""
 
 
-def _recipe_fields(values: dict[str, Any], where: str) -> dict[str, Any]:
+def recipe_fields(values: dict[str, Any], where: str) -> dict[str, Any]:
     for name, unused in REMOVED.items():
         if (value := values.pop(name, unused)) != unused:
             raise ConfigError(

@@ -15,10 +15,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from vitreous.config import to_dict
 from vitreous.data.loader import Batch, train_batches
 from vitreous.data.preprocess import Preprocess
 from vitreous.data.source import Problem
+from vitreous.engines.summary import summarise
 from vitreous.labels import LabelMap
+from vitreous.models import create, family_of
 from vitreous.progress import Log, silent
 from vitreous.run_folder import Run
 from vitreous.tasks.data_check import bad_samples
@@ -33,6 +36,8 @@ from vitreous.train.trainer import NotFiniteError, Trainer, TrainingError
 
 DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """The learning rates that `find_lr` tries first."""
+WARM, TIMED = 2, 4
+"""Steps before a run's pace is measured, and for that."""
 NEARLY = 0.05
 """By which fraction of the largest fall of the loss another fall may be smaller and be as good."""
 
@@ -106,6 +111,40 @@ def dry_run(recipe: Recipe, log: Log, own: FromPython = NOTHING) -> Rehearsal:
             *(total, learning, steps, batch, trainer.task.name, trainer.task.labels),
             *(trainer.train_set.preprocess, state + kept, step * computed, images, bad),
         )
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a run costs."""
+
+    seconds: float
+    """For all steps, by a few of them here."""
+    images: int
+    """That are seen in training, each time counted."""
+    parameters: int
+    flops: int
+    """Of the forward of one image."""
+
+
+def pace(recipe: Recipe, log: Log) -> Pace:
+    """A few steps of a run that is thrown away, with the images that they read."""
+    with _trainer(recipe, log, NOTHING) as trainer:
+        trainer.order.start, trainer.order.stop = 0, min(WARM + TIMED, trainer.steps)
+        began, step = time.perf_counter(), 0
+        with advising(trainer.recipe):
+            for batch in train_batches(trainer.train_set, trainer.order, 0):
+                if step == WARM:
+                    began = time.perf_counter()
+                trainer.fitting_step(step, batch)
+                step += 1
+        each = (time.perf_counter() - began) / max(step - WARM, 1)
+        in_time = None if recipe.time is None else seconds(recipe.time)
+        steps = trainer.steps if in_time is None else max(int(in_time / each), 1)
+        with torch.device("meta"):
+            blank = create(family_of(trainer.model), **to_dict(trainer.model.config))
+        flops = sum(row.flops for row in summarise(blank))
+        total = sum(p.numel() for p in trainer.model.parameters())
+        return Pace(in_time or each * steps, steps * trainer.batch, total, flops)
 
 
 def find_lr(

@@ -1,0 +1,158 @@
+"""What a run is measured by: its task's metrics on test images, with the draws of those images that
+give an interval, and what a study's [[measure]] asks for besides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitreous.data.source import Source
+from vitreous.engines.summary import summarise
+from vitreous.errors import ConfigError, did_you_mean
+from vitreous.explain.distances import mean_distances
+from vitreous.inference import InferenceOptions
+from vitreous.loading import predictor_of
+from vitreous.measure import chosen_split
+from vitreous.predict import Predictor
+from vitreous.progress import Log
+from vitreous.run_folder import OpenedRun, Run
+from vitreous.study.spec import Table
+from vitreous.tasks import task_class
+from vitreous.tasks.task import TaskMetrics
+from vitreous.train.open_data import open_usable, stored_recipe
+from vitreous.train.threads import computing_threads
+
+Numbers = dict[str, float]
+Series = list[tuple[float, float]]
+"""Numbers with an axis of their own: layers, say."""
+Found = dict[str, float | Series]
+DIGITS = 6
+
+
+def measured(
+    folder: Path, evaluations: Table, measures: list[Table], threads: int | None, log: Log
+) -> dict[str, Any]:
+    """Of a run: how long it trained, its best value on validation images, and by key what each of
+    `evaluations` (options of `vitreous evaluate`) gives on test images, with the `measures`."""
+    run = OpenedRun(Run(folder))
+    config, metric = run.config, task_class(run.config.task).metric
+    lines = [line for line in run.metrics() if line.get("kind") == "evaluation"]
+    best = metric.best_of(lines) or {}
+    times = run.times()[-1:]
+    found: dict[str, Any] = {
+        "metric": metric.key,
+        "val": best.get(metric.key),
+        "images": times[0]["images"] if times else None,
+        "seconds": times[0]["seconds"] if times else None,
+        "training_cpu_seconds": times[0]["cpu_seconds"] if times else None,
+        "evaluations": {},
+    }
+    recipe = stored_recipe(run)
+    if not evaluations or recipe is None:
+        return found
+    source = open_usable(recipe, log, choose_preprocess=lambda source: config.preprocess)
+    split = chosen_split(source)
+    with computing_threads(threads):
+        for key, options in evaluations.items():
+            predictor = predictor_of(run, InferenceOptions.of({**options, "device": recipe.device}))
+            found["evaluations"][key] = _evaluated(predictor, source, split) | {"split": split}
+        rows = summarise(run.blank_model())
+        found["parameters"] = sum(row.parameters for row in rows)
+        found["flops"] = sum(row.flops for row in rows)
+        if measures:
+            predictor = predictor_of(run, InferenceOptions(device=recipe.device))
+        for each in measures:
+            log(f"measure: {each['what']}")
+            numbers = MEASURES[each["what"]](predictor, source, split, **each["options"])
+            found.setdefault("measures", {}).update(numbers)
+    return found
+
+
+def _evaluated(predictor: Predictor, source: Source, split: str) -> dict[str, Any]:
+    """The metrics, with the draws of the one that decides."""
+    metrics = seen(predictor, source, split)
+    values = metrics.compute(metrics.counts())
+    numbers = {n: v for n, v in values.items() if isinstance(v, int | float) and math.isfinite(v)}
+    return {"numbers": numbers, "draws": drawn(metrics, predictor.task.metric.key)}
+
+
+def seen(predictor: Predictor, source: Source, split: str) -> TaskMetrics:
+    metrics = predictor.task.metrics()
+    for each in predictor.answers(source, split, lean=True):
+        metrics.update(each.output, each.targets)
+    return metrics
+
+
+def drawn(metrics: TaskMetrics, key: str) -> list[float]:
+    """The metric of each draw of the test images; the n-th is of the same images for all models."""
+    blocks = [block[key] for block in metrics.resampled() if key in block]
+    values = torch.cat(blocks).tolist() if blocks else []
+    return [round(value, DIGITS) for value in values]
+
+
+def attention_distance(
+    predictor: Predictor, source: Source, split: str, images: int = 128
+) -> Found:
+    """The mean over heads, by layer, in pixels (ViT, figure 7 right)."""
+    found = mean_distances(predictor.model, _batches(predictor, source, split, images)).result()
+    return {"attention-distance": [(i + 1, layer.mean().item()) for i, layer in enumerate(found)]}
+
+
+def decoder_layers(predictor: Predictor, source: Source, split: str, nms: float = 0.5) -> Found:
+    """AP behind each layer of a detector's decoder, with and without NMS (DETR, figure 4): the
+    layers behind it are left out, and the heads read it as they read the last one."""
+    model, metric = predictor.model, predictor.task.metric.key
+    layers = getattr(model, "decoder", None)
+    if not isinstance(layers, nn.ModuleList):
+        raise ConfigError(f"measure decoder-layers: {model.name} has no decoder with layers")
+    suppressed = Predictor(model, predictor.preprocess, predictor.task, InferenceOptions(nms=nms))
+    ways = {"ap": predictor, "ap-nms": suppressed}
+    found: dict[str, Series] = {name: [] for name in ways}
+    try:
+        for count in range(1, len(layers) + 1):
+            model.decoder = layers[:count]
+            for name, way in ways.items():
+                metrics = seen(way, source, split)
+                found[name].append((count, metrics.compute(metrics.counts())[metric]))
+    finally:
+        model.decoder = layers
+    return dict(found)
+
+
+def token_norms(predictor: Predictor, source: Source, split: str, images: int = 128) -> Found:
+    """How many of the patches' tokens behind the last block are more than twice as long as the
+    median of their image (Darcet et al. 2024): their share."""
+    model, shares = predictor.model, []
+    for batch in _batches(predictor, source, split, images):
+        norms = model.tokens(batch)[-1][:, model.prefix_length :].norm(dim=-1)
+        shares.append((norms > 2 * norms.median(dim=1, keepdim=True).values).float().mean(dim=1))
+    return {"high-norm": torch.cat(shares).mean().item()}
+
+
+def _batches(
+    predictor: Predictor, source: Source, split: str, images: int, size: int = 32
+) -> Iterator[Tensor]:
+    samples = iter(source.splits[split][:images])
+    while some := list(islice(samples, size)):
+        prepared = [predictor.prepare(source.image(sample)) for sample in some]
+        yield torch.stack(prepared).to(predictor.device)
+
+
+MEASURES: Mapping[str, Callable[..., Found]] = {
+    "attention-distance": attention_distance,
+    "decoder-layers": decoder_layers,
+    "token-norms": token_norms,
+}
+"""By the name that a study file uses; options follow."""
+
+
+def check_measure(name: str, where: str) -> None:
+    if name not in MEASURES:
+        hint = did_you_mean(name, MEASURES) or f": there are {', '.join(MEASURES)}"
+        raise ConfigError(f"{where}: unknown measure {name!r}{hint}")
